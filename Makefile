@@ -1,0 +1,94 @@
+# Needs python3 (3.11 or newer, with pip and venv), make and git; the first target sets up the rest.
+PYTHON ?= python3
+ARGS ?=
+FUZZ_SECONDS ?= 60
+BENCH_SIZE ?= 300MB
+# Test material too large for this repository; what needs it says so when it is missing.
+SHARED ?= ../shared
+
+BIN := .venv/bin
+SETUP := .venv/.installed
+ARCHIVE := .scratch/bench-$(BENCH_SIZE)
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: run test check fix lint types contracts docs bench oracle soak fuzz lock clean help
+
+run: $(SETUP)  ## set up, then the main job: toolspan demo
+	$(BIN)/toolspan demo $(ARGS)
+
+test: $(SETUP)  ## set up, then the tests (ARGS goes to pytest)
+	$(BIN)/pytest -m "not slow" $(ARGS)
+
+check: lint types contracts test  ## all checks: format, lint, types, contracts, tests
+
+fix: $(SETUP)  ## format, and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(SETUP)  ## ruff: format and rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(SETUP)  ## mypy --strict
+	$(BIN)/mypy
+
+contracts: $(SETUP)  ## imports go one way
+	$(BIN)/lint-imports
+
+docs: $(SETUP)  ## do the generated pages say what the code does?
+	$(BIN)/python scripts/docs.py --check
+
+bench: $(SETUP) $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-totals.json)  ## benchmarks as ratios (ARGS goes to benchmarks/read.py)
+	$(BIN)/python benchmarks/read.py $(ARGS)
+
+oracle: $(SETUP)  ## ask the real client whether it agrees
+	@test -d "$(SHARED)/oracle" || { echo "make oracle needs $(SHARED)/oracle; name another folder with SHARED=..." >&2; exit 2; }
+	@if test -x scripts/oracle.sh; then SHARED="$(SHARED)" scripts/oracle.sh $(ARGS); \
+	else echo "nothing to ask the real client yet"; fi
+
+soak: $(SETUP)  ## the tests with many more generated examples, slow ones too
+	HYPOTHESIS_PROFILE=soak $(BIN)/pytest $(ARGS)
+
+fuzz: .venv/.installed-fuzz  ## feed the reader bytes for FUZZ_SECONDS
+	mkdir -p .scratch/fuzz
+	$(BIN)/python tests/fuzz/fuzz_read.py -max_total_time=$(FUZZ_SECONDS) $(ARGS) .scratch/fuzz
+
+lock: .scratch/lock/bin/pip-compile  ## choose dependency versions anew (ARGS=--upgrade for newer ones)
+	$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["dev"], sep="\n")' > .scratch/group.in
+	$(COMPILE) -o requirements/runtime.txt pyproject.toml
+	$(COMPILE) -o requirements/dev.txt -c requirements/runtime.txt pyproject.toml requirements/dev.in .scratch/group.in
+	$(COMPILE) -o requirements/fuzz.txt requirements/fuzz.in
+
+clean:  ## remove everything make made, .venv included
+	rm -rf .venv .scratch .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache build dist
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:  ## this list
+	@awk -F ':.*  ## ' '/^[a-z]+:.*  ## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+# Versions and hashes only: where packages come from is for each machine's pip to know.
+COMPILE = .scratch/lock/bin/pip-compile --quiet --generate-hashes --strip-extras --no-config --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(ARGS)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	echo "toolspan needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Name another with PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear .venv
+
+$(SETUP): requirements/dev.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes -r requirements/dev.txt
+	$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.installed-fuzz: requirements/fuzz.txt $(SETUP)
+	$(PIP) install --require-hashes -r requirements/fuzz.txt || { \
+	echo "The fuzzer has no wheel for this Python; requirements/fuzz.in says where it has." >&2; exit 1; }
+	@touch $@
+
+.scratch/lock/bin/pip-compile: | $(BIN)/python
+	$(BIN)/python -m venv --clear .scratch/lock
+	.scratch/lock/bin/python -m pip --disable-pip-version-check --quiet install "pip-tools==7.6.2"
+
+$(ARCHIVE)/expected-totals.json: | $(SETUP)
+	$(BIN)/python $(SHARED)/corpus/generate.py --out $(ARCHIVE) --size $(BENCH_SIZE) --seed 7

@@ -1,0 +1,248 @@
+"""The programs we compare ourselves with: how to install, start and ask them.
+
+In: a prefix directory. Out: one installation per peer below it, by package name and version from
+whatever index pip and npm are set up for, and a `Job` for each: its command line, its environment,
+and where its answer is. Running them needs no network. Knows nothing of measuring; `read.py` does.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+TOKEN_FIELDS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_creation_input_tokens",
+    "cache_read_input_tokens",
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a contestant said about the archive; None where it says nothing."""
+
+    calls: int | None = None
+    tokens: Mapping[str, int] | None = None
+    lines: int | None = None
+    messages: int | None = None
+    loop: float | None = None
+    """Seconds inside the reading loop, start-up left out."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What every contestant is told: where the archive, the peers and the scratch space are."""
+
+    archive: Path
+    peers: Path | None
+    scratch: Path
+    offline: tuple[str, ...]
+    """Command prefix that takes the network away; empty where that is not possible."""
+    timeout: float
+
+    @property
+    def config(self) -> Path:
+        """The archive's `.claude` directory."""
+        return self.archive / "claude" / ".claude"
+
+
+@dataclass(frozen=True)
+class Job:
+    """How to start a contestant, and how to get its answer afterwards (not measured)."""
+
+    command: Sequence[str | Path]
+    env: Mapping[str, str] = field(default_factory=dict)
+    answer: Callable[[Path], Answer] = lambda _: Answer()
+    """Gets the file with the contestant's stdout. May raise KeyError or ValueError."""
+
+
+class RunError(Exception):
+    """A contestant did not run to its end."""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A program that answers some of the questions toolspan answers."""
+
+    name: str
+    version: str
+    index: Literal["npm", "pypi"]
+
+    def program(self, prefix: Path) -> Path:
+        """Where its command is once installed."""
+        if self.index == "npm":
+            return prefix / self.name / "node_modules" / ".bin" / self.name
+        return prefix / self.name / "bin" / self.name
+
+
+CCUSAGE = Peer("ccusage", "20.0.24", "npm")
+AGENTSVIEW = Peer("agentsview", "0.46.1", "pypi")
+CLAUDE_CODE_LOG = Peer("claude-code-log", "1.7.0", "pypi")
+PEERS = (CCUSAGE, AGENTSVIEW, CLAUDE_CODE_LOG)
+
+
+def install(peer: Peer, prefix: Path) -> None:
+    """Install one peer below the prefix.
+
+    Raises:
+        subprocess.CalledProcessError: pip or npm could not, or the command does not start.
+        FileNotFoundError: npm is missing, or the package came without its command.
+    """
+    home = prefix / peer.name
+    home.mkdir(parents=True, exist_ok=True)
+    if peer.index == "npm":
+        npm = shutil.which("npm")
+        if npm is None:
+            raise FileNotFoundError(f"npm, needed for {peer.name}")
+        quiet = ["--no-audit", "--no-fund", "--silent"]
+        package = f"{peer.name}@{peer.version}"
+        subprocess.run([npm, "install", "--prefix", str(home), *quiet, package], check=True)
+    else:
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+        package = f"{peer.name}=={peer.version}"
+        pip = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", package]
+        subprocess.run(pip, check=True)
+    # npm installs ccusage even where its platform package is missing; only a start shows that
+    quiet_home = os.environ | {"HOME": str(home), "DO_NOT_TRACK": "1"}
+    version = [str(peer.program(prefix)), "--version"]
+    subprocess.run(version, check=True, env=quiet_home, stdout=subprocess.DEVNULL)
+
+
+def environment(run_dir: Path) -> dict[str, str]:
+    """What a contestant sees of us: a PATH, and a home of its own."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "LANG": "C.UTF-8",
+        "HOME": str(run_dir / "home"),
+        "TMPDIR": str(run_dir / "tmp"),
+    }
+
+
+def program_of(peer: Peer, bench: Bench) -> str:
+    """The peer's command.
+
+    Raises:
+        RunError: it is not installed.
+    """
+    if bench.peers is None:
+        raise RunError("no --peers given")
+    program = peer.program(bench.peers)
+    if not program.exists():
+        raise RunError(f"not installed: {program}")
+    return str(program)
+
+
+def camel_tokens(said: Mapping[str, int]) -> dict[str, int]:
+    """Totals as ccusage and agentsview name them, under our names."""
+    names = ("inputTokens", "outputTokens", "cacheCreationTokens", "cacheReadTokens")
+    return {ours: said[theirs] for ours, theirs in zip(TOKEN_FIELDS, names, strict=True)}
+
+
+def scalar(database: sqlite3.Connection, query: str) -> int:
+    """The one number a query gives."""
+    (number,) = database.execute(query).fetchone()
+    return int(number or 0)
+
+
+def ccusage_job(bench: Bench, _: Path) -> Job:
+    """`ccusage claude daily`, prices from the package itself."""
+    return Job(
+        [program_of(CCUSAGE, bench), "claude", "daily", "--json", "--offline"],
+        env={"CLAUDE_CONFIG_DIR": str(bench.config)},
+        answer=lambda stdout: Answer(
+            tokens=camel_tokens(json.loads(stdout.read_bytes())["totals"])
+        ),
+    )
+
+
+def agentsview_job(bench: Bench, run_dir: Path) -> Job:
+    """`agentsview sync` into an empty data directory, without its daemon and telemetry."""
+    program = program_of(AGENTSVIEW, bench)
+    data = run_dir / "data"
+    data.mkdir()
+    env = {
+        "AGENTSVIEW_DATA_DIR": str(data),
+        "AGENTSVIEW_NO_DAEMON": "1",
+        "AGENTSVIEW_TELEMETRY_ENABLED": "0",
+        "AGENTSVIEW_DISABLE_UPDATE_CHECK": "1",
+        "AGENTSVIEW_NO_BROWSER": "1",
+        "DO_NOT_TRACK": "1",
+        "CLAUDE_PROJECTS_DIR": str(bench.config / "projects"),
+    }
+
+    def answer(_: Path) -> Answer:
+        ask = [program, "usage", "daily", "--json", "--all", "--offline", "--no-sync"]
+        usage = subprocess.run(
+            [*bench.offline, *ask],
+            env={**environment(run_dir), **env},
+            capture_output=True,
+            check=True,
+            timeout=bench.timeout,
+        )
+        with closing(sqlite3.connect(data / "sessions.db")) as database:
+            calls = scalar(database, "SELECT count(DISTINCT tool_use_id) FROM tool_calls")
+            messages = scalar(database, "SELECT count(*) FROM messages")
+            sessions = scalar(database, "SELECT count(*) FROM sessions")
+        tokens = camel_tokens(json.loads(usage.stdout)["totals"])
+        return Answer(calls=calls, tokens=tokens, messages=messages, note=f"{sessions} sessions")
+
+    return Job([program, "sync"], env=env, answer=answer)
+
+
+def claude_code_log_job(bench: Bench, run_dir: Path) -> Job:
+    """All projects to HTML; its cache, usually beside the transcripts, goes to scratch."""
+    cache = run_dir / "cache.db"
+    out = run_dir / "html"
+    out.mkdir()
+    projects = bench.config / "projects"
+
+    def answer(_: Path) -> Answer:
+        columns = ("input", "output", "cache_creation", "cache_read")
+        with closing(sqlite3.connect(cache)) as database:
+            messages = scalar(database, "SELECT sum(total_message_count) FROM projects")
+            tokens = {
+                name: scalar(database, f"SELECT sum(total_{column}_tokens) FROM projects")
+                for name, column in zip(TOKEN_FIELDS, columns, strict=True)
+            }
+        return Answer(tokens=tokens, messages=messages)
+
+    command = [program_of(CLAUDE_CODE_LOG, bench), "--all-projects"]
+    return Job(
+        [*command, "--projects-dir", str(projects), "--output", str(out)],
+        env={"CLAUDE_CODE_LOG_CACHE_PATH": str(cache)},
+        answer=answer,
+    )
+
+
+def main() -> int:
+    """Install all peers, or the named ones; exit 1 when one could not be installed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--prefix", type=Path, required=True, help="where to install them")
+    parser.add_argument("names", nargs="*", help="default: all")
+    arguments = parser.parse_args()
+    failed = 0
+    for peer in PEERS:
+        if arguments.names and peer.name not in arguments.names:
+            continue
+        try:
+            install(peer, arguments.prefix.resolve())
+        except (subprocess.CalledProcessError, FileNotFoundError) as problem:
+            print(f"{peer.name} {peer.version}: not installed: {problem}", file=sys.stderr)
+            failed = 1
+        else:
+            print(f"{peer.name} {peer.version}: {peer.program(arguments.prefix)}")
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,674 @@
+"""How fast and how small toolspan reads an archive, beside `orjson.loads` and its peers.
+
+In: an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`), giant files.
+Out: Markdown tables on stdout, all numbers with `--json`; exit 1 with `--enforce` when a target is
+missed. All contestants run in one go, round by round, so that a busy machine slows all of them.
+Every run has its own empty HOME and, where `unshare` may do that, no network. Read `main` first,
+then `CONTESTANTS`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import signal
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from peers import (
+    AGENTSVIEW,
+    CCUSAGE,
+    CLAUDE_CODE_LOG,
+    TOKEN_FIELDS,
+    Answer,
+    Bench,
+    Job,
+    Peer,
+    RunError,
+    agentsview_job,
+    ccusage_job,
+    claude_code_log_job,
+    environment,
+)
+
+MB = 1_000_000
+OURS = ("read", "errors", "stats")
+
+# A process started by a big one begins its life with the big one's peak, so each contestant is
+# started by this small wrapper, which measures it and everything it waited for.
+MEASURE = """
+import json, os, sys, time
+report, *command = sys.argv[1:]
+begin = time.perf_counter()
+pid = os.posix_spawnp(command[0], command, os.environ)
+_, status, usage = os.wait4(pid, 0)
+wall = time.perf_counter() - begin
+unit = 1 if sys.platform == "darwin" else 1024
+with open(report, "w", encoding="utf-8") as out:
+    json.dump({"wall": wall, "cpu": usage.ru_utime + usage.ru_stime,
+               "peak": usage.ru_maxrss * unit, "code": os.waitstatus_to_exitcode(status)}, out)
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One measured run."""
+
+    wall: float
+    cpu: float
+    peak: int
+    answer: Answer
+
+
+@dataclass
+class Row:
+    """All runs of one contestant, or why there are none."""
+
+    name: str
+    about: str
+    runs: list[Run] = field(default_factory=list)
+    failure: str | None = None
+
+    @property
+    def ran(self) -> bool:
+        """Whether there is something to compare."""
+        return self.failure is None and bool(self.runs)
+
+    @property
+    def best(self) -> Run:
+        """The run with the least wall time."""
+        return min(self.runs, key=lambda run: run.wall)
+
+    @property
+    def wall(self) -> float:
+        """Best wall time, start-up included."""
+        return self.best.wall
+
+    @property
+    def median(self) -> float:
+        """Median wall time."""
+        return statistics.median(run.wall for run in self.runs)
+
+    @property
+    def loop(self) -> float | None:
+        """Best time inside the reading loop."""
+        loops = [run.answer.loop for run in self.runs if run.answer.loop is not None]
+        return min(loops) if loops else None
+
+    @property
+    def peak(self) -> int:
+        """Largest peak of all runs, in bytes."""
+        return max(run.peak for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A program that reads the archive."""
+
+    name: str
+    about: str
+    job: Callable[[Bench, Path], Job]
+    """Gets the bench and the run's own empty directory."""
+    peer: Peer | None = None
+    slow: bool = False
+
+
+# Children: the two loops that are compared line by line.
+
+
+def transcripts(place: Path) -> list[Path]:
+    """The transcripts below a directory, or the one file."""
+    return [place] if place.is_file() else sorted(place.rglob("*.jsonl"))
+
+
+def orjson_loop(paths: Iterable[Path]) -> dict[str, object]:
+    """Decode every line and keep nothing."""
+    import orjson
+
+    lines = malformed = 0
+    for path in paths:
+        with path.open("rb") as file:
+            for line in file:
+                lines += 1
+                try:
+                    orjson.loads(line)
+                except orjson.JSONDecodeError:
+                    if line.isspace():
+                        lines -= 1
+                    else:
+                        malformed += 1
+    return {"lines": lines, "note": f"{malformed} lines not JSON"}
+
+
+def toolspan_loop(paths: Iterable[Path]) -> dict[str, object]:
+    """Read every transcript and ask every span for its state, kind and duration."""
+    import toolspan
+
+    calls: set[str] = set()
+    tokens = dict.fromkeys(TOKEN_FIELDS, 0)
+    for path in paths:
+        transcript = toolspan.read(path)
+        for span in transcript.spans:
+            _ = (span.error_kind, span.duration)
+            if span.state != "orphan_result":
+                calls.add(span.id)
+        for name in TOKEN_FIELDS:
+            tokens[name] += getattr(transcript.tokens, name)
+    total = ", ".join(f"{name} {count}" for name, count in tokens.items())
+    return {"calls": len(calls), "note": f"tokens summed per file, forks counted twice: {total}"}
+
+
+LOOPS = {"orjson": orjson_loop, "read": toolspan_loop}
+
+
+def child(name: str, place: Path) -> None:
+    """Run one loop over the transcripts and print what it found and how long it took."""
+    paths = transcripts(place)
+    __import__({"orjson": "orjson", "read": "toolspan"}[name])
+    begin = time.perf_counter()
+    found = LOOPS[name](paths)
+    json.dump(found | {"loop": time.perf_counter() - begin}, sys.stdout)
+
+
+# Contestants: how each is started, and where its answer is.
+
+
+def child_job(name: str, place: Path) -> Job:
+    """One of our own loops in a process of its own."""
+    return Job(
+        [sys.executable, __file__, "--child", name, str(place)],
+        answer=lambda stdout: Answer(**json.loads(stdout.read_bytes())),
+    )
+
+
+def toolspan_job(command: str, bench: Bench) -> Job:
+    """The command line, as installed beside this Python."""
+    program = Path(sys.executable).with_name("toolspan")
+
+    def answer(stdout: Path) -> Answer:
+        try:
+            said = json.loads(stdout.read_bytes())
+        except json.JSONDecodeError:  # JSON lines: rows, no totals
+            return Answer()
+        if not isinstance(said, dict):
+            return Answer()
+        tokens = said.get("tokens")
+        calls = said.get("calls")
+        return Answer(
+            calls=calls if isinstance(calls, int) else None,
+            tokens={name: tokens[name] for name in TOKEN_FIELDS} if tokens else None,
+        )
+
+    return Job([program, command, "--json", bench.archive], answer=answer)
+
+
+CONTESTANTS = (
+    Contestant(
+        "orjson",
+        "`orjson.loads` on every line, one process",
+        lambda bench, _: child_job("orjson", bench.archive),
+    ),
+    Contestant(
+        "read",
+        "`toolspan.read`: every span's state, kind, duration; tokens; one process",
+        lambda bench, _: child_job("read", bench.archive),
+    ),
+    Contestant(
+        "errors",
+        "`toolspan errors --json`, all cores",
+        lambda bench, _: toolspan_job("errors", bench),
+    ),
+    Contestant(
+        "stats",
+        "`toolspan stats --json`, all cores",
+        lambda bench, _: toolspan_job("stats", bench),
+    ),
+    Contestant(
+        "ccusage",
+        f"ccusage {CCUSAGE.version}: `claude daily --json --offline`",
+        ccusage_job,
+        peer=CCUSAGE,
+    ),
+    Contestant(
+        "agentsview",
+        f"agentsview {AGENTSVIEW.version}: cold `sync`, no daemon",
+        agentsview_job,
+        peer=AGENTSVIEW,
+        slow=True,
+    ),
+    Contestant(
+        "claude-code-log",
+        f"claude-code-log {CLAUDE_CODE_LOG.version}: all projects to HTML",
+        claude_code_log_job,
+        peer=CLAUDE_CODE_LOG,
+        slow=True,
+    ),
+)
+
+
+# Measuring
+
+
+def network_cutter() -> tuple[str, ...]:
+    """The command that starts a program without network, where the system lets us."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return ()
+    command = (unshare, "--map-root-user", "--net")
+    works = subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    return command if works else ()
+
+
+def measure(job: Job, bench: Bench, run_dir: Path) -> Run:
+    """Run one job to its end.
+
+    Raises:
+        RunError: it failed, took too long, or gave no readable answer.
+    """
+    for name in ("home", "tmp"):
+        (run_dir / name).mkdir()
+    report, stdout, stderr = (run_dir / name for name in ("report", "stdout", "stderr"))
+    command = [*bench.offline, *map(str, job.command)]
+    wrapper = [sys.executable, "-I", "-S", "-c", MEASURE, str(report), *command]
+    with stdout.open("wb") as out, stderr.open("wb") as err:
+        process = subprocess.Popen(
+            wrapper,
+            env={**environment(run_dir), **job.env},
+            cwd=run_dir,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
+        try:
+            process.wait(bench.timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            raise RunError(f"longer than {bench.timeout:.0f} s") from None
+    if not report.exists():
+        raise RunError(last_line(stderr) or "did not start")
+    measured = json.loads(report.read_bytes())
+    if measured["code"] != 0:
+        raise RunError(f"exit {measured['code']}: {last_line(stderr)}")
+    return Run(measured["wall"], measured["cpu"], measured["peak"], answered(job, stdout))
+
+
+def answered(job: Job, stdout: Path) -> Answer:
+    """The job's answer.
+
+    Raises:
+        RunError: there is none to be read.
+    """
+    try:
+        return job.answer(stdout)
+    except (KeyError, TypeError, ValueError, sqlite3.Error, subprocess.SubprocessError) as problem:
+        raise RunError(f"no readable answer: {problem!r}") from problem
+
+
+def last_line(path: Path) -> str:
+    """The last line of a small log."""
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+
+def run_into(row: Row, bench: Bench, job: Callable[[Bench, Path], Job]) -> None:
+    """Add one run to a row, in a directory that is gone afterwards."""
+    print(f"{row.name} ...", file=sys.stderr)
+    run_dir = Path(tempfile.mkdtemp(dir=bench.scratch, prefix=f"{row.name}-"))
+    try:
+        row.runs.append(measure(job(bench, run_dir), bench, run_dir))
+    except RunError as problem:
+        row.failure = str(problem)
+    finally:
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+def run_all(chosen: Sequence[Contestant], bench: Bench, repeats: int) -> list[Row]:
+    """Round by round, everyone once per round; the slow ones only in the first."""
+    rows = [Row(one.name, one.about) for one in chosen]
+    for number in range(repeats):
+        for one, row in zip(chosen, rows, strict=True):
+            if row.failure is None and not (one.slow and number > 0):
+                run_into(row, bench, one.job)
+    return rows
+
+
+# Comparing
+
+
+@dataclass(frozen=True)
+class Target:
+    """One promise of the design, and what came of it."""
+
+    what: str
+    limit: str
+    measured: str
+    met: bool | None
+    """None: not measured, because a contestant was left out."""
+
+
+def verdict(said: object, expected: object) -> str:
+    """Whether one number is the expected one."""
+    if said is None:
+        return "not reported"
+    return "equal" if said == expected else f"differs: {said} vs {expected}"
+
+
+def token_verdict(said: Mapping[str, int] | None, expected: Mapping[str, int]) -> str:
+    """Whether all four token counts are the expected ones; only those that differ are shown."""
+    if said is None:
+        return "not reported"
+    wrong = [name for name in TOKEN_FIELDS if said[name] != expected[name]]
+    if not wrong:
+        return "equal"
+    return "differs: " + ", ".join(
+        f"{name.removesuffix('_tokens')} {said[name]} vs {expected[name]}" for name in wrong
+    )
+
+
+def verdicts(answer: Answer, expected: Mapping[str, object]) -> dict[str, str]:
+    """The answer beside the expected totals, kind by kind."""
+    tokens = expected["tokens"]
+    assert isinstance(tokens, Mapping)
+    return {
+        "calls": verdict(answer.calls, expected["calls"]),
+        "tokens": token_verdict(answer.tokens, tokens),
+        "lines": verdict(answer.lines, expected["lines"]),
+        "messages": "not reported" if answer.messages is None else f"{answer.messages}",
+        "note": answer.note,
+    }
+
+
+def ratio_target(
+    what: str, limit: float, pair: tuple[float | None, float | None], *, at_most: bool
+) -> Target:
+    """A target about first / second."""
+    first, second = pair
+    sign = "≤" if at_most else "≥"
+    if first is None or second is None:
+        return Target(what, f"{sign} {limit:g} ×", "not measured", None)
+    ratio = first / second
+    met = ratio <= limit if at_most else ratio >= limit
+    return Target(what, f"{sign} {limit:g} ×", f"{ratio:.2f} ×", met)
+
+
+def archive_targets(rows: Mapping[str, Row], expected: Mapping[str, object]) -> list[Target]:
+    """The targets of one archive run. A contestant that was asked and failed misses them."""
+
+    def wall(name: str) -> float | None:
+        return rows[name].wall if name in rows and rows[name].ran else None
+
+    def loop(name: str) -> float | None:
+        return rows[name].loop if name in rows and rows[name].ran else None
+
+    targets = [
+        ratio_target("read / orjson, inside the loop", 1.2, (loop("read"), loop("orjson")),
+                     at_most=True),
+        ratio_target("ccusage / errors, wall", 2, (wall("ccusage"), wall("errors")),
+                     at_most=False),
+        ratio_target("agentsview / errors, wall", 20, (wall("agentsview"), wall("errors")),
+                     at_most=False),
+    ]  # fmt: skip
+    if "stats" in rows and rows["stats"].ran:
+        said = verdicts(rows["stats"].best.answer, expected)
+        for kind in ("calls", "tokens"):
+            right = said[kind] == "equal"
+            targets.append(Target(f"stats: right {kind}", "equal", said[kind], right))
+    targets += [
+        Target(f"{row.name} runs", "exit 0", row.failure, met=False)
+        for row in rows.values()
+        if row.failure is not None
+    ]
+    return targets
+
+
+# Giant files
+
+
+@dataclass(frozen=True)
+class Giant:
+    """A file with its size and its longest line."""
+
+    path: Path
+    size: int
+    longest: int
+
+
+def giant(path: Path) -> Giant:
+    """Measure a file without ever holding one of its lines."""
+    longest = current = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            head, *rest = chunk.split(b"\n")
+            current += len(head)
+            for piece in rest:
+                longest = max(longest, current)
+                current = len(piece)
+    return Giant(path, path.stat().st_size, max(longest, current))
+
+
+def run_giant(kind: str, path: Path, bench: Bench) -> tuple[list[Row], Target]:
+    """Both loops over one giant file, and the memory target for it."""
+    found = giant(path)
+    limit = 150 * MB if kind == "file" else 3 * found.longest
+    size = f"{found.size / MB:.0f} MB, longest line {found.longest / MB:.1f} MB"
+    rows = []
+    for name in LOOPS:
+        row = Row(f"{name}, giant {kind}", size)
+        job = child_job(name, path.resolve())
+        run_into(row, bench, lambda *_, job=job: job)
+        rows.append(row)
+    ours = rows[-1]
+    what = f"peak memory, giant {kind} ({size})"
+    if not ours.ran:
+        return rows, Target(what, f"≤ {limit / MB:.0f} MB", ours.failure or "", met=False)
+    measured = f"{ours.peak / MB:.0f} MB = {ours.peak / found.longest:.2f} × longest line"
+    return rows, Target(what, f"≤ {limit / MB:.0f} MB", measured, ours.peak <= limit)
+
+
+# Output
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A Markdown table, line by line."""
+    yield "| " + " | ".join(header) + " |"
+    yield "|" + "---|" * len(header)
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+
+
+def seconds(value: float | None) -> str:
+    """Seconds, or a dash."""
+    return "–" if value is None else f"{value:.2f}"
+
+
+def row_cells(row: Row, baseline: float | None) -> list[str]:
+    """One contestant's numbers."""
+    if not row.ran:
+        return [row.name, row.about, "0", *["–"] * 5, f"did not run: {row.failure}"]
+    return [
+        row.name,
+        row.about,
+        str(len(row.runs)),
+        seconds(row.wall),
+        seconds(row.median),
+        seconds(row.loop),
+        seconds(row.best.cpu),
+        f"{row.peak / MB:.0f}",
+        "–" if baseline is None else f"{row.wall / baseline:.2f}",
+    ]
+
+
+def measured_table(rows: Sequence[Row]) -> Iterator[str]:
+    """Times and memory."""
+    header = ["who", "what", "runs", "best wall s", "median wall s", "loop s", "CPU s",
+              "peak MB", "wall / orjson"]  # fmt: skip
+    base = next((row.wall for row in rows if row.name.startswith("orjson") and row.ran), None)
+    return table(header, (row_cells(row, base) for row in rows))
+
+
+def ratio_table(rows: Sequence[Row]) -> Iterator[str]:
+    """How many times faster toolspan is than each of the others."""
+    ours = [row for row in rows if row.name in OURS and row.ran]
+    others = [row for row in rows if row.name not in OURS and row.ran]
+    header = ["wall of … / wall of", *(f"toolspan {row.name}" for row in ours)]
+    return table(
+        header,
+        ([other.name, *(f"{other.wall / row.wall:.2f}" for row in ours)] for other in others),
+    )
+
+
+def answer_table(rows: Sequence[Row], expected: Mapping[str, object]) -> Iterator[str]:
+    """What each said, beside the truth."""
+    kinds = ("calls", "tokens", "lines", "messages", "note")
+    found = [(row.name, verdicts(row.best.answer, expected)) for row in rows if row.ran]
+    return table(["who", *kinds], ([name, *(said[kind] for kind in kinds)] for name, said in found))
+
+
+def target_table(targets: Sequence[Target]) -> Iterator[str]:
+    """Promises kept and broken."""
+    words = {True: "yes", False: "**no**", None: "not measured"}
+    header = ["target", "limit", "measured", "met"]
+    return table(header, ([t.what, t.limit, t.measured, words[t.met]] for t in targets))
+
+
+def row_json(row: Row) -> dict[str, object]:
+    """One contestant, for programs."""
+    return {
+        "name": row.name,
+        "about": row.about,
+        "failure": row.failure,
+        "runs": [asdict(run) for run in row.runs],
+    }
+
+
+# The whole thing
+
+
+def fingerprint(archive: Path) -> frozenset[tuple[str, int, int]]:
+    """Every file with size and time: nobody may write into the archive."""
+    found = ((path, path.stat()) for path in archive.rglob("*") if path.is_file())
+    return frozenset((str(path), stat.st_size, stat.st_mtime_ns) for path, stat in found)
+
+
+def warm(archive: Path) -> None:
+    """Read everything once, so that nobody pays for a cold disk."""
+    for path in transcripts(archive):
+        with path.open("rb") as file:
+            while file.read(1 << 20):
+                pass
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    names = ", ".join(one.name for one in CONTESTANTS)
+    parser.add_argument("--archive", type=Path, help="directory with expected-totals.json")
+    parser.add_argument("--peers", type=Path, help="prefix given to peers.py; without it, no peers")
+    parser.add_argument("--only", help=f"names, with commas between: {names}")
+    parser.add_argument("--skip-slow", action="store_true", help="leave out claude-code-log")
+    parser.add_argument("--repeats", type=int, default=3, help="rounds (default 3)")
+    parser.add_argument("--giant-file", type=Path, help="a transcript of 1 GB")
+    parser.add_argument("--giant-line", type=Path, help="a transcript with one huge line")
+    parser.add_argument("--scratch", type=Path, help="where to work (default: a temporary one)")
+    parser.add_argument("--timeout", type=float, default=1800, help="seconds per run")
+    parser.add_argument("--json", type=Path, help="write all numbers there")
+    parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")
+    arguments = parser.parse_args()
+    if not (arguments.archive or arguments.giant_file or arguments.giant_line):
+        parser.error("nothing to do: give --archive, --giant-file or --giant-line")
+    if arguments.only:
+        unknown = set(arguments.only.split(",")) - {one.name for one in CONTESTANTS}
+        if unknown:
+            parser.error(f"--only: not one of {names}: {', '.join(sorted(unknown))}")
+    return arguments
+
+
+def choose(arguments: argparse.Namespace) -> list[Contestant]:
+    """Who takes part."""
+    only = set(arguments.only.split(",")) if arguments.only else None
+    return [
+        one
+        for one in CONTESTANTS
+        if (only is None or one.name in only)
+        and not (one.peer and arguments.peers is None and only is None)
+        and not (arguments.skip_slow and one.peer is CLAUDE_CODE_LOG)
+    ]
+
+
+def run_archive(
+    arguments: argparse.Namespace, bench: Bench
+) -> tuple[list[Row], list[Target], Mapping[str, object]]:
+    """Everything about the archive."""
+    totals = json.loads((bench.archive / "expected-totals.json").read_bytes())
+    expected = totals["claude"]
+    before = fingerprint(bench.archive)
+    warm(bench.archive)
+    rows = run_all(choose(arguments), bench, arguments.repeats)
+    targets = archive_targets({row.name: row for row in rows}, expected)
+    if fingerprint(bench.archive) != before:
+        targets.append(Target("archive untouched", "same files", "changed", met=False))
+    return rows, targets, expected
+
+
+def main() -> int:
+    """Measure what was asked for, print it, and say whether the targets are met."""
+    arguments = parse_arguments()
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
+    machine += f"Python {platform.python_version()}"
+    targets: list[Target] = []
+    rows: list[Row] = []
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory(dir=arguments.scratch) as scratch:
+        bench = Bench(
+            archive=(arguments.archive or Path()).resolve(),
+            peers=arguments.peers.resolve() if arguments.peers else None,
+            scratch=Path(scratch),
+            offline=network_cutter(),
+            timeout=arguments.timeout,
+        )
+        network = "cut off for all" if bench.offline else "NOT cut off (unshare not possible)"
+        lines += [f"{machine}; network {network}", ""]
+        if arguments.archive:
+            rows, targets, expected = run_archive(arguments, bench)
+            size, files = expected["bytes"], expected["files"]
+            lines += [f"Archive: {files} files, {int(str(size)) / MB:.0f} MB, warm cache", ""]
+            lines += [*measured_table(rows), ""]
+            if any(row.ran for row in rows if row.name in OURS):
+                lines += [*ratio_table(rows), ""]
+            lines += [*answer_table(rows, expected), ""]
+            if (bench.archive / "claude" / "stream-json").exists():
+                lines += ["The peers do not see `stream-json/`, so they miss its part.", ""]
+        for kind, path in (("file", arguments.giant_file), ("line", arguments.giant_line)):
+            if path:
+                giants, target = run_giant(kind, path, bench)
+                lines += [*measured_table(giants), ""]
+                rows += giants
+                targets.append(target)
+    lines += target_table(targets)
+    print("\n".join(lines))
+    if arguments.json:
+        said = {
+            "machine": machine,
+            "network": network,
+            "rows": [row_json(row) for row in rows],
+            "targets": [asdict(target) for target in targets],
+        }
+        arguments.json.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    return int(arguments.enforce and any(target.met is False for target in targets))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--child"]:
+        child(sys.argv[2], Path(sys.argv[3]))
+    else:
+        sys.exit(main())

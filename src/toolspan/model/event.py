@@ -1,0 +1,59 @@
+"""What happened around a call while it lived: hooks, progress, permission, notifications."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from toolspan.model.place import Place
+
+HookOutcome = Literal[
+    "running", "success", "error", "blocked", "cancelled", "context", "message", "decision",
+    "stopped", "deferred",
+]  # fmt: skip
+
+
+class Hook(Struct, frozen=True, kw_only=True, tag="hook"):
+    """One hook's part in a call."""
+
+    point: str
+    """Where it was called: `PreToolUse`, `PostToolUse`, …"""
+    name: str
+    outcome: HookOutcome
+    command: str | None = None
+    exit_code: int | None = None
+    duration_ms: float | None = None
+    text: str | None = None
+    at: str | None = None
+    place: Place
+
+
+class Progress(Struct, frozen=True, kw_only=True, tag="progress"):
+    """All progress notes of one kind for a call, folded into one."""
+
+    kind: str
+    count: int
+    first_at: str | None
+    last_at: str | None
+
+
+class Permission(Struct, frozen=True, kw_only=True, tag="permission"):
+    """What the transcript says about consent for a call."""
+
+    decision: str
+    """As the client wrote it: `accept`, `reject`, a denial kind, …"""
+    source: str | None = None
+    reason: str | None = None
+    place: Place
+
+
+class Notification(Struct, frozen=True, kw_only=True, tag="notification"):
+    """News of a background task that a call started."""
+
+    task_id: str | None
+    status: str | None
+    summary: str | None
+    at: str | None
+    place: Place
+
+
+Event = Hook | Progress | Permission | Notification

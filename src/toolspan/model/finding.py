@@ -1,0 +1,23 @@
+"""A diagnosed problem of a transcript: code, place, explanation, and what the client makes of it."""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from toolspan.model.place import Place
+
+Severity = Literal["error", "warning", "info"]
+Acceptance = Literal["accepts", "skips", "loses", "refuses", "unknown"]
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One problem, where it is, and whether the client that wrote the file would still take it."""
+
+    code: str
+    severity: Severity
+    place: Place | None
+    explanation: str
+    client: Acceptance
+    """What the writing client does on resume: accepts it, skips the line, loses a call, refuses."""
+    count: int = 1
+    """How often; only the first place is kept."""

@@ -1,0 +1,202 @@
+"""Why a call did not succeed: the error kinds, how to tell them, what to do about each.
+
+In: the tool's name and the text that went back to the model. Out: a kind. Knows nothing of
+transcripts; the runner and the reader share it. Read `kind_of` first.
+"""
+
+import re
+from typing import Literal, NamedTuple, get_args
+
+from toolspan.model.toolkind import tool_kind
+
+ErrorKind = Literal[
+    "unknown_tool", "invalid_input", "read_required", "stale_file", "no_match", "ambiguous_match",
+    "no_change", "not_found", "is_directory", "too_large", "permission_os", "user_denied",
+    "rule_denied", "classifier_denied", "not_granted", "hook_blocked", "sandbox_denied",
+    "interrupted", "cancelled", "sibling_error", "stream_discarded", "command_failed",
+    "command_not_found", "command_timeout", "mcp_timeout", "permission_timeout",
+    "mcp_no_response", "mcp_error", "network", "rate_limit", "patch_invalid", "schema_output",
+    "internal", "unknown",
+]  # fmt: skip
+
+ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
+
+Retry = Literal["read_first", "fallback", "retry", "fix", "ask", "stop", "none"]
+
+
+class Advice(NamedTuple):
+    """What an error kind means and what usually helps."""
+
+    cause: str
+    solution: str
+    retry: Retry
+
+
+ADVICE: dict[ErrorKind, Advice] = {
+    "unknown_tool": Advice(
+        "The model named a tool the session does not have", "Fix the name, or offer the tool", "fix"
+    ),
+    "invalid_input": Advice(
+        "The input does not fit the tool's schema", "Correct the parameters named", "fix"
+    ),
+    "read_required": Advice(
+        "Edit or Write of an existing file before a Read", "Read the file first", "read_first"
+    ),
+    "stale_file": Advice(
+        "The file changed after it was read", "Read the file again, then edit", "read_first"
+    ),
+    "no_match": Advice(
+        "The text to replace is not in the file",
+        "Verify the content with a Read, or use Write",
+        "read_first",
+    ),
+    "ambiguous_match": Advice(
+        "The text to replace stands in several places",
+        "Give more context, or set replace_all",
+        "fix",
+    ),
+    "no_change": Advice("Old and new text are the same", "Drop the edit", "stop"),
+    "not_found": Advice("The path does not exist", "Check the path and working folder", "fix"),
+    "is_directory": Advice("The path is a folder", "List it with another tool", "fix"),
+    "too_large": Advice("The content is over the tool's limit", "Read it in parts, or search", "fix"),
+    "permission_os": Advice(
+        "The operating system refused access", "Check owner and mode of the path", "ask"
+    ),
+    "user_denied": Advice("The user said no", "Ask how to go on", "stop"),
+    "rule_denied": Advice("A permission rule or mode said no", "Choose another way or ask", "ask"),
+    "classifier_denied": Advice("The auto mode classifier said no", "Ask the user", "ask"),
+    "not_granted": Advice(
+        "Consent was needed and nobody could give it", "Add an allow rule or run with a person", "ask"
+    ),
+    "hook_blocked": Advice("A hook said no", "Follow the hook's reason", "fix"),
+    "sandbox_denied": Advice("The sandbox refused it", "Ask to run it outside", "ask"),
+    "interrupted": Advice("The user or host stopped it", "Wait for the user", "stop"),
+    "cancelled": Advice("It never started: the turn ended first", "Ask for it again", "retry"),
+    "sibling_error": Advice("A parallel call failed and took it along", "Run it again", "retry"),
+    "stream_discarded": Advice("The reply was streamed anew", "Nothing: it was asked again", "none"),
+    "command_failed": Advice("The command ended with an error", "Read its output", "fix"),
+    "command_not_found": Advice("The program is not installed here", "Install it or use another", "fix"),
+    "command_timeout": Advice(
+        "The command ran past its timeout", "Run it in the background or raise the timeout", "fallback"
+    ),
+    "mcp_timeout": Advice("The MCP server took too long", "Use a simpler tool or retry", "fallback"),
+    "permission_timeout": Advice(
+        "The permission question was not answered in time", "Use a simpler tool or Write", "fallback"
+    ),
+    "mcp_no_response": Advice(
+        "The MCP server did not answer", "Retry, or fall back to another tool", "retry"
+    ),
+    "mcp_error": Advice("The MCP server reported an error", "Read its message", "fix"),
+    "network": Advice("The network or the remote side failed", "Check connectivity, retry", "retry"),
+    "rate_limit": Advice("Too many requests", "Wait, then retry", "retry"),
+    "patch_invalid": Advice("The patch cannot be parsed", "Fix its grammar", "fix"),
+    "schema_output": Advice("The answer does not fit the asked schema", "Fix the answer", "fix"),
+    "internal": Advice("The client itself failed", "Retry; report it if it stays", "retry"),
+    "unknown": Advice("Not recognised", "Read the text", "none"),
+}
+
+
+class _Pattern(NamedTuple):
+    kind: ErrorKind
+    regex: re.Pattern[str]
+
+
+def _patterns(*rows: tuple[ErrorKind, str]) -> tuple[_Pattern, ...]:
+    return tuple(_Pattern(kind, re.compile(regex, re.IGNORECASE | re.MULTILINE)) for kind, regex in rows)
+
+
+_REFUSED = _patterns(
+    ("unknown_tool", r"no such tool available|unsupported call"),
+    ("invalid_input",
+     r"InputValidationError|failed to parse function arguments|-32602|could not be parsed as JSON"),
+)  # fmt: skip
+_EDITING = _patterns(
+    ("read_required", r"has not been read yet"),
+    ("stale_file", r"has been modified since read|unexpectedly modified"),
+    ("no_match",
+     r"String to replace not found|old_string not found|not found in file"
+     r"|Failed to find (?:expected lines|context)"),
+    ("ambiguous_match", r"Found \d+ matches of the string to replace"),
+    ("no_change", r"No changes to make"),
+)  # fmt: skip
+_FILES = _patterns(
+    ("not_found",
+     r"(?:File|Directory) does not exist|No such file or directory|ENOENT|File not found"
+     r"|No files were modified"),
+    ("is_directory", r"EISDIR"),
+    ("too_large", r"exceeds maximum allowed (?:tokens|size)"),
+    ("permission_os", r"EACCES|Permission denied|Operation not permitted"),
+)  # fmt: skip
+_SHELL = _patterns(
+    ("command_timeout", r"Command timed out after"),
+    ("command_not_found", r"^Exit code 127\b|command not found"),
+    ("command_failed", r"\AExit code \d+|Process exited with code|\[Exit code: -?[1-9]\d*\]"),
+)
+_REST = _patterns(
+    ("hook_blocked", r"hook error:|blocked by PreToolUse hook|Execution stopped by"),
+    ("sandbox_denied", r"Command denied by sandbox|sandbox denied|failed in sandbox"),
+    ("permission_timeout", r"failed to evaluate permission: request timed out"),
+    ("mcp_no_response", r"no response received|MCP error -32000|Connection closed"),
+    ("mcp_timeout", r"MCP error -32001|request timed out"),
+    ("mcp_error", r"MCP error -\d+"),
+    ("network",
+     r"fetch failed|ECONNREFUSED|ECONNRESET|ENOTFOUND|ETIMEDOUT|status code [45]\d\d"),
+    ("rate_limit", r"\b429\b|rate limit|limit reached"),
+    ("patch_invalid", r"Invalid patch|invalid hunk"),
+    ("schema_output", r"Output does not match required schema"),
+    ("internal", r"Tool result missing due to internal error|execution error"),
+)  # fmt: skip
+_MCP = _patterns(("mcp_timeout", r"timed out after"), ("mcp_no_response", r"\ANot connected"))
+
+_HEAD = 2_000
+
+
+def kind_of(tool: str, text: str) -> ErrorKind:
+    """The kind of an error text, without its tags, that `tool` gave back."""
+    head = text[:_HEAD]
+    for table in _tables(tool):
+        for kind, regex in table:
+            if regex.search(head):
+                return kind
+    return "unknown"
+
+
+def _tables(tool: str) -> tuple[tuple[_Pattern, ...], ...]:
+    match tool_kind(tool):
+        case "shell":
+            return _REFUSED, _SHELL, _FILES, _REST
+        case "edit" | "write":
+            return _REFUSED, _EDITING, _FILES, _SHELL, _REST
+        case "mcp":
+            return _REFUSED, _FILES, _REST, _MCP, _SHELL
+        case _:
+            return _REFUSED, _FILES, _REST, _SHELL
+
+
+_TAGS = re.compile(r"</?tool_use_error>")
+_REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*\Z", re.DOTALL)
+_FIRST_EXIT = re.compile(r"\A\s*(?:Error: )?Exit code (-?\d+)")
+_LAST_EXIT = re.compile(r"\[Exit code: (-?\d+)\]\s*\Z")
+
+
+def unwrap(text: str) -> str:
+    """The text without error tags and without notes the client appended."""
+    return _REMINDER.sub("", _TAGS.sub("", text)).strip()
+
+
+def exit_code(text: str) -> int | None:
+    """The exit code a shell result states, as first line or as last."""
+    found = _FIRST_EXIT.match(text) or _LAST_EXIT.search(text)
+    return int(found[1]) if found else None
+
+
+_PATHS = re.compile(r"(?:[A-Za-z]:)?[\w.~-]*(?:[/\\][\w.@+~-]+)+[/\\]?")
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
+_DIGITS = re.compile(r"\d+")
+
+
+def signature(kind: ErrorKind, tool: str, text: str) -> str:
+    """What makes two errors the same for a person: kind, tool and a masked first line."""
+    line = unwrap(text).partition("\n")[0]
+    masked = _DIGITS.sub("N", _PATHS.sub("PATH", _QUOTED.sub("'…'", line)))
+    return f"{kind} {tool}: {masked[:60]}"

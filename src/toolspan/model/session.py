@@ -1,0 +1,26 @@
+"""What a transcript says about the conversation it holds."""
+
+from msgspec import Struct
+
+
+class SessionInfo(Struct, frozen=True, kw_only=True):
+    """The outside of a conversation: who, where, when, what about."""
+
+    session_id: str | None = None
+    """The file's own session; records copied from an ancestor may name others."""
+    session_ids: tuple[str, ...] = ()
+    agent_id: str | None = None
+    """Set when the transcript is a subagent's."""
+    root: str | None = None
+    """The first line's uuid: files that share it are copies of one conversation."""
+    forked_from: str | None = None
+    versions: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    cwd: str | None = None
+    git_branch: str | None = None
+    title: str | None = None
+    first_prompt: str | None = None
+    prompts: int = 0
+    compactions: int = 0
+    started_at: str | None = None
+    ended_at: str | None = None

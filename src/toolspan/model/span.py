@@ -1,0 +1,217 @@
+"""The centre of everything: one call's whole life.
+
+A `Span` joins what the model asked for (`Call`), what went back (`Result`), how it ended (`State`,
+with the evidence for it) and what happened around it (events). Facts are fields; bodies (inputs,
+outputs) stay in the transcript and are read when asked for, through an injected `CallBody` or
+`ResultBody`.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from msgspec import Struct
+
+from toolspan.ids import CallId, EntryId, SessionId
+from toolspan.model.event import Event
+from toolspan.model.kind import ADVICE, Advice, ErrorKind
+from toolspan.model.place import Place
+from toolspan.model.state import State
+from toolspan.model.toolkind import ToolKind, tool_kind
+
+if TYPE_CHECKING:  # a large module that most questions never need
+    from toolspan.model.inputs import ToolInput
+
+Branch = Literal["active", "compacted", "abandoned"]
+
+
+class CallBody(Protocol):
+    """Reads a call's input where it was written. May do I/O; raises SourceError if it is gone."""
+
+    def raw(self) -> bytes:
+        """The input as JSON."""
+        ...
+
+    def typed(self) -> "ToolInput":
+        """The input narrowed to its tool's type."""
+        ...
+
+
+class ResultBody(Protocol):
+    """Reads a result where it was written. May do I/O; raises SourceError if it is gone."""
+
+    def text(self) -> str:
+        """What the model read, as text; pictures and other blocks as short notes."""
+        ...
+
+    def content(self) -> object:
+        """What the model read, as decoded JSON: a string or a list of blocks."""
+        ...
+
+    def structured(self) -> object:
+        """The machine-readable companion, narrowed to its tool's type; None when absent."""
+        ...
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A model's request to run one tool."""
+
+    id: CallId
+    tool: str
+    """Empty for an orphan result: nobody recorded the request."""
+    place: Place | None
+    requested_at: str | None
+    target: str | None
+    """What it is about: a path, command, pattern, address, question."""
+    session_id: SessionId | None = None
+    agent_id: str | None = None
+    """The subagent that asked, None for the main conversation."""
+    message_id: str | None = None
+    """The assistant message it belongs to: calls that share one are a batch."""
+    entry_id: EntryId | None = None
+    prompt_id: str | None = None
+    parent_call: CallId | None = None
+    """The call that started the subagent which asked."""
+    body: CallBody
+
+    @property
+    def kind(self) -> ToolKind:
+        """What sort of work the tool does."""
+        return tool_kind(self.tool)
+
+    @property
+    def input(self) -> "ToolInput":
+        """The input, narrowed to its tool's type."""
+        return self.body.typed()
+
+    @property
+    def raw_input(self) -> bytes:
+        """The input as JSON."""
+        return self.body.raw()
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """What went back to the model."""
+
+    place: Place
+    finished_at: str | None
+    is_error: bool | None
+    """As written: most successes do not carry the flag at all."""
+    exit_code: int | None = None
+    denial_kind: str | None = None
+    truncated: bool = False
+    persisted_path: str | None = None
+    background_task: str | None = None
+    reported_ms: float | None = None
+    """The duration the tool itself reported."""
+    body: ResultBody
+
+    @property
+    def text(self) -> str:
+        """What the model read, as text."""
+        return self.body.text()
+
+    @property
+    def content(self) -> object:
+        """What the model read: a string or a list of blocks."""
+        return self.body.content()
+
+    @property
+    def structured(self) -> object:
+        """The machine-readable companion, narrowed to its tool's type."""
+        return self.body.structured()
+
+
+class Evidence(Struct, frozen=True, gc=False):
+    """One reason for a state: the rule that spoke and the text it saw."""
+
+    rule: str
+    text: str | None = None
+
+
+class Span(Struct, frozen=True, kw_only=True):
+    """One call's whole life: request, events, result, times, state."""
+
+    call: Call
+    result: Result | None
+    state: State
+    evidence: tuple[Evidence, ...]
+    error_kind: ErrorKind | None = None
+    message: str | None = None
+    """The beginning of the error text, tags removed."""
+    events: tuple[Event, ...] = ()
+    background: bool = False
+    """The call returned while its work goes on."""
+    ambiguous: bool = False
+    """The transcript allows another reading; see the evidence."""
+    synthetic: bool = False
+    """The result was made up by the client to repair a broken conversation."""
+    deferred: bool = False
+    branch: Branch = "active"
+    agent: str | None = None
+    """The subagent this call started."""
+    copies: tuple[Place, ...] = ()
+    """Further requests and results with the same id: re-emissions, forks, resumes."""
+
+    @property
+    def id(self) -> CallId:
+        """The call's id."""
+        return self.call.id
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return self.call.tool
+
+    @property
+    def input(self) -> "ToolInput":
+        """The call's input, narrowed to its tool's type."""
+        return self.call.input
+
+    @property
+    def requested(self) -> datetime | None:
+        """When it was asked for."""
+        return moment(self.call.requested_at)
+
+    @property
+    def finished(self) -> datetime | None:
+        """When its result was recorded."""
+        return moment(self.result.finished_at) if self.result else None
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From request to result, permission wait included; None where a time is missing."""
+        start, end = self.requested, self.finished
+        if start is None or end is None or end < start:
+            return None
+        return end - start
+
+    @property
+    def advice(self) -> Advice | None:
+        """Cause and suggested solution, when something went wrong."""
+        return ADVICE[self.error_kind] if self.error_kind else None
+
+
+def moment(text: str | None) -> datetime | None:
+    """The time a record states; None when it states none or none that can be read."""
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+class Counts(Struct, frozen=True, kw_only=True):
+    """How many lines a transcript has, and of what."""
+
+    lines: int = 0
+    """Not blank."""
+    blank: int = 0
+    malformed: int = 0
+    """Lines that are not exactly one JSON object in UTF-8."""
+    recovered: int = 0
+    """Entries got out of malformed lines."""
+    entries: Mapping[str, int] = {}
+    """Entries by type."""

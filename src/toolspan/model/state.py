@@ -1,0 +1,36 @@
+"""How far a call got: the closed set of states and what each one means."""
+
+from typing import Literal, get_args
+
+State = Literal[
+    "requested",
+    "awaiting_permission",
+    "running",
+    "succeeded",
+    "failed",
+    "denied",
+    "blocked_by_hook",
+    "cancelled",
+    "interrupted",
+    "timed_out",
+    "never_answered",
+    "orphan_result",
+]
+
+STATES: tuple[State, ...] = get_args(State)
+OPEN_STATES: frozenset[State] = frozenset({"requested", "awaiting_permission", "running"})
+
+MEANING: dict[State, str] = {
+    "requested": "asked for; nothing has happened yet",
+    "awaiting_permission": "waits for somebody's consent",
+    "running": "started, no result yet",
+    "succeeded": "ran and reported no error",
+    "failed": "ran and reported an error, or was refused as invalid",
+    "denied": "a person, rule, mode or classifier said no",
+    "blocked_by_hook": "a hook said no",
+    "cancelled": "never started, because something else ended it",
+    "interrupted": "started, or may have, and was aborted by the user or host",
+    "timed_out": "ended by a timer",
+    "never_answered": "the transcript ends without a result",
+    "orphan_result": "a result whose request is not in the transcript",
+}

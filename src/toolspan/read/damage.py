@@ -1,0 +1,76 @@
+"""Every finding code: how bad it is, what it means, what the client makes of it.
+
+One table, so that the documentation, `doctor` and the reader cannot disagree.
+"""
+
+from typing import NamedTuple
+
+from toolspan.model.finding import Acceptance, Finding, Severity
+from toolspan.model.place import Place
+
+
+class Meaning(NamedTuple):
+    """What a code stands for."""
+
+    severity: Severity
+    explanation: str
+    client: Acceptance
+
+
+CODES: dict[str, Meaning] = {
+    "torn_line": Meaning(
+        "error", "A line in the middle of the file is not whole JSON: a write was cut short", "skips"
+    ),
+    "torn_last_line": Meaning(
+        "warning", "The last line is half written: the client was killed or still writes", "skips"
+    ),
+    "glued_records": Meaning(
+        "warning", "Two or more records stand on one line: a newline was lost", "skips"
+    ),
+    "nul_bytes": Meaning(
+        "error", "The line holds NUL bytes: the disk lost a block in a crash", "skips"
+    ),
+    "invalid_utf8": Meaning("error", "The line is not valid UTF-8", "unknown"),
+    "control_characters": Meaning(
+        "warning", "The line has raw control characters inside a string", "skips"
+    ),
+    "byte_order_mark": Meaning("info", "The file begins with a byte order mark", "unknown"),
+    "line_too_long": Meaning(
+        "warning", "The line is over the reader's limit and was passed over", "unknown"
+    ),
+    "odd_type": Meaning("warning", "A known field has a value of another type", "unknown"),
+    "unknown_type": Meaning("info", "A record type nobody has described yet (drift)", "accepts"),
+    "unknown_field": Meaning("info", "A field nobody has described yet (drift)", "accepts"),
+    "unknown_result": Meaning(
+        "info", "A structured result of a shape nobody has described yet (drift)", "accepts"
+    ),
+    "unanswered_call": Meaning("error", "A call has no result", "loses"),
+    "orphan_result": Meaning("warning", "A result whose call is not in the file", "accepts"),
+    "duplicate_call": Meaning("info", "A call's id occurs more than once", "accepts"),
+    "duplicate_result": Meaning("info", "A call has more than one result", "accepts"),
+    "duplicate_uuid": Meaning("warning", "Two records share a uuid; the first one counts", "accepts"),
+    "missing_parent": Meaning(
+        "warning", "A record's parent is not in the file: the chain breaks here", "loses"
+    ),
+    "parent_cycle": Meaning("error", "The parent links run in a circle", "refuses"),
+    "outside_path": Meaning(
+        "warning", "A result names a file outside the session's own folders; it is not opened", "unknown"
+    ),
+    "missing_sidecar": Meaning("info", "A spilled output file is gone", "accepts"),
+    "patch_mismatch": Meaning("info", "A recorded patch does not fit its own file content", "accepts"),
+    "roundtrip": Meaning("error", "A line does not re-encode to equal JSON", "unknown"),
+}
+
+
+def finding(code: str, place: Place | None, detail: str = "", count: int = 1) -> Finding:
+    """A finding of a known code."""
+    meaning = CODES[code]
+    text = f"{meaning.explanation} ({detail})" if detail else meaning.explanation
+    return Finding(
+        code=code,
+        severity=meaning.severity,
+        place=place,
+        explanation=text,
+        client=meaning.client,
+        count=count,
+    )

@@ -1,0 +1,184 @@
+"""What the other lines say about calls: hooks, progress, permissions, background tasks.
+
+In: entries that are neither the model's words nor results. Out: notes by call id, which `pair.py`
+attaches to its spans. Read `Notes.add` first.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Raw
+
+from toolspan.model.event import Event, Hook, HookOutcome, Notification
+from toolspan.model.place import Place
+from toolspan.wire.claude import Entry, text_of
+from toolspan.wire.claude_parts import (
+    Attachment,
+    ProgressData,
+    StreamResult,
+    part,
+    task_notices,
+)
+
+_OUTCOMES: dict[str, HookOutcome] = {
+    "hook_success": "success",
+    "hook_non_blocking_error": "error",
+    "hook_error_during_execution": "error",
+    "hook_blocking_error": "blocked",
+    "hook_cancelled": "cancelled",
+    "hook_additional_context": "context",
+    "hook_system_message": "message",
+    "hook_permission_decision": "decision",
+    "hook_stopped_continuation": "stopped",
+    "hook_deferred_tool": "deferred",
+    "async_hook_response": "success",
+}
+_TEXT_LIMIT = 400
+
+Tally = tuple[int, str | None, str | None]
+"""How many, the first time, the last time."""
+
+
+class Notes:
+    """Everything known about calls from lines around them."""
+
+    def __init__(self) -> None:
+        self.events: dict[str, list[Event]] = {}
+        self.progress: dict[str, dict[str, Tally]] = {}
+        self.started: set[str] = set()
+        self.blocked: dict[str, str] = {}
+        self.hooked: set[str] = set()
+        self.deferred: set[str] = set()
+        self.denied: set[str] = set()
+        self.agents: dict[str, str] = {}
+
+    def add(self, entry: Entry, place: Callable[[], Place]) -> None:
+        """One entry."""
+        match entry.type:
+            case "progress":
+                self._progress(entry, place)
+            case "attachment":
+                self._attachment(entry, place)
+            case "queue-operation":
+                if b"<task-notification" in memoryview(entry.content)[:80].tobytes():
+                    self.notice(text_of(entry.content), entry.timestamp, place)
+            case "tool_progress":
+                self._tick(entry.parent_tool_use_id_snake, "tool_progress", entry.timestamp)
+            case "system" if entry.subtype == "permission_denied" and entry.tool_use_id:
+                self.denied.add(entry.tool_use_id)
+
+    def stream_end(self, data: bytes) -> None:
+        """The last line of a stream: which calls were refused or put off."""
+        end = part(data, StreamResult)
+        if end is None:
+            return
+        self.denied.update(d.tool_use_id for d in end.permission_denials if d.tool_use_id)
+        deferred = part(end.deferred_tool_use, Attachment)
+        if deferred and deferred.tool_use_id:
+            self.deferred.add(deferred.tool_use_id)
+
+    def notice(self, text: str, at: str | None, place: Callable[[], Place]) -> None:
+        """Task notifications in a text somebody put into the conversation."""
+        for notice in task_notices(text):
+            if notice.call_id:
+                self._event(
+                    notice.call_id,
+                    Notification(
+                        task_id=notice.task_id,
+                        status=notice.status,
+                        summary=notice.summary,
+                        at=at,
+                        place=place(),
+                    ),
+                )
+
+    def _progress(self, entry: Entry, place: Callable[[], Place]) -> None:
+        data = part(entry.data, ProgressData)
+        call_id = entry.parent_tool_use_id or entry.tool_use_id
+        if data is None or call_id is None:
+            return
+        if data.type == "hook_progress":
+            self._hook_progress(call_id, data, entry.timestamp, place)
+            return
+        if data.type == "agent_progress" and data.agent_id:
+            self.agents.setdefault(call_id, data.agent_id)
+        self.started.add(call_id)
+        self._tick(call_id, data.type, entry.timestamp)
+
+    def _hook_progress(
+        self, call_id: str, data: ProgressData, at: str | None, place: Callable[[], Place]
+    ) -> None:
+        if data.hook_event and not data.hook_event.startswith("Pre"):
+            self.started.add(call_id)
+        self._event(
+            call_id,
+            Hook(
+                point=data.hook_event or "",
+                name=data.hook_name or "",
+                outcome="running",
+                command=data.command,
+                at=at,
+                place=place(),
+            ),
+        )
+
+    def _tick(self, call_id: str | None, kind: str, at: str | None) -> None:
+        if call_id is None:
+            return
+        kinds = self.progress.setdefault(call_id, {})
+        count, first, _ = kinds.get(kind, (0, at, at))
+        kinds[kind] = (count + 1, first, at)
+
+    def _attachment(self, entry: Entry, place: Callable[[], Place]) -> None:
+        note = part(entry.attachment, Attachment)
+        if note is None:
+            return
+        if note.type == "queued_command":
+            self.notice(text_of(note.prompt), entry.timestamp, place)
+        outcome = _OUTCOMES.get(note.type)
+        if outcome is None or note.tool_use_id is None:
+            return
+        self._hook(note, note.tool_use_id, outcome, entry.timestamp, place())
+
+    def _hook(
+        self, note: Attachment, call_id: str, outcome: HookOutcome, at: str | None, place: Place
+    ) -> None:
+        point = note.hook_event or (note.hook_name or "").partition(":")[0]
+        text = _words(note)
+        if point == "PreToolUse":
+            self.hooked.add(call_id)
+            if outcome == "blocked":
+                self.blocked[call_id] = text or ""
+        if outcome == "deferred":
+            self.deferred.add(call_id)
+        self._event(
+            call_id,
+            Hook(
+                point=point,
+                name=note.hook_name or point,
+                outcome=outcome,
+                command=note.command,
+                exit_code=note.exit_code,
+                duration_ms=note.duration_ms,
+                text=text,
+                at=at,
+                place=place,
+            ),
+        )
+
+    def _event(self, call_id: str, event: Event) -> None:
+        self.events.setdefault(call_id, []).append(event)
+
+
+def _words(note: Attachment) -> str | None:
+    for raw in (note.blocking_error, note.decision, note.message, note.content, note.stderr):
+        text = _plain(raw)
+        if text:
+            return text[:_TEXT_LIMIT]
+    return None
+
+
+def _plain(raw: Raw) -> str:
+    data = memoryview(raw)
+    if not data or data[:1] in (b"n",):
+        return ""
+    return text_of(raw) or bytes(data).decode("utf-8", "replace")

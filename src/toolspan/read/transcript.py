@@ -1,0 +1,207 @@
+"""One file becomes a transcript: spans, messages, tokens, findings.
+
+In: a source. Out: a `Transcript`, whose facts are in memory and whose bodies stay in the file.
+Nothing a file contains raises; damage becomes findings. This is where reading begins: follow
+`read` to `Reader.line`, then `pair.py` for calls and `verdict.py` for their states.
+"""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+
+from toolspan.model.finding import Finding
+from toolspan.model.place import Place
+from toolspan.model.session import SessionInfo
+from toolspan.model.span import Branch, Counts, Span
+from toolspan.model.tokens import Tokens
+from toolspan.read.about import About
+from toolspan.read.damage import finding
+from toolspan.read.pair import Pairing
+from toolspan.read.tree import Tree
+from toolspan.wire import claude, document
+from toolspan.wire.claude import Entry
+from toolspan.wire.claude_parts import title_of
+from toolspan.wire.jsonl import Line, read_lines
+from toolspan.wire.source import Source, source_of
+
+_SPEAKERS = frozenset({"user", "assistant"})
+_TITLES = frozenset({"summary", "ai-title", "custom-title"})
+
+
+def read(path: Path | str | Source) -> "Transcript":
+    """A transcript read from a file, which counts as finished.
+
+    Raises:
+        SourceError: the file cannot be opened or read.
+    """
+    source = source_of(path) if isinstance(path, str | Path) else path
+    reader = Reader(source)
+    for line in read_lines(source):
+        reader.line(line)
+    return Transcript(reader)
+
+
+class Reader:
+    """Takes lines in file order and keeps what they say."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.pairing = Pairing(source)
+        self.about = About()
+        self.tree = Tree()
+        self.findings: list[Finding] = []
+        self._lines = 0
+        self._blank = 0
+        self._malformed = 0
+        self._recovered = 0
+        self._entries: dict[str, int] = {}
+
+    @property
+    def counts(self) -> Counts:
+        """How many lines there were so far, and of what."""
+        return Counts(
+            lines=self._lines,
+            blank=self._blank,
+            malformed=self._malformed,
+            recovered=self._recovered,
+            entries=dict(self._entries),
+        )
+
+    def line(self, line: Line) -> None:
+        """The next line."""
+        data = line.data
+        try:
+            entry, odd = claude.decode(data)
+        except ValueError:
+            self._damaged(line)
+            return
+        self._lines += 1
+        if odd:
+            names = ", ".join(odd[:5])
+            self._find("odd_type", self._place(line), f"unexpected type of {names}")
+        self.entry(entry, line)
+
+    def entry(self, entry: Entry, line: Line) -> None:
+        """One entry that stands on a line."""
+        kind = entry.type
+        self._entries[kind] = self._entries.get(kind, 0) + 1
+        self.about.add(entry)
+        if entry.uuid is not None:
+            self._grow(entry, line)
+        if kind in _TITLES:
+            self._title(kind, line)
+        elif kind == "result":
+            self.pairing.notes.stream_end(line.data)
+        else:
+            self.pairing.add(entry, lambda: self._place(line))
+
+    def _grow(self, entry: Entry, line: Line) -> None:
+        aside = bool(entry.is_sidechain or entry.team_name)
+        speaks = entry.type in _SPEAKERS and not entry.is_meta
+        self.tree.add(
+            line.number, entry.uuid or "", entry.parent_uuid, speaks=speaks, aside=aside
+        )
+        if entry.logical_parent_uuid:
+            self.tree.link(entry.logical_parent_uuid)
+
+    def _title(self, kind: str, line: Line) -> None:
+        title = title_of(line.data)
+        if title:
+            self.about.titled(kind, title)
+
+    def _damaged(self, line: Line) -> None:
+        """A line that is not exactly one JSON object: save what can be saved."""
+        if not line.oversized and not line.data.strip():
+            self._blank += 1
+            return
+        self._lines += 1
+        self._malformed += 1
+        if line.oversized:
+            self._find("line_too_long", self._place(line), f"{line.length:,} bytes")
+            return
+        saved = document.recover(line.data)
+        code = saved.reason if line.ended or saved.documents else "torn_last_line"
+        self._find(code, self._place(line), f"{len(saved.documents)} entries recovered")
+        for offset, data in saved.documents:
+            entry, _ = claude.decode(data)
+            self._recovered += 1
+            self.entry(entry, Line(line.number, line.offset + offset, len(data), data))
+
+    def _place(self, line: Line) -> Place:
+        return Place(self.source.name, line.number, line.offset, line.length)
+
+    def _find(self, code: str, place: Place, detail: str) -> None:
+        self.findings.append(finding(code, place, detail))
+
+
+class Transcript:
+    """One file, read."""
+
+    dialect = "claude"
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.source = reader.source
+        self.counts = reader.counts
+        self.spans: list[Span] = reader.pairing.spans(_branches(reader))
+        """Every call of the file, in the order the model asked."""
+
+    @property
+    def file(self) -> str:
+        """The file's name as given."""
+        return self.source.name
+
+    @cached_property
+    def info(self) -> SessionInfo:
+        """What the file says about the conversation as a whole."""
+        return self._reader.about.info(Path(self.file).name.partition(".")[0])
+
+    @property
+    def session_id(self) -> str | None:
+        """The session the file belongs to."""
+        return self.info.session_id
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """Per message the largest value of each field, summed."""
+        return self._reader.about.tokens
+
+    @property
+    def message_tokens(self) -> dict[str, Tokens]:
+        """Tokens by message id."""
+        return self._reader.about.messages
+
+    @property
+    def tokens_raw_sum(self) -> Tokens:
+        """What naive adding gives; shown to explain differences."""
+        return self._reader.about.raw_sum
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Damage that reading met."""
+        return self._reader.findings
+
+    @property
+    def tree(self) -> Tree:
+        """The parent links of the file's lines."""
+        return self._reader.tree
+
+    def entries(self) -> Iterator[tuple[Entry, Place]]:
+        """All entries with their places, read again from the file."""
+        yield from entries(self.source)
+
+
+def entries(source: Source) -> Iterator[tuple[Entry, Place]]:
+    """The entries of a source, those recovered from damaged lines included."""
+    for line in read_lines(source):
+        try:
+            found = [(0, line.data, claude.decode(line.data).entry)]
+        except ValueError:
+            saved = document.recover(line.data)
+            found = [(at, data, claude.decode(data).entry) for at, data in saved.documents]
+        for at, data, entry in found:
+            yield entry, Place(source.name, line.number, line.offset + at, len(data))
+
+
+def _branches(reader: Reader) -> dict[int, Branch]:
+    return reader.tree.branches() if len(reader.tree) else {}

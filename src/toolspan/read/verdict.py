@@ -1,0 +1,293 @@
+"""How a call ended, judged from its result alone and then from what stands around it.
+
+In: the facts of one result (`Answer`), later the circumstances (`Around`). Out: a `Verdict` with
+state, error kind and the evidence for them. Pure functions; the texts are those the clients write.
+Read `judge` first, then `reconsider`.
+"""
+
+import re
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from toolspan.model.kind import ErrorKind, kind_of
+from toolspan.model.span import Evidence
+from toolspan.model.state import State
+from toolspan.model.toolkind import tool_kind
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """What one result says."""
+
+    tool: str
+    text: str
+    """What the model read, tags removed; may be cut after the first few thousand characters."""
+    is_error: bool | None
+    wrapped: bool = False
+    """The text came in error tags."""
+    denial: str | None = None
+    """The denial kind the client recorded."""
+    structured: bool = False
+    """The structured companion is an object or a list, as successes have it."""
+    exit_line: bool = False
+    """The client is one that begins every failed command's text with its exit code."""
+    interrupted: bool = False
+    timed_out: bool = False
+    background: bool = False
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """A state with its reasons."""
+
+    state: State
+    kind: ErrorKind | None = None
+    evidence: tuple[Evidence, ...] = ()
+    ambiguous: bool = False
+    synthetic: bool = False
+    truncated: bool = False
+    rejection: bool = False
+    """The text is the user-rejection text, which an interrupt writes too."""
+
+
+class Around(Struct, frozen=True, kw_only=True):
+    """What stands around a result."""
+
+    interrupt_follows: bool = False
+    started: bool = False
+    """Progress or hooks show that the call began."""
+    hook_blocked: str | None = None
+    """A blocking PreToolUse hook named this call, and what it said."""
+    hooked: bool = False
+    """A PreToolUse hook had something to say about this call."""
+    denied_by_host: bool = False
+    """The final record of the run lists the call as denied."""
+    refusal_words: bool = False
+    """The same words refused a command that never ran."""
+
+
+class _Marker(NamedTuple):
+    rule: str
+    regex: re.Pattern[str]
+    state: State
+    kind: ErrorKind
+
+
+def _markers(*rows: tuple[str, str, State, ErrorKind]) -> tuple[_Marker, ...]:
+    return tuple(_Marker(rule, re.compile(regex), state, kind) for rule, regex, state, kind in rows)
+
+
+_REJECTION = "The user doesn't want to proceed with this tool use"
+
+_MARKERS = _markers(
+    ("hook refused", r"\A(?:Error: )?PreToolUse:\S+ (?:hook error|\[)", "blocked_by_hook", "hook_blocked"),
+    ("hook refused", r"\AHook PreToolUse:\S+ denied this tool|\A.{0,200}blocked by PreToolUse hook",
+     "blocked_by_hook", "hook_blocked"),
+    ("hook stopped", r"\AExecution stopped by PreToolUse hook", "blocked_by_hook", "hook_blocked"),
+    ("sibling failed", r"\ASibling tool call errored", "cancelled", "sibling_error"),
+    ("sibling failed", r"\ACancelled: parallel tool call", "cancelled", "sibling_error"),
+    ("reply streamed anew", r"\A(?:Error: )?Streaming fallback", "cancelled", "stream_discarded"),
+    ("cancelled before start", r"\AThe user doesn't want to take this action right now",
+     "cancelled", "cancelled"),
+    ("cancelled before start", r"\ATool use was cancelled", "cancelled", "cancelled"),
+    ("interrupt text", r"\A(?:Error: )?(?:Exit code \d+\n)?\[Request interrupted by user",
+     "interrupted", "interrupted"),
+    ("session ended", r"\A\[Tool call interrupted: ", "interrupted", "interrupted"),
+    ("interrupt text", r"\A(?:Interrupted by user|This operation was aborted|Request was aborted)",
+     "interrupted", "interrupted"),
+    ("aborted by user", r"<error>Command was aborted before completion</error>",
+     "interrupted", "interrupted"),
+    ("user rejected", rf"\A{_REJECTION}", "denied", "user_denied"),
+    ("rule", r"\APermission to use \S+ (?:with command .*)?has been denied", "denied", "rule_denied"),
+    ("rule", r"\A(?:File|Path) is in a directory that is denied by your permission settings",
+     "denied", "rule_denied"),
+    ("rule", r"\AFile is covered by a Read deny rule", "denied", "rule_denied"),
+    ("classifier", r"denied by the Claude Code auto mode classifier|\APermission for this action has been denied\.",
+     "denied", "classifier_denied"),
+    ("classifier", r"cannot determine the safety of|\AAuto mode could not evaluate this action",
+     "denied", "classifier_denied"),
+    ("not granted", r"haven't granted it yet|\A(?:This command|This Bash command|Commands that).{0,400}requires? (?:explicit )?approval",
+     "denied", "not_granted"),
+    ("not granted", r"\AThis command (?:uses|contains).{0,300}requires? (?:explicit )?approval", "denied", "not_granted"),
+    ("not granted", r"\AOutput redirection to .{0,400}needs approval", "denied", "not_granted"),
+    ("not granted", r"\A.{0,400}was blocked\. For security", "denied", "not_granted"),
+    ("plan mode", r"\ACannot write to .{0,600} while in plan mode", "denied", "rule_denied"),
+    ("permission question timed out", r"failed to evaluate permission: request timed out",
+     "timed_out", "permission_timeout"),
+)  # fmt: skip
+
+_TIMEOUTS = _markers(
+    ("command timeout", r"Command timed out after", "timed_out", "command_timeout"),
+    ("MCP timeout", r"\bMCP error -32001\b|\A(?:Error calling tool \S+ )?MCP .{0,200}timed out after|request timed out",
+     "timed_out", "mcp_timeout"),
+)  # fmt: skip
+
+_MISSING = "[Tool result missing due to internal error]"
+_SPILLED = re.compile(r"\AError: result \([\d,]+ characters.*?\) exceeds maximum allowed", re.DOTALL)
+_TOKENS_SPILLED = re.compile(r"\A(?:Error: )?result \(.{1,60}\) exceeds maximum allowed tokens")
+
+_DENIALS: dict[str, tuple[State, ErrorKind]] = {
+    "user-rejected": ("denied", "user_denied"),
+    "permission-rule": ("denied", "rule_denied"),
+    "automode-blocked": ("denied", "classifier_denied"),
+    "automode-unavailable": ("denied", "classifier_denied"),
+    "interrupted": ("interrupted", "interrupted"),
+    "cancelled": ("cancelled", "cancelled"),
+}
+
+
+def judge(answer: Answer) -> Verdict:
+    """What the result alone says."""
+    if answer.text.startswith(_MISSING):
+        return Verdict(
+            state="never_answered",
+            kind="internal",
+            evidence=(Evidence("synthetic result", _MISSING),),
+            synthetic=True,
+        )
+    if answer.denial is not None:
+        return _judge_denial(answer, answer.denial)
+    if answer.is_error:
+        return _judge_error(answer)
+    return _judge_unflagged(answer)
+
+
+def _judge_denial(answer: Answer, denial: str) -> Verdict:
+    """The client recorded how it was refused; the text may say more exactly by whom."""
+    rule = Evidence("denial kind", denial)
+    said = _marked(answer.text, _MARKERS)
+    state, kind = _DENIALS.get(denial.replace("_", "-"), ("denied", "rule_denied"))
+    if state == "denied" and said and said.state in ("denied", "blocked_by_hook"):
+        state, kind = said.state, said.kind or kind
+    evidence = (rule, *said.evidence) if said else (rule,)
+    return Verdict(state=state, kind=kind, evidence=evidence, ambiguous=_unnamed(denial, said))
+
+
+def _unnamed(denial: str, said: Verdict | None) -> bool:
+    """A plain hook refusal leaves only its reason: no telling it from a rule's."""
+    return denial == "permission-rule" and said is None
+
+
+def _judge_error(answer: Answer) -> Verdict:
+    flag = Evidence("is_error")
+    marked = _marked(answer.text, _MARKERS) or _marked_timeout(answer)
+    if marked:
+        return marked
+    if answer.interrupted:
+        return Verdict(
+            state="interrupted", kind="interrupted", evidence=(flag, Evidence("interrupted flag"))
+        )
+    kind = kind_of(answer.tool, answer.text)
+    if kind == "unknown" and _never_ran(answer):
+        return Verdict(
+            state="denied",
+            kind="rule_denied",
+            evidence=(flag, Evidence("a command without exit code", answer.text[:80])),
+            ambiguous=True,
+        )
+    return Verdict(state="failed", kind=kind, evidence=(flag,))
+
+
+def _never_ran(answer: Answer) -> bool:
+    """A refusal whose only trace is its reason: the command has no exit code, so it never ran."""
+    return answer.exit_line and not answer.wrapped and tool_kind(answer.tool) == "shell"
+
+
+def _judge_unflagged(answer: Answer) -> Verdict:
+    """No error flag: believe it, unless the client's own words say otherwise."""
+    fine = Evidence("no error flag")
+    if answer.interrupted:
+        return Verdict(
+            state="interrupted", kind="interrupted", evidence=(Evidence("interrupted flag"),)
+        )
+    if answer.timed_out and not answer.background:
+        return Verdict(
+            state="timed_out", kind="command_timeout", evidence=(Evidence("timed out flag"),)
+        )
+    if _SPILLED.match(answer.text) or _TOKENS_SPILLED.match(answer.text):
+        return Verdict(
+            state="succeeded", evidence=(fine, Evidence("output spilled")), truncated=True
+        )
+    if _says_error(answer):
+        marked = _marked(answer.text, _MARKERS)
+        return marked or Verdict(
+            state="failed",
+            kind=kind_of(answer.tool, answer.text),
+            evidence=(Evidence("error text without flag", answer.text[:80]),),
+        )
+    if answer.text.startswith("[Request interrupted by user"):
+        return Verdict(
+            state="interrupted",
+            kind="interrupted",
+            evidence=(Evidence("interrupt text", answer.text[:80]),),
+        )
+    return Verdict(state="succeeded", evidence=(fine,))
+
+
+def _says_error(answer: Answer) -> bool:
+    """Old clients left the flag out; the tags, or the prefix, then speak for it."""
+    worded = answer.wrapped or answer.text.startswith("Error:")
+    return worded and answer.is_error is None and not answer.structured
+
+
+def _marked(text: str, markers: tuple[_Marker, ...]) -> Verdict | None:
+    for rule, regex, state, kind in markers:
+        found = regex.search(text)
+        if found:
+            return Verdict(
+                state=state,
+                kind=kind,
+                evidence=(Evidence(rule, found[0][:120]),),
+                rejection=rule == "user rejected",
+            )
+    return None
+
+
+def _marked_timeout(answer: Answer) -> Verdict | None:
+    """Timeouts, each only where its tool can have one."""
+    command, server = _TIMEOUTS
+    if tool_kind(answer.tool) == "shell" and command.regex.search(answer.text):
+        return _marked(answer.text, (command,))
+    if tool_kind(answer.tool) != "shell" and server.regex.search(answer.text[:400]):
+        return _marked(answer.text[:400], (server,))
+    return None
+
+
+def reconsider(verdict: Verdict, around: Around) -> Verdict:
+    """The same verdict in the light of what stands around the result."""
+    if around.hook_blocked is not None and verdict.state in ("denied", "failed"):
+        return _with(verdict, "blocked_by_hook", "hook_blocked", "blocking hook", around.hook_blocked)
+    if verdict.rejection and around.interrupt_follows:
+        return _interrupted_or_denied(verdict, started=around.started)
+    if verdict.ambiguous and around.hooked and verdict.state == "denied":
+        return _with(verdict, "blocked_by_hook", "hook_blocked", "a hook spoke of the call", None)
+    if verdict.state == "failed" and around.denied_by_host:
+        return _with(verdict, "denied", "not_granted", "listed as denied by the host", None)
+    if verdict.state == "failed" and verdict.kind == "unknown" and around.refusal_words:
+        return _with(verdict, "denied", "rule_denied", "same words as a refusal", None)
+    return verdict
+
+
+def _interrupted_or_denied(verdict: Verdict, *, started: bool) -> Verdict:
+    follows = Evidence("interrupt marker follows")
+    if started:
+        return Verdict(
+            state="interrupted",
+            kind="interrupted",
+            evidence=(*verdict.evidence, follows, Evidence("start evidence")),
+        )
+    return Verdict(
+        state="denied",
+        kind="user_denied",
+        evidence=(*verdict.evidence, follows),
+        ambiguous=True,
+        rejection=True,
+    )
+
+
+def _with(verdict: Verdict, state: State, kind: ErrorKind, rule: str, text: str | None) -> Verdict:
+    return Verdict(
+        state=state,
+        kind=kind,
+        evidence=(*verdict.evidence, Evidence(rule, text)),
+        ambiguous=verdict.ambiguous and state == "denied",
+    )

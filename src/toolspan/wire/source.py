@@ -1,0 +1,180 @@
+"""Where transcript bytes come from: plain files, compressed files, bytes in memory.
+
+A `Source` opens a stream from an offset and reads a range; nothing above this module assumes a
+local path. Offsets always count decompressed bytes.
+"""
+
+import io
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, BinaryIO, Protocol
+
+from toolspan.errors import SourceError
+
+_SKIP = 1 << 20
+
+
+class Source(Protocol):
+    """Bytes that can be streamed and read again by range. Failures raise SourceError."""
+
+    @property
+    def name(self) -> str:
+        """How people name it; findings and JSON rows carry it as `file`."""
+        ...
+
+    def open(self, offset: int = 0) -> BinaryIO:
+        """A stream that starts at `offset`."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes of a range; fewer when the file has become shorter."""
+        ...
+
+
+class FileSource:
+    """A plain file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """The path as given."""
+        return str(self.path)
+
+    def open(self, offset: int = 0) -> BinaryIO:
+        """An unbuffered stream: the line reader brings its own large buffer."""
+        with _explained(self.path):
+            stream = self.path.open("rb", buffering=0)
+            stream.seek(offset)
+            return _Explaining(stream, self.path)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes of a range."""
+        with _explained(self.path), self.path.open("rb", buffering=0) as stream:
+            return _range(stream, offset, length)
+
+
+class ZstSource:
+    """A file compressed with Zstandard; reading a range decompresses what lies before it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        """The path as given."""
+        return str(self.path)
+
+    def open(self, offset: int = 0) -> BinaryIO:
+        """A decompressing stream."""
+        import zstandard
+
+        with _explained(self.path):
+            raw = self.path.open("rb")
+            stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+            wrapped = _Explaining(stream, self.path)
+        _skip(wrapped, offset)
+        return wrapped
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes of a range."""
+        with self.open(offset) as stream:
+            return _exactly(stream, length)
+
+
+class BytesSource:
+    """Bytes that are already in memory."""
+
+    def __init__(self, data: bytes, name: str = "<bytes>") -> None:
+        self.data = data
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        """The name given."""
+        return self._name
+
+    def open(self, offset: int = 0) -> BinaryIO:
+        """A stream over the bytes."""
+        stream = io.BytesIO(self.data)
+        stream.seek(offset)
+        return stream
+
+    def read(self, offset: int, length: int) -> bytes:
+        """The bytes of a range."""
+        return self.data[offset : offset + length]
+
+
+def source_of(path: Path | str) -> Source:
+    """The source for a path, by its ending."""
+    path = Path(path)
+    return ZstSource(path) if path.name.endswith(".zst") else FileSource(path)
+
+
+def size_of(source: Source) -> int | None:
+    """How many bytes a plain file has on disk now; None when that is not known."""
+    if isinstance(source, FileSource):
+        with _explained(source.path):
+            return source.path.stat().st_size
+    return len(source.data) if isinstance(source, BytesSource) else None
+
+
+class _Explaining(io.RawIOBase, BinaryIO):  # type: ignore[misc]
+    """A stream whose failures name the file."""
+
+    def __init__(self, stream: IO[bytes], path: Path) -> None:
+        super().__init__()
+        self._stream = stream
+        self._path = path
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1, /) -> bytes:
+        with _explained(self._path):
+            return self._stream.read(size)
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what the operating system or the decompressor says into a SourceError."""
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{path}: {os.strerror(error.errno or 0)}") from error
+    except ValueError as error:  # a NUL byte in the path
+        raise SourceError(f"{path!s}: {error}") from error
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] in ("zstd", "zstandard"):
+            raise SourceError(f"{path}: broken Zstandard data ({error})") from error
+        raise
+
+
+def _range(stream: IO[bytes], offset: int, length: int) -> bytes:
+    stream.seek(offset)
+    return _exactly(stream, length)
+
+
+def _exactly(stream: IO[bytes], length: int) -> bytes:
+    """Up to `length` bytes; a raw stream may give them in pieces."""
+    first = stream.read(length) or b""
+    if len(first) == length or not first:
+        return first
+    pieces = [first]
+    missing = length - len(first)
+    while missing > 0 and (piece := stream.read(missing)):
+        pieces.append(piece)
+        missing -= len(piece)
+    return b"".join(pieces)
+
+
+def _skip(stream: IO[bytes], count: int) -> None:
+    while count > 0 and (piece := stream.read(min(count, _SKIP))):
+        count -= len(piece)

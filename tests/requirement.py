@@ -1,0 +1,12 @@
+"""Which promise a test keeps.
+
+`@requirement("queue.sibling-abort")` names an id of requirements.toml; a test may name several by
+stacking. `test_requirements.py` reads the decorators from the source, so the id is a literal.
+"""
+
+import pytest
+
+
+def requirement(identifier: str) -> pytest.MarkDecorator:
+    """Mark a test as keeping this promise."""
+    return pytest.mark.requirement(identifier)

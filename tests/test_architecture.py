@@ -1,0 +1,129 @@
+"""What holds of the code as a whole: who imports whom, names, sizes, no trace of a machine."""
+
+import ast
+import configparser
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.requirement import requirement
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "toolspan"
+NAMELESS = {"base", "common", "core", "helpers", "manager", "utils"}
+LONGEST_FILE = 600
+MODEL_MAY_IMPORT = {"msgspec", "toolspan", *sys.stdlib_module_names}
+MACHINE = re.compile(
+    r"(?<![\w.~>-])/(?:root|work)/"  # someone's own folders
+    r"|https?://[\w.-]*(?:pypi|pythonhosted|npmjs|artifactory|nexus)[\w.-]*"  # where packages lie
+    r"|(?<!\S)--(?:extra-)?index-url|(?<!\S)--trusted-host"
+)
+PINNED = re.compile(
+    r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?P<hashes>(?: \\\n +--hash=\S+)+)$", re.M
+)
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def top_level() -> set[str]:
+    """The modules and packages right below toolspan; a folder without Python in it is data."""
+    files = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    return files | {path.name for path in PACKAGE.iterdir() if any(path.rglob("*.py"))}
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The top-level names of what a file imports; relative imports stay inside toolspan."""
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name.partition(".")[0] for alias in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module.partition(".")[0]
+            case _:
+                pass
+
+
+def project_files() -> list[Path]:
+    """What is, or is about to be, under version control."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    paths = (ROOT / name for name in listed.stdout.split("\0") if name)
+    return [path for path in paths if path.is_file()]
+
+
+@requirement("foundation.imports-go-one-way")
+def test_the_import_contracts_hold() -> None:
+    lint = Path(sys.executable).with_name("lint-imports")
+    done = subprocess.run(
+        [lint, "--no-cache"], cwd=ROOT, capture_output=True, encoding="utf-8", check=False
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@requirement("foundation.imports-go-one-way")
+def test_every_top_level_module_has_its_layer() -> None:
+    contracts = configparser.ConfigParser()
+    contracts.read(ROOT / ".importlinter", encoding="utf-8")
+    layered = re.findall(r"\w+", contracts["importlinter:contract:layers"]["layers"])
+
+    assert top_level() - set(layered) == set()
+
+
+def test_the_model_knows_only_msgspec_and_the_standard_library() -> None:
+    nouns = [*(PACKAGE / "model").rglob("*.py"), PACKAGE / "ids.py", PACKAGE / "errors.py"]
+
+    assert {name for path in nouns for name in imported(path)} - MODEL_MAY_IMPORT == set()
+
+
+def test_every_module_is_named_after_a_noun() -> None:
+    named = [
+        path for path in modules() if NAMELESS & {*path.relative_to(PACKAGE).with_suffix("").parts}
+    ]
+
+    assert named == []
+
+
+def test_no_file_is_longer_than_a_reader_can_hold() -> None:
+    lengths = {path: len(path.read_bytes().splitlines()) for path in modules()}
+
+    assert {path: length for path, length in lengths.items() if length > LONGEST_FILE} == {}
+
+
+def test_nothing_in_the_project_names_a_machine() -> None:
+    traces = [
+        f"{path.relative_to(ROOT)}:{number}: {found[0]}"
+        for path in project_files()
+        for number, line in enumerate(path.read_text("utf-8", "replace").splitlines(), start=1)
+        if (found := MACHINE.search(line))
+    ]
+
+    assert traces == []
+
+
+def test_the_lock_pins_every_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    lock = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
+    pinned = {canonicalize_name(pin["name"]): pin["version"] for pin in PINNED.finditer(lock)}
+    declared = [
+        Requirement(text)
+        for text in (*project["project"]["dependencies"], *project["dependency-groups"]["dev"])
+    ]
+
+    assert PINNED.sub("", lock).strip() == ""  # names, versions and hashes, nothing else
+    assert [
+        str(wanted)
+        for wanted in declared
+        if not wanted.specifier.contains(pinned.get(canonicalize_name(wanted.name), "0"))
+    ] == []

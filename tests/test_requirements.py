@@ -1,0 +1,80 @@
+"""Each promise has a test, and each test that names a promise names a real one."""
+
+import ast
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+TESTS = Path(__file__).parent
+FIELDS = {"id", "sentence", "source", "divergence"}
+ID = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*(\.[a-z0-9]+(-[a-z0-9]+)*)+")
+SOURCE = re.compile(r"observed \d+\.\d+\.\d+|documented|choice")
+
+
+class Claim(NamedTuple):
+    """A test's decorator that names a requirement."""
+
+    id: str | None
+    """None when it is not a literal."""
+    place: str
+
+
+def promises() -> list[dict[str, str]]:
+    text = (TESTS / "requirements.toml").read_text(encoding="utf-8")
+    promised: list[dict[str, str]] = tomllib.loads(text).get("requirement", [])
+    return promised
+
+
+def claims_in(path: Path) -> Iterator[Claim]:
+    for node in ast.walk(ast.parse(path.read_bytes(), str(path))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_":
+            for decorator in node.decorator_list:
+                place = f"{path.relative_to(TESTS)}:{decorator.lineno}"
+                match decorator:
+                    case ast.Call(
+                        func=ast.Name(id="requirement"), args=[ast.Constant(value=str(named))]
+                    ):
+                        yield Claim(named, place)
+                    case ast.Call(func=ast.Name(id="requirement")):
+                        yield Claim(None, place)
+                    case _:
+                        pass
+
+
+def claims() -> list[Claim]:
+    return [claim for path in sorted(TESTS.rglob("test_*.py")) for claim in claims_in(path)]
+
+
+def test_every_requirement_has_a_test() -> None:
+    claimed = {claim.id for claim in claims()}
+
+    assert [promise["id"] for promise in promises() if promise["id"] not in claimed] == []
+
+
+def test_every_requirement_a_test_names_exists() -> None:
+    promised = {promise["id"] for promise in promises()}
+
+    assert [claim for claim in claims() if claim.id not in promised] == []
+
+
+def test_no_requirement_is_written_twice() -> None:
+    counted = Counter(promise["id"] for promise in promises())
+
+    assert [identifier for identifier, times in counted.items() if times > 1] == []
+
+
+def test_every_requirement_is_well_formed() -> None:
+    malformed = [
+        promise
+        for promise in promises()
+        if not promise.keys() <= FIELDS
+        or not ID.fullmatch(promise.get("id", ""))
+        or not promise.get("sentence", "").endswith(".")
+        or not SOURCE.fullmatch(promise.get("source", ""))
+        or promise.get("divergence") == ""
+    ]
+
+    assert malformed == []

@@ -1,0 +1,51 @@
+"""What `import toolspan` gives, and what it costs."""
+
+import subprocess
+import sys
+
+import toolspan
+from tests.requirement import requirement
+
+NOT_AT_IMPORT = {"click", "rich", "watchfiles", "zstandard"}
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a fresh interpreter in which a warning is an error."""
+    command = [sys.executable, "-I", "-W", "error", "-c", code]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", check=True)
+
+
+def reading_order(name: str) -> tuple[int, str]:
+    """Constants, then classes, then functions, each by name: the order ruff keeps."""
+    rank = 0 if name.isupper() else 1 if name[0].isupper() else 2
+    return (rank, name)
+
+
+def test_the_public_names_are_sorted() -> None:
+    assert list(toolspan.__all__) == sorted(toolspan.__all__, key=reading_order)
+
+
+def test_there_are_at_most_forty_public_names() -> None:
+    assert 0 < len(toolspan.__all__) <= 40
+
+
+def test_no_public_name_is_given_twice() -> None:
+    assert len(set(toolspan.__all__)) == len(toolspan.__all__)
+
+
+def test_every_public_name_can_be_imported() -> None:
+    python(f"from toolspan import {', '.join(toolspan.__all__)}")
+
+
+@requirement("foundation.import-is-silent")
+def test_importing_prints_nothing() -> None:
+    done = python("import toolspan")
+
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+@requirement("foundation.import-is-cheap")
+def test_importing_loads_no_heavy_library() -> None:
+    loaded = python("import sys, toolspan; print(*sys.modules)").stdout.split()
+
+    assert NOT_AT_IMPORT.intersection(loaded) == set()
