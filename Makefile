@@ -9,6 +9,7 @@ SHARED ?= ../shared
 BIN := .venv/bin
 SETUP := .venv/.installed
 ARCHIVE := .scratch/bench-$(BENCH_SIZE)
+TOTALS := $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-totals.json)
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
@@ -39,8 +40,8 @@ contracts: $(SETUP)  ## imports go one way
 docs: $(SETUP)  ## do the generated pages say what the code does?
 	$(BIN)/python scripts/docs.py --check
 
-bench: $(SETUP) $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-totals.json)  ## benchmarks as ratios (ARGS goes to benchmarks/read.py)
-	$(BIN)/python benchmarks/read.py $(ARGS)
+bench: $(SETUP) $(TOTALS)  ## benchmarks as ratios (ARGS goes to benchmarks/read.py)
+	$(BIN)/python benchmarks/read.py $(if $(TOTALS),--archive $(ARCHIVE)) $(ARGS)
 
 oracle: $(SETUP)  ## ask the real client whether it agrees
 	@test -d "$(SHARED)/oracle" || { echo "make oracle needs $(SHARED)/oracle; name another folder with SHARED=..." >&2; exit 2; }

@@ -17,7 +17,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 def reading_order(name: str) -> tuple[int, str]:
     """Constants, then classes, then functions, each by name: the order ruff keeps."""
-    rank = 0 if name.isupper() else 1 if name[0].isupper() else 2
+    rank = 0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2
     return (rank, name)
 
 

@@ -10,6 +10,8 @@ unless empty has a meaning of its own (then None). What does not fit a type at a
 `UnknownInput`, which keeps the bytes. Read `ToolInput` and `UnknownInput` first.
 """
 
+import json
+
 import msgspec
 from msgspec import Raw, Struct, field
 
@@ -566,7 +568,28 @@ class UnknownInput(ToolInput, frozen=True, kw_only=True):
 
     def json(self) -> object:
         """The decoded value; the text itself when the bytes are not JSON."""
-        try:
-            return msgspec.json.decode(self.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return self.data.decode("utf-8", "replace")
+        return decode_anything(self.data)
+
+
+def decode_anything(data: bytes) -> object:
+    """The JSON value, or else the bytes as text. Never raises."""
+    try:
+        return decode_json(data)
+    except ValueError:
+        return data.decode("utf-8", "replace")
+
+
+def decode_json(data: bytes) -> object:
+    """The JSON value; halves of surrogate pairs, which clients do write, are kept.
+
+    Raises:
+        ValueError: the bytes are not one JSON value, or one nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error

@@ -122,7 +122,7 @@ _EDITING = _patterns(
 _FILES = _patterns(
     ("not_found",
      r"(?:File|Directory) does not exist|No such file or directory|ENOENT|File not found"
-     r"|No files were modified"),
+     r"|No files were modified|Path does not exist.*Note: your current working directory"),
     ("is_directory", r"EISDIR"),
     ("too_large", r"exceeds maximum allowed (?:tokens|size)"),
     ("permission_os", r"EACCES|Permission denied|Operation not permitted"),

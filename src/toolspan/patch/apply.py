@@ -1,7 +1,7 @@
 """Texts with a patch applied, or taken back.
 
-In: hunks and the whole text of one side. Out: the whole text of the other side. Only a
-line feed ends a line. Knows nothing of files, paths or encodings. Read `_patch` first.
+In: hunks and the whole text of one side. Out: the whole text of the other side. Only a line
+feed ends a line. Knows nothing of files, paths or encodings. Read `_patch` first.
 """
 
 from collections.abc import Sequence
@@ -34,6 +34,17 @@ def revert(hunks: Sequence[Hunk], text: str) -> str:
         PatchError: The hunks are not sound, or `text` does not fit them.
     """
     return _patch(_backwards(hunks), text)
+
+
+def check(hunks: Sequence[Hunk]) -> None:
+    """Refuse hunks that no text could fit.
+
+    Raises:
+        PatchError: The hunks are not sound.
+    """
+    found = problems(hunks)
+    if found:
+        raise PatchError(found[0])
 
 
 class Difference(NamedTuple):
@@ -71,23 +82,17 @@ class _Text(NamedTuple):
 
 
 def _forwards(hunks: Sequence[Hunk]) -> _Recipe:
-    _check(hunks)
+    check(hunks)
     starts = [at.old for at in positions(hunks)]
     bare = bare_sides(hunks)
     return _Recipe(_steps(hunks, starts, REMOVED), REMOVED, bare.old, bare.new)
 
 
 def _backwards(hunks: Sequence[Hunk]) -> _Recipe:
-    _check(hunks)
+    check(hunks)
     starts = [at.new for at in positions(hunks)]
     bare = bare_sides(hunks)
     return _Recipe(_steps(hunks, starts, ADDED), ADDED, bare.new, bare.old)
-
-
-def _check(hunks: Sequence[Hunk]) -> None:
-    found = problems(hunks)
-    if found:
-        raise PatchError(found[0])
 
 
 def _steps(hunks: Sequence[Hunk], starts: Sequence[int], leaves: str) -> list[_Step]:

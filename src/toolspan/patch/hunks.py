@@ -26,7 +26,7 @@ class ChangeCount(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A position on both sides of a patch, as the number of lines before it."""
+    """A line on both sides of a patch, as the number of lines before it."""
 
     old: int
     new: int
@@ -62,7 +62,7 @@ def added_removed(hunks: Sequence[Hunk]) -> ChangeCount:
 
 
 def positions(hunks: Sequence[Hunk]) -> Iterator[Position]:
-    """Where each hunk starts.
+    """Where each hunk starts, in order.
 
     The start of a side without lines is written in two ways (the line before, or the line after),
     so it is taken from the other side and from the end of the hunk before.
@@ -114,15 +114,18 @@ def _line_problems(hunk: Hunk) -> Iterator[str]:
     strange = [n for n, line in enumerate(hunk.lines, 1) if line[:1] not in firsts]
     if strange:
         first = hunk.lines[strange[0] - 1][:1]
-        starts = f"starts with {first!r}" if first else "is empty"
-        yield f"line {strange[0]} {starts}, expected ' ', '-', '+' or '\\'{_more(strange)}"
+        found = repr(first) if first else "nothing"
+        yield (
+            f"has an unknown kind of line {strange[0]}: expected ' ', '-', '+' or '\\' first, "
+            f"found {found}{_more(strange)}"
+        )
     broken = [n for n, line in enumerate(hunk.lines, 1) if "\n" in line]
     if broken:
-        yield f"line {broken[0]} contains a line break{_more(broken)}"
+        yield f"has a line break inside line {broken[0]}{_more(broken)}"
 
 
 def _more(numbers: Sequence[int]) -> str:
-    return f" (and {len(numbers) - 1} more such lines)" if len(numbers) > 1 else ""
+    return f" (such lines: {len(numbers)})" if len(numbers) > 1 else ""
 
 
 def _note_problems(hunk: Hunk, *, last: bool) -> Iterator[str]:
@@ -166,7 +169,7 @@ def _order_problems(hunk: Hunk, at: Position, before: Position) -> Iterator[str]
     elif not _empty_side_agrees(hunk, at):
         yield (
             f"starts at old line {hunk.old_start} and new line {hunk.new_start}, "
-            "which are not the same at"
+            "which are not the same place"
         )
 
 

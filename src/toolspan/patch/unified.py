@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from toolspan.model.hunk import Hunk
-from toolspan.patch.apply import PatchError
+from toolspan.patch.apply import check
 from toolspan.patch.hunks import (
     ADDED,
     KEPT,
@@ -19,7 +19,6 @@ from toolspan.patch.hunks import (
     bare_sides,
     last_index,
     positions,
-    problems,
 )
 
 Change = Literal["update", "create", "delete"]
@@ -48,15 +47,13 @@ def unified(
     Args:
         hunks: What changes inside the file.
         path: The file, as the transcript names it; the leading `/` of an absolute path is dropped.
-        old_path: Its name before, when the change also renames it.
+        old_path: Its name before, when an update also renames it.
         change: Whether the file existed before and exists afterwards.
 
     Raises:
         PatchError: The hunks are not sound, so no program could apply the diff.
     """
-    found = problems(hunks)
-    if found:
-        raise PatchError(found[0])
+    check(hunks)
     old, new = (old_path or path).lstrip("/"), path.lstrip("/")
     header = [*_extended_header(old, new, change, bare=not hunks)]
     if hunks:

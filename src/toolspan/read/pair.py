@@ -319,7 +319,7 @@ def _answered(tool: str, block: Block, entry: Entry, place: Place) -> _Answered:
             wrapped=text.lstrip().startswith("<tool_use_error>"),
             denial=entry.tool_denial_kind,
             structured=memoryview(entry.structured)[:1].tobytes() in (b"{", b"["),
-            exit_line=_states_exit(entry.version),
+            version=_numbers(entry.version),
             interrupted=bool(facts.interrupted or facts.was_interrupted),
             timed_out=facts.timed_out_after_ms is not None,
             background=background is not None,
@@ -342,10 +342,10 @@ def _answered(tool: str, block: Block, entry: Entry, place: Place) -> _Answered:
 
 
 @lru_cache(maxsize=64)
-def _states_exit(version: str | None) -> bool:
-    """Whether this client begins a failed command's text with its exit code."""
-    numbers = [int(n) for n in (version or "").split(".") if n.isdecimal()]
-    return numbers >= [2, 0, 53]
+def _numbers(version: str | None) -> tuple[int, ...]:
+    """A version as numbers that compare; empty when there is none."""
+    parts = (version or "").split(".")
+    return tuple(int(part) for part in parts if part.isdecimal())
 
 
 _NO_FACTS = StructuredFacts()

@@ -29,8 +29,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     """The denial kind the client recorded."""
     structured: bool = False
     """The structured companion is an object or a list, as successes have it."""
-    exit_line: bool = False
-    """The client is one that begins every failed command's text with its exit code."""
+    version: tuple[int, ...] = ()
+    """The client's version; empty when it is not known."""
     interrupted: bool = False
     timed_out: bool = False
     background: bool = False
@@ -45,6 +45,8 @@ class Verdict(Struct, frozen=True, kw_only=True):
     ambiguous: bool = False
     synthetic: bool = False
     truncated: bool = False
+    unran: bool = False
+    """A command without the exit code that every run of it would have left."""
     rejection: bool = False
     """The text is the user-rejection text, which an interrupt writes too."""
 
@@ -109,7 +111,7 @@ _MARKERS = _markers(
      "denied", "not_granted"),
     ("not granted", r"\AThis command (?:uses|contains).{0,300}requires? (?:explicit )?approval", "denied", "not_granted"),
     ("not granted", r"\AOutput redirection to .{0,400}needs approval", "denied", "not_granted"),
-    ("not granted", r"\A.{0,400}was blocked\. For security", "denied", "not_granted"),
+    ("not granted", r"\A[^\n]{0,400} was blocked\.", "denied", "not_granted"),
     ("plan mode", r"\ACannot write to .{0,600} while in plan mode", "denied", "rule_denied"),
     ("permission question timed out", r"failed to evaluate permission: request timed out",
      "timed_out", "permission_timeout"),
@@ -176,20 +178,35 @@ def _judge_error(answer: Answer) -> Verdict:
         return Verdict(
             state="interrupted", kind="interrupted", evidence=(flag, Evidence("interrupted flag"))
         )
-    kind = kind_of(answer.tool, answer.text)
-    if kind == "unknown" and _never_ran(answer):
+    kind = _kind(answer)
+    unran = kind == "unknown" and _never_ran(answer)
+    if unran and len(answer.text.split()) > 1:  # one word may be what is left of an error
         return Verdict(
             state="denied",
             kind="rule_denied",
             evidence=(flag, Evidence("a command without exit code", answer.text[:80])),
             ambiguous=True,
+            unran=True,
         )
-    return Verdict(state="failed", kind=kind, evidence=(flag,))
+    return Verdict(state="failed", kind=kind, evidence=(flag,), unran=unran)
+
+
+def _kind(answer: Answer) -> ErrorKind:
+    kind = kind_of(answer.tool, answer.text)
+    if kind == "unknown" and (2, 0) <= answer.version < (2, 1):
+        # search.missing-path: 2.0 does not add the note by which later texts are known
+        return "not_found" if answer.text.startswith("Path does not exist") else kind
+    return kind
+
+
+_EXIT_LINE = (2, 0, 53)
+"""From here on the text of every failed command begins with its exit code."""
 
 
 def _never_ran(answer: Answer) -> bool:
     """A refusal whose only trace is its reason: the command has no exit code, so it never ran."""
-    return answer.exit_line and not answer.wrapped and tool_kind(answer.tool) == "shell"
+    bare = answer.version >= _EXIT_LINE and not answer.wrapped
+    return bare and tool_kind(answer.tool) == "shell"
 
 
 def _judge_unflagged(answer: Answer) -> Verdict:
@@ -258,13 +275,18 @@ def reconsider(verdict: Verdict, around: Around) -> Verdict:
         return _with(verdict, "blocked_by_hook", "hook_blocked", "blocking hook", around.hook_blocked)
     if verdict.rejection and around.interrupt_follows:
         return _interrupted_or_denied(verdict, started=around.started)
-    if verdict.ambiguous and around.hooked and verdict.state == "denied":
+    if _unexplained(verdict) and around.hooked:
         return _with(verdict, "blocked_by_hook", "hook_blocked", "a hook spoke of the call", None)
     if verdict.state == "failed" and around.denied_by_host:
         return _with(verdict, "denied", "not_granted", "listed as denied by the host", None)
     if verdict.state == "failed" and verdict.kind == "unknown" and around.refusal_words:
         return _with(verdict, "denied", "rule_denied", "same words as a refusal", None)
     return verdict
+
+
+def _unexplained(verdict: Verdict) -> bool:
+    """Refused, or failed, in words that no client writes by itself."""
+    return verdict.unran or (verdict.state == "denied" and verdict.ambiguous)
 
 
 def _interrupted_or_denied(verdict: Verdict, *, started: bool) -> Verdict:

@@ -13,11 +13,10 @@ Read `ToolResult`, `TextResult`, `ErrorText` and `UnknownResult` first.
 import re
 from typing import Any
 
-import msgspec
 from msgspec import Struct, field
 
 from toolspan.model.hunk import Hunk
-from toolspan.model.inputs import Number, TextEdit
+from toolspan.model.inputs import Number, TextEdit, decode_anything
 
 _ERROR = "Error: "
 _EXIT_CODE = re.compile(r"(?:Error: )?Exit code (-?\d+)(?:\n|\Z)")
@@ -60,10 +59,7 @@ class UnknownResult(ToolResult, frozen=True, kw_only=True):
 
     def json(self) -> Any:
         """The decoded value; the text itself when the bytes are not JSON."""
-        try:
-            return msgspec.json.decode(self.data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return self.data.decode("utf-8", "replace")
+        return decode_anything(self.data)
 
 
 class BlockSource(Struct, frozen=True, kw_only=True):
@@ -78,7 +74,7 @@ class BlockSource(Struct, frozen=True, kw_only=True):
 class Block(Struct, frozen=True, kw_only=True, rename="camel"):
     """One content block of a result: a text, a picture, a resource."""
 
-    type: str = ""
+    type: str
     text: str | None = None
     source: BlockSource | None = None
     data: str | None = None
