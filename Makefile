@@ -92,4 +92,4 @@ $(SETUP): requirements/dev.txt pyproject.toml | $(BIN)/python
 	.scratch/lock/bin/python -m pip --disable-pip-version-check --quiet install "pip-tools==7.6.2"
 
 $(ARCHIVE)/expected-totals.json: | $(SETUP)
-	$(BIN)/python $(SHARED)/corpus/generate.py --out $(ARCHIVE) --size $(BENCH_SIZE) --seed 7
+	$(BIN)/python $(SHARED)/corpus/generate.py --out $(ARCHIVE) --size $(BENCH_SIZE) --seed 7 --dialect claude

@@ -12,7 +12,7 @@ HookOutcome = Literal[
 ]  # fmt: skip
 
 
-class Hook(Struct, frozen=True, kw_only=True, tag="hook"):
+class Hook(Struct, frozen=True, kw_only=True, gc=False, tag="hook"):
     """One hook's part in a call."""
 
     point: str
@@ -27,7 +27,7 @@ class Hook(Struct, frozen=True, kw_only=True, tag="hook"):
     place: Place
 
 
-class Progress(Struct, frozen=True, kw_only=True, tag="progress"):
+class Progress(Struct, frozen=True, kw_only=True, gc=False, tag="progress"):
     """All progress notes of one kind for a call, folded into one."""
 
     kind: str
@@ -36,7 +36,7 @@ class Progress(Struct, frozen=True, kw_only=True, tag="progress"):
     last_at: str | None
 
 
-class Permission(Struct, frozen=True, kw_only=True, tag="permission"):
+class Permission(Struct, frozen=True, kw_only=True, gc=False, tag="permission"):
     """What the transcript says about consent for a call."""
 
     decision: str
@@ -46,7 +46,7 @@ class Permission(Struct, frozen=True, kw_only=True, tag="permission"):
     place: Place
 
 
-class Notification(Struct, frozen=True, kw_only=True, tag="notification"):
+class Notification(Struct, frozen=True, kw_only=True, gc=False, tag="notification"):
     """News of a background task that a call started."""
 
     task_id: str | None

@@ -10,7 +10,7 @@ Severity = Literal["error", "warning", "info"]
 Acceptance = Literal["accepts", "skips", "loses", "refuses", "unknown"]
 
 
-class Finding(Struct, frozen=True, kw_only=True):
+class Finding(Struct, frozen=True, kw_only=True, gc=False):
     """One problem, where it is, and whether the client that wrote the file would still take it."""
 
     code: str

@@ -53,7 +53,7 @@ class ResultBody(Protocol):
         ...
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class Call(Struct, frozen=True, kw_only=True, gc=False):
     """A model's request to run one tool."""
 
     id: CallId
@@ -90,7 +90,7 @@ class Call(Struct, frozen=True, kw_only=True):
         return self.body.raw()
 
 
-class Result(Struct, frozen=True, kw_only=True):
+class Result(Struct, frozen=True, kw_only=True, gc=False):
     """What went back to the model."""
 
     place: Place
@@ -129,7 +129,7 @@ class Evidence(Struct, frozen=True, gc=False):
     text: str | None = None
 
 
-class Span(Struct, frozen=True, kw_only=True):
+class Span(Struct, frozen=True, kw_only=True, gc=False):
     """One call's whole life: request, events, result, times, state."""
 
     call: Call
@@ -203,7 +203,7 @@ def moment(text: str | None) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-class Counts(Struct, frozen=True, kw_only=True):
+class Counts(Struct, frozen=True, kw_only=True, gc=False):
     """How many lines a transcript has, and of what."""
 
     lines: int = 0

@@ -19,6 +19,9 @@ class About:
     """What is known of a conversation so far."""
 
     def __init__(self) -> None:
+        self._session: str | None = None
+        self._version: str | None = None
+        self._model: str | None = None
         self._sessions: dict[str, None] = {}
         self._versions: dict[str, None] = {}
         self._models: dict[str, None] = {}
@@ -40,12 +43,14 @@ class About:
     def add(self, entry: Entry) -> None:
         """One entry."""
         session = entry.session_id or entry.session_id_snake
-        if session is not None and session not in self._sessions:
+        if session != self._session and session is not None:
+            self._session = session
             self._sessions[session] = None
         if entry.timestamp is not None:
-            self._started = self._started or entry.timestamp
             self._ended = entry.timestamp
-        if entry.uuid is not None:
+            if self._started is None:
+                self._started = entry.timestamp
+        if entry.version != self._version or self._first is None:
             self._place(entry)
         kind = entry.type
         if kind == "assistant":
@@ -62,9 +67,12 @@ class About:
             self._title = (rank, title)
 
     def _place(self, entry: Entry) -> None:
+        if entry.uuid is None:
+            return
         if self._first is None:
             self._first = entry
-        if entry.version is not None and entry.version not in self._versions:
+        if entry.version is not None:
+            self._version = entry.version
             self._versions[entry.version] = None
         self._last_cwd = self._last_cwd or entry.cwd
         self._branch = entry.git_branch or self._branch
@@ -75,7 +83,8 @@ class About:
         message = entry.message
         if message is None or message.model == "<synthetic>":
             return
-        if message.model and message.model not in self._models:
+        if message.model and message.model != self._model:
+            self._model = message.model
             self._models[message.model] = None
         usage = message.usage
         if usage is None:

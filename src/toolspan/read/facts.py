@@ -14,7 +14,7 @@ from toolspan.model.state import State
 from toolspan.model.toolkind import ToolKind
 
 
-class CallFacts(Struct, frozen=True, kw_only=True):
+class CallFacts(Struct, frozen=True, kw_only=True, gc=False):
     """One call in one row; `toolspan calls --json` prints exactly these fields."""
 
     file: str

@@ -37,7 +37,7 @@ _UNCHANGED = re.compile(r"(?:Wasted call . )?file unchanged since", re.IGNORECAS
 
 _EXIT_FIRST = re.compile(r"Exit code -?\d{1,9}(?:\n|\Z)")
 _EXIT_LAST = re.compile(r"\n?\[Exit code: (-?\d{1,9})\]\s*\Z")
-_BACKGROUND = re.compile(r"(?:\A|\n)Command [^\n]*background[^\n]*\bID: ([\w-]+)[^\n]*\Z")
+_BACKGROUND = re.compile(r"Command [^:]{1,200}background[^:]{0,200}\bID: ([\w-]+)")
 _PERSISTED = re.compile(
     r"<persisted-output>\n.*?saved to: (\S[^\n]*)\n(?:\nPreview[^\n]*\n(.*?))?(?:\n\.\.\.)?\n?"
     r"</persisted-output>",
@@ -45,6 +45,7 @@ _PERSISTED = re.compile(
 )
 _ABORTED = "<error>Command was aborted before completion</error>"
 _CWD_RESET = "Shell cwd was reset to "
+_TIMESTAMP = re.compile(r"<timestamp>([^<]*)</timestamp>\s*\Z")
 _NO_OUTPUT = ("(Bash completed with no output)", "(no content)")
 
 _TRUNCATED = "(Results are truncated."
@@ -108,30 +109,32 @@ def _bash(text: str) -> ToolResult | None:
         return BashResult(stdout="")
     if persisted := _PERSISTED.fullmatch(body):
         return BashResult(stdout=persisted[2] or "", persisted_output_path=persisted[1])
-    if background := _BACKGROUND.search(body):
-        return BashResult(stdout=body[: background.start()], background_task_id=background[1])
+    printed, _, notice = body.rpartition("\n")
+    if background := _BACKGROUND.match(notice):
+        return BashResult(stdout=printed, background_task_id=background[1])
+    if notice.startswith(_CWD_RESET):
+        return BashResult(stdout=printed, stderr=notice)
     if ended := _EXIT_LAST.search(body):
         return BashResult(stdout=body[: ended.start()], exit_code=int(ended[1]))
     if body.endswith(_ABORTED):
         return BashResult(stdout=body.removesuffix(_ABORTED).rstrip("\n"), interrupted=True)
-    stdout, _, notice = body.rpartition("\n")
-    if notice.startswith(_CWD_RESET):
-        return BashResult(stdout=stdout, stderr=notice)
     return BashResult(stdout=body)
 
 
 def _bash_output(text: str) -> ToolResult | None:
     if text.startswith("<retrieval_status>"):
         return _task_output(text)
-    status = _tag("status", text)
+    head = text.partition("<stdout>")[0].partition("<stderr>")[0]
+    status = _tag("status", head)
     if status is None:
         return None
+    timestamp = _TIMESTAMP.search(text)
     return BashOutputResult(
         status=status,
-        exit_code=_number(_tag("exit_code", text)),
+        exit_code=_number(_tag("exit_code", head)),
         stdout=_tag("stdout", text) or "",
         stderr=_tag("stderr", text) or "",
-        timestamp=_tag("timestamp", text),
+        timestamp=timestamp[1] if timestamp else None,
     )
 
 

@@ -4,8 +4,6 @@ In: entries that are neither the model's words nor results. Out: notes by call i
 attaches to its spans. Read `Notes.add` first.
 """
 
-from collections.abc import Callable
-
 from msgspec import Raw
 
 from toolspan.model.event import Event, Hook, HookOutcome, Notification
@@ -18,6 +16,7 @@ from toolspan.wire.claude_parts import (
     part,
     task_notices,
 )
+from toolspan.wire.jsonl import Line
 
 _OUTCOMES: dict[str, HookOutcome] = {
     "hook_success": "success",
@@ -41,7 +40,8 @@ Tally = tuple[int, str | None, str | None]
 class Notes:
     """Everything known about calls from lines around them."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str) -> None:
+        self._file = file
         self.events: dict[str, list[Event]] = {}
         self.progress: dict[str, dict[str, Tally]] = {}
         self.started: set[str] = set()
@@ -51,16 +51,16 @@ class Notes:
         self.denied: set[str] = set()
         self.agents: dict[str, str] = {}
 
-    def add(self, entry: Entry, place: Callable[[], Place]) -> None:
+    def add(self, entry: Entry, line: Line) -> None:
         """One entry."""
         match entry.type:
             case "progress":
-                self._progress(entry, place)
+                self._progress(entry, line)
             case "attachment":
-                self._attachment(entry, place)
+                self._attachment(entry, line)
             case "queue-operation":
                 if b"<task-notification" in memoryview(entry.content)[:80].tobytes():
-                    self.notice(text_of(entry.content), entry.timestamp, place)
+                    self.notice(text_of(entry.content), entry.timestamp, line)
             case "tool_progress":
                 self._tick(entry.parent_tool_use_id_snake, "tool_progress", entry.timestamp)
             case "system" if entry.subtype == "permission_denied" and entry.tool_use_id:
@@ -76,7 +76,7 @@ class Notes:
         if deferred and deferred.tool_use_id:
             self.deferred.add(deferred.tool_use_id)
 
-    def notice(self, text: str, at: str | None, place: Callable[[], Place]) -> None:
+    def notice(self, text: str, at: str | None, line: Line) -> None:
         """Task notifications in a text somebody put into the conversation."""
         for notice in task_notices(text):
             if notice.call_id:
@@ -87,17 +87,17 @@ class Notes:
                         status=notice.status,
                         summary=notice.summary,
                         at=at,
-                        place=place(),
+                        place=self._place(line),
                     ),
                 )
 
-    def _progress(self, entry: Entry, place: Callable[[], Place]) -> None:
+    def _progress(self, entry: Entry, line: Line) -> None:
         data = part(entry.data, ProgressData)
         call_id = entry.parent_tool_use_id or entry.tool_use_id
         if data is None or call_id is None:
             return
         if data.type == "hook_progress":
-            self._hook_progress(call_id, data, entry.timestamp, place)
+            self._hook_progress(call_id, data, entry.timestamp, line)
             return
         if data.type == "agent_progress" and data.agent_id:
             self.agents.setdefault(call_id, data.agent_id)
@@ -105,7 +105,7 @@ class Notes:
         self._tick(call_id, data.type, entry.timestamp)
 
     def _hook_progress(
-        self, call_id: str, data: ProgressData, at: str | None, place: Callable[[], Place]
+        self, call_id: str, data: ProgressData, at: str | None, line: Line
     ) -> None:
         if data.hook_event and not data.hook_event.startswith("Pre"):
             self.started.add(call_id)
@@ -117,7 +117,7 @@ class Notes:
                 outcome="running",
                 command=data.command,
                 at=at,
-                place=place(),
+                place=self._place(line),
             ),
         )
 
@@ -128,16 +128,16 @@ class Notes:
         count, first, _ = kinds.get(kind, (0, at, at))
         kinds[kind] = (count + 1, first, at)
 
-    def _attachment(self, entry: Entry, place: Callable[[], Place]) -> None:
+    def _attachment(self, entry: Entry, line: Line) -> None:
         note = part(entry.attachment, Attachment)
         if note is None:
             return
         if note.type == "queued_command":
-            self.notice(text_of(note.prompt), entry.timestamp, place)
+            self.notice(text_of(note.prompt), entry.timestamp, line)
         outcome = _OUTCOMES.get(note.type)
         if outcome is None or note.tool_use_id is None:
             return
-        self._hook(note, note.tool_use_id, outcome, entry.timestamp, place())
+        self._hook(note, note.tool_use_id, outcome, entry.timestamp, self._place(line))
 
     def _hook(
         self, note: Attachment, call_id: str, outcome: HookOutcome, at: str | None, place: Place
@@ -164,6 +164,9 @@ class Notes:
                 place=place,
             ),
         )
+
+    def _place(self, line: Line) -> Place:
+        return Place(self._file, line.number, line.offset, line.length)
 
     def _event(self, call_id: str, event: Event) -> None:
         self.events.setdefault(call_id, []).append(event)

@@ -6,7 +6,6 @@ same message, several in one line, twice, or without a call. One pass, memory pe
 Read `Pairing.add` and `Pairing.spans` first.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
 
 from msgspec import Raw, Struct
@@ -28,6 +27,7 @@ from toolspan.wire.claude_parts import (
     part,
     target_of,
 )
+from toolspan.wire.jsonl import Line
 from toolspan.wire.source import Source
 
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
@@ -53,16 +53,16 @@ class _Answered(Struct, gc=False):
     at: str | None
     is_error: bool | None
     verdict: Verdict
-    text: str
-    denial: str | None
-    exit_code: int | None
-    persisted: str | None
-    background: str | None
-    agent: str | None
-    reported_ms: float | None
+    text: str = ""
+    denial: str | None = None
+    exit_code: int | None = None
+    persisted: str | None = None
+    background: str | None = None
+    agent: str | None = None
+    reported_ms: float | None = None
 
 
-class _Asked(Struct):
+class _Asked(Struct, gc=False):
     """A call and all that has been seen of it so far."""
 
     id: str
@@ -87,34 +87,38 @@ class Pairing:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._file = source.name
         self._calls: dict[str, _Asked] = {}
         self._recent: list[_Asked] = []
         self._refusals: set[str] = set()
-        self.notes = Notes()
+        self.notes = Notes(source.name)
 
     def __len__(self) -> int:
         return len(self._calls)
 
-    def add(self, entry: Entry, place: Callable[[], Place]) -> None:
+    def add(self, entry: Entry, line: Line) -> None:
         """One entry, in file order."""
         match entry.type:
             case "assistant":
-                self._assistant(entry, place)
+                self._assistant(entry, line)
             case "user":
-                self._user(entry, place)
+                self._user(entry, line)
             case _:
-                self.notes.add(entry, place)
+                self.notes.add(entry, line)
 
-    def _assistant(self, entry: Entry, place: Callable[[], Place]) -> None:
+    def _assistant(self, entry: Entry, line: Line) -> None:
         self._recent.clear()
         message = entry.message
         if message is None or not isinstance(message.content, list):
             return
         for block in message.content:
             if block.type in _CALLS:
-                self._ask(block, entry, place())
+                self._ask(block, entry, self._place(line))
             elif block.tool_use_id and block.type.endswith("_tool_result"):
-                self._answer(block, entry, place())
+                self._answer(block, entry, self._place(line))
+
+    def _place(self, line: Line) -> Place:
+        return Place(self._file, line.number, line.offset, line.length)
 
     def _ask(self, block: Block, entry: Entry, place: Place) -> None:
         call_id = block.id or f"line-{place.line}"
@@ -141,31 +145,31 @@ class Pairing:
             del self._calls[call_id]
         self._calls[call_id] = asked
 
-    def _user(self, entry: Entry, place: Callable[[], Place]) -> None:
+    def _user(self, entry: Entry, line: Line) -> None:
         message = entry.message
         content = message.content if message else None
         if isinstance(content, str):
-            self._said(content, entry, place)
+            self._said(content, entry, line)
         elif content:
             for block in content:
                 if block.type == "tool_result":
-                    self._answer(block, entry, place())
+                    self._answer(block, entry, self._place(line))
                 elif block.type == "text":
-                    self._said_block(block.text, entry, place)
+                    self._said_block(block.text, entry, line)
 
-    def _said_block(self, raw: Raw, entry: Entry, place: Callable[[], Place]) -> None:
+    def _said_block(self, raw: Raw, entry: Entry, line: Line) -> None:
         head = memoryview(raw)[:80].tobytes()
         if b"[Request interrupted" in head or b"<task-notification" in head:
-            self._said(text_of(raw), entry, place)
+            self._said(text_of(raw), entry, line)
         elif not entry.is_meta and self._recent and not _carries_result(entry):
             self._recent.clear()
 
-    def _said(self, text: str, entry: Entry, place: Callable[[], Place]) -> None:
+    def _said(self, text: str, entry: Entry, line: Line) -> None:
         if text.startswith(_INTERRUPT):
             for asked in self._recent:
                 asked.interrupt_follows = True
         else:
-            self.notes.notice(text, entry.timestamp, place)
+            self.notes.notice(text, entry.timestamp, line)
         if not entry.is_meta:
             self._recent.clear()
 
@@ -307,14 +311,22 @@ def _permission(entry: Entry, place: Place) -> Permission | None:
     return None
 
 
+_SUCCEEDED = judge(Answer(tool="", text="", is_error=None))
+
+
 def _answered(tool: str, block: Block, entry: Entry, place: Place) -> _Answered:
     facts = _facts(tool, entry)
     text = _text(block)
     background = _background(block, facts)
+    if not text and facts is _NO_FACTS and not block.is_error and not entry.tool_denial_kind:
+        return _Answered(
+            place, entry.timestamp, block.is_error, _SUCCEEDED, background=background
+        )
+    words = unwrap(text)
     verdict = judge(
         Answer(
             tool=tool,
-            text=unwrap(text),
+            text=words,
             is_error=block.is_error,
             wrapped=text.lstrip().startswith("<tool_use_error>"),
             denial=entry.tool_denial_kind,
@@ -331,9 +343,9 @@ def _answered(tool: str, block: Block, entry: Entry, place: Place) -> _Answered:
         at=entry.timestamp,
         is_error=block.is_error,
         verdict=verdict,
-        text=unwrap(text)[:_SHOWN_TEXT] if wrong else "",
+        text=words[:_SHOWN_TEXT] if wrong else "",
         denial=entry.tool_denial_kind,
-        exit_code=exit_code(text) if wrong or tool_kind(tool) == "shell" else None,
+        exit_code=exit_code(text) if text else None,
         persisted=facts.persisted_output_path or _persisted(text),
         background=background,
         agent=facts.agent_id or _agent(tool, text),

@@ -17,7 +17,7 @@ from toolspan.model.tokens import Tokens
 from toolspan.read.about import About
 from toolspan.read.damage import finding
 from toolspan.read.pair import Pairing
-from toolspan.read.tree import Tree
+from toolspan.read.tree import ASIDE, SPEAKS, Tree
 from toolspan.wire import claude, document
 from toolspan.wire.claude import Entry
 from toolspan.wire.claude_parts import title_of
@@ -69,16 +69,24 @@ class Reader:
 
     def line(self, line: Line) -> None:
         """The next line."""
-        data = line.data
         try:
-            entry, odd = claude.decode(data)
+            entry = claude.decode_typed(line.data)
+        except claude.UNFIT:
+            self._odd(line)
+            return
+        self._lines += 1
+        self.entry(entry, line)
+
+    def _odd(self, line: Line) -> None:
+        """A line that the typed decoder refuses: odd values, or damage."""
+        try:
+            entry, odd = claude.decode_loosely(line.data)
         except ValueError:
             self._damaged(line)
             return
         self._lines += 1
         if odd:
-            names = ", ".join(odd[:5])
-            self._find("odd_type", self._place(line), f"unexpected type of {names}")
+            self._find("odd_type", self._place(line), f"unexpected type of {', '.join(odd[:5])}")
         self.entry(entry, line)
 
     def entry(self, entry: Entry, line: Line) -> None:
@@ -87,20 +95,19 @@ class Reader:
         self._entries[kind] = self._entries.get(kind, 0) + 1
         self.about.add(entry)
         if entry.uuid is not None:
-            self._grow(entry, line)
+            self._grow(entry, entry.uuid, line)
         if kind in _TITLES:
             self._title(kind, line)
         elif kind == "result":
             self.pairing.notes.stream_end(line.data)
         else:
-            self.pairing.add(entry, lambda: self._place(line))
+            self.pairing.add(entry, line)
 
-    def _grow(self, entry: Entry, line: Line) -> None:
-        aside = bool(entry.is_sidechain or entry.team_name)
-        speaks = entry.type in _SPEAKERS and not entry.is_meta
-        self.tree.add(
-            line.number, entry.uuid or "", entry.parent_uuid, speaks=speaks, aside=aside
-        )
+    def _grow(self, entry: Entry, uuid: str, line: Line) -> None:
+        flags = SPEAKS if entry.type in _SPEAKERS and not entry.is_meta else 0
+        if entry.is_sidechain or entry.team_name:
+            flags |= ASIDE
+        self.tree.add(line.number, uuid, entry.parent_uuid, flags)
         if entry.logical_parent_uuid:
             self.tree.link(entry.logical_parent_uuid)
 

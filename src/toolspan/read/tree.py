@@ -6,15 +6,12 @@ of uuids, so that a million lines cost a few megabytes. Pure; read `Tree.branche
 """
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Iterable
 
 from toolspan.model.span import Branch
 
-_NONE = 0
-_SPEAKS = 1
+SPEAKS = 1
 """A user or assistant line of the main conversation that a person or the model wrote."""
-_ASIDE = 2
+ASIDE = 2
 """A line of a subagent or a team."""
 
 
@@ -23,20 +20,26 @@ class Tree:
 
     def __init__(self) -> None:
         self._keys = array("q")
-        self._parents = array("q")
-        self._logical: dict[int, int] = {}
-        self._flags = bytearray()
         self._lines = array("q")
+        self._flags = bytearray()
+        self._elsewhere: dict[int, int | None] = {}
+        """Positions whose parent is not the line before: the parent's key, None for a root."""
+        self._logical: dict[int, int] = {}
+        self._last = 0
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, line: int, uuid: str, parent: str | None, *, speaks: bool, aside: bool) -> None:
-        """One line of the conversation, in file order."""
-        self._keys.append(hash(uuid))
-        self._parents.append(hash(parent) if parent else _NONE)
+    def add(self, line: int, uuid: str, parent: str | None, flags: int) -> None:
+        """One line of the conversation, in file order; flags are SPEAKS and ASIDE."""
+        key = hash(uuid)
+        above = hash(parent) if parent is not None else None
+        if above != self._last or not self._lines:
+            self._elsewhere[len(self._lines)] = above
+        self._last = key
+        self._keys.append(key)
         self._lines.append(line)
-        self._flags.append((_SPEAKS if speaks else 0) | (_ASIDE if aside else 0))
+        self._flags.append(flags)
 
     def link(self, logical_parent: str) -> None:
         """The line just added continues, after a compaction, what ended with another line."""
@@ -44,40 +47,65 @@ class Tree:
 
     def branches(self) -> dict[int, Branch]:
         """The branch of every line that is not on the active one, by line number."""
+        if len(self._elsewhere) < 2:  # one unbroken chain
+            return {}
         parents = self._resolve()
-        active = self._walk(self._leaf(parents), parents, logical=False)
-        reached = self._walk(self._leaf(parents), parents, logical=True)
+        leaf = self._leaf(parents)
+        active = self._walk(leaf, parents, logical=False)
+        reached = self._walk(leaf, parents, logical=True)
         found: dict[int, Branch] = {}
         for n, line in enumerate(self._lines):
-            if self._flags[n] & _ASIDE or active[n]:
+            if self._flags[n] & ASIDE or active[n]:
                 continue
             found[line] = "compacted" if reached[n] else "abandoned"
         return found
 
-    def missing_parents(self) -> Iterable[int]:
+    def missing_parents(self) -> list[int]:
         """Lines whose parent is not in the file."""
         parents = self._resolve()
         return [
             self._lines[n]
-            for n, parent in enumerate(parents)
-            if parent < 0 and self._parents[n] != _NONE
+            for n, above in self._elsewhere.items()
+            if above is not None and parents[n] < 0
         ]
+
+    def duplicates(self) -> list[int]:
+        """Lines whose uuid an earlier line has."""
+        seen: set[int] = set()
+        found = []
+        for key, line in zip(self._keys, self._lines, strict=True):
+            if key in seen:
+                found.append(line)
+            seen.add(key)
+        return found
+
+    def cycles(self) -> list[int]:
+        """Lines from which the way up never ends, one for each circle."""
+        parents = self._resolve()
+        done = bytearray(len(parents))
+        found = []
+        for start in range(len(parents)):
+            path = []
+            n = start
+            while n >= 0 and not done[n]:
+                done[n] = 1
+                path.append(n)
+                n = parents[n]
+            if n in path:
+                found.append(self._lines[n])
+        return found
 
     def _resolve(self) -> "array[int]":
         """Positions of parents, -1 for none. A parent usually is the line before."""
-        order: list[int] = []
-        keys: list[int] = []
-        found = array("q")
-        for n, parent in enumerate(self._parents):
-            if parent == _NONE:
-                found.append(-1)
-            elif n and self._keys[n - 1] == parent:
-                found.append(n - 1)
-            else:
-                if not order:
-                    order = sorted(range(len(self._keys)), key=self._keys.__getitem__)
-                    keys = [self._keys[k] for k in order]
-                found.append(_first(order, keys, parent, n))
+        found = array("q", range(-1, len(self._keys) - 1))
+        wanted = {above for above in self._elsewhere.values() if above is not None}
+        where: dict[int, int] = {}
+        if wanted:
+            for n, key in enumerate(self._keys):
+                if key in wanted and key not in where:
+                    where[key] = n
+        for n, above in self._elsewhere.items():
+            found[n] = -1 if above is None else where.get(above, -1)
         return found
 
     def _leaf(self, parents: "array[int]") -> int:
@@ -97,9 +125,9 @@ class Tree:
     def _speaker(self, n: int, parents: "array[int]") -> int:
         """The nearest line at or above `n` that speaks in the main conversation, or -1."""
         for _ in range(len(parents)):
-            if n < 0 or self._flags[n] & _ASIDE:
+            if n < 0 or self._flags[n] & ASIDE:
                 return -1
-            if self._flags[n] & _SPEAKS:
+            if self._flags[n] & SPEAKS:
                 return n
             n = parents[n]
         return -1
@@ -114,9 +142,9 @@ class Tree:
         return seen
 
     def _above(self, n: int, parents: "array[int]", *, logical: bool) -> int:
-        if parents[n] >= 0:
+        if parents[n] >= 0 and parents[n] != n:
             return parents[n]
-        if self._parents[n] != _NONE:
+        if self._elsewhere.get(n) is not None:
             return n - 1  # the parent is not in the file: the client went on from the line before
         if logical and n in self._logical:
             return self._find(self._logical[n])
@@ -127,11 +155,3 @@ class Tree:
             return self._keys.index(key)
         except ValueError:
             return -1
-
-
-def _first(order: list[int], keys: list[int], wanted: int, self_position: int) -> int:
-    """The first line with a key, never the line itself."""
-    at = bisect_left(keys, wanted)
-    if at < len(keys) and keys[at] == wanted and order[at] != self_position:
-        return order[at]
-    return -1

@@ -16,7 +16,7 @@ from toolspan.model.state import State
 from toolspan.model.toolkind import tool_kind
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class Answer(Struct, frozen=True, kw_only=True, gc=False):
     """What one result says."""
 
     tool: str
@@ -36,7 +36,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     background: bool = False
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class Verdict(Struct, frozen=True, kw_only=True, gc=False):
     """A state with its reasons."""
 
     state: State
@@ -51,7 +51,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """The text is the user-rejection text, which an interrupt writes too."""
 
 
-class Around(Struct, frozen=True, kw_only=True):
+class Around(Struct, frozen=True, kw_only=True, gc=False):
     """What stands around a result."""
 
     interrupt_follows: bool = False

@@ -142,7 +142,11 @@ def _given(raw: Raw) -> bool:
     return len(memoryview(raw)) > 0
 
 
-_DECODER = msgspec.json.Decoder(Entry)
+UNFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What `decode_typed` raises when a line needs a closer look."""
+
+decode_typed = msgspec.json.Decoder(Entry).decode
+"""The first, fast step: raises one of UNFIT when a known field has another type, or on damage."""
 
 
 class Decoded(NamedTuple):
@@ -159,12 +163,17 @@ def decode(data: bytes) -> Decoded:
         ValueError: the bytes are not exactly one JSON object.
     """
     try:
-        return Decoded(_DECODER.decode(data), ())
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _decode_loosely(data)
+        return Decoded(decode_typed(data), ())
+    except UNFIT:
+        return decode_loosely(data)
 
 
-def _decode_loosely(data: bytes) -> Decoded:
+def decode_loosely(data: bytes) -> Decoded:
+    """The second, slow step: take what fits and name what does not.
+
+    Raises:
+        ValueError: the bytes are not exactly one JSON object.
+    """
     found = document.decode(data)
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")

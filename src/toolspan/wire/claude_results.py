@@ -19,7 +19,7 @@ from toolspan.model.hunk import Hunk
 from toolspan.model.inputs import Number, TextEdit, decode_anything
 
 _ERROR = "Error: "
-_EXIT_CODE = re.compile(r"(?:Error: )?Exit code (-?\d+)(?:\n|\Z)")
+_EXIT_CODE = re.compile(r"(?:Error: )?Exit code (-?\d{1,9})(?:\n|\Z)")
 
 
 class ToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
