@@ -96,72 +96,96 @@ ADVICE: dict[ErrorKind, Advice] = {
 }
 
 
-class _Pattern(NamedTuple):
+class _Sign(NamedTuple):
+    """How a kind shows: one of some words, all in lower case, or a pattern."""
+
     kind: ErrorKind
-    regex: re.Pattern[str]
+    words: tuple[str, ...]
+    pattern: re.Pattern[str] | None = None
+
+    def shows(self, text: str) -> bool:
+        return any(word in text for word in self.words) or bool(
+            self.pattern and self.pattern.search(text)
+        )
 
 
-def _patterns(*rows: tuple[ErrorKind, str]) -> tuple[_Pattern, ...]:
-    return tuple(_Pattern(kind, re.compile(regex, re.IGNORECASE | re.MULTILINE)) for kind, regex in rows)
-
-
-_REFUSED = _patterns(
-    ("unknown_tool", r"no such tool available|unsupported call"),
-    ("invalid_input",
-     r"InputValidationError|failed to parse function arguments|-32602|could not be parsed as JSON"),
+_REFUSED = (
+    _Sign("unknown_tool", ("no such tool available", "unsupported call")),
+    _Sign(
+        "invalid_input",
+        ("inputvalidationerror", "failed to parse function arguments", "-32602",
+         "could not be parsed as json"),
+    ),
 )  # fmt: skip
-_EDITING = _patterns(
-    ("read_required", r"has not been read yet"),
-    ("stale_file", r"has been modified since read|unexpectedly modified"),
-    ("no_match",
-     r"String to replace not found|old_string not found|not found in file"
-     r"|Failed to find (?:expected lines|context)"),
-    ("ambiguous_match", r"Found \d+ matches of the string to replace"),
-    ("no_change", r"No changes to make"),
+_EDITING = (
+    _Sign("read_required", ("has not been read yet",)),
+    _Sign("stale_file", ("has been modified since read", "unexpectedly modified")),
+    _Sign(
+        "no_match",
+        ("string to replace not found", "old_string not found", "not found in file",
+         "failed to find expected lines", "failed to find context"),
+    ),
+    _Sign("ambiguous_match", (), re.compile(r"found \d+ matches of the string to replace")),
+    _Sign("no_change", ("no changes to make",)),
 )  # fmt: skip
-_FILES = _patterns(
-    ("not_found",
-     r"(?:File|Directory) does not exist|No such file or directory|ENOENT|File not found"
-     r"|No files were modified|Path does not exist.*Note: your current working directory"),
-    ("is_directory", r"EISDIR"),
-    ("too_large", r"exceeds maximum allowed (?:tokens|size)"),
-    ("permission_os", r"EACCES|Permission denied|Operation not permitted"),
+_FILES = (
+    _Sign(
+        "not_found",
+        ("file does not exist", "directory does not exist", "no such file or directory", "enoent",
+         "file not found", "no files were modified"),
+        re.compile(r"path does not exist.*note: your current working directory"),
+    ),
+    _Sign("is_directory", ("eisdir",)),
+    _Sign("too_large", ("exceeds maximum allowed tokens", "exceeds maximum allowed size")),
+    _Sign("permission_os", ("eacces", "permission denied", "operation not permitted")),
 )  # fmt: skip
-_SHELL = _patterns(
-    ("command_timeout", r"Command timed out after"),
-    ("command_not_found", r"^Exit code 127\b|command not found"),
-    ("command_failed", r"\AExit code \d+|Process exited with code|\[Exit code: -?[1-9]\d*\]"),
+_SHELL = (
+    _Sign("command_timeout", ("command timed out after",)),
+    _Sign("command_not_found", ("command not found",), re.compile(r"^exit code 127\b", re.MULTILINE)),
+    _Sign(
+        "command_failed",
+        ("process exited with code",),
+        re.compile(r"\Aexit code \d+|\[exit code: -?[1-9]\d*\]"),
+    ),
 )
-_REST = _patterns(
-    ("hook_blocked", r"hook error:|blocked by PreToolUse hook|Execution stopped by"),
-    ("sandbox_denied", r"Command denied by sandbox|sandbox denied|failed in sandbox"),
-    ("permission_timeout", r"failed to evaluate permission: request timed out"),
-    ("mcp_no_response", r"no response received|MCP error -32000|Connection closed"),
-    ("mcp_timeout", r"MCP error -32001|request timed out"),
-    ("mcp_error", r"MCP error -\d+"),
-    ("network",
-     r"fetch failed|ECONNREFUSED|ECONNRESET|ENOTFOUND|ETIMEDOUT|status code [45]\d\d"),
-    ("rate_limit", r"\b429\b|rate limit|limit reached"),
-    ("patch_invalid", r"Invalid patch|invalid hunk"),
-    ("schema_output", r"Output does not match required schema"),
-    ("internal", r"Tool result missing due to internal error|execution error"),
-)  # fmt: skip
-_MCP = _patterns(("mcp_timeout", r"timed out after"), ("mcp_no_response", r"\ANot connected"))
+_REST = (
+    _Sign("hook_blocked", ("hook error:", "blocked by pretooluse hook", "execution stopped by")),
+    _Sign(
+        "sandbox_denied", ("command denied by sandbox", "sandbox denied", "failed in sandbox")
+    ),
+    _Sign("permission_timeout", ("failed to evaluate permission: request timed out",)),
+    _Sign("mcp_no_response", ("no response received", "mcp error -32000", "connection closed")),
+    _Sign("mcp_timeout", ("mcp error -32001", "request timed out")),
+    _Sign("mcp_error", (), re.compile(r"mcp error -\d+")),
+    _Sign(
+        "network",
+        ("fetch failed", "econnrefused", "econnreset", "enotfound", "etimedout"),
+        re.compile(r"status code [45]\d\d"),
+    ),
+    _Sign("rate_limit", ("rate limit", "limit reached"), re.compile(r"\b429\b")),
+    _Sign("patch_invalid", ("invalid patch", "invalid hunk")),
+    _Sign("schema_output", ("output does not match required schema",)),
+    _Sign("internal", ("tool result missing due to internal error", "execution error")),
+)
+_MCP = (
+    _Sign("mcp_timeout", ("timed out after",)),
+    _Sign("mcp_no_response", (), re.compile(r"\Anot connected")),
+)
 
 _HEAD = 2_000
 
 
 def kind_of(tool: str, text: str) -> ErrorKind:
     """The kind of an error text, without its tags, that `tool` gave back."""
-    head = text[:_HEAD]
+    head = text[:_HEAD].lower()
     for table in _tables(tool):
-        for kind, regex in table:
-            if regex.search(head):
-                return kind
+        for sign in table:
+            if sign.shows(head):
+                return sign.kind
     return "unknown"
 
 
-def _tables(tool: str) -> tuple[tuple[_Pattern, ...], ...]:
+def _tables(tool: str) -> tuple[tuple[_Sign, ...], ...]:
     match tool_kind(tool):
         case "shell":
             return _REFUSED, _SHELL, _FILES, _REST

@@ -68,6 +68,8 @@ class Around(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class _Marker(NamedTuple):
+    """A beginning that only the client writes, and what it means."""
+
     rule: str
     regex: re.Pattern[str]
     state: State
@@ -81,47 +83,49 @@ def _markers(*rows: tuple[str, str, State, ErrorKind]) -> tuple[_Marker, ...]:
 _REJECTION = "The user doesn't want to proceed with this tool use"
 
 _MARKERS = _markers(
-    ("hook refused", r"\A(?:Error: )?PreToolUse:\S+ (?:hook error|\[)", "blocked_by_hook", "hook_blocked"),
-    ("hook refused", r"\AHook PreToolUse:\S+ denied this tool|\A.{0,200}blocked by PreToolUse hook",
+    ("hook refused", r"(?:Error: )?PreToolUse:\S+ (?:hook error|\[)", "blocked_by_hook",
+     "hook_blocked"),
+    ("hook refused", r"Hook PreToolUse:\S+ denied this tool|.{0,200}blocked by PreToolUse hook",
      "blocked_by_hook", "hook_blocked"),
-    ("hook stopped", r"\AExecution stopped by PreToolUse hook", "blocked_by_hook", "hook_blocked"),
-    ("sibling failed", r"\ASibling tool call errored", "cancelled", "sibling_error"),
-    ("sibling failed", r"\ACancelled: parallel tool call", "cancelled", "sibling_error"),
-    ("reply streamed anew", r"\A(?:Error: )?Streaming fallback", "cancelled", "stream_discarded"),
-    ("cancelled before start", r"\AThe user doesn't want to take this action right now",
+    ("hook stopped", r"Execution stopped by PreToolUse hook", "blocked_by_hook", "hook_blocked"),
+    ("sibling failed", r"Sibling tool call errored|Cancelled: parallel tool call",
+     "cancelled", "sibling_error"),
+    ("reply streamed anew", r"(?:Error: )?Streaming fallback", "cancelled", "stream_discarded"),
+    ("cancelled before start",
+     r"The user doesn't want to take this action right now|Tool use was cancelled",
      "cancelled", "cancelled"),
-    ("cancelled before start", r"\ATool use was cancelled", "cancelled", "cancelled"),
-    ("interrupt text", r"\A(?:Error: )?(?:Exit code \d+\n)?\[Request interrupted by user",
+    ("interrupt text", r"(?:Error: )?(?:Exit code \d+\n)?\[Request interrupted by user",
      "interrupted", "interrupted"),
-    ("session ended", r"\A\[Tool call interrupted: ", "interrupted", "interrupted"),
-    ("interrupt text", r"\A(?:Interrupted by user|This operation was aborted|Request was aborted)",
+    ("session ended", r"\[Tool call interrupted: ", "interrupted", "interrupted"),
+    ("interrupt text", r"Interrupted by user|This operation was aborted|Request was aborted",
      "interrupted", "interrupted"),
-    ("aborted by user", r"<error>Command was aborted before completion</error>",
-     "interrupted", "interrupted"),
-    ("user rejected", rf"\A{_REJECTION}", "denied", "user_denied"),
-    ("rule", r"\APermission to use \S+ (?:with command .*)?has been denied", "denied", "rule_denied"),
-    ("rule", r"\A(?:File|Path) is in a directory that is denied by your permission settings",
+    ("user rejected", _REJECTION, "denied", "user_denied"),
+    ("rule", r"Permission to use \S+ (?:with command (?s:.*))?has been denied",
      "denied", "rule_denied"),
-    ("rule", r"\AFile is covered by a Read deny rule", "denied", "rule_denied"),
-    ("classifier", r"denied by the Claude Code auto mode classifier|\APermission for this action has been denied\.",
+    ("rule", r"(?:File|Path) is in a directory that is denied by your permission settings"
+     r"|File is covered by a Read deny rule", "denied", "rule_denied"),
+    ("plan mode", r"Cannot write to .{0,600} while in plan mode", "denied", "rule_denied"),
+    ("classifier", r"Permission for this action (?:has been denied\."
+     r"|was denied by the Claude Code auto mode classifier)", "denied", "classifier_denied"),
+    ("classifier", r".{0,300}cannot determine the safety of|Auto mode could not evaluate this action",
      "denied", "classifier_denied"),
-    ("classifier", r"cannot determine the safety of|\AAuto mode could not evaluate this action",
-     "denied", "classifier_denied"),
-    ("not granted", r"haven't granted it yet|\A(?:This command|This Bash command|Commands that).{0,400}requires? (?:explicit )?approval",
+    ("not granted", r"Claude requested permissions to (?s:.{0,1000})haven't granted it yet",
      "denied", "not_granted"),
-    ("not granted", r"\AThis command (?:uses|contains).{0,300}requires? (?:explicit )?approval", "denied", "not_granted"),
-    ("not granted", r"\AOutput redirection to .{0,400}needs approval", "denied", "not_granted"),
-    ("not granted", r"\A[^\n]{0,400} was blocked\.", "denied", "not_granted"),
-    ("plan mode", r"\ACannot write to .{0,600} while in plan mode", "denied", "rule_denied"),
-    ("permission question timed out", r"failed to evaluate permission: request timed out",
+    ("not granted",
+     r"(?:This command|This Bash command|Commands that)(?s:.{0,400}?)requires? (?:explicit )?approval",
+     "denied", "not_granted"),
+    ("not granted", r"Output redirection to .{0,400}needs approval", "denied", "not_granted"),
+    ("not granted", r"[^\n]{0,400} was blocked\.", "denied", "not_granted"),
+    ("permission question timed out",
+     r"(?:Error calling tool \S+ )?.{0,80}failed to evaluate permission: request timed out",
      "timed_out", "permission_timeout"),
 )  # fmt: skip
 
-_TIMEOUTS = _markers(
-    ("command timeout", r"Command timed out after", "timed_out", "command_timeout"),
-    ("MCP timeout", r"\bMCP error -32001\b|\A(?:Error calling tool \S+ )?MCP .{0,200}timed out after|request timed out",
-     "timed_out", "mcp_timeout"),
-)  # fmt: skip
+_ABORTED = "<error>Command was aborted before completion</error>"
+_COMMAND_TIMEOUT = re.compile(r"Command timed out after")
+_SERVER_TIMEOUT = re.compile(
+    r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|request timed out"
+)
 
 _MISSING = "[Tool result missing due to internal error]"
 _SPILLED = re.compile(r"\AError: result \([\d,]+ characters.*?\) exceeds maximum allowed", re.DOTALL)
@@ -156,7 +160,7 @@ def judge(answer: Answer) -> Verdict:
 def _judge_denial(answer: Answer, denial: str) -> Verdict:
     """The client recorded how it was refused; the text may say more exactly by whom."""
     rule = Evidence("denial kind", denial)
-    said = _marked(answer.text, _MARKERS)
+    said = _marked(answer.text)
     state, kind = _DENIALS.get(denial.replace("_", "-"), ("denied", "rule_denied"))
     if state == "denied" and said and said.state in ("denied", "blocked_by_hook"):
         state, kind = said.state, said.kind or kind
@@ -171,7 +175,7 @@ def _unnamed(denial: str, said: Verdict | None) -> bool:
 
 def _judge_error(answer: Answer) -> Verdict:
     flag = Evidence("is_error")
-    marked = _marked(answer.text, _MARKERS) or _marked_timeout(answer)
+    marked = _marked(answer.text) or _timed_out(answer)
     if marked:
         return marked
     if answer.interrupted:
@@ -225,7 +229,7 @@ def _judge_unflagged(answer: Answer) -> Verdict:
             state="succeeded", evidence=(fine, Evidence("output spilled")), truncated=True
         )
     if _says_error(answer):
-        marked = _marked(answer.text, _MARKERS)
+        marked = _marked(answer.text)
         return marked or Verdict(
             state="failed",
             kind=kind_of(answer.tool, answer.text),
@@ -246,9 +250,10 @@ def _says_error(answer: Answer) -> bool:
     return worded and answer.is_error is None and not answer.structured
 
 
-def _marked(text: str, markers: tuple[_Marker, ...]) -> Verdict | None:
-    for rule, regex, state, kind in markers:
-        found = regex.search(text)
+def _marked(text: str) -> Verdict | None:
+    """What a beginning that only the client writes says."""
+    for rule, regex, state, kind in _MARKERS:
+        found = regex.match(text)
         if found:
             return Verdict(
                 state=state,
@@ -256,17 +261,25 @@ def _marked(text: str, markers: tuple[_Marker, ...]) -> Verdict | None:
                 evidence=(Evidence(rule, found[0][:120]),),
                 rejection=rule == "user rejected",
             )
+    if _ABORTED in text:
+        return Verdict(
+            state="interrupted", kind="interrupted", evidence=(Evidence("aborted by user"),)
+        )
     return None
 
 
-def _marked_timeout(answer: Answer) -> Verdict | None:
+def _timed_out(answer: Answer) -> Verdict | None:
     """Timeouts, each only where its tool can have one."""
-    command, server = _TIMEOUTS
-    if tool_kind(answer.tool) == "shell" and command.regex.search(answer.text):
-        return _marked(answer.text, (command,))
-    if tool_kind(answer.tool) != "shell" and server.regex.search(answer.text[:400]):
-        return _marked(answer.text[:400], (server,))
-    return None
+    shell = tool_kind(answer.tool) == "shell"
+    regex = _COMMAND_TIMEOUT if shell else _SERVER_TIMEOUT
+    found = regex.search(answer.text if shell else answer.text[:400])
+    if found is None:
+        return None
+    return Verdict(
+        state="timed_out",
+        kind="command_timeout" if shell else "mcp_timeout",
+        evidence=(Evidence("timeout text", found[0][:120]),),
+    )
 
 
 def reconsider(verdict: Verdict, around: Around) -> Verdict:
