@@ -198,14 +198,19 @@ def _tables(tool: str) -> tuple[tuple[_Sign, ...], ...]:
 
 
 _TAGS = re.compile(r"</?tool_use_error>")
-_REMINDER = re.compile(r"\s*<system-reminder>.*?</system-reminder>\s*\Z", re.DOTALL)
+_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\Z", re.DOTALL)
 _FIRST_EXIT = re.compile(r"\A\s*(?:Error: )?Exit code (-?\d+)")
 _LAST_EXIT = re.compile(r"\[Exit code: (-?\d+)\]\s*\Z")
 
 
 def unwrap(text: str) -> str:
     """The text without error tags and without notes the client appended."""
-    return _REMINDER.sub("", _TAGS.sub("", text)).strip()
+    if "tool_use_error>" in text:
+        text = _TAGS.sub("", text)
+    text = text.strip()
+    if text.endswith("</system-reminder>"):
+        text = _REMINDER.sub("", text).rstrip()
+    return text
 
 
 def exit_code(text: str) -> int | None:

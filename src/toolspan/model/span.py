@@ -2,8 +2,7 @@
 
 A `Span` joins what the model asked for (`Call`), what went back (`Result`), how it ended (`State`,
 with the evidence for it) and what happened around it (events). Facts are fields; bodies (inputs,
-outputs) stay in the transcript and are read when asked for, through an injected `CallBody` or
-`ResultBody`.
+outputs) stay in the transcript and are read when asked for, through an injected `Shelf`.
 """
 
 from collections.abc import Mapping
@@ -25,30 +24,29 @@ if TYPE_CHECKING:  # a large module that most questions never need
 Branch = Literal["active", "compacted", "abandoned"]
 
 
-class CallBody(Protocol):
-    """Reads a call's input where it was written. May do I/O; raises SourceError if it is gone."""
+class Shelf(Protocol):
+    """Where bodies are kept: reads an input or a result again, when somebody asks.
 
-    def raw(self) -> bytes:
+    May do I/O. Raises SourceError when the place no longer holds what it held.
+    """
+
+    def raw_input(self, call: "Call") -> bytes:
         """The input as JSON."""
         ...
 
-    def typed(self) -> "ToolInput":
+    def typed_input(self, call: "Call") -> "ToolInput":
         """The input narrowed to its tool's type."""
         ...
 
-
-class ResultBody(Protocol):
-    """Reads a result where it was written. May do I/O; raises SourceError if it is gone."""
-
-    def text(self) -> str:
-        """What the model read, as text; pictures and other blocks as short notes."""
-        ...
-
-    def content(self) -> object:
+    def content(self, result: "Result") -> object:
         """What the model read, as decoded JSON: a string or a list of blocks."""
         ...
 
-    def structured(self) -> object:
+    def text(self, result: "Result") -> str:
+        """What the model read, as text; pictures and other blocks as short notes."""
+        ...
+
+    def structured(self, result: "Result") -> object:
         """The machine-readable companion, narrowed to its tool's type; None when absent."""
         ...
 
@@ -72,7 +70,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     prompt_id: str | None = None
     parent_call: CallId | None = None
     """The call that started the subagent which asked."""
-    body: CallBody
+    shelf: Shelf
 
     @property
     def kind(self) -> ToolKind:
@@ -82,17 +80,19 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def input(self) -> "ToolInput":
         """The input, narrowed to its tool's type."""
-        return self.body.typed()
+        return self.shelf.typed_input(self)
 
     @property
     def raw_input(self) -> bytes:
         """The input as JSON."""
-        return self.body.raw()
+        return self.shelf.raw_input(self)
 
 
 class Result(Struct, frozen=True, kw_only=True, gc=False):
     """What went back to the model."""
 
+    id: CallId
+    tool: str
     place: Place
     finished_at: str | None
     is_error: bool | None
@@ -104,22 +104,22 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     background_task: str | None = None
     reported_ms: float | None = None
     """The duration the tool itself reported."""
-    body: ResultBody
+    shelf: Shelf
 
     @property
     def text(self) -> str:
         """What the model read, as text."""
-        return self.body.text()
+        return self.shelf.text(self)
 
     @property
     def content(self) -> object:
         """What the model read: a string or a list of blocks."""
-        return self.body.content()
+        return self.shelf.content(self)
 
     @property
     def structured(self) -> object:
         """The machine-readable companion, narrowed to its tool's type."""
-        return self.body.structured()
+        return self.shelf.structured(self)
 
 
 class Evidence(Struct, frozen=True, gc=False):

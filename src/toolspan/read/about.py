@@ -59,11 +59,14 @@ class About:
             self._hear(entry)
         elif entry.subtype == "compact_boundary":
             self._compactions += 1
+        elif kind in _TITLES:
+            self._name(kind, entry)
 
-    def titled(self, kind: str, title: str) -> None:
+    def _name(self, kind: str, entry: Entry) -> None:
         """A title of some rank; of equals the last one wins."""
+        title = entry.custom_title or entry.ai_title or entry.summary
         rank = _TITLES[kind]
-        if self._title is None or rank >= self._title[0]:
+        if title and (self._title is None or rank >= self._title[0]):
             self._title = (rank, title)
 
     def _place(self, entry: Entry) -> None:

@@ -9,14 +9,7 @@ from msgspec import Raw
 from toolspan.model.event import Event, Hook, HookOutcome, Notification
 from toolspan.model.place import Place
 from toolspan.wire.claude import Entry, text_of
-from toolspan.wire.claude_parts import (
-    Attachment,
-    ProgressData,
-    StreamResult,
-    part,
-    task_notices,
-)
-from toolspan.wire.jsonl import Line
+from toolspan.wire.claude_parts import Attachment, ProgressData, task_notices
 
 _OUTCOMES: dict[str, HookOutcome] = {
     "hook_success": "success",
@@ -40,8 +33,7 @@ Tally = tuple[int, str | None, str | None]
 class Notes:
     """Everything known about calls from lines around them."""
 
-    def __init__(self, file: str) -> None:
-        self._file = file
+    def __init__(self) -> None:
         self.events: dict[str, list[Event]] = {}
         self.progress: dict[str, dict[str, Tally]] = {}
         self.started: set[str] = set()
@@ -51,32 +43,31 @@ class Notes:
         self.denied: set[str] = set()
         self.agents: dict[str, str] = {}
 
-    def add(self, entry: Entry, line: Line) -> None:
+    def add(self, entry: Entry, place: Place) -> None:
         """One entry."""
         match entry.type:
             case "progress":
-                self._progress(entry, line)
+                self._progress(entry, place)
             case "attachment":
-                self._attachment(entry, line)
+                self._attachment(entry, place)
             case "queue-operation":
                 if b"<task-notification" in memoryview(entry.content)[:80].tobytes():
-                    self.notice(text_of(entry.content), entry.timestamp, line)
+                    self.notice(text_of(entry.content), entry.timestamp, place)
+            case "result":
+                self._stream_end(entry)
             case "tool_progress":
                 self._tick(entry.parent_tool_use_id_snake, "tool_progress", entry.timestamp)
             case "system" if entry.subtype == "permission_denied" and entry.tool_use_id:
                 self.denied.add(entry.tool_use_id)
 
-    def stream_end(self, data: bytes) -> None:
+    def _stream_end(self, entry: Entry) -> None:
         """The last line of a stream: which calls were refused or put off."""
-        end = part(data, StreamResult)
-        if end is None:
-            return
-        self.denied.update(d.tool_use_id for d in end.permission_denials if d.tool_use_id)
-        deferred = part(end.deferred_tool_use, Attachment)
-        if deferred and deferred.tool_use_id:
-            self.deferred.add(deferred.tool_use_id)
+        self.denied.update(d.tool_use_id for d in entry.permission_denials or () if d.tool_use_id)
+        deferred = entry.deferred_tool_use
+        if deferred and (deferred.id or deferred.tool_use_id):
+            self.deferred.add(deferred.id or deferred.tool_use_id or "")
 
-    def notice(self, text: str, at: str | None, line: Line) -> None:
+    def notice(self, text: str, at: str | None, place: Place) -> None:
         """Task notifications in a text somebody put into the conversation."""
         for notice in task_notices(text):
             if notice.call_id:
@@ -87,17 +78,17 @@ class Notes:
                         status=notice.status,
                         summary=notice.summary,
                         at=at,
-                        place=self._place(line),
+                        place=place,
                     ),
                 )
 
-    def _progress(self, entry: Entry, line: Line) -> None:
-        data = part(entry.data, ProgressData)
+    def _progress(self, entry: Entry, place: Place) -> None:
+        data = entry.data
         call_id = entry.parent_tool_use_id or entry.tool_use_id
         if data is None or call_id is None:
             return
         if data.type == "hook_progress":
-            self._hook_progress(call_id, data, entry.timestamp, line)
+            self._hook_progress(call_id, data, entry.timestamp, place)
             return
         if data.type == "agent_progress" and data.agent_id:
             self.agents.setdefault(call_id, data.agent_id)
@@ -105,7 +96,7 @@ class Notes:
         self._tick(call_id, data.type, entry.timestamp)
 
     def _hook_progress(
-        self, call_id: str, data: ProgressData, at: str | None, line: Line
+        self, call_id: str, data: ProgressData, at: str | None, place: Place
     ) -> None:
         if data.hook_event and not data.hook_event.startswith("Pre"):
             self.started.add(call_id)
@@ -117,7 +108,7 @@ class Notes:
                 outcome="running",
                 command=data.command,
                 at=at,
-                place=self._place(line),
+                place=place,
             ),
         )
 
@@ -128,16 +119,16 @@ class Notes:
         count, first, _ = kinds.get(kind, (0, at, at))
         kinds[kind] = (count + 1, first, at)
 
-    def _attachment(self, entry: Entry, line: Line) -> None:
-        note = part(entry.attachment, Attachment)
+    def _attachment(self, entry: Entry, place: Place) -> None:
+        note = entry.attachment
         if note is None:
             return
         if note.type == "queued_command":
-            self.notice(text_of(note.prompt), entry.timestamp, line)
+            self.notice(text_of(note.prompt), entry.timestamp, place)
         outcome = _OUTCOMES.get(note.type)
         if outcome is None or note.tool_use_id is None:
             return
-        self._hook(note, note.tool_use_id, outcome, entry.timestamp, self._place(line))
+        self._hook(note, note.tool_use_id, outcome, entry.timestamp, place)
 
     def _hook(
         self, note: Attachment, call_id: str, outcome: HookOutcome, at: str | None, place: Place
@@ -164,9 +155,6 @@ class Notes:
                 place=place,
             ),
         )
-
-    def _place(self, line: Line) -> Place:
-        return Place(self._file, line.number, line.offset, line.length)
 
     def _event(self, call_id: str, event: Event) -> None:
         self.events.setdefault(call_id, []).append(event)

@@ -20,12 +20,10 @@ from toolspan.read.pair import Pairing
 from toolspan.read.tree import ASIDE, SPEAKS, Tree
 from toolspan.wire import claude, document
 from toolspan.wire.claude import Entry
-from toolspan.wire.claude_parts import title_of
-from toolspan.wire.jsonl import Line, read_lines
+from toolspan.wire.jsonl import Chunk, Line, read_chunks, read_lines
 from toolspan.wire.source import Source, source_of
 
 _SPEAKERS = frozenset({"user", "assistant"})
-_TITLES = frozenset({"summary", "ai-title", "custom-title"})
 
 
 def read(path: Path | str | Source) -> "Transcript":
@@ -36,8 +34,8 @@ def read(path: Path | str | Source) -> "Transcript":
     """
     source = source_of(path) if isinstance(path, str | Path) else path
     reader = Reader(source)
-    for line in read_lines(source):
-        reader.line(line)
+    for chunk in read_chunks(source):
+        reader.chunk(chunk)
     return Transcript(reader)
 
 
@@ -46,6 +44,7 @@ class Reader:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self._file = source.name
         self.pairing = Pairing(source)
         self.about = About()
         self.tree = Tree()
@@ -67,6 +66,22 @@ class Reader:
             entries=dict(self._entries),
         )
 
+    def chunk(self, chunk: Chunk) -> None:
+        """The next lines, in one piece; one by one only where something is odd."""
+        entries = claude.decode_whole(chunk.data)
+        if entries is None:
+            for line in chunk.lines():
+                self.line(line)
+            return
+        self._lines += len(entries)
+        data, offset, number = chunk.data, chunk.offset, chunk.number
+        start = 0
+        for entry in entries:
+            end = data.find(b"\n", start)
+            self.entry(entry, Place(self._file, number, offset + start, end - start))
+            start = end + 1
+            number += 1
+
     def line(self, line: Line) -> None:
         """The next line."""
         try:
@@ -75,7 +90,7 @@ class Reader:
             self._odd(line)
             return
         self._lines += 1
-        self.entry(entry, line)
+        self.entry(entry, self._place(line))
 
     def _odd(self, line: Line) -> None:
         """A line that the typed decoder refuses: odd values, or damage."""
@@ -87,34 +102,21 @@ class Reader:
         self._lines += 1
         if odd:
             self._find("odd_type", self._place(line), f"unexpected type of {', '.join(odd[:5])}")
-        self.entry(entry, line)
+        self.entry(entry, self._place(line))
 
-    def entry(self, entry: Entry, line: Line) -> None:
-        """One entry that stands on a line."""
+    def entry(self, entry: Entry, place: Place) -> None:
+        """One entry and where it stands."""
         kind = entry.type
         self._entries[kind] = self._entries.get(kind, 0) + 1
         self.about.add(entry)
         if entry.uuid is not None:
-            self._grow(entry, entry.uuid, line)
-        if kind in _TITLES:
-            self._title(kind, line)
-        elif kind == "result":
-            self.pairing.notes.stream_end(line.data)
-        else:
-            self.pairing.add(entry, line)
-
-    def _grow(self, entry: Entry, uuid: str, line: Line) -> None:
-        flags = SPEAKS if entry.type in _SPEAKERS and not entry.is_meta else 0
-        if entry.is_sidechain or entry.team_name:
-            flags |= ASIDE
-        self.tree.add(line.number, uuid, entry.parent_uuid, flags)
-        if entry.logical_parent_uuid:
-            self.tree.link(entry.logical_parent_uuid)
-
-    def _title(self, kind: str, line: Line) -> None:
-        title = title_of(line.data)
-        if title:
-            self.about.titled(kind, title)
+            flags = SPEAKS if kind in _SPEAKERS and not entry.is_meta else 0
+            if entry.is_sidechain or entry.team_name:
+                flags |= ASIDE
+            self.tree.add(place.line, entry.uuid, entry.parent_uuid, flags)
+            if entry.logical_parent_uuid is not None:
+                self.tree.link(entry.logical_parent_uuid)
+        self.pairing.add(entry, place)
 
     def _damaged(self, line: Line) -> None:
         """A line that is not exactly one JSON object: save what can be saved."""
@@ -132,10 +134,10 @@ class Reader:
         for offset, data in saved.documents:
             entry, _ = claude.decode(data)
             self._recovered += 1
-            self.entry(entry, Line(line.number, line.offset + offset, len(data), data))
+            self.entry(entry, Place(self._file, line.number, line.offset + offset, len(data)))
 
     def _place(self, line: Line) -> Place:
-        return Place(self.source.name, line.number, line.offset, line.length)
+        return Place(self._file, line.number, line.offset, line.length)
 
     def _find(self, code: str, place: Place, detail: str) -> None:
         self.findings.append(finding(code, place, detail))

@@ -1,23 +1,34 @@
 """Claude Code's transcript lines: bytes to entries and back.
 
 Decoding takes two steps. The typed decoder reads the fields that most questions need and leaves
-everything else alone: inputs, results and bodies stay undecoded (`Raw`), unknown keys are passed
-over, an unknown `type` is still an entry. A line whose known fields have unexpected types is read
-again loosely: what fits is taken, what does not is named in `Entry.odd`. Encoding lays the typed
-view over the decoded line, so that a wrong view would show as a difference.
+everything else alone: bodies stay undecoded, unknown keys are passed over, an unknown `type` is
+still an entry. A line whose known fields have unexpected types is read again loosely: what fits is
+taken, what does not is named in `Decoded.odd`. `Bodies` is the view for those who want the inputs
+and results themselves. Encoding lays the typed view over the decoded line, so that a wrong view
+would show as a difference.
 
 Both the file form (camel case keys) and the stream form (snake case) are read here. Read `decode`
 first.
 """
 
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct, field
 
+from toolspan.ids import CallId, EntryId, SessionId
 from toolspan.wire import document
+from toolspan.wire.claude_parts import (
+    NOTHING,
+    Attachment,
+    Deferred,
+    Denial,
+    ProgressData,
+    StructuredFacts,
+    Target,
+)
 
-NOTHING = Raw()
+T = TypeVar("T", bound=Struct)
 
 KNOWN_TYPES = frozenset({
     "user", "assistant", "system", "attachment", "progress", "summary", "ai-title", "custom-title",
@@ -40,10 +51,10 @@ class Block(Struct, gc=False):
     """One content block of a message."""
 
     type: str = ""
-    id: str | None = None
+    id: CallId | None = None
     name: str | None = None
-    input: Raw = NOTHING
-    tool_use_id: str | None = None
+    input: Target | None = None
+    tool_use_id: CallId | None = None
     content: Raw = NOTHING
     is_error: bool | None = None
     text: Raw = NOTHING
@@ -83,26 +94,30 @@ class ForkedFrom(Struct, gc=False):
     message_uuid: str | None = field(default=None, name="messageUuid")
 
 
+Structured = StructuredFacts | list[Raw] | str | int | float | bool | None
+"""A structured result may be anything; of objects only the facts that decide a state are read."""
+
+
 class Entry(Struct, gc=False):
     """The typed view of one line."""
 
     type: str = ""
-    uuid: str | None = None
+    uuid: EntryId | None = None
     parent_uuid: str | None = field(default=None, name="parentUuid")
     timestamp: str | None = None
-    session_id: str | None = field(default=None, name="sessionId")
-    session_id_snake: str | None = field(default=None, name="session_id")
+    session_id: SessionId | None = field(default=None, name="sessionId")
+    session_id_snake: SessionId | None = field(default=None, name="session_id")
     is_sidechain: bool | None = field(default=None, name="isSidechain")
     agent_id: str | None = field(default=None, name="agentId")
     message: ApiMessage | None = None
-    tool_use_result: Raw = field(default=NOTHING, name="toolUseResult")
-    tool_use_result_snake: Raw = field(default=NOTHING, name="tool_use_result")
+    tool_use_result: Structured = field(default=None, name="toolUseResult")
+    tool_use_result_snake: Structured = field(default=None, name="tool_use_result")
     source_tool_use_id: str | None = field(default=None, name="sourceToolUseID")
     tool_denial_kind: str | None = field(default=None, name="toolDenialKind")
     permission_decision: Raw = field(default=NOTHING, name="permissionDecision")
     request_id: str | None = field(default=None, name="requestId")
     request_id_snake: str | None = field(default=None, name="request_id")
-    parent_tool_use_id_snake: str | None = field(default=None, name="parent_tool_use_id")
+    parent_tool_use_id_snake: CallId | None = field(default=None, name="parent_tool_use_id")
     prompt_id: str | None = field(default=None, name="promptId")
     version: str | None = None
     cwd: str | None = None
@@ -119,18 +134,24 @@ class Entry(Struct, gc=False):
     content: Raw = NOTHING
     tool_use_id: str | None = field(default=None, name="toolUseID")
     parent_tool_use_id: str | None = field(default=None, name="parentToolUseID")
-    data: Raw = NOTHING
-    attachment: Raw = NOTHING
+    summary: str | None = None
+    ai_title: str | None = field(default=None, name="aiTitle")
+    custom_title: str | None = field(default=None, name="customTitle")
+    permission_denials: list[Denial] | None = None
+    deferred_tool_use: Deferred | None = None
+    data: ProgressData | None = None
+    attachment: Attachment | None = None
 
     @property
-    def session(self) -> str | None:
+    def session(self) -> SessionId | None:
         """The session it names, in either spelling."""
         return self.session_id or self.session_id_snake
 
     @property
-    def structured(self) -> Raw:
-        """The structured result, in either spelling; empty when absent."""
-        return self.tool_use_result if _given(self.tool_use_result) else self.tool_use_result_snake
+    def structured(self) -> Structured:
+        """The facts of the structured result, in either spelling; None when absent."""
+        found = self.tool_use_result
+        return self.tool_use_result_snake if found is None else found
 
     @property
     def known(self) -> bool:
@@ -138,15 +159,59 @@ class Entry(Struct, gc=False):
         return self.type in KNOWN_TYPES or self.type.startswith(_KNOWN_PREFIXES)
 
 
-def _given(raw: Raw) -> bool:
-    return len(memoryview(raw)) > 0
+class Body(Struct, gc=False):
+    """A content block with its bodies."""
+
+    type: str = ""
+    id: CallId | None = None
+    tool_use_id: CallId | None = None
+    input: Raw = NOTHING
+    content: Raw = NOTHING
+
+
+class BodyMessage(Struct, gc=False):
+    """The message around the bodies."""
+
+    content: str | list[Body] | None = None
+
+
+class Bodies(Struct, gc=False):
+    """The view of a line for those who want inputs and results themselves."""
+
+    message: BodyMessage | None = None
+    tool_use_result: Raw = field(default=NOTHING, name="toolUseResult")
+    tool_use_result_snake: Raw = field(default=NOTHING, name="tool_use_result")
+
+    @property
+    def blocks(self) -> list[Body]:
+        """The content blocks; none when the content is a string."""
+        content = self.message.content if self.message else None
+        return content if isinstance(content, list) else []
+
+    @property
+    def structured(self) -> bytes | None:
+        """The structured result as JSON, in either spelling; None when absent or null."""
+        found = bytes(self.tool_use_result) or bytes(self.tool_use_result_snake)
+        return found if found and found != b"null" else None
 
 
 UNFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What `decode_typed` raises when a line needs a closer look."""
 
-decode_typed = msgspec.json.Decoder(Entry).decode
+_ENTRIES = msgspec.json.Decoder(Entry)
+_BODIES = msgspec.json.Decoder(Bodies)
+
+decode_typed = _ENTRIES.decode
 """The first, fast step: raises one of UNFIT when a known field has another type, or on damage."""
+
+
+def decode_whole(data: bytes) -> list[Entry] | None:
+    """The first step for many whole lines at once; None when one of them needs a closer look."""
+    try:
+        entries = _ENTRIES.decode_lines(data)
+    except UNFIT:
+        return None
+    return entries if len(entries) == data.count(b"\n") else None
 
 
 class Decoded(NamedTuple):
@@ -174,14 +239,30 @@ def decode_loosely(data: bytes) -> Decoded:
     Raises:
         ValueError: the bytes are not exactly one JSON object.
     """
+    odd: list[str] = []
+    return Decoded(_fit_struct(_object(data), Entry, "", odd), tuple(odd))
+
+
+def decode_bodies(data: bytes) -> Bodies:
+    """One line as the bodies it holds.
+
+    Raises:
+        ValueError: the bytes are not exactly one JSON object.
+    """
+    try:
+        return _BODIES.decode(data)
+    except UNFIT:
+        return _fit_struct(_object(data), Bodies, "", [])
+
+
+def _object(data: bytes) -> dict[str, Any]:
     found = document.decode(data)
     if not isinstance(found, dict):
         raise ValueError("not a JSON object")
-    odd: list[str] = []
-    return Decoded(_fit_struct(found, Entry, "", odd), tuple(odd))
+    return found
 
 
-def _fit_struct(found: dict[str, Any], shape: type, path: str, odd: list[str]) -> Any:
+def _fit_struct(found: dict[str, Any], shape: type[T], path: str, odd: list[str]) -> T:
     """As much of a decoded object as fits a Struct."""
     taken: dict[str, Any] = {}
     for known in msgspec.structs.fields(shape):
@@ -198,20 +279,22 @@ def _fit_struct(found: dict[str, Any], shape: type, path: str, odd: list[str]) -
 def _fit(value: Any, wanted: Any, path: str, odd: list[str]) -> Any:
     if wanted is Raw:
         return Raw(document.encode(value))
-    options = get_args(wanted) or (wanted,)
-    for option in options:
+    for option in get_args(wanted) or (wanted,):
         if isinstance(value, dict) and isinstance(option, type) and issubclass(option, Struct):
             return _fit_struct(value, option, f"{path}.", odd)
         if isinstance(value, list) and get_origin(option) is list:
             (shape,) = get_args(option)
-            return [_fit_struct(item, shape, f"{path}[{n}].", odd) if isinstance(item, dict)
-                    else _odd_block(f"{path}[{n}]", odd) for n, item in enumerate(value)]  # fmt: skip
+            return [_fit_item(item, shape, f"{path}[{n}]", odd) for n, item in enumerate(value)]
     return msgspec.convert(value, wanted)
 
 
-def _odd_block(path: str, odd: list[str]) -> Block:
+def _fit_item(item: Any, shape: Any, path: str, odd: list[str]) -> Any:
+    if shape is Raw:
+        return Raw(document.encode(item))
+    if isinstance(item, dict):
+        return _fit_struct(item, shape, f"{path}.", odd)
     odd.append(path)
-    return Block()
+    return shape()
 
 
 def encode(entry: Entry, data: bytes) -> bytes:
@@ -220,9 +303,7 @@ def encode(entry: Entry, data: bytes) -> bytes:
     Raises:
         ValueError: `data` is not exactly one JSON object.
     """
-    found = document.decode(data)
-    if not isinstance(found, dict):
-        raise ValueError("not a JSON object")
+    found = _object(data)
     _overlay(found, entry)
     return document.encode(found)
 
@@ -230,31 +311,31 @@ def encode(entry: Entry, data: bytes) -> bytes:
 def _overlay(found: dict[str, Any], view: Struct) -> None:
     for known in msgspec.structs.fields(type(view)):
         value = getattr(view, known.name)
-        if value is None or known.encode_name not in found:
-            continue
-        below = found[known.encode_name]
-        if isinstance(value, Raw):
-            if _given(value):
-                found[known.encode_name] = document.decode(bytes(value))
-        elif isinstance(value, Struct):
+        if value is not None and known.encode_name in found:
+            found[known.encode_name] = _laid_over(found[known.encode_name], value)
+
+
+def _laid_over(below: Any, value: Any) -> Any:
+    if isinstance(value, Raw):
+        return document.decode(bytes(value)) if bytes(value) else below
+    if isinstance(value, Struct):
+        if isinstance(below, dict):
             _overlay(below, value)
-        elif isinstance(value, list):
-            for block, part in zip(value, below, strict=True):
-                if isinstance(part, dict):
-                    _overlay(part, block)
-        else:
-            found[known.encode_name] = value
+        return below
+    if isinstance(value, list) and isinstance(below, list):
+        return [_laid_over(part, item) for part, item in zip(below, value, strict=True)]
+    return value
 
 
 def text_of(raw: Raw) -> str:
     """A string field as text; an array of blocks as the texts in it; anything else as empty."""
-    if not _given(raw):
+    data = bytes(raw)
+    if not data:
         return ""
     try:
-        found = document.decode(bytes(raw))
+        return plain(document.decode(data))
     except ValueError:
-        return bytes(raw).decode("utf-8", "replace")
-    return plain(found)
+        return data.decode("utf-8", "replace")
 
 
 def plain(content: Any) -> str:

@@ -1,19 +1,17 @@
-"""Small typed views of the parts of Claude Code's lines that `Entry` leaves undecoded.
+"""Small typed views of the parts of Claude Code's lines.
 
-Each view reads only the keys that some question needs; a part that does not fit gives None, and
-its bytes stay where they are.
+Each view reads only the keys that some question needs; they are fields of `claude.Entry` and come
+with it. What they leave out stays in the line.
 """
 
 import re
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct, field
 
-from toolspan.wire import document
-from toolspan.wire.claude import NOTHING
-
-T = TypeVar("T", bound=Struct)
+NOTHING = Raw()
+"""A part that is absent."""
 
 
 class Attachment(Struct, gc=False):
@@ -61,6 +59,13 @@ class StructuredFacts(Struct, gc=False):
     duration_seconds: float | None = field(default=None, name="durationSeconds")
     total_duration_ms: float | None = field(default=None, name="totalDurationMs")
 
+    @property
+    def decisive(self) -> bool:
+        """They say more than that the call returned."""
+        return bool(
+            self.interrupted or self.was_interrupted or self.timed_out_after_ms is not None
+        )
+
 
 class PermissionDecision(Struct, gc=False):
     """What the client recorded about consent."""
@@ -76,99 +81,51 @@ class Denial(Struct, gc=False):
     tool_use_id: str | None = None
 
 
-class StreamResult(Struct, gc=False):
-    """The last line of a stream."""
+class Deferred(Struct, gc=False):
+    """A call that a hook put off."""
 
-    permission_denials: list[Denial] = []
-    deferred_tool_use: Raw = NOTHING
-    stop_reason: str | None = None
-    terminal_reason: str | None = None
+    id: str | None = None
+    tool_use_id: str | None = None
 
 
 class Target(Struct, gc=False):
-    """The one key of an input that says what a call is about."""
+    """The keys of an input that say what a call is about, the most telling first."""
 
-    file_path: str | None = None
-    notebook_path: str | None = None
-    command: str | None = None
-    url: str | None = None
-    pattern: str | None = None
-    query: str | None = None
-    skill: str | None = None
-    description: str | None = None
-    subject: str | None = None
-    path: str | None = None
-    task_id: str | None = None
-    bash_id: str | None = None
-    shell_id: str | None = None
-    task: str | None = field(default=None, name="taskId")
-    prompt: str | None = None
+    file_path: Any = None
+    notebook_path: Any = None
+    command: Any = None
+    url: Any = None
+    pattern: Any = None
+    query: Any = None
+    skill: Any = None
+    description: Any = None
+    subject: Any = None
+    path: Any = None
+    task_id: Any = None
+    bash_id: Any = None
+    shell_id: Any = None
+    task: Any = field(default=None, name="taskId")
+    prompt: Any = None
 
-
-class Titles(Struct, gc=False):
-    """The lines that name a conversation."""
-
-    summary: str | None = None
-    ai_title: str | None = field(default=None, name="aiTitle")
-    custom_title: str | None = field(default=None, name="customTitle")
-
-
-_TARGET_KEYS = Target.__struct_fields__
-_DECODERS: dict[type[Struct], msgspec.json.Decoder[Struct]] = {
-    shape: msgspec.json.Decoder(shape)
-    for shape in (Attachment, ProgressData, StructuredFacts, PermissionDecision, StreamResult, Target, Titles)
-}  # fmt: skip
+    def words(self, limit: int = 200) -> str | None:
+        """What the call is about, shortened: path, command, pattern, address."""
+        for value in msgspec.structs.astuple(self):
+            if value and type(value) is str:
+                return value[:limit]
+        return None
 
 
-def part(raw: Raw | bytes, shape: type[T]) -> T | None:
-    """The part narrowed to a view; None when it is absent or does not fit."""
-    if not memoryview(raw):
+_DECISION = msgspec.json.Decoder(PermissionDecision)
+
+
+def permission_decision(raw: Raw) -> PermissionDecision | None:
+    """What the client recorded about consent; None when it recorded nothing that can be read."""
+    if raw is NOTHING:
         return None
     try:
-        return _DECODERS[shape].decode(raw)  # type: ignore[return-value]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _part_loosely(bytes(raw), shape)
-
-
-def _part_loosely(data: bytes, shape: type[T]) -> T | None:
-    """Field by field, so that one odd value does not hide the others."""
-    try:
-        found = document.decode(data)
-    except ValueError:
+        return _DECISION.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    if not isinstance(found, dict):
-        return None
-    taken = {}
-    for known in msgspec.structs.fields(shape):
-        if known.encode_name in found:
-            value = found[known.encode_name]
-            try:
-                taken[known.name] = (
-                    Raw(document.encode(value))
-                    if known.type is Raw
-                    else msgspec.convert(value, known.type)
-                )
-            except (msgspec.ValidationError, ValueError):
-                continue
-    return shape(**taken)
-
-
-def target_of(raw: Raw, limit: int = 200) -> str | None:
-    """What a call is about, shortened: path, command, pattern, address."""
-    found = part(raw, Target)
-    if found is None:
-        return None
-    for key in _TARGET_KEYS:
-        value = getattr(found, key)
-        if value:
-            return str(value)[:limit]
-    return None
-
-
-def title_of(data: bytes) -> str | None:
-    """The name a summary or title line gives the conversation."""
-    found = part(data, Titles)
-    return (found.custom_title or found.ai_title or found.summary) if found else None
 
 
 class TaskNotice(NamedTuple):

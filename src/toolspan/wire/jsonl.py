@@ -1,8 +1,9 @@
 """Bytes to lines: a streaming reader that survives anything a file can hold.
 
-In: a `Source`. Out: `Line`s with number, offset and bytes, split on `\\n` only, because other line
-separators occur raw inside JSON strings. A line over the limit comes without its bytes, so memory
-stays bounded. What a line means is `claude.py`'s business. Read `read_lines` first.
+In: a `Source`. Out: `Chunk`s of whole lines, and `Line`s with number, offset and bytes, split on
+`\\n` only, because other line separators occur raw inside JSON strings. A line over the limit comes
+without its bytes, so memory stays bounded. What a line means is `claude.py`'s business. Read
+`read_lines` first; `read_chunks` is for those who can take many lines at once.
 """
 
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from msgspec import Struct
 
 from toolspan.wire.source import Source
 
-CHUNK = 1 << 20
+CHUNK = 1 << 19
 LINE_LIMIT = 512 << 20
 
 
@@ -34,6 +35,34 @@ class Line(Struct, frozen=True, gc=False):
         return self.length != len(self.data)
 
 
+class Chunk(Struct, frozen=True, gc=False):
+    """Whole lines in one piece."""
+
+    number: int
+    """Of its first line."""
+    offset: int
+    data: bytes
+    """Each line with its newline; only the last line of a file may lack it."""
+    passed: int = 0
+    """Set when the chunk stands for one line over the limit: the length of what was passed over."""
+
+    def lines(self) -> Iterator[Line]:
+        """The lines, one by one."""
+        if self.passed:
+            yield Line(self.number, self.offset, self.passed, b"")
+            return
+        pieces = self.data.split(b"\n")
+        last = pieces.pop()
+        number, offset = self.number, self.offset
+        for data in pieces:
+            length = len(data)
+            yield Line(number, offset, length, data)
+            offset += length + 1
+            number += 1
+        if last:
+            yield Line(number, offset, len(last), last, ended=False)
+
+
 def read_lines(
     source: Source, *, offset: int = 0, number: int = 1, limit: int = LINE_LIMIT
 ) -> Iterator[Line]:
@@ -42,26 +71,32 @@ def read_lines(
     Raises:
         SourceError: the source cannot be opened or read.
     """
+    for chunk in read_chunks(source, offset=offset, number=number, limit=limit):
+        yield from chunk.lines()
+
+
+def read_chunks(
+    source: Source, *, offset: int = 0, number: int = 1, limit: int = LINE_LIMIT
+) -> Iterator[Chunk]:
+    """The same lines, many at a time.
+
+    Raises:
+        SourceError: the source cannot be opened or read.
+    """
     held = _Held(limit)
     with source.open(offset) as stream:
-        while chunk := stream.read(CHUNK):
-            pieces = chunk.split(b"\n")
-            last = pieces.pop()
-            if pieces and held:
-                data, length = held.finish(pieces[0])
-                yield Line(number, offset, length, data)
-                offset += length + 1
-                number += 1
-                del pieces[0]
-            for data in pieces:
-                length = len(data)
-                yield Line(number, offset, length, data)
-                offset += length + 1
-                number += 1
-            held.add(last)
-    if held:
-        data, length = held.finish(b"")
-        yield Line(number, offset, length, data, ended=False)
+        while data := stream.read(CHUNK):
+            end = data.rfind(b"\n") + 1
+            if not end:
+                held.add(data)
+                continue
+            for piece, passed in held.finish(data, end):
+                yield Chunk(number, offset, piece, passed)
+                offset += len(piece) or passed + 1
+                number += piece.count(b"\n") or 1
+            held.add(data[end:])
+    for piece, passed in held.finish(b"", 0):
+        yield Chunk(number, offset, piece, passed)
 
 
 class _Held:
@@ -72,9 +107,6 @@ class _Held:
         self._pieces: list[bytes] = []
         self._length = 0
 
-    def __bool__(self) -> bool:
-        return self._length > 0
-
     def add(self, piece: bytes) -> None:
         self._length += len(piece)
         if self._length > self._limit:
@@ -82,11 +114,14 @@ class _Held:
         elif piece:
             self._pieces.append(piece)
 
-    def finish(self, piece: bytes) -> tuple[bytes, int]:
-        """The whole line and its length; without its bytes when it is over the limit."""
-        self.add(piece)
-        length = self._length
-        data = b"".join(self._pieces) if length <= self._limit else b""
-        self._pieces = []
-        self._length = 0
-        return data, length
+    def finish(self, data: bytes, end: int) -> list[tuple[bytes, int]]:
+        """What is held together with `data[:end]`, as pieces or as a length passed over."""
+        pieces, length = self._pieces, self._length
+        self._pieces, self._length = [], 0
+        first = data.find(b"\n", 0, end)
+        if length + max(first, 0) > self._limit:
+            rest = data[first + 1 : end]
+            return [(b"", length + max(first, 0)), *([(rest, 0)] if rest else [])]
+        whole = data if end == len(data) else data[:end]
+        joined = b"".join([*pieces, whole]) if pieces else whole
+        return [(joined, 0)] if joined else []

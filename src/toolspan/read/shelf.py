@@ -1,0 +1,71 @@
+"""Inputs and results, read from the transcript when somebody asks.
+
+A span keeps places, not bytes. The shelf reads a place again, finds the block by its id, and
+narrows it. A place that no longer holds the block (the file was rewritten) raises SourceError.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from toolspan.errors import SourceError
+from toolspan.model.place import Place
+from toolspan.model.span import Call, Result
+from toolspan.wire import claude, document
+from toolspan.wire.source import Source
+
+if TYPE_CHECKING:
+    from toolspan.model.inputs import ToolInput
+
+
+class TranscriptShelf:
+    """The bodies of one transcript."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    def raw_input(self, call: Call) -> bytes:
+        """The input as JSON; an empty object for an orphan result, whose input nobody recorded."""
+        if call.place is None:
+            return b"{}"
+        for block in self._bodies(call.place).blocks:
+            if block.id == call.id or (block.id is None and call.id.startswith("line-")):
+                return bytes(block.input) or b"{}"
+        raise _gone(call.place, call.id)
+
+    def typed_input(self, call: Call) -> "ToolInput":
+        """The input narrowed to its tool's type."""
+        from toolspan.read.narrow import narrow_input
+
+        return narrow_input(call.tool, self.raw_input(call))
+
+    def content(self, result: Result) -> Any:
+        """What the model read: a string or a list of blocks."""
+        return self._content(self._bodies(result.place), result)
+
+    def text(self, result: Result) -> str:
+        """What the model read, as text."""
+        return claude.plain(self.content(result))
+
+    def structured(self, result: Result) -> object:
+        """The structured companion, typed; from the text where the client left it out."""
+        from toolspan.read.narrow import narrow_result, narrow_text_result
+
+        bodies = self._bodies(result.place)
+        if bodies.structured is None:
+            return narrow_text_result(result.tool, claude.plain(self._content(bodies, result)))
+        return narrow_result(result.tool, bodies.structured)
+
+    def _content(self, bodies: claude.Bodies, result: Result) -> Any:
+        for block in bodies.blocks:
+            if block.tool_use_id == result.id:
+                return document.decode(bytes(block.content)) if bytes(block.content) else ""
+        raise _gone(result.place, result.id)
+
+    def _bodies(self, place: Place) -> claude.Bodies:
+        try:
+            return claude.decode_bodies(self.source.read(place.offset, place.length))
+        except ValueError as error:
+            raise SourceError(f"{place}: the line has changed since it was read") from error
+
+
+def _gone(place: Place, call_id: str) -> SourceError:
+    return SourceError(f"{place}: {call_id} is no longer there")
