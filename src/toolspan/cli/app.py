@@ -1,11 +1,20 @@
 """The table of commands. Each command's module is imported only when it runs."""
 
+import sys
 from importlib import import_module
+from typing import Any
 
 import click
 
 COMMANDS = {
-    "calls": "Every tool call, one row each.",
+    "demo": "See it work on a small sample archive.",
+    "sessions": "List conversations.",
+    "show": "Tell a session as a timeline, or one call in full.",
+    "calls": "List tool calls, one row each.",
+    "errors": "What went wrong, grouped, with causes and solutions.",
+    "stats": "Counts, durations and timeouts per tool; tokens.",
+    "watch": "Follow a session as it grows.",
+    "doctor": "Diagnose a transcript: damage, orphans, drift.",
 }
 """Name and one-line help; the command itself is `toolspan.cli.NAME.command`."""
 
@@ -21,8 +30,7 @@ class Commands(click.Group):
         """The command of a name."""
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"toolspan.cli.{cmd_name}")
-        command: click.Command = module.command
+        command: click.Command = import_module(f"toolspan.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -30,8 +38,33 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; what toolspan raises on purpose becomes one line and exit code 2."""
+        from toolspan.errors import ToolspanError
 
-@click.group(cls=Commands)
+        try:
+            return super().invoke(ctx)
+        except ToolspanError as error:
+            raise _Failure(str(error)) from error
+
+
+class _Failure(click.ClickException):
+    """One line for the person, exit code 2."""
+
+    exit_code = 2
+
+    def show(self, file: Any = None) -> None:
+        """Print the line."""
+        click.echo(f"toolspan: {self.message}", file=file or sys.stderr)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="toolspan")
 def app() -> None:
-    """Run, record and read the tool calls of coding agents."""
+    """Run, record and read the tool calls of coding agents.
+
+    Exit codes: 0 done; 1 done, and doctor found something wrong; 2 a name, file or option is wrong;
+    130 stopped with Ctrl-C.
+
+    Shell completion: eval "$(_TOOLSPAN_COMPLETE=bash_source toolspan)", likewise zsh and fish.
+    """

@@ -1,18 +1,66 @@
 """`toolspan calls`: every tool call, one row each."""
 
-import sys
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
 
 import click
 
-from toolspan.read.facts import facts_of, json_line
-from toolspan.read.transcript import read
+from toolspan.cli.output import (
+    STATE_STYLE,
+    clock,
+    console,
+    count,
+    duration,
+    escape,
+    print_json,
+    short,
+    table,
+)
+from toolspan.cli.select import Filter, complete_session, filters, select
+from toolspan.model.span import moment
+from toolspan.read.facts import CallFacts
 
 
 @click.command("calls")
-@click.argument("files", nargs=-1)
-@click.option("--json", "as_json", is_flag=True)
-def command(files: tuple[str, ...], *, as_json: bool) -> None:
-    """Every tool call, one row each."""
-    for file in files:
-        for span in read(file).spans:
-            sys.stdout.buffer.write(json_line(facts_of(span, file)) + b"\n")
+@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+@click.option("--last", is_flag=True, help="The session written to last.")
+@click.option("--limit", default=50, show_default=True, help="Rows of the table; 0 for all.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@filters
+def command(
+    names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **wanted: Any
+) -> None:
+    """Every tool call, one row each.
+
+    Files are read alone; a folder or a session's id joins subagents, resumes and forks, and each
+    call is listed once. Without a name: all of this user's transcripts.
+    """
+    keep = Filter(**wanted)
+    rows = [row for row in select(names, last=last).calls() if keep.takes(row)]
+    if as_json:
+        for row in rows:
+            print_json(row)
+    else:
+        _print(rows, limit)
+
+
+def _print(rows: Sequence[CallFacts], limit: int) -> None:
+    out = console()
+    shown = rows[-limit:] if limit else rows
+    listing = table("requested", "session", "tool", "state", "took", "about", right=("took",))
+    for row in shown:
+        style = STATE_STYLE[row.state]
+        state = row.state + (f" · {row.error_kind}" if row.error_kind else "")
+        listing.add_row(
+            clock(moment(row.requested)),
+            (row.session or PurePath(row.file).stem)[:8] + (" ↳" if row.agent else ""),
+            escape(row.tool or "?"),
+            f"[{style}]{state}[/]" + (" ⟳" if row.background else ""),
+            duration(row.duration_ms),
+            escape(short(row.target or row.message, 70)),
+        )
+    if shown:
+        out.print(listing)
+    hidden = len(rows) - len(shown)
+    out.print(count(len(rows), "call") + (f", the last {len(shown)} shown (--limit 0: all)" if hidden else ""))

@@ -1,0 +1,116 @@
+"""How commands print: JSON lines for programs, tables for people, a progress bar for patience."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from toolspan.model.state import State
+from toolspan.read.facts import json_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+_PATIENCE = 40 << 20
+"""Fewer bytes than this are read before a bar could be drawn."""
+
+STATE_STYLE: dict[State, str] = {
+    "succeeded": "green",
+    "failed": "red",
+    "denied": "yellow",
+    "blocked_by_hook": "yellow",
+    "cancelled": "dim",
+    "interrupted": "magenta",
+    "timed_out": "red",
+    "never_answered": "bold red",
+    "orphan_result": "dim red",
+    "requested": "cyan",
+    "awaiting_permission": "cyan",
+    "running": "cyan",
+}
+
+
+def print_json(row: Struct | dict[str, object]) -> None:
+    """One row as one line of JSON."""
+    sys.stdout.buffer.write(json_line(row) + b"\n")
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Where people read; plain and as wide as needed when it is no terminal."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    with contextlib.suppress(AttributeError, OSError):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    wide = None if stream.isatty() else 160
+    return Console(file=stream, stderr=stderr, highlight=False, width=wide, soft_wrap=False)
+
+
+def table(*columns: str, right: Sequence[str] = ()) -> "Table":
+    """An empty table with these columns."""
+    from rich import box
+    from rich.table import Table
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    return made
+
+
+@contextlib.contextmanager
+def progress(total: int, label: str) -> Iterator[Callable[[int], None]]:
+    """A bar over bytes on a terminal, nothing in a pipe."""
+    if total < _PATIENCE or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(label), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+def short(text: str | None, width: int) -> str:
+    """One line of a text, cut to a width; control characters shown, never sent."""
+    line = " ".join((text or "").split())
+    clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+    return clean if len(clean) <= width else clean[: width - 1] + "…"
+
+
+def escape(text: str) -> str:
+    """A text that rich prints as it is."""
+    from rich.markup import escape as rich_escape
+
+    return rich_escape(text)
+
+
+def duration(ms: float | None) -> str:
+    """A span of time as people say it."""
+    if ms is None:
+        return ""
+    if ms < 1000:
+        return f"{ms:.0f} ms"
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    minutes, seconds = divmod(round(ms / 1000), 60)
+    if minutes < 60:
+        return f"{minutes}m {seconds:02}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h {minutes:02}m"
+
+
+def clock(moment: datetime | None, *, date: bool = True) -> str:
+    """A time in UTC, to the second."""
+    if moment is None:
+        return ""
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
+
+
+def count(n: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

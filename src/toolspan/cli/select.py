@@ -1,0 +1,229 @@
+"""What the words on a command line name: files, folders, sessions.
+
+Files that are named are read alone and count as finished; a folder, or a session's id, joins
+lineages and subagents. Filters are the same words in every command.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path, PurePath
+from typing import NamedTuple, ParamSpec, TypeVar
+
+import click
+
+from toolspan.cli.output import progress
+from toolspan.errors import NotFound, ToolspanError
+from toolspan.model.kind import ERROR_KINDS
+from toolspan.model.span import moment
+from toolspan.model.state import STATES
+from toolspan.read.discover import FoundFile, default_root, discover
+from toolspan.read.facts import CallFacts
+from toolspan.read.history import Ledger, SessionFacts, pick
+from toolspan.read.survey import survey
+from toolspan.wire.paths import parse_name
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Filter(NamedTuple):
+    """Which calls are wanted; None and empty mean any."""
+
+    tool: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+    error: tuple[str, ...] = ()
+    project: str | None = None
+    dialect: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+    session: str | None = None
+    agent: str | None = None
+
+    def takes(self, row: CallFacts) -> bool:
+        """Whether a call is wanted."""
+        return (
+            self._names(row)
+            and (self.project is None or self.project in row.file)
+            and (self.session is None or (row.session or "").startswith(self.session))
+            and (self.agent is None or (row.agent or "").startswith(self.agent))
+            and self._times(row)
+        )
+
+    def _names(self, row: CallFacts) -> bool:
+        return (
+            (not self.tool or (row.tool or "") in self.tool)
+            and (not self.state or row.state in self.state)
+            and (not self.error or (row.error_kind or "") in self.error)
+            and (self.dialect in (None, "claude"))
+        )
+
+    def _times(self, row: CallFacts) -> bool:
+        if self.since is None and self.until is None:
+            return True
+        at = moment(row.requested or row.finished)
+        if at is None:
+            return False
+        return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
+
+
+_AGO = re.compile(r"(\d+)\s*([smhdw])")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def when(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
+    """A time on the command line: `7d`, `24h`, `2026-11-01`, or a full timestamp."""
+    if text is None:
+        return None
+    ago = _AGO.fullmatch(text.strip())
+    if ago:
+        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    found = moment(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is neither like 7d or 24h nor a date")
+    return found
+
+
+def filters(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds the filter options to a command, which gets them as keywords."""
+    options = (
+        click.option("--tool", multiple=True, help="Only this tool (repeatable)."),
+        click.option("--state", multiple=True, type=click.Choice(STATES), metavar="STATE",
+                     help="Only calls that ended so (repeatable)."),
+        click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
+                     help="Only this error kind (repeatable)."),
+        click.option("--project", help="Only files whose path has this in it."),
+        click.option("--dialect", type=click.Choice(["claude"]), help="Only this client's format."),
+        click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01."),
+        click.option("--until", callback=when, help="Before that time."),
+        click.option("--session", help="Only the session whose id begins so."),
+        click.option("--agent", help="Only the subagent whose id begins so."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class Selection(NamedTuple):
+    """What was named, read."""
+
+    ledger: Ledger
+    joined: bool
+    """Files were read as a set, not one by one."""
+
+    def calls(self) -> Sequence[CallFacts]:
+        """The calls: each once when joined, else file by file."""
+        if self.joined:
+            return self.ledger.calls
+        return [row for file in self.ledger.files for row in file.calls]
+
+
+def select(names: Sequence[str], *, last: bool = False) -> Selection:
+    """What the words name: files, folders, session ids; nothing means this user's transcripts.
+
+    Raises:
+        ToolspanError: something does not exist, or could be several things.
+    """
+    files, joined = locate(names, last=last)
+    with progress(sum(file.size for file in files), "reading") as advance:
+        ledger = Ledger(survey([file.path for file in files], advance=advance))
+    for file in ledger.files:
+        if file.problem:
+            if len(files) == 1:
+                raise ToolspanError(file.problem)
+            click.echo(f"toolspan: {file.problem}", err=True)
+    return Selection(ledger, joined)
+
+
+def locate(names: Sequence[str], *, last: bool = False) -> tuple[list[FoundFile], bool]:
+    """The files the words name, and whether they are to be read as a set.
+
+    Raises:
+        ToolspanError: something does not exist, or could be several things.
+    """
+    if last:
+        return newest_session(names), True
+    if not names:
+        return discover(default_root()), True
+    paths = [Path(name) for name in names]
+    if all(_is_file(path) for path in paths):
+        return [file for path in paths for file in discover(path)], False
+    found: dict[Path, FoundFile] = {}
+    for name, path in zip(names, paths, strict=True):
+        for file in discover(path) if _exists(path) else session_files(name):
+            found[file.path] = file
+    return list(found.values()), True
+
+
+def _is_file(path: Path) -> bool:
+    return _exists(path) and not path.is_dir()
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
+
+
+def session_files(name: str, root: Path | None = None) -> list[FoundFile]:
+    """The files of the session whose id begins with `name`: its own and its subagents'.
+
+    Raises:
+        NotFound: there is none, or more than one.
+    """
+    if "/" in name or name.endswith((".jsonl", ".zst")):
+        raise NotFound(f"{name}: no such file or folder")
+    everything = discover(root or default_root())
+    session = pick(
+        name,
+        [file.name.stem for file in everything if file.name.role == "session"],
+        "session",
+        hint=lambda known: known[:13],
+    )
+    return [file for file in everything if _belongs(file, session)]
+
+
+def _belongs(file: FoundFile, session: str) -> bool:
+    if file.name.session_id == session:
+        return True
+    return file.name.role == "agent" and file.name.session_id is None and _names(file, session)
+
+
+def _names(file: FoundFile, session: str) -> bool:
+    """Whether an old subagent file, which lies beside its session, names that session."""
+    try:
+        with file.path.open("rb") as stream:
+            return session.encode() in stream.read(1 << 16)
+    except OSError:
+        return False
+
+
+def newest_session(names: Sequence[str] = ()) -> list[FoundFile]:
+    """The files of the session written to last.
+
+    Raises:
+        NotFound: there is no session at all.
+    """
+    root = Path(names[0]) if names else default_root()
+    everything = discover(root)
+    mains = [file for file in everything if file.name.role == "session"]
+    if not mains:
+        raise NotFound(f"{root}: no session there")
+    newest = max(mains, key=lambda file: file.modified)
+    return [file for file in everything if _belongs(file, newest.name.stem)]
+
+
+def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Session ids that begin with what was typed, for shell completion."""
+    try:
+        everything = discover(default_root())
+    except ToolspanError:
+        return []
+    stems = [file.name.stem for file in everything if file.name.role == "session"]
+    return [stem for stem in stems if stem.startswith(incomplete)]
+
+
+def project_of(session: SessionFacts) -> str:
+    """The project a session belongs to, as people know it: its working folder."""
+    return session.file.info.cwd or parse_name(PurePath(session.file.file)).project or ""

@@ -1,0 +1,199 @@
+"""The joined set of files: every session below a folder, each call once.
+
+In: a folder, a file, or nothing for the user's own transcripts. Out: a `History` of sessions, spans
+and tokens, forks and resumes merged, subagents tied to the calls that started them. Files are read
+one after another when their spans are asked for; `Ledger` is the same from facts alone, on all
+cores.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from msgspec import Struct
+
+from toolspan.errors import Ambiguous, NotFound
+from toolspan.model.span import Span
+from toolspan.model.tokens import Tokens
+from toolspan.read.discover import FoundFile, default_root, discover, read_meta
+from toolspan.read.facts import CallFacts
+from toolspan.read.lineage import Lineages, merge, sum_tokens
+from toolspan.read.survey import FileFacts, facts_from, survey
+from toolspan.read.transcript import Transcript, read
+
+
+def history(root: Path | str | None = None) -> "History":
+    """Every transcript below a folder; without one, of this user's own Claude Code.
+
+    Raises:
+        SourceError: there is no such folder.
+    """
+    return History(discover(Path(root) if root is not None else default_root()))
+
+
+class History:
+    """Transcripts that are read together."""
+
+    def __init__(self, files: Sequence[FoundFile]) -> None:
+        self.files = list(files)
+
+    def transcripts(self) -> Iterator[Transcript]:
+        """Each file, read when its turn comes."""
+        for file in self.files:
+            yield read(file.path)
+
+    @cached_property
+    def ledger(self) -> "Ledger":
+        """The facts of all files, merged."""
+        return Ledger(survey([file.path for file in self.files]))
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """Every call once, files in order; bodies are read when asked for."""
+        wanted = {(row.file, row.id) for row in self.ledger.calls}
+        for transcript in self.transcripts():
+            for span in transcript.spans:
+                if (transcript.file, span.id) in wanted:
+                    yield self.ledger.tied(span)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The largest value of each field per message, over all files, summed."""
+        return self.ledger.tokens
+
+
+class Ledger:
+    """The facts of many files, each call once."""
+
+    def __init__(self, files: Iterator[FileFacts] | Sequence[FileFacts]) -> None:
+        self.files = list(files)
+
+    @classmethod
+    def of(cls, transcripts: Sequence[Transcript]) -> "Ledger":
+        """A ledger of transcripts that are read already."""
+        return cls([facts_from(transcript) for transcript in transcripts])
+
+    @cached_property
+    def lineages(self) -> Lineages:
+        """Which files belong together."""
+        found = Lineages()
+        for file in self.files:
+            found.add(file.file, file.info)
+        return found
+
+    @cached_property
+    def calls(self) -> list[CallFacts]:
+        """Every call once, subagents' calls tied to the call that started them."""
+        rows = merge((row for file in self.files for row in file.calls), self.lineages)
+        starters = self._starters
+        return [_tied(row, starters) for row in rows]
+
+    @cached_property
+    def _starters(self) -> dict[str, str]:
+        """Which call started which subagent: side files know best, then results."""
+        found: dict[str, str] = {}
+        for file in self.files:
+            for row in file.calls:
+                if row.started_agent:
+                    found.setdefault(row.started_agent, row.id)
+        for file in self.files:
+            agent = file.info.agent_id
+            meta = read_meta(Path(file.file)) if agent else None
+            if agent and meta and meta.tool_use_id:
+                found[agent] = meta.tool_use_id
+        return found
+
+    def tied(self, span: Span) -> Span:
+        """A span whose call names the call that started its subagent."""
+        call = span.call
+        starter = self._starters.get(call.agent_id or "")
+        if starter is None or call.parent_call is not None:
+            return span
+        import msgspec
+
+        from toolspan.ids import CallId
+
+        tied = msgspec.structs.replace(call, parent_call=CallId(starter))
+        return msgspec.structs.replace(span, call=tied)
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The largest value of each field per message, over all files, summed."""
+        return sum_tokens(file.message_tokens for file in self.files)
+
+    @cached_property
+    def tokens_raw_sum(self) -> Tokens:
+        """What naive adding gives."""
+        return sum((file.tokens_raw_sum for file in self.files), Tokens())
+
+    @cached_property
+    def sessions(self) -> list["SessionFacts"]:
+        """One entry per conversation, the newest last; a subagent belongs to its session."""
+        return _sessions(self)
+
+
+class SessionFacts(Struct, frozen=True, kw_only=True):
+    """A conversation and the files that tell it."""
+
+    id: str
+    file: FileFacts
+    agents: list[FileFacts]
+
+    @property
+    def started_at(self) -> str:
+        """When its first line was written; empty when no line says."""
+        return self.file.info.started_at or ""
+
+    @property
+    def files(self) -> list[FileFacts]:
+        """Its own file and its subagents'."""
+        return [self.file, *self.agents]
+
+
+def _sessions(ledger: Ledger) -> list[SessionFacts]:
+    agents: dict[str, list[FileFacts]] = {}
+    mains: list[FileFacts] = []
+    for file in ledger.files:
+        if file.info.agent_id is None:
+            mains.append(file)
+        elif file.info.session_id:
+            agents.setdefault(file.info.session_id, []).append(file)
+    found = [
+        SessionFacts(
+            id=file.info.session_id or Path(file.file).name.partition(".")[0],
+            file=file,
+            agents=agents.pop(file.info.session_id or "", []),
+        )
+        for file in mains
+    ]
+    found += [
+        SessionFacts(id=session, file=files[0], agents=files[1:])
+        for session, files in agents.items()
+    ]
+    return sorted(found, key=lambda session: (session.started_at, session.id))
+
+
+def _tied(row: CallFacts, starters: dict[str, str]) -> CallFacts:
+    if row.agent is None or row.parent_call is not None or row.agent not in starters:
+        return row
+    import msgspec
+
+    return msgspec.structs.replace(row, parent_call=starters[row.agent])
+
+
+def pick(name: str, names: Sequence[str], what: str, hint: Callable[[str], str] = str) -> str:
+    """The one name that begins with `name`.
+
+    Raises:
+        NotFound: none does.
+        Ambiguous: several do, and none is it exactly.
+    """
+    if name in names:
+        return name
+    found = [known for known in dict.fromkeys(names) if known.startswith(name)]
+    if not found:
+        raise NotFound(f"no {what} begins with {name!r}")
+    if len(found) > 1:
+        some = ", ".join(hint(known) for known in found[:4])
+        raise Ambiguous(f"{len(found)} {what}s begin with {name!r}: {some}")
+    return found[0]

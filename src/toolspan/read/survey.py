@@ -1,0 +1,115 @@
+"""Many files at once, on all cores: each becomes a bundle of facts.
+
+In: paths. Out: `FileFacts` in the order of the paths. A worker sends facts, never bodies. The same
+function of one file serves a process pool here and could serve any other executor.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from toolspan.errors import SourceError
+from toolspan.model.finding import Finding
+from toolspan.model.session import SessionInfo
+from toolspan.model.span import Counts
+from toolspan.model.tokens import Tokens
+from toolspan.read.facts import CallFacts, facts_of
+from toolspan.read.transcript import Transcript, read
+
+_ALONE = 12 << 20
+"""Below so many bytes a pool costs more than it gives."""
+_BATCHES = 8
+"""Batches per worker, so that none waits long for another."""
+
+
+class FileFacts(Struct, frozen=True, kw_only=True):
+    """What one transcript holds, without bodies."""
+
+    file: str
+    info: SessionInfo
+    counts: Counts
+    calls: list[CallFacts]
+    message_tokens: dict[str, Tokens]
+    tokens_raw_sum: Tokens
+    findings: list[Finding]
+    problem: str | None = None
+    """Set when the file could not be read; everything else is then empty."""
+
+
+def file_facts(path: str) -> FileFacts:
+    """The facts of one file; a file that cannot be read is told, not raised."""
+    try:
+        return facts_from(read(Path(path)))
+    except SourceError as error:
+        return FileFacts(
+            file=path, info=SessionInfo(), counts=Counts(), calls=[], message_tokens={},
+            tokens_raw_sum=Tokens(), findings=[], problem=str(error),
+        )  # fmt: skip
+
+
+def facts_from(transcript: Transcript) -> FileFacts:
+    """The facts of a transcript that is read already."""
+    return FileFacts(
+        file=transcript.file,
+        info=transcript.info,
+        counts=transcript.counts,
+        calls=[facts_of(span, transcript.file) for span in transcript.spans],
+        message_tokens=transcript.message_tokens,
+        tokens_raw_sum=transcript.tokens_raw_sum,
+        findings=transcript.findings,
+    )
+
+
+def survey(
+    paths: Sequence[Path], *, advance: Callable[[int], None] = lambda _: None
+) -> Iterator[FileFacts]:
+    """The facts of many files, in their order; `advance` is told the bytes done."""
+    sizes = [_size(path) for path in paths]
+    workers = min(os.cpu_count() or 1, len(paths))
+    if workers < 2 or sum(sizes) < _ALONE:
+        for path, size in zip(paths, sizes, strict=True):
+            yield file_facts(str(path))
+            advance(size)
+        return
+    yield from _pooled(paths, sizes, workers, advance)
+
+
+def _pooled(
+    paths: Sequence[Path], sizes: Sequence[int], workers: int, advance: Callable[[int], None]
+) -> Iterator[FileFacts]:
+    with ProcessPoolExecutor(workers) as pool:
+        batches = _batched(paths, sizes, workers * _BATCHES)
+        jobs = [(pool.submit(_encoded, [str(paths[n]) for n in batch]), batch) for batch in batches]
+        for job, batch in jobs:
+            yield from _DECODER.decode(job.result())
+            advance(sum(sizes[n] for n in batch))
+
+
+_DECODER = msgspec.msgpack.Decoder(list[FileFacts])
+
+
+def _encoded(paths: list[str]) -> bytes:
+    return msgspec.msgpack.encode([file_facts(path) for path in paths])
+
+
+def _batched(paths: Sequence[Path], sizes: Sequence[int], count: int) -> list[range]:
+    """Neighbouring files in about equal shares of bytes."""
+    share = sum(sizes) / count
+    batches, start, held = [], 0, 0
+    for n, size in enumerate(sizes):
+        held += size
+        if held >= share or n == len(paths) - 1:
+            batches.append(range(start, n + 1))
+            start, held = n + 1, 0
+    return batches
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

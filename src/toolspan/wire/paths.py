@@ -1,0 +1,85 @@
+"""The folders Claude Code writes to, and what each file name means.
+
+Pure functions on paths; `read/discover.py` walks the folders. Readers accept every layout there
+has been: subagents inline, beside the session, or in the session's own folder.
+"""
+
+import os
+import re
+import unicodedata
+from pathlib import Path, PurePath
+from typing import Literal, NamedTuple
+
+Role = Literal["session", "agent", "other"]
+
+_NAME_LIMIT = 200
+_AGENT = re.compile(r"(?:agent-|acompact-)(.+)")
+_SUFFIXES = (".jsonl", ".jsonl.zst")
+_NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl"})
+_NOT_SESSIONS = frozenset({"memory", "tool-results", "file-history", "todos", "tasks", "plans"})
+
+
+def config_dir(environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
+    """Where Claude Code keeps its files for this user."""
+    named = environ.get("CLAUDE_CONFIG_DIR")
+    return Path(named).expanduser() if named else Path.home() / ".claude"
+
+
+def project_name(cwd: str) -> str:
+    """The project folder's name for a working folder, without the hash of very long ones."""
+    name = re.sub(r"[^A-Za-z0-9]", "-", unicodedata.normalize("NFC", cwd))
+    return name[:_NAME_LIMIT]
+
+
+class FileName(NamedTuple):
+    """What a transcript's path says about it."""
+
+    role: Role
+    stem: str
+    """The name without its endings: a session's id."""
+    agent_id: str | None
+    session_id: str | None
+    """The session a subagent's file belongs to, when the path tells."""
+    project: str | None
+
+
+def parse_name(path: PurePath) -> FileName:
+    """What a path says; role `other` for files that are no transcripts."""
+    name = path.name
+    suffix = next((s for s in _SUFFIXES if name.endswith(s)), None)
+    stem = name.removesuffix(suffix or "")
+    if suffix is None or name in _NOT_TRANSCRIPTS or _NOT_SESSIONS & set(path.parts[-4:-1]):
+        return FileName("other", stem, None, None, None)
+    agent = _AGENT.fullmatch(stem)
+    if agent is None:
+        return FileName("session", stem, None, stem, path.parent.name or None)
+    owner = _owner(path)
+    if owner is None:
+        return FileName("agent", stem, agent[1], None, path.parent.name or None)
+    return FileName("agent", stem, agent[1], owner.name, owner.parent.name or None)
+
+
+def _owner(path: PurePath) -> PurePath | None:
+    """The session folder a subagent's file lies in; None when it lies beside its session."""
+    for parent in path.parents:
+        if parent.name == "subagents":
+            return parent.parent
+    return None
+
+
+def meta_path(path: Path) -> Path:
+    """The side file that tells which call started a subagent."""
+    return path.with_name(parse_name(path).stem + ".meta.json")
+
+
+def session_folder(path: Path) -> Path:
+    """The folder of a session's own side files: subagents, spilled results."""
+    return path.with_name(parse_name(path).stem)
+
+
+def inside(path: Path, folder: Path) -> bool:
+    """Whether a path, links resolved, lies in a folder."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):
+        return False
