@@ -23,7 +23,7 @@ class Attachment(Struct, gc=False):
     tool_use_id: str | None = field(default=None, name="toolUseID")
     command: str | None = None
     exit_code: int | None = field(default=None, name="exitCode")
-    duration_ms: float | None = field(default=None, name="durationMs")
+    duration_ms: int | float | None = field(default=None, name="durationMs")
     content: Raw = NOTHING
     stderr: Raw = NOTHING
     blocking_error: Raw = field(default=NOTHING, name="blockingError")
@@ -49,15 +49,15 @@ class StructuredFacts(Struct, gc=False):
     interrupted: bool | None = None
     was_interrupted: bool | None = field(default=None, name="wasInterrupted")
     background_task_id: str | None = field(default=None, name="backgroundTaskId")
-    timed_out_after_ms: float | None = field(default=None, name="timedOutAfterMs")
+    timed_out_after_ms: int | float | None = field(default=None, name="timedOutAfterMs")
     persisted_output_path: str | None = field(default=None, name="persistedOutputPath")
     status: str | None = None
     agent_id: str | None = field(default=None, name="agentId")
     task_id: str | None = field(default=None, name="taskId")
     is_async: bool | None = field(default=None, name="isAsync")
-    duration_ms: float | None = field(default=None, name="durationMs")
-    duration_seconds: float | None = field(default=None, name="durationSeconds")
-    total_duration_ms: float | None = field(default=None, name="totalDurationMs")
+    duration_ms: int | float | None = field(default=None, name="durationMs")
+    duration_seconds: int | float | None = field(default=None, name="durationSeconds")
+    total_duration_ms: int | float | None = field(default=None, name="totalDurationMs")
 
     @property
     def decisive(self) -> bool:

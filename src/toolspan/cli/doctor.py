@@ -1,0 +1,110 @@
+"""`toolspan doctor`: what is wrong with a transcript, and what the client would make of it."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import msgspec
+
+from toolspan.cli.output import console, count, escape, print_json, table
+from toolspan.cli.select import complete_session, locate
+from toolspan.errors import NotFound
+from toolspan.read.checkup import Checkup, check
+from toolspan.read.discover import FoundFile, default_root, discover
+from toolspan.wire.paths import project_name
+
+_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
+_CLIENT = {
+    "accepts": "accepts it",
+    "skips": "skips the line",
+    "loses": "loses part of the conversation on resume",
+    "refuses": "may refuse to resume",
+    "unknown": "not known",
+}
+
+
+@click.command("doctor")
+@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+@click.option("--last", is_flag=True, help="The session written to last.")
+@click.option("--roundtrip", is_flag=True, help="Re-encode every line and compare.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per file.")
+@click.pass_context
+def command(
+    ctx: click.Context, names: tuple[str, ...], *, last: bool, roundtrip: bool, as_json: bool
+) -> None:
+    """Diagnose transcripts: damage, orphans, broken links, drift.
+
+    Without a name: the newest session of the current folder. Exit code 1 when something needs
+    mending.
+    """
+    files = locate(names, last=last)[0] if names or last else [_newest_here()]
+    healthy = True
+    for file in files:
+        checkup = check(file.path, roundtrip=roundtrip)
+        healthy = healthy and checkup.healthy
+        if as_json:
+            print_json(_row(checkup))
+        else:
+            _print(checkup, quiet=len(files) > 1)
+    if not as_json and len(files) > 1:
+        console().print(f"{count(len(files), 'file')} examined")
+    ctx.exit(0 if healthy else 1)
+
+
+def _newest_here() -> FoundFile:
+    name = project_name(os.path.realpath(Path.cwd()))
+    here = [file for file in discover(default_root())
+            if file.name.role == "session" and (file.name.project or "").startswith(name)]  # fmt: skip
+    if not here:
+        raise NotFound("no session of this folder; name a file, a folder or a session")
+    return max(here, key=lambda file: file.modified)
+
+
+def _row(checkup: Checkup) -> dict[str, object]:
+    return {
+        "file": checkup.file,
+        "healthy": checkup.healthy,
+        "client": checkup.client,
+        **msgspec.to_builtins(checkup.counts),
+        "calls": checkup.calls,
+        "roundtrip_equal": checkup.roundtrip_equal,
+        "findings": [
+            {**msgspec.to_builtins(found), "place": str(found.place) if found.place else None}
+            for found in checkup.findings
+        ],
+    }
+
+
+def _print(checkup: Checkup, *, quiet: bool) -> None:
+    if quiet and not any(found.severity != "info" for found in checkup.findings):
+        return
+    out = console()
+    counts = checkup.counts
+    out.print(f"[bold]{escape(checkup.file)}[/]")
+    facts = [count(counts.lines, "line"), count(checkup.calls, "call"), f"{counts.malformed} malformed"]
+    if checkup.roundtrip_equal is not None:
+        facts.append(f"{checkup.roundtrip_equal:,} re-encode to equal JSON")
+    out.print("  " + " · ".join(facts), style="dim")
+    _print_findings(checkup)
+    verdict = "[green]healthy[/]" if checkup.healthy else "[bold red]needs mending[/]"
+    out.print(f"  {verdict}; the client {_CLIENT[checkup.client]}\n")
+
+
+def _print_findings(checkup: Checkup) -> None:
+    listing = table("line", "finding", "times", "what it means", "the client", right=("line", "times"))
+    for found in _by_severity(checkup):
+        listing.add_row(
+            str(found.place.line) if found.place else "",
+            f"[{_STYLE[found.severity]}]{found.code}[/]",
+            str(found.count),
+            escape(found.explanation),
+            _CLIENT[found.client],
+        )
+    if checkup.findings:
+        console().print(listing)
+
+
+def _by_severity(checkup: Checkup) -> Sequence[msgspec.Struct]:
+    rank = {"error": 0, "warning": 1, "info": 2}
+    return sorted(checkup.findings, key=lambda found: rank[found.severity])

@@ -1,0 +1,55 @@
+"""`toolspan errors`: what went wrong, grouped, with causes and solutions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from toolspan.cli.output import clock, console, count, escape, print_json, short
+from toolspan.cli.select import Filter, complete_session, filters, select
+from toolspan.model.span import moment
+from toolspan.read.groups import ErrorGroup, error_groups
+
+
+@click.command("errors")
+@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+@click.option("--last", is_flag=True, help="The session written to last.")
+@click.option("--limit", default=15, show_default=True, help="Groups shown; 0 for all.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per group.")
+@filters
+def command(
+    names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **wanted: Any
+) -> None:
+    """What went wrong, grouped by kind and wording, with cause, solution and an example."""
+    keep = Filter(**wanted)
+    rows = [row for row in select(names, last=last).calls() if keep.takes(row)]
+    groups = error_groups(rows)
+    if as_json:
+        for group in groups:
+            print_json(group)
+    else:
+        _print(groups, limit, len(rows))
+
+
+def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
+    out = console()
+    total = sum(group.count for group in groups)
+    share = f" ({total / calls:.0%})" if calls else ""
+    out.print(f"[bold]{total:,}[/] of {count(calls, 'call')} did not succeed{share}\n")
+    shown = groups[:limit] if limit else groups
+    for group in shown:
+        example = group.example
+        line = example.request_line or example.result_line
+        out.print(
+            f"[bold red]{group.count:>5}×[/] [bold]{group.kind}[/]  {escape(group.tool)}"
+            f"  [dim]{count(group.sessions, 'session')}, last {clock(moment(group.last))}[/]"
+        )
+        if example.message:
+            out.print(f"       {escape(short(example.message, 130))}")
+        out.print(f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]")
+        out.print(f"       [dim]e.g. {escape(example.id)}  {escape(example.file)}:{line}[/]\n")
+    hidden = len(groups) - len(shown)
+    if hidden:
+        out.print(f"{count(hidden, 'more group')} (--limit 0: all)")
+    if groups:
+        out.print("[dim]toolspan show CALL tells one call in full.[/]")

@@ -1,0 +1,112 @@
+"""`toolspan sessions`: list conversations."""
+
+from collections import Counter
+from datetime import datetime
+
+import click
+
+from toolspan.cli.output import clock, console, count, duration, escape, print_json, short, table
+from toolspan.cli.select import complete_session, project_of, select, when
+from toolspan.model.span import moment
+from toolspan.model.tokens import Tokens
+from toolspan.read.history import SessionFacts
+from toolspan.read.lineage import sum_tokens
+
+
+@click.command("sessions")
+@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+@click.option("--project", help="Only sessions whose folder has this in it.")
+@click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01.")
+@click.option("--until", callback=when, help="Before that time.")
+@click.option("--limit", default=30, show_default=True, help="Rows of the table; 0 for all.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def command(
+    names: tuple[str, ...], *, project: str | None, since: datetime | None,
+    until: datetime | None, limit: int, as_json: bool,
+) -> None:  # fmt: skip
+    """List conversations, the newest last.
+
+    Subagents count with the session that started them.
+    """
+    found = [
+        session
+        for session in select(names).ledger.sessions
+        if (project is None or project in project_of(session))
+        and _within(moment(session.file.info.started_at), since, until)
+    ]
+    if as_json:
+        for session in found:
+            print_json(_row(session))
+    else:
+        _print(found, limit)
+
+
+def _within(at: datetime | None, since: datetime | None, until: datetime | None) -> bool:
+    if since is None and until is None:
+        return True
+    if at is None:
+        return False
+    return (since is None or at >= since) and (until is None or at < until)
+
+
+def _states(session: SessionFacts) -> Counter[str]:
+    return Counter(row.state for file in session.files for row in file.calls)
+
+
+def _tokens(session: SessionFacts) -> Tokens:
+    return sum_tokens(file.message_tokens for file in session.files)
+
+
+def _row(session: SessionFacts) -> dict[str, object]:
+    info = session.file.info
+    tokens = _tokens(session)
+    return {
+        "id": session.id,
+        "title": info.title,
+        "first_prompt": info.first_prompt,
+        "project": project_of(session),
+        "git_branch": info.git_branch,
+        "started": info.started_at,
+        "ended": info.ended_at,
+        "versions": info.versions,
+        "models": info.models,
+        "prompts": info.prompts,
+        "compactions": info.compactions,
+        "calls": sum(_states(session).values()),
+        "states": dict(_states(session)),
+        "agents": len(session.agents),
+        "tokens": {name: getattr(tokens, name) for name in tokens.__struct_fields__},
+        "malformed": sum(file.counts.malformed for file in session.files),
+        "files": [file.file for file in session.files],
+        "forked_from": info.forked_from,
+        "session_ids": info.session_ids,
+    }
+
+
+def _print(sessions: list[SessionFacts], limit: int) -> None:
+    out = console()
+    shown = sessions[-limit:] if limit else sessions
+    listing = table(
+        "session", "started", "lasted", "calls", "wrong", "agents", "project", "about",
+        right=("lasted", "calls", "wrong", "agents"),
+    )  # fmt: skip
+    for session in shown:
+        info = session.file.info
+        states = _states(session)
+        wrong = sum(states.values()) - states["succeeded"]
+        start, end = moment(info.started_at), moment(info.ended_at)
+        lasted = (end - start).total_seconds() * 1000 if start and end else None
+        listing.add_row(
+            session.id[:8],
+            clock(start),
+            duration(lasted),
+            f"{sum(states.values()):,}",
+            f"[red]{wrong}[/]" if wrong else "",
+            str(len(session.agents) or ""),
+            escape(short(project_of(session), 34)),
+            escape(short(info.title or info.first_prompt, 50)),
+        )
+    if shown:
+        out.print(listing)
+    more = f", the last {len(shown)} shown (--limit 0: all)" if len(shown) < len(sessions) else ""
+    out.print(count(len(sessions), "session") + more)

@@ -1,0 +1,230 @@
+"""A transcript's health: every finding, what the client would make of it, and the round trip.
+
+In: a source. Out: a `Checkup`. Slower than reading, because it looks at every byte twice: once for
+calls and damage, once line by line for drift, UTF-8 and re-encoding. Read `check` first.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from toolspan.model.finding import Acceptance, Finding
+from toolspan.model.place import Place
+from toolspan.model.span import Counts, Span
+from toolspan.read.damage import finding
+from toolspan.read.narrow import drift
+from toolspan.read.transcript import Transcript, read
+from toolspan.wire import claude, document
+from toolspan.wire.claude_keys import unknown_keys
+from toolspan.wire.jsonl import Line, read_lines
+from toolspan.wire.paths import inside, parse_name, session_folder
+from toolspan.wire.source import Source
+
+_WORST: tuple[Acceptance, ...] = ("refuses", "loses", "skips", "unknown", "accepts")
+
+
+class Checkup(Struct, frozen=True, kw_only=True):
+    """What is wrong with a transcript."""
+
+    file: str
+    counts: Counts
+    calls: int
+    findings: list[Finding]
+    roundtrip_equal: int | None
+    """Lines whose re-encoding equals the original as JSON; None when that was not asked."""
+
+    @property
+    def healthy(self) -> bool:
+        """Nothing is wrong that needs mending."""
+        return not any(found.severity == "error" for found in self.findings)
+
+    @property
+    def client(self) -> Acceptance:
+        """What the client makes of the whole file: the worst it makes of any finding."""
+        verdicts = {found.client for found in self.findings if found.severity != "info"}
+        return next((verdict for verdict in _WORST if verdict in verdicts), "accepts")
+
+
+def check(source: Path | str | Source, *, roundtrip: bool = False) -> Checkup:
+    """Everything that is wrong with a transcript.
+
+    Raises:
+        SourceError: the file cannot be opened or read.
+    """
+    transcript = read(source)
+    lines = _Lines(transcript, roundtrip=roundtrip)
+    for line in read_lines(transcript.source):
+        lines.add(line)
+    found = [
+        *_grouped(transcript.findings),
+        *lines.findings(),
+        *_about_calls(transcript.spans),
+        *_about_tree(transcript),
+        *_about_sidecars(transcript),
+    ]
+    counts = transcript.counts
+    return Checkup(
+        file=transcript.file,
+        counts=Counts(
+            lines=counts.lines,
+            blank=counts.blank,
+            malformed=counts.malformed + lines.not_utf8,
+            recovered=counts.recovered,
+            entries=counts.entries,
+        ),
+        calls=sum(1 for span in transcript.spans if span.state != "orphan_result"),
+        findings=found,
+        roundtrip_equal=lines.equal if roundtrip else None,
+    )
+
+
+class _Lines:
+    """Looks at lines one by one: drift, UTF-8, round trip."""
+
+    def __init__(self, transcript: Transcript, *, roundtrip: bool) -> None:
+        self._file = transcript.file
+        self._roundtrip = roundtrip
+        self._tools = {span.id: span.tool for span in transcript.spans}
+        self._found: dict[tuple[str, str], tuple[Place, int]] = {}
+        self.equal = 0
+        self.not_utf8 = 0
+
+    def add(self, line: Line) -> None:
+        try:
+            document_ = document.decode(line.data)
+        except ValueError:
+            self._unreadable(line)
+            return
+        if not isinstance(document_, dict):
+            return
+        entry = claude.decode(line.data).entry
+        if not _is_utf8(line.data):
+            self.not_utf8 += 1
+            self._note("invalid_utf8", "", line)
+            return
+        if self._roundtrip:
+            self._reencode(entry, line)
+        self._drift(entry, document_, line)
+
+    def _unreadable(self, line: Line) -> None:
+        """Reading told of it already, unless only a skipped string is not UTF-8."""
+        if not line.data or _is_utf8(line.data):
+            return
+        try:
+            claude.decode_typed(line.data)
+        except claude.UNFIT:
+            return
+        self.not_utf8 += 1
+        self._note("invalid_utf8", "", line)
+
+    def _reencode(self, entry: claude.Entry, line: Line) -> None:
+        if document.equal(claude.encode(entry, line.data), line.data):
+            self.equal += 1
+        else:
+            self._note("roundtrip", "", line)
+
+    def _drift(self, entry: claude.Entry, found: dict[str, object], line: Line) -> None:
+        if not entry.known:
+            self._note("unknown_type", entry.type or "no type", line)
+        for key in unknown_keys(found):
+            self._note("unknown_field", key, line)
+        structured = found.get("toolUseResult", found.get("tool_use_result"))
+        if structured is None or entry.type != "user":
+            return
+        for tool in self._answered(entry):
+            for path in drift(tool, document.encode(structured)):
+                self._note("unknown_result", f"{tool}: {path}", line)
+
+    def _answered(self, entry: claude.Entry) -> Iterator[str]:
+        content = entry.message.content if entry.message else None
+        if isinstance(content, list):
+            blocks = [block for block in content if block.type == "tool_result"]
+            if len(blocks) == 1 and blocks[0].tool_use_id:
+                yield self._tools.get(blocks[0].tool_use_id, "")
+
+    def _note(self, code: str, detail: str, line: Line) -> None:
+        place, times = self._found.get((code, detail), (None, 0))
+        first = place or Place(self._file, line.number, line.offset, line.length)
+        self._found[code, detail] = (first, times + 1)
+
+    def findings(self) -> list[Finding]:
+        return [finding(code, place, detail, times)
+                for (code, detail), (place, times) in self._found.items()]  # fmt: skip
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _grouped(found: Sequence[Finding]) -> Iterator[Finding]:
+    """Damage one by one, but odd values only once per kind."""
+    odd: Counter[str] = Counter(f.explanation for f in found if f.code == "odd_type")
+    seen: set[str] = set()
+    for each in found:
+        if each.code != "odd_type":
+            yield each
+        elif each.explanation not in seen:
+            seen.add(each.explanation)
+            yield Finding(
+                code=each.code, severity=each.severity, place=each.place,
+                explanation=each.explanation, client=each.client, count=odd[each.explanation],
+            )  # fmt: skip
+
+
+def _about_calls(spans: Sequence[Span]) -> Iterator[Finding]:
+    for span in spans:
+        place = span.call.place
+        if span.state == "orphan_result" and span.result:
+            yield finding("orphan_result", span.result.place, span.id)
+        elif span.result is None and not span.deferred:
+            yield finding("unanswered_call", place, f"{span.tool} {span.id}")
+        for copy in span.copies:
+            asked = place is not None and span.result is not None
+            code = "duplicate_result" if asked and _is_result(span, copy) else "duplicate_call"
+            yield finding(code, copy, f"{span.tool} {span.id}")
+
+
+def _is_result(span: Span, copy: Place) -> bool:
+    """Copies alternate; a copy after the call's own line and on a user line is a result's."""
+    shelf = span.call.shelf
+    source = getattr(shelf, "source", None)
+    if source is None:
+        return False
+    data = source.read(copy.offset, copy.length)
+    return any(block.tool_use_id == span.id for block in claude.decode_bodies(data).blocks)
+
+
+def _about_tree(transcript: Transcript) -> Iterator[Finding]:
+    tree, file = transcript.tree, transcript.file
+    for code, lines in (
+        ("duplicate_uuid", tree.duplicates()),
+        ("missing_parent", tree.missing_parents()),
+        ("parent_cycle", tree.cycles()),
+    ):
+        if lines:
+            yield finding(code, Place(file, lines[0], 0, 0), "", len(lines))
+
+
+def _about_sidecars(transcript: Transcript) -> Iterator[Finding]:
+    """Spilled outputs are looked for only in the session's own folder."""
+    main = Path(transcript.file)
+    name = parse_name(main)
+    folder = session_folder(main)
+    if name.role == "agent" and name.session_id:
+        folder = next((p for p in main.parents if p.name == name.session_id), folder)
+    for span in transcript.spans:
+        named = span.result.persisted_path if span.result else None
+        if not named or span.result is None:
+            continue
+        sidecar = folder / "tool-results" / Path(named).name
+        own = inside(Path(named), folder) or Path(named).parent.name == "tool-results"
+        if not own:
+            yield finding("outside_path", span.result.place, named[:200])
+        elif not sidecar.is_file():
+            yield finding("missing_sidecar", span.result.place, Path(named).name)

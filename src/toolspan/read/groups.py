@@ -1,0 +1,150 @@
+"""Calls added up: errors by what they are, tools by how long they take.
+
+Pure functions on rows.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from toolspan.model.kind import ADVICE, ErrorKind, signature
+from toolspan.model.state import OPEN_STATES
+from toolspan.read.facts import CallFacts
+
+_UNANSWERED = ("The session ended before the result was recorded", "Check whether it took effect")
+_ORPHAN = ("The request is in another file, or lost", "Read the whole session, not one file")
+
+
+class ErrorGroup(Struct, frozen=True, kw_only=True):
+    """Calls that went wrong in the same way."""
+
+    kind: str
+    """The error kind; the state where there is no kind."""
+    tool: str
+    signature: str
+    count: int
+    states: dict[str, int]
+    sessions: int
+    first: str | None
+    last: str | None
+    cause: str
+    solution: str
+    retry: str | None
+    example: CallFacts
+
+
+def wrong(row: CallFacts) -> bool:
+    """Whether a call ended other than well."""
+    return row.state != "succeeded" and row.state not in OPEN_STATES
+
+
+def error_groups(rows: Iterable[CallFacts]) -> list[ErrorGroup]:
+    """The calls that went wrong, by kind, tool and wording; the most frequent first."""
+    groups: dict[str, list[CallFacts]] = {}
+    for row in rows:
+        if wrong(row):
+            groups.setdefault(_name(row), []).append(row)
+    found = [_group(name, members) for name, members in groups.items()]
+    return sorted(found, key=lambda group: (-group.count, group.signature))
+
+
+def _name(row: CallFacts) -> str:
+    if row.error_kind is None or row.state == "orphan_result":
+        return f"{row.state} {row.tool or '?'}"
+    return signature(row.error_kind, row.tool or "?", row.message or "")
+
+
+def _group(name: str, rows: Sequence[CallFacts]) -> ErrorGroup:
+    last = max(rows, key=lambda row: row.requested or row.finished or "")
+    kind = None if last.state == "orphan_result" else last.error_kind
+    cause, solution = _explain(kind, last.state)
+    times = sorted(at for row in rows if (at := row.requested or row.finished))
+    return ErrorGroup(
+        kind=kind or last.state,
+        tool=last.tool or "?",
+        signature=name,
+        count=len(rows),
+        states=dict(Counter(row.state for row in rows)),
+        sessions=len({row.session for row in rows}),
+        first=times[0] if times else None,
+        last=times[-1] if times else None,
+        cause=cause,
+        solution=solution,
+        retry=last.retry,
+        example=last,
+    )
+
+
+def _explain(kind: ErrorKind | None, state: str) -> tuple[str, str]:
+    if kind is None:
+        return _ORPHAN if state == "orphan_result" else _UNANSWERED
+    advice = ADVICE[kind]
+    return advice.cause, advice.solution
+
+
+class ToolStats(Struct, frozen=True, kw_only=True):
+    """How one tool fares."""
+
+    tool: str
+    calls: int
+    states: dict[str, int]
+    errors: int
+    timeouts: int
+    timeout_share: float
+    timed: int
+    """Calls whose duration is known."""
+    p50_ms: int | None
+    p95_ms: int | None
+    max_ms: int | None
+    total_ms: int
+    pace: str
+    """In a word: immediate, fast, variable or slow."""
+
+
+def tool_stats(rows: Iterable[CallFacts]) -> list[ToolStats]:
+    """Each tool's numbers, the most used first; orphan results have no tool and are left out."""
+    by_tool: dict[str, list[CallFacts]] = {}
+    for row in rows:
+        if row.tool:
+            by_tool.setdefault(row.tool, []).append(row)
+    found = [_tool(tool, members) for tool, members in by_tool.items()]
+    return sorted(found, key=lambda stats: (-stats.calls, stats.tool))
+
+
+def _tool(tool: str, rows: Sequence[CallFacts]) -> ToolStats:
+    times = sorted(row.duration_ms for row in rows if row.duration_ms is not None)
+    timeouts = sum(row.state == "timed_out" for row in rows)
+    p50, p95 = percentile(times, 50), percentile(times, 95)
+    return ToolStats(
+        tool=tool,
+        calls=len(rows),
+        states=dict(Counter(row.state for row in rows)),
+        errors=sum(wrong(row) for row in rows),
+        timeouts=timeouts,
+        timeout_share=timeouts / len(rows),
+        timed=len(times),
+        p50_ms=p50,
+        p95_ms=p95,
+        max_ms=times[-1] if times else None,
+        total_ms=sum(times),
+        pace=_pace(p50, p95),
+    )
+
+
+def percentile(times: Sequence[int], share: int) -> int | None:
+    """The smallest value that at least `share` percent do not exceed; the values are sorted."""
+    if not times:
+        return None
+    rank = -(-len(times) * share // 100)
+    return times[max(rank, 1) - 1]
+
+
+def _pace(p50: int | None, p95: int | None) -> str:
+    if p50 is None or p95 is None:
+        return ""
+    if p95 <= 250:
+        return "immediate"
+    if p95 <= 1_000:
+        return "fast"
+    return "variable" if p50 <= 1_000 or p95 >= 10 * p50 else "slow"

@@ -1,0 +1,105 @@
+"""What client versions write differently, and ids that come out the same every time.
+
+In: a version such as `2.1.80`. Out: a `Shape`, whose fields name the differences. The boundaries are
+those between versions that were observed; the real change lies somewhere in between. Knows nothing
+of sessions; `transcripts.py` applies the shape.
+"""
+
+import base64
+import hashlib
+import re
+import string
+import uuid
+from dataclasses import dataclass
+from typing import Literal
+
+Layout = Literal["inline", "beside", "nested"]
+"""Where subagents are kept: in the session's own file, in files beside it, in a folder of its name."""
+
+_LETTERS = string.digits + string.ascii_letters
+_MODELS = (
+    ((2, 1, 250), "claude-opus-5-5"),
+    ((2, 1, 100), "claude-opus-4-8"),
+    ((2, 1), "claude-sonnet-4-6"),
+    ((2,), "claude-sonnet-4-5-20250929"),
+    ((), "claude-sonnet-4-20250514"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The differences between client versions that a transcript shows."""
+
+    layout: Layout
+    model: str
+    linear: bool
+    """Results hang on the line before, and do not name the line that asked."""
+    envelope_last: bool
+    """Folder, session and version stand after what the line tells; before, in front of it."""
+    prompt_ids: bool
+    companions_aside: bool
+    """Successes inside subagents have structured companions; later clients leave them out."""
+    attachments: bool
+    """Hooks leave attachments; before, they left progress lines or nothing."""
+    final_stop: bool
+    """Every block of a message carries its final stop reason and token counts; before, the last."""
+    decisions: bool
+    """Denial kinds are recorded."""
+    blocks_numbered: bool
+    """Blocks carry their position, results the decision that let them run."""
+    arrows: bool
+    """Read numbers lines with an arrow; later clients with a tab."""
+    snippets: bool
+    """Edits answer with a numbered snippet of the file; later clients with one sentence."""
+
+
+def shape_of(version: str) -> Shape:
+    """How a client of this version writes."""
+    numbers = tuple(int(part) for part in version.split("."))
+    return Shape(
+        layout="nested" if numbers >= (2, 1, 2) else "beside" if numbers >= (2,) else "inline",
+        model=next(model for since, model in _MODELS if numbers >= since),
+        linear=numbers < (2, 1, 1),
+        envelope_last=numbers >= (2, 1, 80),
+        prompt_ids=numbers >= (2, 1, 80),
+        companions_aside=numbers < (2, 1, 80),
+        attachments=numbers >= (2, 1, 97),
+        final_stop=numbers >= (2, 1, 97),
+        decisions=numbers >= (2, 1, 204),
+        blocks_numbered=numbers >= (2, 1, 250),
+        arrows=numbers < (2, 1, 86),
+        snippets=numbers < (2, 1),
+    )
+
+
+def project_name(cwd: str) -> str:
+    """The name of a project's folder: its path with a dash for all but letters and digits."""
+    return re.sub(r"[^A-Za-z0-9]", "-", cwd)
+
+
+class Ids:
+    """Ids in the clients' forms; the same seed gives the same ids in the same order."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed = seed
+        self._count = 0
+
+    def uuid(self) -> str:
+        """The id of a session, a line or a prompt."""
+        return str(uuid.UUID(bytes=self._bytes()[:16], version=4))
+
+    def token(self, prefix: str, length: int = 22) -> str:
+        """The id of a call (`toolu_01`), a message (`msg_01`) or a request (`req_011`)."""
+        return prefix + "".join(_LETTERS[byte % len(_LETTERS)] for byte in self._bytes()[:length])
+
+    def hex(self, length: int) -> str:
+        """The id of a subagent, without its first letter."""
+        return self._bytes().hex()[:length]
+
+    def signature(self) -> str:
+        """What stands in the place of a signature; it verifies nowhere."""
+        return base64.b64encode(self._bytes()).decode("ascii")
+
+    def _bytes(self) -> bytes:
+        self._count += 1
+        return hashlib.sha256(f"{self._seed}:{self._count}".encode()).digest()

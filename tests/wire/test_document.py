@@ -1,0 +1,262 @@
+"""JSON of any quality: exact where it is whole, recovered where it is not."""
+
+import json
+from decimal import Decimal
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from tests.strategies import json_values, to_json
+from toolspan.wire import document
+from toolspan.wire.document import Recovered, recover
+
+A = b'{"type":"user","n":1}'
+B = b'{"type":"assistant","n":2}'
+C = b'{"type":"summary","n":3}'
+
+
+def documents(data: bytes) -> list[bytes]:
+    return [found for _, found in recover(data).documents]
+
+
+@requirement("wire.json-is-exact")
+def test_half_of_a_surrogate_pair_is_kept() -> None:
+    data = b'{"text":"smile \\ud83d"}'
+
+    assert document.decode(data) == {"text": "smile \ud83d"}
+    assert document.encode(document.decode(data)) == data
+
+
+@requirement("wire.json-is-exact")
+@pytest.mark.parametrize(
+    "number",
+    [
+        *("0", "-1", "18446744073709551616", "-123456789012345678901234567890"),
+        *("1.10", "1e400", "-1E-400", "0.1000000000000000055511151231257827", "-0.0", "1E5"),
+    ],
+)
+@pytest.mark.parametrize("beside", ["", "\\ud83d"])
+def test_numbers_keep_every_digit_whatever_stands_beside_them(number: str, beside: str) -> None:
+    data = f'{{"text":"{beside}","n":{number}}}'.encode()
+
+    decoded = document.decode(data)
+    again = document.decode(document.encode(decoded))
+
+    assert str(Decimal(str(decoded["n"]))) == str(Decimal(number))
+    assert str(Decimal(str(again["n"]))) == str(Decimal(number))
+
+
+@requirement("wire.json-is-exact")
+@pytest.mark.parametrize("number", ["1e9999999999999999999", "-1e-9999999999999999999", "9" * 5000])
+def test_a_number_beyond_all_bounds_is_kept_or_refused_as_damage(number: str) -> None:
+    try:
+        decoded = document.decode(number.encode())
+    except ValueError:
+        return
+    assert document.equal(document.encode(decoded), number.encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        *(b"NaN", b'{"n":NaN}', b"Infinity", b'{"n":-Infinity}', b"", b" ", b"{", b'"torn', b"nul"),
+        *(b"{} {}", b"{}x", b"\xef\xbb\xbf{}", b'{"a":"\xff"}', b'{"a":"b\tc"}', b"01", b"'a'"),
+        b"[" * 100_000 + b"]" * 100_000,
+    ],
+    ids=lambda data: repr(data[:20]),
+)
+def test_what_is_not_one_document_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 - any message will do
+        document.decode(data)
+
+
+@pytest.mark.parametrize("data", [b"NaN", b'{"text":"\\ud83d","n":Infinity}'])
+def test_what_is_no_json_number_is_named(data: bytes) -> None:
+    with pytest.raises(ValueError, match="is not JSON"):
+        document.decode(data)
+
+
+def test_blanks_around_a_document_do_not_matter() -> None:
+    assert document.decode(b' \t{"a": 1}\r') == {"a": 1}
+
+
+@requirement("wire.json-equality")
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        (b"1", b"1", True),
+        (b"1", b"1.0", False),
+        (b"1", b"true", False),
+        (b"1.0", b"true", False),
+        (b"0", b"false", False),
+        (b"null", b"false", False),
+        (b'"1"', b"1", False),
+        (b"1.10", b"1.1", False),
+        (b'{"a": [1, 2]}', b'{"a":[1,2]}', True),
+        (b'"\\u00e9"', '"é"'.encode(), True),
+        (b'"a\\/b"', b'"a/b"', True),
+        (b'"\\ud83d"', b'"\\ud83d"', True),
+        (b'"\\ud83d"', b'"\\ude00"', False),
+        (b"[1,2]", b"[2,1]", False),
+        (b'{"a":"\\ud83d","n":1e400}', b'{"a": "\\ud83d", "n": 1e400}', True),
+        (b'{"a":"\\ud83d","n":1.0}', b'{"a":"\\ud83d","n":1}', False),
+    ],
+)
+def test_equality_tells_numbers_booleans_and_texts_apart(
+    first: bytes, second: bytes, same: bool
+) -> None:
+    assert document.equal(first, second) is same
+
+
+@requirement("wire.json-is-exact")
+@given(value=json_values(surrogates=True))
+def test_encoding_and_decoding_gives_the_same_document(value: object) -> None:
+    data = to_json(value)
+
+    assert document.equal(document.encode(document.decode(data)), data)
+
+
+@requirement("wire.recovers-glued-records")
+@pytest.mark.parametrize("gap", [b"", b" ", b"\r"])
+@pytest.mark.parametrize("records", [[A, B], [A, B, C]])
+def test_records_glued_on_one_line_are_all_found(records: list[bytes], gap: bytes) -> None:
+    line = gap.join(records)
+    offsets = [line.index(record) for record in records]
+
+    assert recover(line) == Recovered(list(zip(offsets, records, strict=True)), "glued_records")
+
+
+@requirement("wire.recovers-glued-records")
+def test_many_records_glued_on_one_line_are_all_found() -> None:
+    assert documents(b"".join([A, B] * 60)) == [A, B] * 60
+
+
+@requirement("wire.recovers-around-tears")
+def test_the_record_after_a_torn_one_is_found() -> None:
+    assert recover(b'4AAQSk","n":7}' + A) == Recovered([(14, A)], "torn_line")
+
+
+@requirement("wire.recovers-around-tears")
+def test_the_record_before_a_torn_one_is_found() -> None:
+    assert recover(A + B[:-4]) == Recovered([(0, A)], "torn_line")
+
+
+@requirement("wire.recovers-around-tears")
+def test_the_records_around_a_torn_one_are_found() -> None:
+    line = A + b'{"type":"us' + b'{"type":"x","a":{}}' + C
+
+    assert documents(line)[0] == A
+    assert documents(line)[-1] == C
+
+
+@pytest.mark.parametrize("line", [A[:-1], A[1:], b'{"a":', b"}", b"garbage", b"[1,2", b'"x"', b"7"])
+def test_a_torn_line_alone_gives_nothing(line: bytes) -> None:
+    assert recover(line) == Recovered([], "torn_line")
+
+
+@requirement("wire.recovers-around-nul-blocks")
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (b"\0" * 512 + A, [(512, A)]),
+        (A + b"\0" * 512, [(0, A)]),
+        (A + b"\0" * 512 + B, [(0, A), (512 + len(A), B)]),
+        (A[:9] + b"\0" * 512 + B, [(521, B)]),
+        (b"\0" * 512, []),
+    ],
+    ids=["before", "after", "between", "inside", "alone"],
+)
+def test_records_around_blocks_of_nul_are_found(
+    line: bytes, expected: list[tuple[int, bytes]]
+) -> None:
+    assert recover(line) == Recovered(expected, "nul_bytes")
+
+
+@requirement("wire.recovers-invalid-utf8")
+def test_a_record_with_invalid_utf8_is_found_with_the_bytes_replaced() -> None:
+    found = recover(b'{"type":"user","text":"a\xff\xfeb"}')
+
+    assert found.reason == "invalid_utf8"
+    assert [json.loads(data) for _, data in found.documents] == [
+        {"type": "user", "text": "a\ufffd\ufffdb"}
+    ]
+
+
+@requirement("wire.recovers-invalid-utf8")
+def test_offsets_after_invalid_utf8_count_the_bytes_of_the_file() -> None:
+    line = b'{"text":"\xff\xff\xff"}' + A
+
+    offsets = [offset for offset, _ in recover(line).documents]
+
+    assert offsets == [0, line.index(A)]
+
+
+def test_a_byte_order_mark_is_told_and_passed_over() -> None:
+    assert recover(b"\xef\xbb\xbf" + A) == Recovered([(3, A)], "byte_order_mark")
+
+
+@requirement("wire.recovers-control-characters")
+@pytest.mark.parametrize("raw", [b"\t", b"\x01", b"\x1f", b"\r"])
+def test_a_raw_control_character_inside_a_string_is_told_and_read(raw: bytes) -> None:
+    found = recover(b'{"text":"a' + raw + b'b"}')
+
+    assert found.reason == "control_characters"
+    assert len(found.documents) == 1
+
+
+@requirement("wire.recovered-records-decode")
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b'{"text":"a\tb"}', b'{"n":NaN}' + A, b'{"n":-Infinity}', A + b'{"text":"\x01"}'),
+        *(b'{"a":"\xff"}' + A, A + b"\0" + b'{"t":"\0"}', b'{"n":' + b"9" * 5000 + b"}" + A),
+        *(b'{"n":1e9999999999999999999}' + A, b"\xef\xbb\xbf" + A, A + b'{"s":"\\ud83d"}'),
+    ],
+    ids=lambda line: repr(line[:24]),
+)
+def test_what_is_recovered_is_a_whole_document(line: bytes) -> None:
+    for _, data in recover(line).documents:
+        assert isinstance(document.decode(data), dict)
+
+
+@pytest.mark.parametrize("depth", [900, 1000, 100_000])
+def test_deep_nesting_is_damage_and_nothing_worse(depth: int) -> None:
+    deep = b'{"a":' * depth + b"1" + b"}" * depth
+
+    assert documents(A + deep)[:1] == [A]
+    assert documents(deep + A)[-1:] in ([A], [])
+
+
+def test_a_hundred_thousand_false_starts_are_given_up_on() -> None:
+    assert recover(b'}{"' * 100_000) == Recovered([], "torn_line")
+    assert recover(b'\0{"' * 100_000) == Recovered([], "nul_bytes")
+    assert documents(A + b'}{"' * 100_000) == [A]
+
+
+@requirement("wire.recovered-records-decode")
+@given(
+    data=st.lists(
+        st.sampled_from([A, B, b'{"', b"}", b'}{"', b"\0", b'"', b"NaN", b":", b"\xff", b"\t"])
+        | st.binary(max_size=4)
+    ).map(b"".join)
+)
+@example(b"")
+@example(b'{"":NaN}')
+@example(b'{"":"\t"}')
+def test_recovering_never_raises_and_what_is_found_decodes(data: bytes) -> None:
+    found = recover(data)
+
+    for offset, piece in found.documents:
+        assert isinstance(document.decode(piece), dict)
+        if found.reason != "invalid_utf8":
+            assert data[offset : offset + len(piece)] == piece
+
+
+@requirement("wire.recovers-glued-records")
+@given(records=st.lists(st.dictionaries(st.text(), json_values()).map(to_json), min_size=2))
+def test_any_glued_records_are_found_in_order(records: list[bytes]) -> None:
+    assert recover(b"".join(records)).documents == [
+        (sum(map(len, records[:n])), record) for n, record in enumerate(records)
+    ]
