@@ -399,12 +399,12 @@ def merge_blocks(records: list[Record]) -> list[Record]:
     for record in records:
         content = record.get("message", {}).get("content")
         before = found[-1]["message"]["content"] if found and "message" in found[-1] else None
-        if isinstance(content, list) and isinstance(before, list):
-            if found[-1]["type"] == record["type"]:
-                joined = {**record["message"], "content": [*before, *content]}
-                found[-1] = {**found[-1], "message": joined}
-                continue
-        found.append(record)
+        same = bool(found) and found[-1]["type"] == record["type"]
+        if same and isinstance(content, list) and isinstance(before, list):
+            joined = {**record["message"], "content": [*before, *content]}
+            found[-1] = {**found[-1], "message": joined}
+        else:
+            found.append(record)
     return found
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from tests.strategies import json_values, to_json
-from toolspan.wire import document
+from toolspan.wire import claude, document
 from toolspan.wire.document import Recovered, recover
 
 A = b'{"type":"user","n":1}'
@@ -42,10 +42,9 @@ def test_numbers_keep_every_digit_whatever_stands_beside_them(number: str, besid
     data = f'{{"text":"{beside}","n":{number}}}'.encode()
 
     decoded = document.decode(data)
-    again = document.decode(document.encode(decoded))
 
-    assert str(Decimal(str(decoded["n"]))) == str(Decimal(number))
-    assert str(Decimal(str(again["n"]))) == str(Decimal(number))
+    assert str(decoded["n"]) == str(Decimal(number))
+    assert document.equal(document.encode(decoded), data)
 
 
 @requirement("wire.json-is-exact")
@@ -62,13 +61,13 @@ def test_a_number_beyond_all_bounds_is_kept_or_refused_as_damage(number: str) ->
     "data",
     [
         *(b"NaN", b'{"n":NaN}', b"Infinity", b'{"n":-Infinity}', b"", b" ", b"{", b'"torn', b"nul"),
-        *(b"{} {}", b"{}x", b"\xef\xbb\xbf{}", b'{"a":"\xff"}', b'{"a":"b\tc"}', b"01", b"'a'"),
+        *(b"{} {}", b"{}x", b"\xef\xbb\xbf{}", b'{"a":"\xff"}', b"01", b"'a'"),
         b"[" * 100_000 + b"]" * 100_000,
     ],
     ids=lambda data: repr(data[:20]),
 )
 def test_what_is_not_one_document_is_a_value_error(data: bytes) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - any message will do
+    with pytest.raises(ValueError):
         document.decode(data)
 
 
@@ -216,9 +215,9 @@ def test_a_raw_control_character_inside_a_string_is_told_and_read(raw: bytes) ->
     ],
     ids=lambda line: repr(line[:24]),
 )
-def test_what_is_recovered_is_a_whole_document(line: bytes) -> None:
+def test_what_is_recovered_decodes_as_an_entry(line: bytes) -> None:
     for _, data in recover(line).documents:
-        assert isinstance(document.decode(data), dict)
+        claude.decode(data)
 
 
 @pytest.mark.parametrize("depth", [900, 1000, 100_000])
@@ -226,7 +225,7 @@ def test_deep_nesting_is_damage_and_nothing_worse(depth: int) -> None:
     deep = b'{"a":' * depth + b"1" + b"}" * depth
 
     assert documents(A + deep)[:1] == [A]
-    assert documents(deep + A)[-1:] in ([A], [])
+    assert documents(deep + A)[-1:] == [A]
 
 
 def test_a_hundred_thousand_false_starts_are_given_up_on() -> None:
@@ -246,11 +245,11 @@ def test_a_hundred_thousand_false_starts_are_given_up_on() -> None:
 @example(b'{"":NaN}')
 @example(b'{"":"\t"}')
 def test_recovering_never_raises_and_what_is_found_decodes(data: bytes) -> None:
-    found = recover(data)
+    printable = data.replace(b"\0", b"").decode("latin-1").isprintable() and data.isascii()
 
-    for offset, piece in found.documents:
-        assert isinstance(document.decode(piece), dict)
-        if found.reason != "invalid_utf8":
+    for offset, piece in recover(data).documents:
+        claude.decode(piece)
+        if printable:
             assert data[offset : offset + len(piece)] == piece
 
 

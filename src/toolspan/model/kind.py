@@ -193,14 +193,15 @@ def _tables(tool: str) -> tuple[tuple[_Sign, ...], ...]:
             return _REFUSED, _EDITING, _FILES, _SHELL, _REST
         case "mcp":
             return _REFUSED, _FILES, _REST, _MCP, _SHELL
+        case _ if not tool:  # an orphan result may be any tool's
+            return _REFUSED, _FILES, _REST, _SHELL, _EDITING
         case _:
             return _REFUSED, _FILES, _REST, _SHELL
 
 
 _TAGS = re.compile(r"</?tool_use_error>")
-_REMINDER = re.compile(r"<system-reminder>.*?</system-reminder>\Z", re.DOTALL)
-_FIRST_EXIT = re.compile(r"\A\s*(?:Error: )?Exit code (-?\d+)")
-_LAST_EXIT = re.compile(r"\[Exit code: (-?\d+)\]\s*\Z")
+_FIRST_EXIT = re.compile(r"\A\s*(?:Error: )?Exit code (-?\d{1,9})\b")
+_LAST_EXIT = re.compile(r"\[Exit code: (-?\d{1,9})\]\s*\Z")
 
 
 def unwrap(text: str) -> str:
@@ -208,8 +209,8 @@ def unwrap(text: str) -> str:
     if "tool_use_error>" in text:
         text = _TAGS.sub("", text)
     text = text.strip()
-    if text.endswith("</system-reminder>"):
-        text = _REMINDER.sub("", text).rstrip()
+    while text.endswith("</system-reminder>") and "<system-reminder>" in text:
+        text = text[: text.rindex("<system-reminder>")].rstrip()
     return text
 
 

@@ -51,12 +51,13 @@ def answer(
     head = memoryview(block.content)[:80].tobytes()
     structured = entry.structured
     facts = structured if type(structured) is StructuredFacts else _NO_FACTS
-    text = _text(kind, head, block)
+    text = _text(tool, kind, head, block)
     background = _background(head, facts)
-    verdict, words = _SUCCEEDED, ""
+    verdict, words, code = _SUCCEEDED, "", None
     if text or block.is_error or entry.tool_denial_kind or facts.decisive:
         words = unwrap(text)
-        verdict = judge(_said(tool, text, words, block, entry, facts, background))
+        code = exit_code(words)
+        verdict = judge(_said(tool, text, words[:_KEPT_TEXT], code, block, entry, facts, background))
     persisted = facts.persisted_output_path or _persisted(head, text, block)
     result = Result(
         id=call_id,
@@ -64,7 +65,7 @@ def answer(
         place=place,
         finished_at=entry.timestamp,
         is_error=block.is_error,
-        exit_code=exit_code(text) if text else None,
+        exit_code=code,
         denial_kind=entry.tool_denial_kind,
         truncated=verdict.truncated or persisted is not None,
         persisted_path=persisted,
@@ -77,13 +78,14 @@ def answer(
 
 
 def _said(
-    tool: str, text: str, words: str, block: Block, entry: Entry,
+    tool: str, text: str, words: str, code: int | None, block: Block, entry: Entry,
     facts: StructuredFacts, background: str | None,
 ) -> Answer:  # fmt: skip
     return Answer(
         tool=tool,
         text=words,
         is_error=block.is_error,
+        exit_code=code,
         wrapped=text.lstrip().startswith("<tool_use_error>"),
         denial=entry.tool_denial_kind,
         structured=isinstance(entry.structured, StructuredFacts | list),
@@ -107,11 +109,11 @@ def _reported(facts: StructuredFacts) -> float | None:
     return facts.duration_ms if facts.duration_ms is not None else facts.total_duration_ms
 
 
-def _text(kind: ToolKind, head: bytes, block: Block) -> str:
+def _text(tool: str, kind: ToolKind, head: bytes, block: Block) -> str:
     """The text of a result, if it can matter for the state: success bodies stay undecoded."""
     if block.is_error or head.startswith(_SUSPECT):
-        return text_of(block.content)[:_KEPT_TEXT]
-    if kind in ("shell", "agent"):  # the last line may state an exit code or an agent's id
+        return text_of(block.content)
+    if kind in ("shell", "agent") or not tool:  # the last line may state an exit code or an agent's id
         tail = memoryview(block.content)[-400:].tobytes()
         if b"[Exit code: " in tail or b"agentId: " in tail:
             return text_of(block.content)

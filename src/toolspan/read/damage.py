@@ -38,6 +38,9 @@ CODES: dict[str, Meaning] = {
     "line_too_long": Meaning(
         "warning", "The line is over the reader's limit and was passed over", "unknown"
     ),
+    "unreadable_rest": Meaning(
+        "error", "The file cannot be read to its end; what came before is kept", "unknown"
+    ),
     "odd_type": Meaning("warning", "A known field has a value of another type", "unknown"),
     "unknown_type": Meaning("info", "A record type nobody has described yet (drift)", "accepts"),
     "unknown_field": Meaning("info", "A field nobody has described yet (drift)", "accepts"),

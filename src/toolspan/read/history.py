@@ -31,6 +31,15 @@ def history(root: Path | str | None = None) -> "History":
     return History(discover(Path(root) if root is not None else default_root()))
 
 
+def transcripts(root: Path | str | None = None) -> Iterator[Transcript]:
+    """Each transcript below a folder by itself, read when its turn comes.
+
+    Raises:
+        SourceError: there is no such folder, or a file cannot be read.
+    """
+    return history(root).transcripts()
+
+
 class History:
     """Transcripts that are read together."""
 

@@ -73,7 +73,7 @@ class Pairing:
                 self._answer(block, entry, place)
 
     def _ask(self, block: Block, entry: Entry, place: Place) -> None:
-        call_id = block.id or CallId(f"line-{place.line}")
+        call_id = block.id or self._nameless(place)
         known = self._lives.get(call_id)
         if known is not None and known.call.place is not None:
             known.copies += (place,)
@@ -87,7 +87,7 @@ class Pairing:
                 target=block.input.words() if block.input else None,
                 session_id=entry.session_id or entry.session_id_snake,
                 agent_id=entry.agent_id,
-                message_id=entry.message.id if entry.message else None,
+                message_id=_batch(entry, place),
                 entry_id=entry.uuid,
                 prompt_id=entry.prompt_id,
                 parent_call=entry.parent_tool_use_id_snake,
@@ -98,6 +98,13 @@ class Pairing:
             life.result, life.verdict, life.words = known.result, known.verdict, known.words
             del self._lives[call_id]
         self._lives[call_id] = life
+
+    def _nameless(self, place: Place) -> CallId:
+        """A name for a block that has none: its line, and which of the line's nameless it is."""
+        number = 0
+        while CallId(f"line-{place.line}.{number}") in self._lives:
+            number += 1
+        return CallId(f"line-{place.line}.{number}")
 
     def _user(self, entry: Entry, place: Place) -> None:
         content = entry.message.content if entry.message else None
@@ -127,7 +134,7 @@ class Pairing:
             self._recent.clear()
 
     def _answer(self, block: Block, entry: Entry, place: Place) -> None:
-        call_id = block.tool_use_id or CallId(f"line-{place.line}")
+        call_id = block.tool_use_id or self._nameless(place)
         life = self._lives.get(call_id)
         if life is None:
             life = self._lives[call_id] = _Life(self._unrecorded(call_id, entry))
@@ -216,6 +223,11 @@ class Pairing:
         return tuple(found)
 
 
+def _batch(entry: Entry, place: Place) -> str:
+    """What the calls of one assistant message share: its id, else the line they stand on."""
+    return (entry.message and entry.message.id) or entry.uuid or f"line-{place.line}"
+
+
 def _unanswered(call_id: CallId, notes: Notes) -> Verdict:
     nothing = Evidence("no result")
     if call_id in notes.denied:
@@ -247,3 +259,137 @@ def _permission(entry: Entry, place: Place) -> Permission | None:
     if entry.tool_denial_kind:
         return Permission(decision=entry.tool_denial_kind, place=place)
     return None
+
+
+class LivePairing(Pairing):
+    """Joins the calls of a transcript that still grows: open states, and which calls changed.
+
+    A call without result is open only as long as the conversation waits for it: once the model has
+    gone on to another message, nobody will answer any more.
+    """
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._touched: set[CallId] = set()
+        self.notes = _LiveNotes(self._touched)
+        self._order: dict[CallId, int] = {}
+        self._count = 0
+        self._waiting: dict[str, dict[CallId, _Life]] = {}
+        """Calls without result, by who asked."""
+        self._left: set[CallId] = set()
+        """Calls without result that the conversation has left behind."""
+        self._begun: set[CallId] = set()
+        self._obscure: dict[str, set[CallId]] = {}
+        """Failures without a known kind, by their words: a later refusal may explain them."""
+        self._branches: dict[int, Branch] = {}
+        self._ended = False
+
+    def changed(self) -> list[Span]:
+        """The calls that may have changed since last asked, in the order the model asked."""
+        known = [call_id for call_id in self._touched if call_id in self._lives]
+        self._touched.clear()
+        known.sort(key=self._order.__getitem__)
+        return [self._span(self._lives[call_id], self._branches) for call_id in known]
+
+    def begin(self, call_id: CallId) -> None:
+        """Something outside the file shows that a call has started."""
+        self._begun.add(call_id)
+        self._touched.add(call_id)
+
+    def end(self, branches: dict[int, Branch]) -> None:
+        """The file counts as finished: what is open stays unanswered, and branches are known."""
+        self._ended = True
+        self._branches = branches
+        for call_id, life in self._lives.items():
+            place = life.call.place
+            if life.result is None or (place is not None and place.line in branches):
+                self._touched.add(call_id)
+
+    def _assistant(self, entry: Entry, place: Place) -> None:
+        speaker = entry.agent_id or entry.parent_tool_use_id_snake or ""
+        nobody = entry.is_sidechain and not speaker  # one of several subagents, no telling which
+        waiting = None if nobody else self._waiting.get(speaker)
+        if waiting and entry.message is not None and entry.message.id:
+            self._leave(waiting, entry.message.id)
+        super()._assistant(entry, place)
+
+    def _leave(self, waiting: dict[CallId, _Life], message_id: str) -> None:
+        passed = [name for name, life in waiting.items() if life.call.message_id != message_id]
+        for call_id in passed:
+            del waiting[call_id]
+        self._left.update(passed)
+        self._touched.update(passed)
+
+    def _ask(self, block: Block, entry: Entry, place: Place) -> None:
+        call_id = block.id or self._nameless(place)
+        before = self._lives.get(call_id)
+        super()._ask(block, entry, place)
+        life = self._lives[call_id]
+        if life is not before:
+            self._number(call_id)
+            if life.result is None:
+                self._waiting.setdefault(_speaker(life.call), {})[call_id] = life
+        self._touched.add(call_id)
+
+    def _answer(self, block: Block, entry: Entry, place: Place) -> None:
+        call_id = block.tool_use_id or self._nameless(place)
+        refusals = len(self._refusals)
+        super()._answer(block, entry, place)
+        life = self._lives[call_id]
+        if call_id not in self._order:
+            self._number(call_id)
+        self._waiting.get(_speaker(life.call), {}).pop(call_id, None)
+        if life.verdict is not None and life.verdict.kind == "unknown":
+            self._obscure.setdefault(life.words, set()).add(call_id)
+        if len(self._refusals) > refusals:
+            self._touched.update(self._obscure.get(life.words, ()))
+        self._touched.add(call_id)
+
+    def _number(self, call_id: CallId) -> None:
+        self._order[call_id] = self._count
+        self._count += 1
+
+    def _said(self, text: str, entry: Entry, place: Place) -> None:
+        recent = tuple(self._recent)
+        super()._said(text, entry, place)
+        self._touched.update(life.call.id for life in recent if life.interrupt_follows)
+
+    def _verdict(self, life: _Life) -> Verdict:
+        verdict = super()._verdict(life)
+        call_id = life.call.id
+        if life.verdict is not None or verdict.state != "never_answered":
+            return verdict
+        if self._ended or call_id in self._left:
+            return verdict
+        if call_id in self.notes.started or call_id in self.notes.progress:
+            return Verdict(state="running", evidence=(Evidence("progress"),))
+        if call_id in self._begun:
+            return Verdict(state="running", evidence=(Evidence("subagent started"),))
+        return Verdict(state="requested", evidence=(Evidence("no result yet"),))
+
+
+def _speaker(call: Call) -> str:
+    """Who asked: a subagent by its id or by the call that started it; empty for the main one."""
+    return call.agent_id or call.parent_call or ""
+
+
+class _LiveNotes(Notes):
+    """Notes that tell which calls they speak of."""
+
+    def __init__(self, touched: set[CallId]) -> None:
+        super().__init__()
+        self._touched = touched
+
+    def add(self, entry: Entry, place: Place) -> None:
+        super().add(entry, place)
+        if entry.type == "result" or entry.subtype == "permission_denied":
+            self._touched.update(map(CallId, self.denied | self.deferred))
+
+    def _tick(self, call_id: str | None, kind: str, at: str | None) -> None:
+        super()._tick(call_id, kind, at)
+        if call_id is not None:
+            self._touched.add(CallId(call_id))
+
+    def _event(self, call_id: str, event: Event) -> None:
+        super()._event(call_id, event)
+        self._touched.add(CallId(call_id))

@@ -26,10 +26,12 @@ class TranscriptShelf:
         """The input as JSON; an empty object for an orphan result, whose input nobody recorded."""
         if call.place is None:
             return b"{}"
-        for block in self._bodies(call.place).blocks:
-            if block.id == call.id or (block.id is None and call.id.startswith("line-")):
-                return bytes(block.input) or b"{}"
-        raise _gone(call.place, call.id)
+        blocks = self._bodies(call.place).blocks
+        nameless = [block for block in blocks if block.id is None and bytes(block.input)]
+        block = next((block for block in blocks if block.id == call.id), _nth(nameless, call.id))
+        if block is None:
+            raise _gone(call.place, call.id)
+        return bytes(block.input) or b"{}"
 
     def typed_input(self, call: Call) -> "ToolInput":
         """The input narrowed to its tool's type."""
@@ -55,16 +57,40 @@ class TranscriptShelf:
         return narrow_result(result.tool, bodies.structured)
 
     def _content(self, bodies: claude.Bodies, result: Result) -> Any:
-        for block in bodies.blocks:
-            if block.tool_use_id == result.id:
-                return document.decode(bytes(block.content)) if bytes(block.content) else ""
-        raise _gone(result.place, result.id)
+        blocks = bodies.blocks
+        nameless = [b for b in blocks if b.type == "tool_result" and b.tool_use_id is None]
+        block = next((b for b in blocks if b.tool_use_id == result.id), _nth(nameless, result.id))
+        if block is None:
+            raise _gone(result.place, result.id)
+        return _decoded(bytes(block.content))
 
     def _bodies(self, place: Place) -> claude.Bodies:
+        data = self.source.read(place.offset, place.length)
         try:
-            return claude.decode_bodies(self.source.read(place.offset, place.length))
-        except ValueError as error:
-            raise SourceError(f"{place}: the line has changed since it was read") from error
+            return claude.decode_bodies(data)
+        except ValueError:
+            pieces = document.recover(data).pieces
+        if not pieces:
+            raise SourceError(f"{place}: the line has changed since it was read")
+        return claude.decode_bodies(pieces[0].data)
+
+
+def _decoded(data: bytes) -> Any:
+    """Content as JSON; where a string is not UTF-8, with replacement characters."""
+    if not data:
+        return ""
+    try:
+        return document.decode(data)
+    except ValueError:
+        return document.decode(data.decode("utf-8", "replace").encode())
+
+
+def _nth(nameless: list[claude.Body], name: str) -> claude.Body | None:
+    """The block that pairing named `line-LINE.NUMBER` because it has no id of its own."""
+    number = name.rpartition(".")[2]
+    if not name.startswith("line-") or not number.isdecimal() or int(number) >= len(nameless):
+        return None
+    return nameless[int(number)]
 
 
 def _gone(place: Place, call_id: str) -> SourceError:

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+from toolspan.errors import SourceError
 from toolspan.model.finding import Finding
+from toolspan.model.message import Message
 from toolspan.model.place import Place
 from toolspan.model.session import SessionInfo
 from toolspan.model.span import Branch, Counts, Span
@@ -34,8 +36,11 @@ def read(path: Path | str | Source) -> "Transcript":
     """
     source = source_of(path) if isinstance(path, str | Path) else path
     reader = Reader(source)
-    for chunk in read_chunks(source):
-        reader.chunk(chunk)
+    try:
+        for chunk in read_chunks(source):
+            reader.chunk(chunk)
+    except SourceError as error:
+        reader.broke_off(error)
     return Transcript(reader)
 
 
@@ -68,19 +73,26 @@ class Reader:
 
     def chunk(self, chunk: Chunk) -> None:
         """The next lines, in one piece; one by one only where something is odd."""
-        entries = claude.decode_whole(chunk.data)
-        if entries is None:
+        found = claude.decode_whole(chunk.data) if len(chunk.data) <= chunk.limit else None
+        if not found:
             for line in chunk.lines():
                 self.line(line)
             return
-        self._lines += len(entries)
-        data, offset, number = chunk.data, chunk.offset, chunk.number
-        start = 0
-        for entry in entries:
-            end = data.find(b"\n", start)
-            self.entry(entry, Place(self._file, number, offset + start, end - start))
-            start = end + 1
+        self._lines += len(found)
+        file, offset, number = self._file, chunk.offset, chunk.number
+        for entry, start, end in found:
+            self.entry(entry, Place(file, number, offset + start, end - start))
             number += 1
+
+    def broke_off(self, error: SourceError) -> None:
+        """The source failed: keep what was read, unless that is nothing.
+
+        Raises:
+            SourceError: nothing was read.
+        """
+        if not self._lines:
+            raise error
+        self._find("unreadable_rest", Place(self._file, self._lines, 0, 0), str(error))
 
     def line(self, line: Line) -> None:
         """The next line."""
@@ -129,12 +141,12 @@ class Reader:
             self._find("line_too_long", self._place(line), f"{line.length:,} bytes")
             return
         saved = document.recover(line.data)
-        code = saved.reason if line.ended or saved.documents else "torn_last_line"
-        self._find(code, self._place(line), f"{len(saved.documents)} entries recovered")
-        for offset, data in saved.documents:
-            entry, _ = claude.decode(data)
+        code = saved.reason if line.ended or saved.pieces else "torn_last_line"
+        self._find(code, self._place(line), f"{len(saved.pieces)} entries recovered")
+        for piece in saved.pieces:
             self._recovered += 1
-            self.entry(entry, Place(self._file, line.number, line.offset + offset, len(data)))
+            place = Place(self._file, line.number, line.offset + piece.offset, piece.length)
+            self.entry(claude.decode(piece.data).entry, place)
 
     def _place(self, line: Line) -> Place:
         return Place(self._file, line.number, line.offset, line.length)
@@ -195,6 +207,12 @@ class Transcript:
         """The parent links of the file's lines."""
         return self._reader.tree
 
+    def messages(self) -> Iterator[Message]:
+        """What was said between the calls, read again from the file."""
+        from toolspan.read.messages import messages
+
+        return messages(self)
+
     def entries(self) -> Iterator[tuple[Entry, Place]]:
         """All entries with their places, read again from the file."""
         yield from entries(self.source)
@@ -203,13 +221,17 @@ class Transcript:
 def entries(source: Source) -> Iterator[tuple[Entry, Place]]:
     """The entries of a source, those recovered from damaged lines included."""
     for line in read_lines(source):
-        try:
-            found = [(0, line.data, claude.decode(line.data).entry)]
-        except ValueError:
-            saved = document.recover(line.data)
-            found = [(at, data, claude.decode(data).entry) for at, data in saved.documents]
-        for at, data, entry in found:
-            yield entry, Place(source.name, line.number, line.offset + at, len(data))
+        for offset, length, data in _documents(line):
+            place = Place(source.name, line.number, line.offset + offset, length)
+            yield claude.decode(data).entry, place
+
+
+def _documents(line: Line) -> list[document.Piece]:
+    try:
+        claude.decode(line.data)
+    except ValueError:
+        return document.recover(line.data).pieces
+    return [document.Piece(0, line.length, line.data)]
 
 
 def _branches(reader: Reader) -> dict[int, Branch]:

@@ -23,6 +23,7 @@ class Answer(Struct, frozen=True, kw_only=True, gc=False):
     text: str
     """What the model read, tags removed; may be cut after the first few thousand characters."""
     is_error: bool | None
+    exit_code: int | None = None
     wrapped: bool = False
     """The text came in error tags."""
     denial: str | None = None
@@ -197,6 +198,8 @@ def _judge_error(answer: Answer) -> Verdict:
 
 def _kind(answer: Answer) -> ErrorKind:
     kind = kind_of(answer.tool, answer.text)
+    if kind == "unknown" and answer.exit_code:
+        return "command_failed"
     if kind == "unknown" and (2, 0) <= answer.version < (2, 1):
         # search.missing-path: 2.0 does not add the note by which later texts are known
         return "not_found" if answer.text.startswith("Path does not exist") else kind

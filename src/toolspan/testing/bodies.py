@@ -1,13 +1,13 @@
 """What tools give back, in the clients' words: results to put into a made transcript.
 
-In: what a tool did (a file's text, a command's output). Out: a `Body`, the text the model reads with
-its structured companion, to hand to `TranscriptBuilder.result`. Texts are those the clients write;
-where versions differ, `version` chooses. Pure functions; no file is touched.
+In: what a tool did (a file's text, a command's output). Out: a `Body`, the text the model reads
+with its structured companion, to hand to `TranscriptBuilder.result`. Texts are those the clients
+write; where versions differ, `version` chooses. Pure functions; no file is touched.
 """
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from toolspan.testing.shape import shape_of
@@ -135,21 +135,21 @@ def timed_out(limit: str) -> Body:
 
 def in_background(task: str, output_file: str) -> Body:
     """A command that goes on in the background."""
-    text = (
-        f"Command running in background with ID: {task}. Output is being written to: {output_file}."
-    )
-    return Body(content=text, structured=_companion(ran("", backgroundTaskId=task)), is_error=False)
+    text = f"Command running in background with ID: {task}."
+    words = f"{text} Output is being written to: {output_file}."
+    return replace(ran("", backgroundTaskId=task), content=words)
 
 
 def spilled(output: str, path: str) -> Body:
     """A command that printed more than is shown; `path` is where all of it was saved."""
     size = len(output.encode())
+    preview = output[:_PREVIEW].rpartition("\n")[0]
     text = (
-        f"<persisted-output>\nOutput too large ({size / 1024:.1f}KB). Full output saved to: {path}\n\n"
-        f"Preview (first 2KB):\n{output[:_PREVIEW].rpartition(chr(10))[0]}\n...\n</persisted-output>"
+        f"Output too large ({size / 1024:.1f}KB). Full output saved to: {path}\n\n"
+        f"Preview (first 2KB):\n{preview}\n..."
     )
     shown = ran(output[:_INLINE_LIMIT], persistedOutputPath=path, persistedOutputSize=size)
-    return Body(content=text, structured=_companion(shown), is_error=False)
+    return replace(shown, content=f"<persisted-output>\n{text}\n</persisted-output>")
 
 
 def read(path: str, text: str, *, offset: int = 1, limit: int = 0, version: str = CURRENT) -> Body:
@@ -265,6 +265,50 @@ def mcp_text(*texts: str) -> Body:
     return Body(content=blocks, structured=blocks)
 
 
+def reported(
+    agent_id: str, report: str, *, prompt: str, calls: int, took_ms: int, version: str = CURRENT
+) -> Body:
+    """What a subagent told the one who started it."""
+    shape = shape_of(version)
+    tokens = 1_500 * (calls + 1)
+    usage = f"tool_uses: {calls}\nduration_ms: {took_ms}</usage>"
+    trailer = f"agentId: {agent_id}\n<usage>total_tokens: {tokens}\n{usage}"
+    blocks = [{"type": "text", "text": report}]
+    told: Blocks = blocks
+    if shape.blocks_numbered:
+        indented = "\n".join(f"  {line}" for line in report.splitlines())
+        frame = trailer.replace("total_tokens", "subagent_tokens")
+        told = [{"type": "text", "text": f"The report follows:\n{indented}\n{frame}"}]
+    elif agent_id:
+        told = [*blocks, {"type": "text", "text": trailer}]
+    structured: dict[str, object] = {
+        "status": "completed",
+        "prompt": prompt,
+        **({"agentId": agent_id} if agent_id else {}),
+        "content": blocks,
+        "totalDurationMs": took_ms,
+        "totalTokens": tokens,
+        "totalToolUseCount": calls,
+    }
+    return Body(content=told, structured=structured)
+
+
+def launched(agent_id: str, *, description: str, prompt: str, output_file: str) -> Body:
+    """A subagent that works in the background."""
+    return Body(
+        content=[{"type": "text", "text": "Async agent launched successfully."}],
+        structured={
+            "isAsync": True,
+            "status": "async_launched",
+            "agentId": agent_id,
+            "description": description,
+            "prompt": prompt,
+            "outputFile": output_file,
+            "canReadOutputFile": True,
+        },
+    )
+
+
 def hunks(before: str, after: str) -> list[dict[str, object]]:
     """The structured patch between two texts, with three lines of context."""
     old, new = before.splitlines(), after.splitlines()
@@ -290,10 +334,6 @@ def _hunk(
         "newLines": last[4] - first[3],
         "lines": lines,
     }
-
-
-def _companion(body: Body) -> object:
-    return body.structured
 
 
 def _updated(path: str, before: str, after: str, version: str) -> str:

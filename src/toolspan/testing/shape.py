@@ -1,8 +1,8 @@
 """What client versions write differently, and ids that come out the same every time.
 
-In: a version such as `2.1.80`. Out: a `Shape`, whose fields name the differences. The boundaries are
-those between versions that were observed; the real change lies somewhere in between. Knows nothing
-of sessions; `transcripts.py` applies the shape.
+In: a version such as `2.1.80`. Out: a `Shape`, whose fields name the differences. The boundaries
+lie between versions that were observed; the real change may be earlier or later. Knows nothing of
+sessions; `ledger.py` and `transcripts.py` apply the shape.
 """
 
 import base64
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Layout = Literal["inline", "beside", "nested"]
-"""Where subagents are kept: in the session's own file, in files beside it, in a folder of its name."""
+"""Where subagents are kept: in the session's file, in files beside it, in the session's folder."""
 
 _LETTERS = string.digits + string.ascii_letters
 _MODELS = (

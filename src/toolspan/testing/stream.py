@@ -7,8 +7,6 @@ folder, the calls refused in a last line. Pure; `TranscriptBuilder.stream_lines`
 from collections.abc import Sequence
 from typing import NamedTuple
 
-_BLOCK_KEYS = ("stop_reason", "usage")
-
 
 class Spoken(NamedTuple):
     """A record of a transcript, and the call whose subagent wrote it."""

@@ -205,13 +205,31 @@ decode_typed = _ENTRIES.decode
 """The first, fast step: raises one of UNFIT when a known field has another type, or on damage."""
 
 
-def decode_whole(data: bytes) -> list[Entry] | None:
-    """The first step for many whole lines at once; None when one of them needs a closer look."""
+def decode_whole(data: bytes) -> list[tuple[Entry, int, int]] | None:
+    """The first step for many lines at once: entries with the start and end of their lines.
+
+    None when a line needs a closer look. Every line must begin with `{` and end with `}`: then no
+    document can run over the end of a line, and as many documents as lines means one on each.
+    """
+    ends = []
+    start = 0
+    while (end := data.find(b"\n", start)) >= 0:
+        if data[start] != _OPEN or data[end - 1] != _CLOSE:
+            return None
+        ends.append((start, end))
+        start = end + 1
+    if start != len(data):
+        return None
     try:
         entries = _ENTRIES.decode_lines(data)
     except UNFIT:
         return None
-    return entries if len(entries) == data.count(b"\n") else None
+    if len(entries) != len(ends):
+        return None
+    return [(entry, *ends[n]) for n, entry in enumerate(entries)]
+
+
+_OPEN, _CLOSE = b"{}"
 
 
 class Decoded(NamedTuple):
@@ -311,7 +329,7 @@ def encode(entry: Entry, data: bytes) -> bytes:
 def _overlay(found: dict[str, Any], view: Struct) -> None:
     for known in msgspec.structs.fields(type(view)):
         value = getattr(view, known.name)
-        if value is not None and known.encode_name in found:
+        if value != known.default and known.encode_name in found:
             found[known.encode_name] = _laid_over(found[known.encode_name], value)
 
 

@@ -4,17 +4,27 @@
 """
 
 import json
-from decimal import Decimal
+from collections.abc import Iterator
+from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import msgspec
 
-_EXACT = msgspec.json.Decoder(float_hook=Decimal)
+
+
+def _number(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation as error:
+        raise ValueError("a number beyond all bounds") from error
+
+
+_EXACT = msgspec.json.Decoder(float_hook=_number)
 _NUMBERS = msgspec.json.Encoder(decimal_format="number")
 _RECOVER_LIMIT = 64 << 20
 _TRIES = 64
-_BLANK = " \t\r\n\0"
-_SCANNER = json.JSONDecoder(strict=False)
+_BLANK = " \t\r\n\0\ufeff"
+_SCANNER = json.JSONDecoder(strict=False, parse_float=_number, parse_constant=lambda _: None)
 
 
 def decode(data: bytes) -> Any:
@@ -31,7 +41,9 @@ def decode(data: bytes) -> Any:
 
 def _decode_slowly(data: bytes) -> Any:
     try:
-        return json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+        return json.loads(
+            data.decode("utf-8"), parse_constant=_no_constant, parse_float=_number
+        )
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -45,7 +57,27 @@ def encode(document: Any) -> bytes:
     try:
         return _NUMBERS.encode(document)
     except (UnicodeEncodeError, TypeError, OverflowError, RecursionError):
-        return json.dumps(document, separators=(",", ":"), default=float).encode("ascii")
+        return "".join(_pieces(document)).encode("ascii")
+
+
+def _pieces(document: Any) -> Iterator[str]:
+    """The text of a document that the fast encoder refuses: half surrogate pairs are escaped."""
+    if isinstance(document, dict):
+        comma = "{"
+        for key, value in document.items():
+            yield f"{comma}{json.dumps(key)}:"
+            yield from _pieces(value)
+            comma = ","
+        yield "}" if document else "{}"
+    elif isinstance(document, list | tuple):
+        comma = "["
+        for value in document:
+            yield comma
+            yield from _pieces(value)
+            comma = ","
+        yield "]" if document else "[]"
+    else:
+        yield str(document) if isinstance(document, Decimal) else json.dumps(document)
 
 
 def equal(first: bytes, second: bytes) -> bool:
@@ -53,11 +85,20 @@ def equal(first: bytes, second: bytes) -> bool:
     return encode(decode(first)) == encode(decode(second))
 
 
+class Piece(NamedTuple):
+    """One object in a damaged line."""
+
+    offset: int
+    length: int
+    """In the line's own bytes."""
+    data: bytes
+    """The object as JSON that decodes; the line's own bytes where they do."""
+
+
 class Recovered(NamedTuple):
     """What could be got out of a damaged line."""
 
-    documents: list[tuple[int, bytes]]
-    """Offset in the line and the bytes of each object."""
+    pieces: list[Piece]
     reason: str
     """Why the line is damaged: a finding code."""
 
@@ -66,44 +107,51 @@ def recover(data: bytes) -> Recovered:
     """The JSON objects in a line that is not exactly one of them. Never raises."""
     if len(data) > _RECOVER_LIMIT:
         return Recovered([], "torn_line")
-    text, valid = _as_text(data)
+    text = data.decode("utf-8", "surrogateescape")
     found, clean = _scan(text)
-    documents = [(_width(text[:start]), text[start:end].encode("utf-8", "surrogatepass"))
-                 for start, end in found]  # fmt: skip
-    return Recovered(documents, _reason(data, len(documents), valid=valid, clean=clean))
+    pieces, at, offset = [], 0, 0
+    for start, end in found:
+        offset += len(_bytes(text[at:start]))
+        own = _bytes(text[start:end])
+        pieces.append(Piece(offset, len(own), _whole(own, text[start:end])))
+        offset += len(own)
+        at = end
+    return Recovered(pieces, _reason(data, text, len(pieces), clean=clean))
 
 
-def _as_text(data: bytes) -> tuple[str, bool]:
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _whole(own: bytes, text: str) -> bytes:
+    """An object's own bytes when they decode, else the object written anew."""
     try:
-        return data.decode("utf-8"), True
-    except UnicodeDecodeError:
-        return data.decode("utf-8", "replace"), False
-
-
-def _width(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+        decode(own)
+    except ValueError:
+        readable = own.decode("utf-8", "replace")
+        return encode(_SCANNER.decode(readable))
+    return own
 
 
 def _scan(text: str) -> tuple[list[tuple[int, int]], bool]:
     """Where the objects stand, and whether nothing but blanks lies between them."""
     found: list[tuple[int, int]] = []
-    clean = True
-    at = 0
-    for _ in range(_TRIES):
-        while at < len(text) and text[at] in _BLANK + "\ufeff":
+    tries, at = 0, 0
+    while tries < _TRIES:
+        while at < len(text) and text[at] in _BLANK:
             at += 1
         if at >= len(text):
             break
         end = _object_end(text, at)
-        if end is None:
-            clean = False
-            at = _next_start(text, at)
-            if at < 0:
-                break
-        else:
+        if end is not None:
             found.append((at, end))
             at = end
-    return found, clean
+            continue
+        tries += 1
+        at = _next_start(text, at)
+        if at < 0:
+            break
+    return found, tries == 0
 
 
 def _object_end(text: str, start: int) -> int | None:
@@ -122,8 +170,8 @@ def _next_start(text: str, at: int) -> int:
     return min(places) + 1 if places else -1
 
 
-def _reason(data: bytes, count: int, *, valid: bool, clean: bool) -> str:
-    if not valid:
+def _reason(data: bytes, text: str, count: int, *, clean: bool) -> str:
+    if any("\udc80" <= c <= "\udcff" for c in text):
         return "invalid_utf8"
     if b"\0" in data:
         return "nul_bytes"

@@ -45,22 +45,25 @@ class Chunk(Struct, frozen=True, gc=False):
     """Each line with its newline; only the last line of a file may lack it."""
     passed: int = 0
     """Set when the chunk stands for one line over the limit: the length of what was passed over."""
+    ended: bool = True
+    """For a line passed over: a newline follows."""
+    limit: int = LINE_LIMIT
 
     def lines(self) -> Iterator[Line]:
         """The lines, one by one."""
         if self.passed:
-            yield Line(self.number, self.offset, self.passed, b"")
+            yield Line(self.number, self.offset, self.passed, b"", ended=self.ended)
             return
         pieces = self.data.split(b"\n")
-        last = pieces.pop()
+        last = len(pieces) - 1
         number, offset = self.number, self.offset
-        for data in pieces:
+        for n, data in enumerate(pieces):
             length = len(data)
-            yield Line(number, offset, length, data)
+            if n < last or length:
+                kept = data if length <= self.limit else b""
+                yield Line(number, offset, length, kept, ended=n < last)
             offset += length + 1
             number += 1
-        if last:
-            yield Line(number, offset, len(last), last, ended=False)
 
 
 def read_lines(
@@ -91,12 +94,12 @@ def read_chunks(
                 held.add(data)
                 continue
             for piece, passed in held.finish(data, end):
-                yield Chunk(number, offset, piece, passed)
+                yield Chunk(number, offset, piece, passed, limit=limit)
                 offset += len(piece) or passed + 1
                 number += piece.count(b"\n") or 1
             held.add(data[end:])
     for piece, passed in held.finish(b"", 0):
-        yield Chunk(number, offset, piece, passed)
+        yield Chunk(number, offset, piece, passed, ended=False, limit=limit)
 
 
 class _Held:

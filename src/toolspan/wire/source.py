@@ -70,14 +70,10 @@ class ZstSource:
 
     def open(self, offset: int = 0) -> BinaryIO:
         """A decompressing stream."""
-        import zstandard
-
         with _explained(self.path):
-            raw = self.path.open("rb")
-            stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-            wrapped = _Explaining(stream, self.path)
-        _skip(wrapped, offset)
-        return wrapped
+            stream = _Explaining(_Unpacked(self.path.open("rb")), self.path)
+        _skip(stream, offset)
+        return stream
 
     def read(self, offset: int, length: int) -> bytes:
         """The bytes of a range."""
@@ -122,10 +118,57 @@ def size_of(source: Source) -> int | None:
     return len(source.data) if isinstance(source, BytesSource) else None
 
 
+class _Unpacked(io.RawIOBase):
+    """Decompresses frame after frame, and notices when the last one is cut short."""
+
+    _STEP = 4_096
+    """Compressed bytes taken at a time: small, because few bytes may stand for very many."""
+
+    def __init__(self, packed: IO[bytes]) -> None:
+        import zstandard
+
+        super().__init__()
+        self._packed = packed
+        self._error = zstandard.ZstdError
+        self._unpacker = zstandard.ZstdDecompressor()
+        self._frame = self._unpacker.decompressobj()
+        self._between = True
+        self._ready = bytearray()
+
+    def read(self, size: int = -1, /) -> bytes:
+        while size < 0 or len(self._ready) < size:
+            data = self._packed.read(self._STEP)
+            if not data:
+                self._finish()
+                break
+            self._unpack(data)
+        taken = bytes(self._ready[: size if size >= 0 else None])
+        del self._ready[: len(taken)]
+        return taken
+
+    def _unpack(self, data: bytes) -> None:
+        while data:
+            self._between = False
+            self._ready += self._frame.decompress(data)
+            data = b""
+            if self._frame.eof:
+                data = self._frame.unused_data
+                self._frame = self._unpacker.decompressobj()
+                self._between = True
+
+    def _finish(self) -> None:
+        if not self._between and not self._ready:
+            raise self._error("cut short")
+
+    def close(self) -> None:
+        self._packed.close()
+        super().close()
+
+
 class _Explaining(io.RawIOBase, BinaryIO):  # type: ignore[misc]
     """A stream whose failures name the file."""
 
-    def __init__(self, stream: IO[bytes], path: Path) -> None:
+    def __init__(self, stream: io.RawIOBase | IO[bytes], path: Path) -> None:
         super().__init__()
         self._stream = stream
         self._path = path
@@ -135,7 +178,7 @@ class _Explaining(io.RawIOBase, BinaryIO):  # type: ignore[misc]
 
     def read(self, size: int = -1, /) -> bytes:
         with _explained(self._path):
-            return self._stream.read(size)
+            return self._stream.read(size) or b""
 
     def close(self) -> None:
         self._stream.close()

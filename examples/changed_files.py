@@ -1,0 +1,14 @@
+"""Print the diff of every edit in a transcript.
+
+Usage: python changed_files.py FILE
+"""
+
+import sys
+
+import toolspan
+from toolspan import patch, results
+
+for span in toolspan.read(sys.argv[1]).spans:
+    change = span.result.structured if span.result else None
+    if isinstance(change, results.EditResult) and not patch.problems(change.structured_patch):
+        print(patch.unified(change.structured_patch, change.file_path))

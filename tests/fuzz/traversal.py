@@ -1,0 +1,36 @@
+"""Everything a reader can ask of a transcript, at once: whatever the bytes, nothing raises."""
+
+from toolspan.model.span import Span
+from toolspan.read.checkup import check
+from toolspan.read.facts import facts_of, json_line
+from toolspan.read.transcript import Transcript, read
+from toolspan.wire.source import BytesSource
+
+
+def visit(data: bytes) -> Transcript:
+    """Read a file and look at every fact and body in it, `doctor`'s included."""
+    source = BytesSource(data)
+    transcript = read(source)
+    for span in transcript.spans:
+        visit_span(span)
+        json_line(facts_of(span, transcript.file))
+    assert transcript.info is not None
+    assert transcript.tokens is not None
+    assert transcript.counts.lines >= transcript.counts.malformed
+    for entry, _ in transcript.entries():
+        assert entry.session is None or entry.session
+    check(source, roundtrip=True)
+    return transcript
+
+
+def visit_span(span: Span) -> None:
+    """Every body of one call, and what is computed from its facts."""
+    assert span.input is not None
+    assert span.call.raw_input
+    assert span.duration is None or span.duration.total_seconds() >= 0
+    assert span.call.kind
+    result = span.result
+    if result is not None:
+        assert isinstance(result.text, str)
+        assert result.structured is None or result.structured
+        assert result.content is not False

@@ -1,0 +1,41 @@
+"""Examples and the Python in the documentation run, on the sample archive."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from toolspan.sample import archive
+
+ROOT = Path(__file__).parent.parent
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+BLOCKS = [
+    pytest.param(block, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), 1)
+]
+ARGUMENTS = {
+    "failed_commands": [str(archive())],
+    "slowest_calls": [str(archive())],
+    "changed_files": [str(max(archive().rglob("*.jsonl"), key=lambda file: file.stat().st_size))],
+    "own_loop": [],
+}
+
+
+def run(*arguments: str | Path) -> str:
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_python_in_the_documentation_runs(block: str) -> None:
+    assert run("-c", block) != ""
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))
+def test_examples_run(name: str) -> None:
+    assert run(ROOT / "examples" / f"{name}.py", *ARGUMENTS[name]) != ""
