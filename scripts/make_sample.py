@@ -68,8 +68,9 @@ class Desk:
         return f"{self.cwd}/{name}"
 
     def ask(self, tool: str, input: Mapping[str, object], ends: Ending = FINE) -> str:
-        """The model asks for a tool; gives the call's id."""
-        pause = 700 + len(self.intended) * 397 % 1900
+        """The model asks for a tool; gives the call's id. Within a message it is quick."""
+        turn = len(self.intended)
+        pause = 60 + turn * 37 % 110 if self.transcript.speaking else 1_100 + turn * 397 % 2_900
         call_id = self.transcript.call(tool, input, after_ms=pause)
         self.intended[call_id] = ends
         return call_id
@@ -888,7 +889,7 @@ def nightly_load() -> Desk:
     d.bash("python -m brook.load && python -m brook.load", ran("1440\n0"), ms=8_900)
     ended: Ending = ("interrupted", "interrupted")
     d.ask("Bash", {"command": "python -m brook.compare --nights 7"}, ended)
-    t.resume(after_ms=5_400_000).prompt("The laptop died. Did the comparison finish?", after_ms=900)
+    t.resume(after_ms=540_000).prompt("The laptop died. Did the comparison finish?", after_ms=900)
     d.bash("python -m brook.compare --nights 1", ran("no differences"), ms=2_150)
     t.text("Run again for one night: no differences.", after_ms=1_400).title(
         "Loading twice is safe"

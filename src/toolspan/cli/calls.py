@@ -10,7 +10,7 @@ from toolspan.cli.output import (
     STATE_STYLE,
     clock,
     console,
-    count,
+    counted,
     duration,
     escape,
     print_json,
@@ -63,4 +63,4 @@ def _print(rows: Sequence[CallFacts], limit: int) -> None:
     if shown:
         out.print(listing)
     hidden = len(rows) - len(shown)
-    out.print(count(len(rows), "call") + (f", the last {len(shown)} shown (--limit 0: all)" if hidden else ""))
+    out.print(counted(rows) + (f", the last {len(shown)} shown (--limit 0: all)" if hidden else ""))

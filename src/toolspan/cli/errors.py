@@ -5,9 +5,10 @@ from typing import Any
 
 import click
 
-from toolspan.cli.output import clock, console, count, escape, print_json, short
+from toolspan.cli.output import clock, console, count, counted, escape, print_json, short
 from toolspan.cli.select import Filter, complete_session, filters, select
 from toolspan.model.span import moment
+from toolspan.read.facts import CallFacts
 from toolspan.read.groups import ErrorGroup, error_groups
 
 
@@ -28,14 +29,14 @@ def command(
         for group in groups:
             print_json(group)
     else:
-        _print(groups, limit, len(rows))
+        _print(groups, limit, rows)
 
 
-def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
+def _print(groups: Sequence[ErrorGroup], limit: int, rows: Sequence[CallFacts]) -> None:
     out = console()
     total = sum(group.count for group in groups)
-    share = f" ({total / calls:.0%})" if calls else ""
-    out.print(f"[bold]{total:,}[/] of {count(calls, 'call')} did not succeed{share}\n")
+    share = f" ({total / len(rows):.0%})" if rows else ""
+    out.print(f"[bold]{total:,}[/] of {counted(rows)} did not succeed{share}\n")
     shown = groups[:limit] if limit else groups
     for group in shown:
         example = group.example

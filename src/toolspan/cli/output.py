@@ -12,6 +12,7 @@ from toolspan.model.state import State
 from toolspan.read.facts import json_line
 
 if TYPE_CHECKING:
+    from toolspan.read.facts import CallFacts
     from rich.console import Console
     from rich.table import Table
 
@@ -114,3 +115,10 @@ def clock(moment: datetime | None, *, date: bool = True) -> str:
 def count(n: int, noun: str) -> str:
     """A number with its noun."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
+
+
+def counted(rows: "Sequence[CallFacts]") -> str:
+    """How many calls there are; results without a call are no calls."""
+    orphans = sum(row.state == "orphan_result" for row in rows)
+    text = count(len(rows) - orphans, "call")
+    return f"{text} and {count(orphans, 'orphan result')}" if orphans else text

@@ -142,7 +142,9 @@ class _Lines:
         if isinstance(content, list):
             blocks = [block for block in content if block.type == "tool_result"]
             if len(blocks) == 1 and blocks[0].tool_use_id:
-                yield self._tools.get(blocks[0].tool_use_id, "")
+                tool = self._tools.get(blocks[0].tool_use_id)
+                if tool:  # an orphan's shape says nothing
+                    yield tool
 
     def _note(self, code: str, detail: str, line: Line) -> None:
         place, times = self._found.get((code, detail), (None, 0))

@@ -21,6 +21,7 @@ from toolspan.wire.claude_parts import NOTHING, permission_decision
 from toolspan.wire.source import Source
 
 _CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+_NEARNESS: tuple[Branch, ...] = ("active", "compacted", "abandoned")
 _INTERRUPT = "[Request interrupted by user"
 
 
@@ -164,10 +165,23 @@ class Pairing:
 
     def spans(self, branches: dict[int, Branch] | None = None) -> list[Span]:
         """Every call so far, in the order the model asked; the file counts as finished."""
-        known = branches or {}
-        return [self._span(life, known) for life in self._lives.values()]
+        batches = self._batches(branches) if branches else {}
+        return [self._span(life, batches) for life in self._lives.values()]
 
-    def _span(self, life: _Life, branches: dict[int, Branch]) -> Span:
+    def _batches(self, branches: dict[int, Branch]) -> dict[str, Branch]:
+        """The branch of each message's calls: they stay together, whichever result came last."""
+        found: dict[str, Branch] = {}
+        for life in self._lives.values():
+            batch = life.call.message_id
+            if batch is None or life.call.place is None:
+                continue
+            lines = [life.call.place.line] + ([life.result.place.line] if life.result else [])
+            for line in lines:
+                branch = branches.get(line, "active")
+                found[batch] = min(found.get(batch, branch), branch, key=_NEARNESS.index)
+        return found
+
+    def _span(self, life: _Life, batches: dict[str, Branch]) -> Span:
         call = life.call
         verdict = self._verdict(life)
         notes = self.notes
@@ -184,7 +198,7 @@ class Pairing:
             ambiguous=verdict.ambiguous,
             synthetic=verdict.synthetic,
             deferred=life.result is None and call.id in notes.deferred,
-            branch=branches.get(call.place.line, "active") if branches and call.place else "active",
+            branch=batches.get(call.message_id or "", "active") if batches else "active",
             agent=life.agent or notes.agents.get(call.id),
             copies=life.copies,
         )
@@ -309,8 +323,9 @@ class LivePairing(Pairing):
         speaker = entry.agent_id or entry.parent_tool_use_id_snake or ""
         nobody = entry.is_sidechain and not speaker  # one of several subagents, no telling which
         waiting = None if nobody else self._waiting.get(speaker)
-        if waiting and entry.message is not None and entry.message.id:
-            self._leave(waiting, entry.message.id)
+        message = entry.message
+        if waiting and message is not None and message.id and message.model != "<synthetic>":
+            self._leave(waiting, message.id)
         super()._assistant(entry, place)
 
     def _leave(self, waiting: dict[CallId, _Life], message_id: str) -> None:

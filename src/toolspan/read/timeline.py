@@ -7,15 +7,16 @@ marked. Pure: no files, no clock. Read `timeline` first, then `_Loom.weave`.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from toolspan.model.message import Message
 from toolspan.model.span import Branch, Span, moment
+from toolspan.read.facts import facts_of
 from toolspan.read.messages import Script
 
 _DEEPEST = 16
@@ -136,33 +137,26 @@ class Strand(Struct, frozen=True, kw_only=True, tag="agent"):
         return max((time for turn in self.turns if (time := turn.ended)), default=None)
 
     @property
+    def batches(self) -> list[Batch]:
+        """Its own batches, without those of subagents."""
+        items = (item for turn in self.turns for item in turn.items)
+        return [item for item in items if isinstance(item, Batch)]
+
+    @property
     def calls(self) -> list[Placed]:
         """Its own calls, without those of subagents."""
-        return [placed for turn in self.turns for placed in turn.calls]
-
-    def batches(self) -> Iterator[Batch]:
-        """Every batch, subagents' batches included."""
-        for turn in self.turns:
-            for item in turn.items:
-                if isinstance(item, Strand):
-                    yield from item.batches()
-                elif isinstance(item, Batch):
-                    yield item
-                    for placed in item.calls:
-                        for agent in placed.agents:
-                            yield from agent.batches()
+        return [placed for batch in self.batches for placed in batch.calls]
 
     def strands(self) -> Iterator["Strand"]:
         """This strand and every subagent's below it."""
         yield self
-        for turn in self.turns:
-            for item in turn.items:
-                if isinstance(item, Strand):
-                    yield from item.strands()
-                elif isinstance(item, Batch):
-                    for placed in item.calls:
-                        for agent in placed.agents:
-                            yield from agent.strands()
+        items = (item for turn in self.turns for item in turn.items)
+        for item in items:
+            below = [item] if isinstance(item, Strand) else []
+            if isinstance(item, Batch):
+                below = [agent for placed in item.calls for agent in placed.agents]
+            for strand in below:
+                yield from strand.strands()
 
 
 Item = Said | Batch | Strand
@@ -301,8 +295,9 @@ class _Loom:
                 last = _branch(row)
                 yield self._batch(row, last, depth)
             else:
-                if row.voice in ("prompt", "text", "thinking"):  # others hang anywhere
-                    last = branches.get(row.place.line, "active")
+                own = branches.get(row.place.line, "active")
+                if own != "abandoned" or row.voice in ("prompt", "text", "thinking"):
+                    last = own  # the client's own lines hang anywhere: they go with the line before
                 yield Said(message=row, branch=last)
 
     def _batch(self, spans: Sequence[Span], branch: Branch, depth: int) -> Batch:
@@ -335,9 +330,11 @@ def _threads(scripts: Sequence[Script]) -> list[_Thread]:
             _thread(known, script, message.place.line).messages.append(message)
         for span in script.spans:
             _thread(known, script, _line(span)).spans.append(span)
-        found += (
-            thread for thread in known.values() if thread.spans or thread.messages or not found
-        )
+        found += [
+            thread
+            for thread in known.values()
+            if thread.spans or thread.messages or (thread is main and not found)
+        ]
     return found
 
 
@@ -439,3 +436,56 @@ def _insert(items: Sequence[Item], strands: Sequence[Strand]) -> list[Item]:
         at = bisect_right(times, strand.began or _EARLY)
         found.insert(at + n, strand)
     return found
+
+
+Wanted = Callable[[Message], bool]
+"""Whether somebody's words are to be told."""
+
+
+def turn_facts(strand: Strand, wanted: Wanted) -> list[dict[str, object]]:
+    """The turns of a strand as nested rows, for JSON; `toolspan show --json` prints these."""
+    return [
+        {
+            "prompt": turn.prompt.text if turn.prompt else None,
+            "began": turn.began,
+            "ended": turn.ended,
+            "items": [
+                _item_facts(item, strand.file, wanted)
+                for item in turn.items
+                if not isinstance(item, Said) or wanted(item.message)
+            ],
+        }
+        for turn in strand.turns
+    ]
+
+
+def _item_facts(item: Item, file: str, wanted: Wanted) -> dict[str, object]:
+    match item:
+        case Said():
+            return {"type": "message", **to_builtins(item.message), "branch": item.branch}
+        case Strand():
+            return {"type": "agent", **_agent_facts(item, wanted)}
+        case Batch():
+            facts = {"id": item.message_id, "branch": item.branch, "serial": item.serial}
+            groups = [
+                {
+                    "concurrency": group.concurrency,
+                    "calls": [_call_facts(placed, file, wanted) for placed in group.calls],
+                }
+                for group in item.groups
+            ]
+            return {"type": "batch", **facts, "groups": groups}
+
+
+def _call_facts(placed: Placed, file: str, wanted: Wanted) -> dict[str, object]:
+    return {
+        "lane": placed.lane,
+        **to_builtins(facts_of(placed.span, file)),
+        "events": placed.span.events,
+        "agents": [_agent_facts(agent, wanted) for agent in placed.agents],
+    }
+
+
+def _agent_facts(strand: Strand, wanted: Wanted) -> dict[str, object]:
+    facts = {"agent": strand.agent_id, "role": strand.role, "linked": strand.linked}
+    return {**facts, "file": strand.file, "turns": turn_facts(strand, wanted)}

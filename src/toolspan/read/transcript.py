@@ -54,6 +54,7 @@ class Reader:
         self.about = About()
         self.tree = Tree()
         self.findings: list[Finding] = []
+        self._number = 1
         self._lines = 0
         self._blank = 0
         self._malformed = 0
@@ -75,14 +76,16 @@ class Reader:
         """The next lines, in one piece; one by one only where something is odd."""
         found = claude.decode_whole(chunk.data) if len(chunk.data) <= chunk.limit else None
         if not found:
-            for line in chunk.lines():
+            for line in chunk.lines(self._number):
                 self.line(line)
+                self._number = line.number + 1
             return
         self._lines += len(found)
-        file, offset, number = self._file, chunk.offset, chunk.number
+        file, offset, number = self._file, chunk.offset, self._number
         for entry, start, end in found:
             self.entry(entry, Place(file, number, offset + start, end - start))
             number += 1
+        self._number = number
 
     def broke_off(self, error: SourceError) -> None:
         """The source failed: keep what was read, unless that is nothing.

@@ -166,7 +166,13 @@ def _judge_denial(answer: Answer, denial: str) -> Verdict:
     if state == "denied" and said and said.state in ("denied", "blocked_by_hook"):
         state, kind = said.state, said.kind or kind
     evidence = (rule, *said.evidence) if said else (rule,)
-    return Verdict(state=state, kind=kind, evidence=evidence, ambiguous=_unnamed(denial, said))
+    return Verdict(
+        state=state,
+        kind=kind,
+        evidence=evidence,
+        ambiguous=_unnamed(denial, said),
+        rejection=state == "denied" and said is not None and said.rejection,
+    )
 
 
 def _unnamed(denial: str, said: Verdict | None) -> bool:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Literal, Self
 
+from toolspan.ids import CallId
 from toolspan.testing.bodies import CURRENT, REJECTED, SESSION_ENDED, STOP, Blocks, Body, Denial
 from toolspan.testing.ledger import Agent, Ledger, Record, Where, encode
 from toolspan.testing.shape import Ids, project_name
@@ -94,6 +95,11 @@ class TranscriptBuilder:
         """The uuid of the line written last, on which the next one hangs."""
         return self._ledger.last
 
+    @property
+    def speaking(self) -> bool:
+        """The model is in the middle of a message: what it says next belongs to it."""
+        return self._ledger.speaking is not None
+
     def uuid_of(self, call_id: str) -> str:
         """The uuid of the line that asked for a call."""
         return self._asked[call_id].uuid
@@ -153,14 +159,14 @@ class TranscriptBuilder:
         id: str | None = None,
         message: str | None = None,
         after_ms: int = 0,
-    ) -> str:
+    ) -> CallId:
         """The model asks for a tool; gives the call's id.
 
         Calls with nothing but the model's words between them are one batch. After a result the
         model starts anew; name the same `message` to stay in the batch all the same.
         """
         self.wait(after_ms)
-        call_id = id or self._ledger.ids.token("toolu_01")
+        call_id = CallId(id or self._ledger.ids.token("toolu_01"))
         block = {"type": "tool_use", "id": call_id, "name": tool, "input": dict(input)}
         asked = _Asked(tool, self._ledger.block(block, message))
         self._asked[call_id] = self._open[call_id] = asked
@@ -194,7 +200,7 @@ class TranscriptBuilder:
     def interrupt(self, *, after_ms: int = 0) -> Self:
         """The person stops the turn: open calls are rejected, then the client says so."""
         self.wait(after_ms)
-        talking = self._ledger.speaking is not None and not self._open
+        talking = self.speaking and not self._open
         rejection = Body(
             content=REJECTED + STOP,
             structured="User rejected tool use",

@@ -65,19 +65,17 @@ class Usage(Struct, gc=False):
     """Token counts of one message."""
 
     input_tokens: int | None = None
-    output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cache_read_input_tokens: int | None = None
+    output_tokens: int | None = None
 
 
 class ApiMessage(Struct, gc=False):
     """The message inside a user or assistant line."""
 
-    id: str | None = None
-    role: str | None = None
     model: str | None = None
+    id: str | None = None
     content: str | list[Block] | None = None
-    stop_reason: str | None = None
     usage: Usage | None = None
 
 
@@ -99,48 +97,46 @@ Structured = StructuredFacts | list[Raw] | str | int | float | bool | None
 
 
 class Entry(Struct, gc=False):
-    """The typed view of one line."""
+    """The typed view of one line; fields stand in the order in which clients write them."""
 
-    type: str = ""
-    uuid: EntryId | None = None
     parent_uuid: str | None = field(default=None, name="parentUuid")
-    timestamp: str | None = None
-    session_id: SessionId | None = field(default=None, name="sessionId")
-    session_id_snake: SessionId | None = field(default=None, name="session_id")
     is_sidechain: bool | None = field(default=None, name="isSidechain")
+    prompt_id: str | None = field(default=None, name="promptId")
     agent_id: str | None = field(default=None, name="agentId")
+    cwd: str | None = None
+    session_id: SessionId | None = field(default=None, name="sessionId")
+    version: str | None = None
+    git_branch: str | None = field(default=None, name="gitBranch")
+    type: str = ""
     message: ApiMessage | None = None
+    data: ProgressData | None = None
+    attachment: Attachment | None = None
+    request_id: str | None = field(default=None, name="requestId")
+    tool_use_id: str | None = field(default=None, name="toolUseID")
+    parent_tool_use_id: str | None = field(default=None, name="parentToolUseID")
+    uuid: EntryId | None = None
+    timestamp: str | None = None
     tool_use_result: Structured = field(default=None, name="toolUseResult")
+    is_meta: bool | None = field(default=None, name="isMeta")
+    subtype: str | None = None
+    content: Raw = NOTHING
+    session_id_snake: SessionId | None = field(default=None, name="session_id")
     tool_use_result_snake: Structured = field(default=None, name="tool_use_result")
-    source_tool_use_id: str | None = field(default=None, name="sourceToolUseID")
+    parent_tool_use_id_snake: CallId | None = field(default=None, name="parent_tool_use_id")
+    request_id_snake: str | None = field(default=None, name="request_id")
     tool_denial_kind: str | None = field(default=None, name="toolDenialKind")
     permission_decision: Raw = field(default=NOTHING, name="permissionDecision")
-    request_id: str | None = field(default=None, name="requestId")
-    request_id_snake: str | None = field(default=None, name="request_id")
-    parent_tool_use_id_snake: CallId | None = field(default=None, name="parent_tool_use_id")
-    prompt_id: str | None = field(default=None, name="promptId")
-    version: str | None = None
-    cwd: str | None = None
-    git_branch: str | None = field(default=None, name="gitBranch")
-    slug: str | None = None
     team_name: str | None = field(default=None, name="teamName")
-    is_meta: bool | None = field(default=None, name="isMeta")
     is_compact_summary: bool | None = field(default=None, name="isCompactSummary")
     is_api_error: bool | None = field(default=None, name="isApiErrorMessage")
     origin: Origin | None = None
     forked_from: ForkedFrom | None = field(default=None, name="forkedFrom")
     logical_parent_uuid: str | None = field(default=None, name="logicalParentUuid")
-    subtype: str | None = None
-    content: Raw = NOTHING
-    tool_use_id: str | None = field(default=None, name="toolUseID")
-    parent_tool_use_id: str | None = field(default=None, name="parentToolUseID")
     summary: str | None = None
     ai_title: str | None = field(default=None, name="aiTitle")
     custom_title: str | None = field(default=None, name="customTitle")
     permission_denials: list[Denial] | None = None
     deferred_tool_use: Deferred | None = None
-    data: ProgressData | None = None
-    attachment: Attachment | None = None
 
     @property
     def session(self) -> SessionId | None:

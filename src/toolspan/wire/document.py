@@ -165,9 +165,13 @@ def _object_end(text: str, start: int) -> int | None:
 
 
 def _next_start(text: str, at: int) -> int:
-    """Where the next object may begin: after the end of another one, or after NULs."""
-    places = [place for mark in ('}{"', '\0{"') if (place := text.find(mark, at)) >= 0]
-    return min(places) + 1 if places else -1
+    """Where the next record may begin: after another one's end, after NULs, at its first key."""
+    places = [
+        place + lead
+        for mark, lead in (('}{"', 1), ('\0{"', 1), ('{"parentUuid":', 0))
+        if (place := text.find(mark, at + 1 - lead)) >= 0
+    ]
+    return min(places, default=-1)
 
 
 def _reason(data: bytes, text: str, count: int, *, clean: bool) -> str:

@@ -38,8 +38,6 @@ class Line(Struct, frozen=True, gc=False):
 class Chunk(Struct, frozen=True, gc=False):
     """Whole lines in one piece."""
 
-    number: int
-    """Of its first line."""
     offset: int
     data: bytes
     """Each line with its newline; only the last line of a file may lack it."""
@@ -49,14 +47,14 @@ class Chunk(Struct, frozen=True, gc=False):
     """For a line passed over: a newline follows."""
     limit: int = LINE_LIMIT
 
-    def lines(self) -> Iterator[Line]:
-        """The lines, one by one."""
+    def lines(self, number: int) -> Iterator[Line]:
+        """The lines, one by one; the first one has this number."""
         if self.passed:
-            yield Line(self.number, self.offset, self.passed, b"", ended=self.ended)
+            yield Line(number, self.offset, self.passed, b"", ended=self.ended)
             return
         pieces = self.data.split(b"\n")
         last = len(pieces) - 1
-        number, offset = self.number, self.offset
+        offset = self.offset
         for n, data in enumerate(pieces):
             length = len(data)
             if n < last or length:
@@ -74,12 +72,14 @@ def read_lines(
     Raises:
         SourceError: the source cannot be opened or read.
     """
-    for chunk in read_chunks(source, offset=offset, number=number, limit=limit):
-        yield from chunk.lines()
+    for chunk in read_chunks(source, offset=offset, limit=limit):
+        for line in chunk.lines(number):
+            yield line
+            number = line.number + 1
 
 
 def read_chunks(
-    source: Source, *, offset: int = 0, number: int = 1, limit: int = LINE_LIMIT
+    source: Source, *, offset: int = 0, limit: int = LINE_LIMIT
 ) -> Iterator[Chunk]:
     """The same lines, many at a time.
 
@@ -94,12 +94,11 @@ def read_chunks(
                 held.add(data)
                 continue
             for piece, passed in held.finish(data, end):
-                yield Chunk(number, offset, piece, passed, limit=limit)
+                yield Chunk(offset, piece, passed, limit=limit)
                 offset += len(piece) or passed + 1
-                number += piece.count(b"\n") or 1
             held.add(data[end:])
     for piece, passed in held.finish(b"", 0):
-        yield Chunk(number, offset, piece, passed, ended=False, limit=limit)
+        yield Chunk(offset, piece, passed, ended=False, limit=limit)
 
 
 class _Held:

@@ -1,0 +1,497 @@
+"""Draws a session for people: lanes, glyphs, colours, all in one width.
+
+In: a `Strand` and a `Look`. Out: lines of rich `Text`, already cut to the width. Nothing that a
+transcript holds is taken for markup, and no control character of it reaches the terminal: texts
+pass `plain_line` or `plain_lines` first. Knows neither files nor options. Read `session_lines`
+first; the lanes are in `_marks`.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from rich.text import Text
+
+from toolspan.cli.output import STATE_STYLE, clock, count, duration, short
+from toolspan.errors import SourceError
+from toolspan.model.event import Event, Hook, Notification, Permission, Progress
+from toolspan.model.message import Message, Voice
+from toolspan.model.span import Span, moment
+from toolspan.model.state import State
+from toolspan.patch import added_removed, problems, unified
+from toolspan.read.timeline import Batch, Group, Item, Placed, Said, Strand, Turn, opens
+from toolspan.wire import claude_results as results
+from toolspan.wire import claude_work_results as work
+from toolspan.wire.claude_parts import task_notices
+
+GLYPHS: dict[State, str] = {
+    "succeeded": "✓",
+    "failed": "✗",
+    "denied": "⊘",
+    "blocked_by_hook": "⊘",
+    "cancelled": "○",
+    "interrupted": "■",
+    "timed_out": "◷",
+    "never_answered": "?",
+    "orphan_result": "¿",
+    "requested": "…",
+    "awaiting_permission": "…",
+    "running": "▸",
+}
+_VOICES: dict[Voice, tuple[str, str]] = {
+    "prompt": ("❯ ", "bold"),
+    "command": ("❯ ", "bold"),
+    "text": ("  ", "dim"),
+    "thinking": ("∴ ", "dim italic"),
+    "injected": ("+ ", "dim"),
+    "summary": ("≡ ", "dim"),
+    "notification": ("◆ ", "cyan"),
+    "interrupt": ("■ ", "magenta"),
+    "error": ("! ", "red"),
+    "system": ("── ", "yellow"),
+}
+_MARKERS = frozenset({"interrupt", "system", "error"})
+"""Voices that are told even where words are not wanted."""
+_QUIET = timedelta(minutes=5)
+_MOST_LANES = 8
+_BAR = 10
+_NARROW = 96
+_CLOCK = 10
+_EDITS = (results.EditResult, results.MultiEditResult, results.WriteResult)
+
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+
+
+def plain_line(text: str | None, width: int) -> str:
+    """A text as one line of at most `width` characters, colour codes gone, controls shown."""
+    return short(_ESCAPES.sub("", (text or "")[: width * 8]), max(width, 1))
+
+
+def plain_lines(text: str) -> list[str]:
+    """A text as lines, colour codes gone, controls shown."""
+    bare = _ESCAPES.sub("", text).replace("\r\n", "\n").expandtabs(4)
+    return [
+        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
+        for line in bare.split("\n")
+    ]
+
+
+class Look(NamedTuple):
+    """How a session is to be drawn."""
+
+    width: int
+    cwd: str | None = None
+    """Paths below it are shown without it."""
+    messages: bool = True
+    thinking: bool = False
+    full: bool = False
+    """Words are told in full length."""
+
+    def wants(self, message: Message) -> bool:
+        """Whether these words are shown."""
+        if message.voice == "thinking":
+            return self.thinking
+        return self.messages or message.voice in _MARKERS
+
+    def target(self, text: str | None) -> str:
+        """What a call is about, its path shortened."""
+        if text and self.cwd and text.startswith(self.cwd.rstrip("/\\") + "/"):
+            text = text[len(self.cwd.rstrip("/\\")) + 1 :]
+        return plain_line(text, self.width)
+
+
+class Row(NamedTuple):
+    """One line before it is laid out: time, lanes, what happened, and what stands at the right."""
+
+    at: datetime | None
+    gutter: str
+    body: Text
+    right: Text = Text()
+
+    def dimmed(self) -> "Row":
+        """The same, in the background."""
+        body = self.body.copy()
+        body.stylize("dim")
+        return self._replace(body=body)
+
+
+def fact(label: str, value: str | None, width: int, style: str = "", *, wide: bool = False) -> Text:
+    """A labelled fact in one line; a fact nobody knows is a dash."""
+    margin = max(_CLOCK, len(label) + 1) if wide else _CLOCK + 1
+    line = Text(f"{plain_line(label, margin):{margin}}", style="dim")
+    return line.append(plain_line(value, width - margin) or "–", style=style or "not dim")
+
+
+def diff_line(line: str) -> Text:
+    """A line of a diff in its colour."""
+    styles = {"+": "green", "-": "red", "@": "cyan"}
+    head = line.startswith(("+++", "---"))
+    return Text(line, style="bold" if head else styles.get(line[:1], ""))
+
+
+def session_lines(strand: Strand, look: Look) -> Iterator[Text]:
+    """A session as lines: every turn, with its words, calls and subagents."""
+    shown: str | None = None
+    day = strand.began.date() if strand.began else None
+    for row in _strand(strand, "", look):
+        if row is None:
+            yield Text()
+            continue
+        if row.at is not None and day is not None and row.at.date() > day:
+            day = row.at.date()
+            yield Text(f"{'':{_CLOCK}}── {day.isoformat()}", style="dim")
+        time = clock(row.at, date=False)
+        yield _laid_out(row, "" if time == shown else time, look.width)
+        shown = time or shown
+
+
+def _laid_out(row: Row, time: str, width: int) -> Text:
+    line = Text(no_wrap=True, end="")
+    line.append(f"{time:{_CLOCK}}", style="dim")
+    line.append(row.gutter, style="blue")
+    room = width - line.cell_len - row.right.cell_len - 1
+    right = row.right if room >= 24 else Text()
+    room = max(width - line.cell_len - right.cell_len - 1, 8)
+    body = row.body.copy()
+    body.truncate(room, overflow="ellipsis", pad=bool(right.plain))
+    line.append_text(body)
+    if right.plain:
+        line.append(" ").append_text(right)
+    return line
+
+
+def _strand(strand: Strand, prefix: str, look: Look) -> Iterator[Row | None]:
+    """The rows of one agent; None is an empty line."""
+    left = False
+    ended: datetime | None = None
+    for turn in strand.turns:
+        if turn.prompt is not None and look.messages and not prefix:
+            yield None
+        for item in turn.items:
+            if ended and item.began and item.began - ended > _QUIET:
+                yield Row(None, prefix, _later(item.began - ended))
+            away = not isinstance(item, Strand) and item.branch == "abandoned"
+            if away and not left:
+                yield Row(None, prefix, Text("┊ left behind by a rewind:", style="yellow"))
+            left = away
+            rows = _item(item, turn, prefix + "┊ " * away, look)
+            yield from (row.dimmed() if away and row else row for row in rows)
+            ended = _latest(ended, item)
+
+
+def _later(gap: timedelta) -> Text:
+    return Text(f"┄ {duration(gap.total_seconds() * 1000)} later", style="dim")
+
+
+def _latest(ended: datetime | None, item: Item) -> datetime | None:
+    times = (ended, item.began if isinstance(item, Said) else item.ended)
+    return max((time for time in times if time), default=None)
+
+
+def _item(item: Item, turn: Turn, prefix: str, look: Look) -> Iterator[Row | None]:
+    match item:
+        case Said():
+            if look.wants(item.message):
+                first = item.message is turn.prompt and not prefix
+                right = _turn_note(turn) if first else Text()
+                yield from _said(item, prefix, look, right)
+        case Batch():
+            yield from _batch(item, prefix, look)
+        case Strand():
+            yield from _agent(item, prefix, look)
+
+
+def _turn_note(turn: Turn) -> Text:
+    calls = len(turn.calls)
+    if not calls or turn.began is None or turn.ended is None:
+        return Text()
+    took = duration((turn.ended - turn.began).total_seconds() * 1000)
+    return Text(f"{count(calls, 'call')} {took:>8}", style="dim")
+
+
+def _said(item: Said, prefix: str, look: Look, right: Text) -> Iterator[Row]:
+    mark, style = _VOICES[item.message.voice]
+    if item.message.voice == "command" and not opens(item.message):
+        mark, style = _VOICES["text"]  # what a command printed
+    text = words(item.message)
+    if not text.strip():
+        return
+    if not look.full:
+        body = Text(mark + plain_line(text, look.width), style=style)
+        yield Row(item.began, prefix, body, right)
+        return
+    room = max(look.width - _CLOCK - len(prefix) - len(mark) - 1, 20)
+    for n, line in enumerate(_wrapped(text, room)):
+        body = Text((mark if n == 0 else " " * len(mark)) + line, style=style)
+        yield Row(item.began if n == 0 else None, prefix, body)
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    from rich.console import Console
+
+    measure = Console(width=width)
+    for line in plain_lines(text.strip("\n")):
+        yield from (part.plain.rstrip() for part in Text(line).wrap(measure, width))
+
+
+_TAG = re.compile(r"<(command-name|command-args|bash-input)>(.*?)</\1>", re.DOTALL)
+_ANY_TAG = re.compile(r"</?[a-z][a-z-]*>")
+
+
+def words(message: Message) -> str:
+    """What a message says to people, without the client's own tags."""
+    if message.voice == "notification":
+        notices = task_notices(message.text)
+        told = [f"{n.summary or n.task_id or 'task'} ({n.status or '?'})" for n in notices]
+        return "; ".join(told) or message.text
+    if message.voice == "command":
+        tags = dict(_TAG.findall(message.text))
+        if "bash-input" in tags:
+            return f"! {tags['bash-input']}"
+        if "command-name" in tags:
+            name = "/" + tags["command-name"].strip().removeprefix("/")
+            return f"{name} {tags.get('command-args', '')}".strip()
+    if message.voice in ("command", "injected"):
+        return _ANY_TAG.sub("", message.text).strip()
+    return message.text
+
+
+def _agent(strand: Strand, prefix: str, look: Look) -> Iterator[Row | None]:
+    calls = strand.calls
+    parts = [strand.role or "subagent", (strand.agent_id or "")[:12], count(len(calls), "call")]
+    if not strand.linked:
+        parts.append("started by no known call")
+    head = plain_line("↳ " + " · ".join(part for part in parts if part), look.width)
+    yield Row(strand.began, prefix, Text(head, style="blue"))
+    yield from _strand(strand, prefix + "  ", look)
+
+
+def _batch(batch: Batch, prefix: str, look: Look) -> Iterator[Row | None]:
+    if batch.serial:
+        calls = batch.calls
+        last = len(calls) - 1
+        for n, placed in enumerate(calls):
+            on = "╷ " if n == 0 else "╵ " if n == last else "╎ "
+            below = "  " if n == last else "╎ "
+            yield from _call(placed, prefix, (on, below), None, look)
+        return
+    for group in batch.groups:
+        marks = _marks(group) if len(group.calls) > 1 else [("", "")]
+        for placed, mark in zip(group.calls, marks, strict=True):
+            yield from _call(placed, prefix, mark, group, look)
+
+
+def _marks(group: Group) -> list[tuple[str, str]]:
+    """The lane columns of each call: on its own line, and on the lines below it."""
+    most = min(group.lanes, _MOST_LANES)
+    found = []
+    for n, placed in enumerate(group.calls):
+        own = min(placed.lane, most - 1)
+        busy = {min(other.lane, most - 1) for other in group.calls[:n] if _outlasts(other, placed)}
+        busy.discard(own)
+        if n < len(group.calls) - 1:
+            on = "".join("┌" if k == own else "│" if k in busy else " " for k in range(most))
+            below = "".join("│" if k == own or k in busy else " " for k in range(most))
+        else:  # all lanes come together in the last call
+            on = "".join(_closing(k, own, busy) for k in range(most))
+            below = " " * most
+        found.append((on + " ", below + " "))
+    return found
+
+
+def _outlasts(other: Placed, placed: Placed) -> bool:
+    end, start = other.span.finished, placed.span.requested
+    return end is not None and start is not None and end > start
+
+
+def _closing(lane: int, own: int, busy: set[int]) -> str:
+    left = min({own, *busy})
+    if lane < left:
+        return " "
+    if lane in busy:
+        return "└" if lane == left else "┴"
+    return "─"
+
+
+def _call(
+    placed: Placed, prefix: str, marks: tuple[str, str], group: Group | None, look: Look
+) -> Iterator[Row | None]:
+    span = placed.span
+    on, below = marks
+    yield Row(
+        span.requested or span.finished,
+        prefix + on,
+        call_text(span, look),
+        _right(span, group, look),
+    )
+    yield from _failure(span, prefix + below + "  ", look.width)
+    for note in _event_notes(span, look.width):
+        yield Row(None, prefix + below + "  ", note)
+    for agent in placed.agents:
+        yield from _agent(agent, prefix + below + "  ", look)
+
+
+def call_text(span: Span, look: Look) -> Text:
+    """One call in one line: how it ended, the tool, what it is about."""
+    text = Text()
+    text.append(f"{GLYPHS[span.state]} ", style=STATE_STYLE[span.state])
+    text.append(f"{plain_line(span.tool or 'orphan', 60):5} ", style="bold")
+    text.append(look.target(span.call.target))
+    flags = [name for name in ("background", "deferred", "synthetic") if getattr(span, name)]
+    if flags:
+        text.append(f" ⟳ {', '.join(flags)}", style="cyan")
+    return text
+
+
+def _right(span: Span, group: Group | None, look: Look) -> Text:
+    text = Text()
+    if span.state == "succeeded":
+        text.append(summary(span), style="dim")
+    if group is not None and len(group.calls) > 1 and look.width >= _NARROW:
+        text.append(" ").append_text(_bar(span, group))
+    took = span.duration
+    text.append(f" {duration(took.total_seconds() * 1000) if took is not None else '':>8}")
+    return text
+
+
+def _bar(span: Span, group: Group) -> Text:
+    """When, within its group, a call was under way."""
+    starts = [time for call in group.calls if (time := call.span.requested)]
+    ends = [time for call in group.calls if (time := call.span.finished)]
+    if not starts or not ends or span.requested is None or span.finished is None:
+        return Text("─" * _BAR, style="dim")
+    whole = (max(ends) - min(starts)).total_seconds() or 1.0
+    first = int((span.requested - min(starts)).total_seconds() / whole * _BAR)
+    last = int((span.finished - min(starts)).total_seconds() / whole * _BAR + 0.5)
+    first = min(max(first, 0), _BAR - 1)
+    last = min(max(last, first + 1), _BAR)
+    bar = Text("─" * first, style="dim")
+    bar.append("━" * (last - first), style=STATE_STYLE[span.state])
+    return bar.append("─" * (_BAR - last), style="dim")
+
+
+def _failure(span: Span, gutter: str, width: int) -> Iterator[Row]:
+    """What went wrong and what helps; on one line if both fit."""
+    if span.state == "succeeded" or (span.error_kind is None and not span.message):
+        return
+    said = Text(span.error_kind or span.state, style=STATE_STYLE[span.state])
+    if span.message:
+        said.append(": " + plain_line(span.message, width), style="default")
+    helps = Text(f"→ {span.advice.solution}" if span.advice else "", style="dim")
+    if _CLOCK + len(gutter) + said.cell_len + helps.cell_len + 1 < width:
+        yield Row(None, gutter, said.append("  ").append_text(helps))
+        return
+    yield Row(None, gutter, said)
+    yield Row(None, gutter, helps)
+
+
+def _event_notes(span: Span, width: int) -> Iterator[Text]:
+    """What happened around a call, what is usual left out."""
+    told: dict[str, int] = {}
+    for event in span.events:
+        if not _usual(event, span.events):
+            note = event_note(event)
+            told[note] = told.get(note, 0) + 1
+    for note, times in told.items():
+        repeated = f" ×{times}" if times > 1 else ""
+        yield Text(plain_line(note, width) + repeated, style="dim")
+
+
+def _usual(event: Event, events: Sequence[Event]) -> bool:
+    """Consent by configuration, and the start of a hook whose end is told too."""
+    if isinstance(event, Permission):
+        return event.decision == "accept" and event.source in (None, "config")
+    if isinstance(event, Hook) and event.outcome == "running":
+        ends = (other for other in events if isinstance(other, Hook) and other.outcome != "running")
+        return any(other.name == event.name for other in ends)
+    return False
+
+
+def event_note(event: Event) -> str:
+    """One thing that happened around a call, in words."""
+    match event:
+        case Hook():
+            took = duration(event.duration_ms)
+            parts = [f"hook {event.name or event.point}", event.outcome, took, event.text]
+            return " · ".join(part for part in parts if part)
+        case Progress():
+            first, last = moment(event.first_at), moment(event.last_at)
+            over = duration((last - first).total_seconds() * 1000) if first and last else ""
+            return f"progress: {event.kind} ×{event.count}" + (f" over {over}" if over else "")
+        case Permission():
+            parts = [event.decision, event.source, event.reason]
+            return "permission: " + " · ".join(part for part in parts if part)
+        case Notification():
+            told = [event.task_id or "task", event.status, event.summary]
+            return "background " + " · ".join(part for part in told if part)
+
+
+def summary(span: Span) -> str:
+    """The structured result in a few words; empty where it has nothing short to say."""
+    if span.result is None or span.result.is_error:
+        return ""
+    try:
+        return summary_of(span.result.structured)
+    except SourceError:
+        return ""
+
+
+def summary_of(structured: object) -> str:
+    """A structured result in a few words."""
+    return _files_summary(structured) or _work_summary(structured)
+
+
+def _files_summary(structured: object) -> str:
+    match structured:
+        case (
+            results.EditResult(structured_patch=hunks)
+            | results.MultiEditResult(structured_patch=hunks)
+            | results.WriteResult(structured_patch=(_, *_) as hunks)
+        ):
+            added, removed = added_removed(hunks)
+            return f"+{added} −{removed}"
+        case results.WriteResult(content=str(content)):
+            return f"new, {count(len(content.splitlines()), 'line')}"
+        case results.ReadText(file=results.TextFile(num_lines=int(some), total_lines=int(every))):
+            lines = count(every, "line")
+            return f"{some:,} of {lines}" if some < every else lines
+        case results.GrepResult(mode="content", num_lines=int(lines)):
+            return count(lines, "line")
+        case results.GlobResult() | results.GrepResult():
+            listed = len(structured.filenames)
+            return count(structured.num_files or listed, "file")
+        case _:
+            return ""
+
+
+def _work_summary(structured: object) -> str:
+    match structured:
+        case results.BashResult(stdout=stdout, stderr=stderr):
+            lines = len(stdout.splitlines()) + len(stderr.splitlines())
+            said = structured.return_code_interpretation
+            return said or (count(lines, "line") if lines else "no output")
+        case work.AgentResult():
+            calls, tokens = structured.total_tool_use_count, structured.total_tokens
+            told = [count(n, noun) for n, noun in ((calls, "call"), (tokens, "token")) if n]
+            return "sent off" if structured.launched else ", ".join(told)
+        case work.TodoResult(new_todos=todos):
+            return f"{sum(item.status == 'completed' for item in todos)}/{len(todos)} done"
+        case work.WebFetchResult(code=int(code)):
+            return f"HTTP {code}"
+        case results.TaskOutputResult(task=results.BackgroundTask(status=str(status))):
+            return status
+        case _:
+            return ""
+
+
+def diff_of(structured: object) -> str | None:
+    """What an edit changed, as a diff or the reason why there is none; None for other results."""
+    if not isinstance(structured, _EDITS):
+        return None
+    hunks = structured.structured_patch
+    unsound = problems(hunks)
+    if unsound:
+        return "The recorded patch is not sound: " + " ".join(unsound[:3])
+    created = isinstance(structured, results.WriteResult) and structured.type == "create"
+    return unified(hunks, structured.file_path, change="create" if created else "update") or None

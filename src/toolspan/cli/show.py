@@ -1,0 +1,513 @@
+"""`toolspan show`: a session as a timeline, or one call in full."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import click
+import msgspec
+from msgspec import Struct
+from rich.text import Text
+
+from toolspan.cli.output import STATE_STYLE, clock, console, count, duration, print_json, progress
+from toolspan.cli.render import (
+    GLYPHS,
+    Look,
+    call_text,
+    diff_line,
+    diff_of,
+    event_note,
+    fact,
+    plain_lines,
+    session_lines,
+    summary,
+    words,
+)
+from toolspan.cli.select import complete_session, newest_session, session_files
+from toolspan.errors import Ambiguous, NotFound, SourceError
+from toolspan.model.inputs import UnknownInput, decode_anything
+from toolspan.model.span import Span, moment
+from toolspan.model.state import MEANING
+from toolspan.model.tokens import Tokens
+from toolspan.read.discover import FoundFile, default_root, discover
+from toolspan.read.facts import facts_of, json_line
+from toolspan.read.history import Ledger, pick
+from toolspan.read.lineage import sum_tokens
+from toolspan.read.messages import script
+from toolspan.read.timeline import Batch, Placed, Strand, Turn, timeline, turn_facts
+from toolspan.read.transcript import Transcript, read
+from toolspan.wire.claude_results import (
+    UnknownResult,
+)
+from toolspan.wire.paths import parse_name, session_folder
+from toolspan.wire.source import source_of
+
+_HEAD = 1 << 16
+_PIECE = 1 << 20
+_SHOWN_LINES = 40
+_SHOWN_INPUT = 16
+
+
+@click.command("show")
+@click.argument(
+    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION|CALL]..."
+)
+@click.option("--last", is_flag=True, help="The session written to last (the default).")
+@click.option("--session", help="Look for the call in the session whose id begins so.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option(
+    "--messages/--no-messages", default=True, help="Whether the words between calls are told."
+)
+@click.option("--thinking", is_flag=True, help="The model's thinking too.")
+@click.option("--width", type=click.IntRange(40), help="Columns; by default the terminal's.")
+@click.option("--full", is_flag=True, help="Texts in full length.")
+def command(
+    names: tuple[str, ...],
+    *,
+    last: bool,
+    session: str | None,
+    as_json: bool,
+    width: int | None,
+    **wishes: bool,
+) -> None:
+    """Tell a session as a timeline, or one call in full.
+
+    A session is named by its file or by the beginning of its id; its subagents stand under the
+    calls that started them. A call is named by the beginning of its id, and looked for in the files
+    and folders named beside it, else in all transcripts.
+
+    Lanes: calls joined by ┌ │ └ ran at the same time; ╷ ╎ ╵ were asked for together and ran one
+    after another; ┊ marks what a rewind left behind. Times are UTC.
+    """
+    found = _find(names, last=last, session=session)
+    out = console()
+    out.width = width or out.width
+    told = Told.of(found) if isinstance(found, list) else found
+    look = Look(out.width, told.cwd, **wishes)
+    if as_json:
+        print_json(_session_json(told, look) if isinstance(told, Told) else _call_json(told))
+        return
+    lines = _session_lines(told, look) if isinstance(told, Told) else _call_lines(told, look)
+    for line in lines:
+        out.print(line, no_wrap=True, crop=True)
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """A session, read."""
+
+    main: Transcript
+    files: list[Transcript]
+    strand: Strand
+
+    @classmethod
+    def of(cls, files: Sequence[FoundFile]) -> "Told":
+        """The session of these files."""
+        main = _main(files)
+        others = [file for file in files if file.name.role == "agent" and file is not main]
+        transcripts = [read(file.path) for file in (main, *others)]
+        return cls(
+            main=transcripts[0],
+            files=transcripts,
+            strand=timeline([script(transcript) for transcript in transcripts]),
+        )
+
+    @property
+    def cwd(self) -> str | None:
+        """The folder it worked in."""
+        return self.main.info.cwd
+
+    @property
+    def spans(self) -> list[Span]:
+        """Every call, subagents' calls included."""
+        return [placed.span for strand in self.strand.strands() for placed in strand.calls]
+
+    @property
+    def agents(self) -> int:
+        """How many subagents it had."""
+        return sum(1 for _ in self.strand.strands()) - 1
+
+    @property
+    def tokens(self) -> Tokens:
+        """Of all files, each message once."""
+        return sum_tokens(transcript.message_tokens for transcript in self.files)
+
+    @property
+    def busiest(self) -> int:
+        """How many calls of one batch were under way at once, at most."""
+        batches = (batch for strand in self.strand.strands() for batch in strand.batches)
+        groups = (group for batch in batches for group in batch.groups)
+        return max((group.concurrency for group in groups), default=0)
+
+
+def _main(files: Sequence[FoundFile]) -> FoundFile:
+    mains = [file for file in files if file.name.role != "agent"] or list(files)
+    return max(mains, key=lambda file: file.modified)
+
+
+class Portrait(Struct, frozen=True, kw_only=True):
+    """One call and where it stands."""
+
+    span: Span
+    file: str
+    cwd: str | None
+    turn: Turn | None = None
+    batch: Batch | None = None
+    before: Span | None = None
+    after: Span | None = None
+    agents: tuple[Strand, ...] = ()
+
+
+def _find(names: Sequence[str], *, last: bool, session: str | None) -> list[FoundFile] | Portrait:
+    """What the words name: the files of a session, or a call.
+
+    Raises:
+        NotFound: nothing has that name, or more than one thing has.
+    """
+    paths = [Path(name) for name in names if _exists(name)]
+    others = [name for name in names if not _exists(name)]
+    if len(others) > 1:
+        raise NotFound(f"{' and '.join(others)}: show tells one session or one call")
+    if others:
+        return _named(others[0], paths, session)
+    if session is not None:
+        return session_files(session, _root(paths))
+    if last or not paths:
+        return newest_session([str(path) for path in paths])
+    if len(paths) > 1:
+        raise Ambiguous(f"{len(paths)} files named: show tells one session or one call")
+    return _alone(paths[0]) if not paths[0].is_dir() else _only_session(paths[0])
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _root(paths: Sequence[Path]) -> Path | None:
+    return paths[0] if paths and paths[0].is_dir() else None
+
+
+def _alone(path: Path) -> list[FoundFile]:
+    """A named file, with the subagents that belong to it."""
+    found = discover(path)
+    if found[0].name.role == "agent":
+        return found
+    folder = session_folder(path)
+    inside = discover(folder) if folder.is_dir() else []
+    beside = [
+        file for other in sorted(path.parent.glob("agent-*.jsonl*")) for file in discover(other)
+    ]
+    return [
+        *found,
+        *(file for file in inside if file.name.role == "agent"),
+        *(file for file in beside if _speaks_of(file, found[0].name.stem)),
+    ]
+
+
+def _speaks_of(file: FoundFile, session: str) -> bool:
+    try:
+        return session.encode() in source_of(file.path).read(0, _HEAD)
+    except SourceError:
+        return False
+
+
+def _only_session(folder: Path) -> list[FoundFile]:
+    stems = [file.name.stem for file in discover(folder) if file.name.role == "session"]
+    if not stems:
+        raise NotFound(f"{folder}: no session there")
+    if len(set(stems)) > 1:
+        raise Ambiguous(f"{folder}: {len(stems)} sessions there; name one by its id, or add --last")
+    return session_files(stems[0], folder)
+
+
+def _named(word: str, paths: Sequence[Path], session: str | None) -> list[FoundFile] | Portrait:
+    """The session, or else the call, whose id begins with a word."""
+    if "/" in word or word.endswith((".jsonl", ".zst")):
+        raise NotFound(f"{word}: no such file or folder")
+    if session is not None:
+        return _call(word, session_files(session, _root(paths)))
+    if any(not path.is_dir() for path in paths):
+        return _call(word, [file for path in paths for file in _within(path)])
+    files = [file for path in paths or (default_root(),) for file in discover(path)]
+    try:
+        stems = [file.name.stem for file in files if file.name.role == "session"]
+        stem = pick(word, stems, "session", hint=lambda known: known[:13])
+    except Ambiguous:
+        raise
+    except NotFound:
+        return _call(word, files)
+    return session_files(stem, _root(paths))
+
+
+def _within(path: Path) -> list[FoundFile]:
+    return discover(path) if path.is_dir() else _alone(path)
+
+
+def _call(word: str, files: Sequence[FoundFile]) -> Portrait:
+    """The call whose id begins with a word."""
+    transcripts = []
+    with progress(sum(file.size for file in files), "searching") as advance:
+        for file in files:
+            if _mentions(file, word.encode("utf-8", "replace")):
+                transcripts.append(read(file.path))
+            advance(file.size)
+    ledger = Ledger.of(transcripts)
+    rows = {row.id: row.file for row in reversed(ledger.calls) if row.id.startswith(word)}
+    if not rows:
+        raise NotFound(f"no session or call begins with {word!r}")
+    name = pick(word, sorted(rows), "call")
+    transcript = next(found for found in transcripts if found.file == rows[name])
+    span = next(span for span in transcript.spans if span.id == name)
+    return _portrait(ledger.tied(span), transcript)
+
+
+def _mentions(file: FoundFile, needle: bytes) -> bool:
+    """Whether a file has these bytes in it; a file that cannot be read has not."""
+    held = b""
+    try:
+        with source_of(file.path).open() as stream:
+            while piece := stream.read(_PIECE):
+                held += piece
+                if needle in held:
+                    return True
+                held = held[-len(needle) :]
+    except SourceError:
+        return False
+    return False
+
+
+def _portrait(span: Span, transcript: Transcript) -> Portrait:
+    """A call with what stands around it in its own file."""
+    cwd = transcript.info.cwd
+    for strand in timeline([script(transcript)]).strands():
+        calls = strand.calls
+        for n, placed in enumerate(calls):
+            if placed.span.id == span.id:
+                turn = next(turn for turn in strand.turns if _has(turn.calls, placed))
+                batches = (item for item in turn.items if isinstance(item, Batch))
+                return Portrait(
+                    span=span,
+                    file=transcript.file,
+                    cwd=cwd,
+                    turn=turn,
+                    batch=next(batch for batch in batches if _has(batch.calls, placed)),
+                    before=calls[n - 1].span if n else None,
+                    after=calls[n + 1].span if n + 1 < len(calls) else None,
+                    agents=placed.agents,
+                )
+    return Portrait(span=span, file=transcript.file, cwd=cwd)
+
+
+def _has(calls: Sequence[Placed], placed: Placed) -> bool:
+    return any(other is placed for other in calls)
+
+
+def _session_lines(told: Told, look: Look) -> Iterator[Text]:
+    yield from _header(told, look.width)
+    yield from session_lines(told.strand, look)
+
+
+def _header(told: Told, width: int) -> Iterator[Text]:
+    info = told.main.info
+    name = info.session_id or parse_name(Path(told.main.file)).stem
+    yield fact("session", name + (f" ↳ {info.agent_id}" if info.agent_id else ""), width, "bold")
+    yield fact("about", info.title or info.first_prompt, width)
+    yield fact("project", _joined(info.cwd, info.git_branch), width)
+    yield fact("client", _joined(*info.versions, *info.models), width)
+    yield fact("when", _period(moment(info.started_at), moment(info.ended_at)), width)
+    states = Counter(span.state for span in told.spans)
+    line = fact("calls", f"{states.total():,}", width)
+    for state, n in states.most_common():
+        line.append(f"  {GLYPHS[state]} {n:,} {state}", style=STATE_STYLE[state])
+    line.append(f"  ↳ {count(told.agents, 'subagent')}" if told.agents else "", style="blue")
+    line.append(f"  up to {told.busiest} at once" if told.busiest > 1 else "", style="dim")
+    yield line
+    yield fact("tokens", _spent(told.tokens), width)
+
+
+def _joined(*parts: str | None) -> str:
+    return " · ".join(part for part in parts if part)
+
+
+def _period(start: datetime | None, end: datetime | None) -> str:
+    if start is None or end is None:
+        return clock(start or end)
+    took = duration(max((end - start).total_seconds(), 0) * 1000)
+    return f"{clock(start)} – {clock(end, date=start.date() != end.date())} ({took})"
+
+
+def _spent(tokens: Tokens) -> str:
+    return (
+        f"{tokens.input_tokens:,} in · {tokens.output_tokens:,} out · "
+        f"{tokens.cache_creation_input_tokens:,} cache writes · "
+        f"{tokens.cache_read_input_tokens:,} cache reads"
+    )
+
+
+def _session_json(told: Told, look: Look) -> dict[str, object]:
+    session = {
+        **msgspec.to_builtins(told.main.info),
+        "file": told.main.file,
+        "files": [transcript.file for transcript in told.files],
+        "calls": Counter(span.state for span in told.spans),
+        "agents": told.agents,
+        "concurrency": told.busiest,
+        "tokens": told.tokens,
+    }
+    return {"session": session, "turns": turn_facts(told.strand, look.wants)}
+
+
+def _call_json(portrait: Portrait) -> dict[str, object]:
+    span = portrait.span
+    prompt = portrait.turn.prompt if portrait.turn else None
+    return {
+        "call": facts_of(span, portrait.file),
+        "meaning": MEANING[span.state],
+        "advice": span.advice._asdict() if span.advice else None,
+        "events": span.events,
+        "prompt": prompt.text if prompt else None,
+        "input_type": type(span.input).__name__,
+        "input": decode_anything(span.call.raw_input),
+        "result": _result_json(span),
+        "diff": diff_of(span.result.structured) if span.result else None,
+        "agents": [agent.agent_id for agent in portrait.agents],
+        "before": portrait.before.id if portrait.before else None,
+        "after": portrait.after.id if portrait.after else None,
+    }
+
+
+def _result_json(span: Span) -> dict[str, object] | None:
+    if span.result is None:
+        return None
+    structured = span.result.structured
+    return {
+        "text": span.result.text,
+        "summary": summary(span),
+        "structured_type": type(structured).__name__ if structured is not None else None,
+        "structured": _structure(structured),
+    }
+
+
+def _structure(structured: object) -> object:
+    """A structured result as plain JSON."""
+    if isinstance(structured, UnknownResult):
+        return structured.json()
+    try:
+        return decode_anything(msgspec.json.encode(structured))
+    except (UnicodeEncodeError, TypeError):
+        return repr(structured)
+
+
+def _call_lines(portrait: Portrait, look: Look) -> Iterator[Text]:
+    span, width = portrait.span, look.width
+    yield call_text(span, look)
+    yield Text()
+    yield from _call_facts(portrait, width)
+    yield from _section("input", _input_lines(span, look), look)
+    if span.result is not None:
+        text = plain_lines(span.result.text.rstrip("\n"))
+        yield from _section(_joined("result", summary(span)), _cut(text, look, _SHOWN_LINES), look)
+    diff = diff_of(span.result.structured) if span.result else None
+    if diff:
+        lines = _cut(plain_lines(diff.rstrip("\n")), look, _SHOWN_LINES * 2)
+        yield from _section("diff", (diff_line(line.plain) for line in lines), look)
+    yield from _section("around", _neighbours(portrait, look), look)
+
+
+def _call_facts(portrait: Portrait, width: int) -> Iterator[Text]:
+    span = portrait.span
+    yield fact("id", span.id, width)
+    yield fact("session", _joined(span.call.session_id, span.call.agent_id), width)
+    prompt = portrait.turn.prompt if portrait.turn else None
+    yield fact("prompt", words(prompt) if prompt else None, width)
+    flags = [name for name in _FLAGS if getattr(span, name)]
+    state = f"{span.state}: {MEANING[span.state]}" + (f" ({', '.join(flags)})" if flags else "")
+    yield fact("state", state, width, STATE_STYLE[span.state])
+    for evidence in span.evidence:
+        told = f"{evidence.rule}: {evidence.text}" if evidence.text else evidence.rule
+        yield fact("evidence", told, width)
+    yield fact("error", _joined(span.error_kind, span.message), width)
+    if span.advice:
+        yield fact("cause", span.advice.cause, width)
+        yield fact("solution", span.advice.solution, width, "bold")
+    yield fact("times", _call_times(span), width)
+    for event in span.events:
+        yield fact("", event_note(event), width, "dim")
+    yield from _standing(portrait, width)
+
+
+_FLAGS = ("ambiguous", "background", "deferred", "synthetic")
+
+
+def _call_times(span: Span) -> str:
+    told = [_period(span.requested, span.finished)]
+    if span.result and span.result.reported_ms is not None:
+        told.append(f"the tool itself says {duration(span.result.reported_ms)}")
+    return _joined(*told)
+
+
+def _standing(portrait: Portrait, width: int) -> Iterator[Text]:
+    """Where a call stands: in files, in its batch, on its branch, above its subagents."""
+    span = portrait.span
+    yield fact("asked", str(span.call.place or "nobody recorded it"), width)
+    yield fact("answered", str(span.result.place) if span.result else "never", width)
+    calls = portrait.batch.calls if portrait.batch else []
+    if portrait.batch and len(calls) > 1:
+        at = next(n for n, placed in enumerate(calls, 1) if placed.span.id == span.id)
+        most = max(group.concurrency for group in portrait.batch.groups)
+        how = "one after another" if portrait.batch.serial else f"up to {most} at once"
+        yield fact("batch", f"{at} of {len(calls)}, {how}", width)
+    if span.branch != "active":
+        yield fact("branch", span.branch, width)
+    yield fact("started by", span.call.parent_call, width)
+    yield fact("subagent", span.agent, width)
+    for place in span.copies[:4]:
+        yield fact("copy", str(place), width)
+
+
+def _section(title: str, lines: Iterable[Text], look: Look) -> Iterator[Text]:
+    yield Text()
+    head = f"── {title} "
+    yield Text(head + "─" * max(look.width - len(head), 0), style="dim")
+    yield from lines
+
+
+def _input_lines(span: Span, look: Look) -> Iterator[Text]:
+    found = decode_anything(span.call.raw_input)
+    if isinstance(span.input, UnknownInput):
+        yield Text("no known type for this input", style="dim")
+    if not isinstance(found, dict):
+        yield from _cut(plain_lines(_pretty(found)), look, _SHOWN_INPUT)
+        return
+    for key, value in found.items():
+        lines = plain_lines(value if isinstance(value, str) else _pretty(value))
+        if len(lines) == 1:
+            yield fact(str(key), lines[0], look.width, wide=True)
+        else:
+            yield fact(str(key), count(len(lines), "line"), look.width, "dim", wide=True)
+            yield from (Text("  ") + line for line in _cut(lines, look, _SHOWN_INPUT))
+
+
+def _pretty(value: object) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.format(json_line({"": value}), indent=2).decode("utf-8", "replace")[6:-2]
+
+
+def _cut(lines: Sequence[str], look: Look, most: int) -> Iterator[Text]:
+    """Lines, as many as fit, unless all are wanted."""
+    shown = lines if look.full else lines[:most]
+    yield from (Text(line) for line in shown)
+    if len(shown) < len(lines):
+        yield Text(f"… {count(len(lines) - len(shown), 'more line')} (--full)", style="dim")
+
+
+def _neighbours(portrait: Portrait, look: Look) -> Iterator[Text]:
+    for label, span in (("before", portrait.before), ("after", portrait.after)):
+        if span is not None:
+            line = Text(f"{label:8}{clock(span.requested, date=False):10}", style="dim")
+            line.append_text(call_text(span, look)).append(f"  {span.id}", style="dim")
+            yield line

@@ -1,0 +1,254 @@
+"""`toolspan watch`: calls as they happen.
+
+`read/follow.py` finds out what changed and waits; here is which files that is about, and how
+updates are told: a line for people, a JSON object for programs.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from os.path import realpath
+from pathlib import Path, PurePath
+from time import monotonic, time
+
+import click
+import msgspec
+
+from toolspan.cli.output import STATE_STYLE, clock, console, duration, print_json, short
+from toolspan.cli.select import complete_session, newest_session, session_files
+from toolspan.errors import NotFound
+from toolspan.model.event import Notification
+from toolspan.model.span import Span
+from toolspan.model.state import OPEN_STATES
+from toolspan.read.discover import FoundFile, default_root
+from toolspan.read.facts import facts_of
+from toolspan.read.follow import (
+    Appeared,
+    Changed,
+    FolderFollower,
+    Reset,
+    SessionFollower,
+    Update,
+    changes,
+)
+from toolspan.wire.paths import project_name
+
+_RECENTLY = 3600.0
+"""Of a folder's files, those not written to for so many seconds are read only when they change."""
+_LONG_NAME = 200
+
+
+@click.command("watch")
+@click.argument(
+    "name", required=False, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]"
+)
+@click.option("--last", is_flag=True, help="The session written to last.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("--since-start", is_flag=True, help="Begin with all that is there already.")
+@click.option(
+    "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
+    help="End after so long without news.",
+)  # fmt: skip
+def command(
+    name: str | None, *, last: bool, as_json: bool, since_start: bool, idle_exit: float | None
+) -> None:
+    """Follow a session as it grows: one line for each change of a call.
+
+    A file or session is followed with its subagents, a folder with all sessions below it. Without a
+    name: the newest session of the current folder's project, else the newest of all. Begins with
+    the calls that are open. A file that is not there yet is waited for. Ctrl-C ends it.
+    """
+    try:
+        follower = _follower(name, last=last, since_start=since_start)
+        if not as_json:
+            verb = "watching" if follower.path.exists() else "waiting for"
+            click.echo(f"{verb} {follower.path}", err=True)
+        show = _show_row if as_json else _Lines().show
+        _watch(follower, show, since_start=since_start, idle_exit=idle_exit)
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None
+
+
+def _follower(
+    name: str | None, *, last: bool, since_start: bool
+) -> SessionFollower | FolderFollower:
+    """What follows the thing named."""
+    if name is None:
+        return SessionFollower(_main(newest_session()) if last else _newest_here())
+    path = Path(name)
+    if path.is_dir():
+        if last:
+            return SessionFollower(_main(newest_session([name])))
+        return FolderFollower(path, asleep_before=0.0 if since_start else time() - _RECENTLY)
+    if path.exists() or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
+        if not path.parent.is_dir():
+            raise NotFound(f"{path}: no such file or folder")
+        return SessionFollower(path)
+    return SessionFollower(_main(session_files(name)))
+
+
+def _newest_here() -> Path:
+    """The newest session of the project in the current folder, else of all."""
+    root = default_root()
+    name = project_name(realpath(Path.cwd()))
+    folders = root.glob(f"{name}*") if len(name) == _LONG_NAME else [root / name]
+    for folder in folders:
+        if folder.is_dir() and (found := _sessions(folder)):
+            return found
+    return _main(newest_session())
+
+
+def _sessions(folder: Path) -> Path | None:
+    try:
+        return _main(newest_session([str(folder)]))
+    except NotFound:
+        return None
+
+
+def _main(files: Iterable[FoundFile]) -> Path:
+    """The session's own file among its files; of copies the one written to last."""
+    mains = [file for file in files if file.name.role == "session"]
+    return max(mains, key=lambda file: file.modified).path
+
+
+def _watch(
+    follower: SessionFollower | FolderFollower,
+    show: Callable[[Update], None],
+    *,
+    since_start: bool,
+    idle_exit: float | None,
+) -> None:
+    told = monotonic()
+    complaints: set[str] = set()
+    updates = follower.poll() if since_start else follower.catch_up()
+    news = changes(follower)
+    while idle_exit is None or updates or monotonic() - told < idle_exit:
+        if updates:
+            told = monotonic()
+        for update in updates if since_start else _without_repeats(updates):
+            show(update)
+        sys.stdout.flush()
+        for problem in set(follower.problems.values()) - complaints:
+            complaints.add(problem)
+            click.echo(f"toolspan: {problem}", err=True)
+        changed = next(news)
+        updates = follower.poll(changed) if changed is None or changed else []
+
+
+def _without_repeats(updates: Sequence[Update]) -> list[Update]:
+    """Without calls that had ended long before their file was read anew."""
+    anew = {update.file for update in updates if isinstance(update, Reset)}
+    return [
+        update
+        for update in updates
+        if not isinstance(update, Appeared)
+        or update.file not in anew
+        or update.span.state in OPEN_STATES
+    ]
+
+
+def _show_row(update: Update) -> None:
+    """One JSON object: the fields of `calls --json`, and what the state was before."""
+    if isinstance(update, Reset):
+        print_json({"type": "reset", "file": update.file, "reason": update.reason})
+        return
+    row = _row(update.span, update.file)
+    before = update.before if isinstance(update, Changed) else None
+    if before is None or row != _row(before, update.file):
+        was = before.state if before else None
+        print_json({"type": "call", "was": was, **row})
+
+
+def _row(span: Span, file: str) -> dict[str, object]:
+    notice = _notice(span)
+    said = {"status": notice.status, "summary": notice.summary} if notice else None
+    return {**msgspec.structs.asdict(facts_of(span, file)), "notice": said}
+
+
+def _notice(span: Span) -> Notification | None:
+    """The last news of a background task that the call started."""
+    found = [event for event in span.events if isinstance(event, Notification)]
+    return found[-1] if found else None
+
+
+class _Lines:
+    """Tells updates to people."""
+
+    def __init__(self) -> None:
+        self._out = console()
+
+    def show(self, update: Update) -> None:
+        """One line, unless nothing changed that people would want to know."""
+        match update:
+            case Reset(file=file, reason=reason):
+                self._print([(f"── {short(file, 200)} was {reason}, it is read anew", "yellow")])
+            case Appeared(span=span, file=file):
+                self._print(_ended(span, file))
+            case Changed(span=span, before=before, file=file):
+                notice = _notice(span)
+                if span.state != before.state:
+                    self._print(_ended(span, file))
+                elif notice is not None and notice != _notice(before):
+                    self._print(_notified(span, file, notice))
+
+    def _print(self, parts: list[tuple[str, str]]) -> None:
+        from rich.text import Text
+
+        line = Text.assemble(*parts)
+        if self._out.is_terminal:
+            self._out.print(line, no_wrap=True, overflow="ellipsis")
+        else:
+            self._out.print(line, soft_wrap=True)
+
+
+def _ended(span: Span, file: str) -> list[tuple[str, str]]:
+    """A call and how far it got."""
+    from toolspan.cli.render import GLYPHS, plain_line
+
+    style = STATE_STYLE[span.state]
+    parts = _about(span, file, GLYPHS[span.state], style, span.finished or span.requested)
+    if took := _took(span):
+        parts.append((f"  {took}", "dim"))
+    if span.background:
+        parts.append(("  ⟳ goes on in the background", "cyan"))
+    if span.state not in OPEN_STATES and span.state != "succeeded":
+        kind = f" · {span.error_kind}" if span.error_kind else ""
+        parts.append((f"  {span.state}{kind}", style))
+        words = plain_line((span.message or "").lstrip().partition("\n")[0], 100)
+        parts.append((f": {words}" if words else "", ""))
+    return parts
+
+
+def _notified(span: Span, file: str, notice: Notification) -> list[tuple[str, str]]:
+    """News of what a call left running."""
+    from toolspan.cli.render import plain_line
+    from toolspan.model.span import moment
+
+    parts = _about(span, file, "◆", "cyan", moment(notice.at))
+    told = f"  task {notice.status or 'news'}: {notice.summary or ''}"
+    return [*parts, (plain_line(told, 120), "cyan")]
+
+
+def _about(
+    span: Span, file: str, glyph: str, style: str, at: datetime | None
+) -> list[tuple[str, str]]:
+    from toolspan.cli.render import plain_line
+
+    session = plain_line((span.call.session_id or PurePath(file).stem)[:8], 8)
+    session += " ↳" if span.call.agent_id else ""
+    return [
+        (f"{clock(at, date=False):8}  {session:10}  ", "dim"),
+        (f"{glyph} ", style),
+        (f"{plain_line(span.tool or '?', 30):10}", "bold"),
+        (f"  {plain_line(span.call.target, 70)}", ""),
+    ]
+
+
+def _took(span: Span) -> str:
+    """How long it took, or takes so far."""
+    if span.duration is not None:
+        return duration(span.duration.total_seconds() * 1000)
+    if span.state in OPEN_STATES and span.requested is not None:
+        since = (datetime.now(UTC) - span.requested).total_seconds()
+        return f"{duration(since * 1000)} so far" if since >= 1 else ""
+    return ""

@@ -1,0 +1,397 @@
+"""A transcript that still grows: what happened since one last looked.
+
+In: a file, a session or a folder. Out: `Update`s, each call at most once per look, in the order the
+model asked. Only whole new lines are read; half a line waits for its newline. Calls without a
+result are `requested` or `running` here and nowhere else. Looking never waits and knows no clock:
+`changes` waits, and `follow` is both together. Read `Follower.poll` first.
+"""
+
+import io
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from threading import Event
+from typing import BinaryIO, Literal, cast
+
+from msgspec import Struct
+
+from toolspan.errors import SourceError
+from toolspan.ids import CallId
+from toolspan.model.finding import Finding
+from toolspan.model.span import Span
+from toolspan.model.state import OPEN_STATES
+from toolspan.read.discover import discover, read_meta
+from toolspan.read.pair import LivePairing
+from toolspan.read.transcript import Reader
+from toolspan.wire import claude
+from toolspan.wire.jsonl import read_chunks
+from toolspan.wire.paths import parse_name, session_folder
+from toolspan.wire.source import FileSource, Source
+
+_HEAD, _TAIL = 1024, 256
+_FIRST_LINE = 1 << 24
+_TICK_MS, _STEP_MS, _GATHER_MS = 200, 50, 200
+
+
+Reason = Literal["truncated", "replaced", "rewritten"]
+
+
+class Appeared(Struct, frozen=True):
+    """A call that was not there before."""
+
+    span: Span
+    file: str
+
+
+class Changed(Struct, frozen=True):
+    """A call of which more is known now: its state, its result, or what happened around it."""
+
+    span: Span
+    before: Span
+    file: str
+
+
+class Reset(Struct, frozen=True):
+    """The file is not what it was: forget its calls, all that it holds now is told anew."""
+
+    file: str
+    reason: Reason
+
+
+Update = Appeared | Changed | Reset
+
+
+class Follower:
+    """Follows one file, which need not exist yet and must not be compressed.
+
+    A deleted file keeps what was read of it; one that comes back as another is read anew.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.file = str(path)
+        if self.path.name.endswith(".zst"):
+            raise SourceError(f"{path}: a compressed transcript does not grow, it can only be read")
+        self._finished = False
+        self._begin()
+
+    def _begin(self) -> None:
+        source = FileSource(self.path)
+        self._reader = Reader(source)
+        self._reader.pairing = self._calls = LivePairing(source)
+        self._told: dict[CallId, Span] = {}
+        self._offset = 0
+        self._edges = (b"", b"")
+        self._inode: tuple[int, int] | None = None
+        self._seen: tuple[int, ...] | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Damage that reading met so far."""
+        return self._reader.findings
+
+    def poll(self) -> list[Update]:
+        """What happened since last asked.
+
+        Raises:
+            SourceError: the file is there, but cannot be read.
+        """
+        return [*self._read(), *self._news()]
+
+    def catch_up(self, size: int | None = None) -> list[Update]:
+        """Read what is there, or its first `size` bytes; tells only the calls that are open."""
+        self._read(size)
+        return [update for update in self._news() if update.span.state in OPEN_STATES]
+
+    def begin(self, call_id: str) -> None:
+        """Something outside the file shows that a call has started."""
+        self._calls.begin(CallId(call_id))
+
+    def finish(self) -> list[Update]:
+        """The session has ended: the last changes, up to exactly what `read` says of the file.
+
+        Half a last line is taken too, open calls become `never_answered`, branches are known.
+        """
+        resets = self._read(last=True)
+        self._finished = True
+        self._calls.end(self._reader.tree.branches())
+        return [*resets, *self._news()]
+
+    def _news(self) -> list[Appeared | Changed]:
+        found: list[Appeared | Changed] = []
+        for span in self._calls.changed():
+            before = self._told.get(span.id)
+            if before is None:
+                found.append(Appeared(span, self.file))
+            elif before != span:
+                found.append(Changed(span, before, self.file))
+            self._told[span.id] = span
+        return found
+
+    def _read(self, size: int | None = None, *, last: bool = False) -> list[Reset]:
+        """Take in the new lines; says whether reading had to begin anew."""
+        with _explained(self.path):
+            stream = None if self._finished else self._open(always=last)
+            if stream is None:
+                return []
+            with stream:
+                status = os.fstat(stream.fileno())
+                reason = self._lost(stream, status)
+                if reason:
+                    self._begin()
+                end = status.st_size if size is None else min(size, status.st_size)
+                self._take(stream, end, last=last)
+                self._edges = self._ends(stream)
+                self._inode = (status.st_dev, status.st_ino)
+                self._seen = _signature(status) if size is None else None
+        return [Reset(self.file, reason)] if reason else []
+
+    def _open(self, *, always: bool) -> BinaryIO | None:
+        """The file, when it is there and something changed."""
+        try:
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise SourceError(f"{self.path}: not a file that can be followed")
+            if _signature(status) == self._seen and not always:
+                return None
+            return cast("BinaryIO", self.path.open("rb", buffering=0))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _lost(self, stream: BinaryIO, status: os.stat_result) -> Reason | None:
+        """Why what was read no longer holds."""
+        if not self._offset:
+            return None
+        if (status.st_dev, status.st_ino) != self._inode:
+            return "replaced"
+        if status.st_size < self._offset:
+            return "truncated"
+        return None if self._ends(stream) == self._edges else "rewritten"
+
+    def _ends(self, stream: BinaryIO) -> tuple[bytes, bytes]:
+        """The first and the last bytes of what was read: a file is known again by them."""
+        stream.seek(0)
+        head = stream.read(min(_HEAD, self._offset))
+        stream.seek(max(0, self._offset - _TAIL))
+        return head, stream.read(min(_TAIL, self._offset))
+
+    def _take(self, stream: BinaryIO, end: int, *, last: bool) -> None:
+        """Read from where reading stopped; half a line only when it is the last of all."""
+        source = cast("Source", _Window(stream, end))
+        for chunk in read_chunks(source, offset=self._offset):
+            if not chunk.ended and not last:
+                return
+            self._reader.chunk(chunk)
+            self._offset = chunk.offset + (len(chunk.data) or chunk.passed + 1)
+
+
+class _Window(io.RawIOBase):
+    """An open file up to a size, as a source: one look sees one file, whatever becomes of it."""
+
+    def __init__(self, stream: BinaryIO, end: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._end = end
+
+    def open(self, offset: int = 0) -> BinaryIO:
+        self._stream.seek(offset)
+        return cast("BinaryIO", self)
+
+    def read(self, size: int = -1, /) -> bytes:
+        return self._stream.read(min(size, max(0, self._end - self._stream.tell())))
+
+
+def _signature(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from error
+
+
+class _SetFollower:
+    """Follows files that belong together, those among them that appear later."""
+
+    recursive = False
+    """Whether the folders to watch are meant with all below them."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._followers: dict[Path, Follower] = {}
+        self.problems: dict[Path, str] = {}
+        """Files that cannot be read; the others are followed all the same."""
+
+    def poll(self, changed: Iterable[Path] | None = None) -> list[Update]:
+        """What happened since last asked; looks only at what `changed`, if that is known."""
+        return self._each(self._files(changed), Follower.poll)
+
+    def catch_up(self) -> list[Update]:
+        """Read what is there; tells only the calls that are open."""
+        return self._each(self._files(None), Follower.catch_up)
+
+    def finish(self) -> list[Update]:
+        """The session has ended: see `Follower.finish`."""
+        return self._each(list(self._followers), Follower.finish)
+
+    def folders(self) -> list[Path]:
+        """The folders in which something may happen."""
+        return [self.path]
+
+    def _files(self, changed: Iterable[Path] | None) -> Iterable[Path]:
+        raise NotImplementedError
+
+    def _each(
+        self, paths: Iterable[Path], look: Callable[[Follower], list[Update]]
+    ) -> list[Update]:
+        found: list[Update] = []
+        for path in paths:
+            try:
+                found += look(self._followers.get(path) or self._admit(path))
+            except SourceError as error:
+                if path == self.path:
+                    raise
+                self.problems[path] = str(error)
+        return found
+
+    def _admit(self, path: Path) -> Follower:
+        self._followers[path] = follower = Follower(path)
+        return follower
+
+
+class SessionFollower(_SetFollower):
+    """Follows a session: its own file, and its subagents' as they appear."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(path)
+        self._main = self._admit(self.path)
+        self._name = parse_name(self.path)
+        self._below = session_folder(self.path) / "subagents"
+        self._owners: dict[Path, str | None] = {}
+        self._placed: set[Path] = set()
+
+    def folders(self) -> list[Path]:
+        """The session's folders that exist; until there is one, where it will come."""
+        home = self.path.parent
+        while not home.is_dir():
+            home = home.parent
+        also = [path for path in (self.path.resolve().parent, self._below.parent) if path.is_dir()]
+        nested = [Path(folder) for folder, _, _ in os.walk(self._below)]
+        return list(dict.fromkeys([home, *also, *nested]))
+
+    def _files(self, changed: Iterable[Path] | None) -> Iterable[Path]:
+        elsewhere = changed is not None and all(parse_name(p).role != "agent" for p in changed)
+        if self._name.role != "session" or elsewhere:
+            return [self.path]
+        agents = list(self._agents())
+        for path in agents:
+            self._place(path)
+        return [self.path, *agents]
+
+    def _place(self, path: Path) -> None:
+        """Find out which call started a subagent, as soon as its side file tells."""
+        meta = None if path in self._placed else read_meta(path)
+        if meta is not None and meta.tool_use_id:
+            self._placed.add(path)
+            self._main.begin(meta.tool_use_id)
+
+    def _agents(self) -> Iterator[Path]:
+        if self._below.is_dir():
+            below = [file for file in discover(self._below) if file.name.role == "agent"]
+            yield from (file.path for file in below if file.path.suffix == ".jsonl")
+        if self.path.parent.is_dir():
+            with os.scandir(self.path.parent) as listing:
+                names = [item.name for item in listing if item.name.startswith("agent-")]
+            beside = [self.path.with_name(name) for name in sorted(names)]
+            yield from (path for path in beside if path.suffix == ".jsonl" and self._owns(path))
+
+    def _owns(self, path: Path) -> bool:
+        """Whether a file's first line names this session; asked again until it has one."""
+        if path not in self._owners:
+            try:
+                with path.open("rb") as stream:
+                    line = stream.readline(_FIRST_LINE)
+                self._owners[path] = claude.decode(line).entry.session
+            except (OSError, ValueError):
+                return False
+        return self._owners[path] == self._name.stem
+
+
+class FolderFollower(_SetFollower):
+    """Follows every transcript below a folder.
+
+    Files last written before the time `asleep_before` are not read until they change.
+    """
+
+    recursive = True
+
+    def __init__(self, path: Path | str, *, asleep_before: float = 0.0) -> None:
+        super().__init__(path)
+        found = discover(self.path)
+        self._asleep = {file.path: file.size for file in found if file.modified < asleep_before}
+
+    def _files(self, changed: Iterable[Path] | None) -> Iterable[Path]:
+        if changed is None:
+            awake = [f for f in discover(self.path) if f.size != self._asleep.get(f.path)]
+            return [file.path for file in awake if file.path.suffix == ".jsonl"]
+        real = self.path.resolve()
+        paths = {
+            self.path / path.relative_to(real) if path.is_relative_to(real) else path
+            for path in changed
+            if path.suffix == ".jsonl" and parse_name(path).role != "other"
+        }
+        return sorted(path for path in paths if path in self._followers or path.is_file())
+
+    def _admit(self, path: Path) -> Follower:
+        follower = super()._admit(path)
+        size = self._asleep.pop(path, None)
+        if size is not None:
+            follower.catch_up(size)
+        return follower
+
+
+def changes(
+    follower: SessionFollower | FolderFollower, *, stop: Event | None = None
+) -> Iterator[set[Path] | None]:
+    """Waits, and says what to look at: None for everything.
+
+    A moment without news gives an empty set, so that the caller can think of other things.
+    """
+    from watchfiles import watch
+
+    while stop is None or not stop.is_set():
+        folders = _inodes(follower.folders())
+        if not folders:
+            raise SourceError(f"{follower.path}: the folder is gone")
+        found = watch(
+            *folders, recursive=follower.recursive, stop_event=stop, watch_filter=None,
+            rust_timeout=_TICK_MS, yield_on_timeout=True, step=_STEP_MS, debounce=_GATHER_MS,
+            ignore_permission_denied=True,
+        )  # fmt: skip
+        with closing(found), suppress(FileNotFoundError):  # a folder may go before it is watched
+            for n, news in enumerate(found):
+                yield {Path(path) for _, path in news} if n else None
+                if news and _inodes(follower.folders()) != folders:
+                    break  # others have to be watched from now on
+
+
+def _inodes(folders: Iterable[Path]) -> dict[Path, int]:
+    return {folder: folder.stat().st_ino for folder in folders if folder.is_dir()}
+
+
+def follow(path: Path | str, *, stop: Event | None = None) -> Iterator[Update]:
+    """All that a file, its subagents or a folder hold and will hold, until `stop` is set.
+
+    Raises:
+        SourceError: the file or folder cannot be read, or is compressed.
+    """
+    follower = FolderFollower(path) if Path(path).is_dir() else SessionFollower(path)
+    yield from follower.poll()
+    for changed in changes(follower, stop=stop):
+        if changed is None or changed:
+            yield from follower.poll(changed)

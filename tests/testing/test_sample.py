@@ -1,0 +1,194 @@
+"""The sample archive: what the script writes, read back as it was meant."""
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+from scripts import make_sample
+from scripts.make_sample import Desk
+
+from toolspan import patch, sample
+from toolspan.model.hunk import Hunk
+from toolspan.model.state import OPEN_STATES, STATES
+from toolspan.read.transcript import Transcript, read
+from toolspan.testing import project_name
+from toolspan.wire import claude, document
+
+ROOT = sample.archive() / "claude" / "projects"
+LIMIT = 400_000
+PLACES = re.compile(r"/(?:home|Users)/[\w.-]+|[\w.+-]+@[\w-]+\.[\w.]+|https?://[\w.-]+")
+INVENTED = {"/home/mira", "https://contrast.example"}
+
+
+def transcripts() -> dict[str, Transcript]:
+    """Every transcript of the archive, by its path below the projects."""
+    return {str(path.relative_to(ROOT)): read(path) for path in sorted(ROOT.rglob("*.jsonl"))}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def session(story: str) -> Desk:
+    """One session, told again, by its story's name."""
+    (found,) = (told() for told in make_sample.STORIES if told.__name__ == story)
+    return found
+
+
+def transcript(desk: Desk) -> Transcript:
+    return read(ROOT / project_name(desk.cwd) / f"{desk.transcript.session_id}.jsonl")
+
+
+def test_the_archive_is_what_the_script_writes(tmp_path: Path) -> None:
+    make_sample.write(tmp_path)
+
+    assert contents(tmp_path) == contents(sample.archive())
+
+
+def test_the_archive_is_small_and_nothing_in_it_is_hidden() -> None:
+    files = contents(sample.archive())
+
+    assert sum(map(len, files.values())) <= LIMIT
+    assert [name for name in files if "/." in f"/{name}"] == []
+    assert len({name.split("/")[2] for name in files}) == 3
+
+
+def test_every_call_ends_as_its_story_tells() -> None:
+    meant = {
+        f"{project_name(desk.cwd)}/{name}": endings
+        for desk in make_sample.sessions()
+        for name, endings in desk.endings().items()
+    }
+
+    found = {
+        name: {span.id: (span.state, span.error_kind) for span in transcript.spans}
+        for name, transcript in transcripts().items()
+    }
+
+    assert found == meant
+
+
+def test_every_way_to_end_occurs() -> None:
+    ended = {span.state for found in transcripts().values() for span in found.spans}
+
+    assert ended == set(STATES) - OPEN_STATES
+
+
+def test_every_whole_line_encodes_to_the_same_json() -> None:
+    broken = Counter[str]()
+    for path in ROOT.rglob("*.jsonl"):
+        for line in path.read_bytes().removesuffix(b"\n").split(b"\n"):
+            try:
+                entry, odd = claude.decode(line)
+            except ValueError:
+                broken[path.stem] += 1
+                continue
+            assert (odd, entry.known) == ((), True)
+            assert document.equal(claude.encode(entry, line), line)
+
+    assert broken == {session("broken_night").transcript.session_id: 3}
+
+
+def test_only_the_broken_night_is_damaged() -> None:
+    damaged = {
+        name: [finding.code for finding in found.findings]
+        for name, found in transcripts().items()
+        if found.findings
+    }
+
+    (codes,) = damaged.values()
+    assert codes == ["torn_line", "glued_records", "torn_last_line"]
+
+
+def test_every_recorded_patch_fits_its_file() -> None:
+    checked = 0
+    for path in ROOT.rglob("*.jsonl"):
+        for line in path.read_bytes().split(b"\n"):
+            if b'"structuredPatch":[{' not in line:
+                continue
+            result = msgspec.json.decode(line)["toolUseResult"]
+            before = result.get("originalFile") or result.get("originalFileContents")
+            hunks = msgspec.convert(result["structuredPatch"], list[Hunk])
+            after = result.get("content")
+            if "oldString" in result:
+                times = -1 if result["replaceAll"] else 1
+                after = before.replace(result["oldString"], result["newString"], times)
+            assert patch.problems(hunks) == ()
+            assert patch.verify(hunks, before, after) == patch.Fits()
+            checked += 1
+
+    assert checked > 10
+
+
+def test_a_rewind_leaves_calls_on_an_abandoned_branch() -> None:
+    found = transcript(session("search_box"))
+
+    abandoned = [(span.tool, span.state) for span in found.spans if span.branch == "abandoned"]
+
+    assert abandoned == [("Edit", "succeeded"), ("Bash", "failed")]
+
+
+def test_a_compaction_parts_the_calls_of_the_nightly_load() -> None:
+    found = transcript(session("nightly_load"))
+
+    assert Counter(span.branch for span in found.spans) == {"compacted": 7, "active": 4}
+
+
+def test_the_fork_repeats_the_lines_it_was_forked_from() -> None:
+    original = session("search_box")
+    twin = make_sample.search_box_fork(original)
+
+    old, new = (
+        [entry.uuid for entry, _ in transcript(desk).entries() if entry.uuid]
+        for desk in (original, twin)
+    )
+
+    assert new[: len(old)] == old
+    assert len(new) > len(old)
+
+
+def test_subagents_are_named_by_the_calls_that_started_them() -> None:
+    files = {Path(name).stem.removeprefix("agent-") for name in transcripts() if "agent-" in name}
+
+    started = {span.agent for found in transcripts().values() for span in found.spans if span.agent}
+
+    assert files == started
+    assert len(started) == 4
+
+
+def test_the_spilled_output_lies_where_its_call_says() -> None:
+    (spilled,) = (
+        span.result
+        for span in transcript(session("gauges")).spans
+        if span.result and span.result.persisted_path
+    )
+    name = str(spilled.persisted_path).partition("/.claude/projects/")[2]
+
+    assert (ROOT / name).read_text(encoding="utf-8").startswith("2026-10-01T00:00Z ford 1.2\n")
+
+
+def test_repeated_token_counts_are_not_added_up() -> None:
+    found = transcript(session("due_dates"))
+
+    assert found.tokens.output_tokens < found.tokens_raw_sum.output_tokens
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.jsonl")), ids=lambda path: str(path.stem))
+def test_the_sessions_lie_in_one_week(path: Path) -> None:
+    times = {entry.timestamp for entry, _ in read(path).entries() if entry.timestamp}
+
+    assert min(times) >= "2026-11-02"
+    assert max(times) < "2026-11-09"
+
+
+def test_nobody_real_and_no_real_place_is_named() -> None:
+    named = {
+        place
+        for data in contents(sample.archive()).values()
+        for place in PLACES.findall(data.decode())
+    }
+
+    assert named == INVENTED

@@ -1,0 +1,495 @@
+"""The builder writes what clients write: lines that decode, read back as told, per version."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolspan import patch
+from toolspan.model.event import Hook, Notification, Permission, Progress
+from toolspan.model.hunk import Hunk
+from toolspan.read.transcript import Transcript, read
+from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.wire import claude, document
+
+VERSIONS = ["1.0.88", "2.0.65", "2.1.80", "2.1.197", "2.1.325"]
+BASH = {"command": "ls"}
+TEXT = "one\ntwo\n"
+
+
+def story(version: str = "2.1.325") -> TranscriptBuilder:
+    """A bit of everything."""
+    b = TranscriptBuilder(version=version)
+    b.prompt("Go on").thinking("Hm.", after_ms=900).text("I will.", after_ms=100)
+    first = b.call("Read", {"file_path": "/home/dev/project/a"}, after_ms=10)
+    second = b.call("Bash", BASH, after_ms=10)
+    b.hook(second, "PreToolUse", command="./check", text="fine")
+    b.result(second, bodies.ran("a", version=version), after_ms=40)
+    b.result(first, bodies.read("/home/dev/project/a", TEXT, version=version), after_ms=5)
+    task = b.call("Agent", {"description": "look", "prompt": "Look"}, after_ms=500)
+    child = b.agent(task, description="look").prompt("Look")
+    child.result(child.call("Bash", BASH), bodies.ran("a"), after_ms=30)
+    child.text("Looked.")
+    report = bodies.reported(
+        child.agent_id, "Looked.", prompt="Look", calls=1, took_ms=30, version=version
+    )
+    b.until(child).result(task, report)
+    b.text("Done.").compact("We looked.").prompt("And?")
+    b.call("Bash", BASH)
+    return b.interrupt().title("A look around")
+
+
+def records(b: TranscriptBuilder) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in b.lines()]
+
+
+def written(b: TranscriptBuilder, folder: Path) -> Transcript:
+    return read(b.write(folder / f"{b.session_id}.jsonl"))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_line_decodes_without_oddities_and_encodes_to_the_same_json(version: str) -> None:
+    b = story(version)
+    files = [data for name, data in b.files().items() if name.endswith(".jsonl")]
+    lines = [line for data in files for line in data.splitlines()]
+
+    decoded = [claude.decode(line) for line in lines]
+
+    assert [odd for _, odd in decoded if odd] == []
+    assert all(entry.known for entry, _ in decoded)
+    again = [claude.encode(entry, line) for (entry, _), line in zip(decoded, lines, strict=True)]
+    assert all(document.equal(*pair) for pair in zip(again, lines, strict=True))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_same_story_gives_the_same_bytes(version: str) -> None:
+    assert story(version).files() == story(version).files()
+    assert story(version).stream_lines() == story(version).stream_lines()
+
+
+def test_lines_are_compact_and_keep_the_order_of_their_keys() -> None:
+    first = TranscriptBuilder().prompt("Grüße").lines()[0]
+
+    assert first.startswith(b'{"parentUuid":null,"isSidechain":false,"promptId":"')
+    assert '"content":"Grüße"'.encode() in first
+
+
+def test_a_call_lasts_as_long_as_its_result_took(tmp_path: Path) -> None:
+    b = TranscriptBuilder(start=datetime(2026, 11, 3, 12, tzinfo=UTC)).prompt("Go")
+    call_id = b.call("Bash", BASH, after_ms=1_000)
+    b.result(call_id, bodies.ran("a"), after_ms=2_345)
+
+    (span,) = written(b, tmp_path).spans
+
+    assert span.requested == datetime(2026, 11, 3, 12, 0, 1, tzinfo=UTC)
+    assert span.duration == timedelta(milliseconds=2_345)
+
+
+def test_a_result_hangs_on_its_own_call_and_the_model_goes_on_from_the_last_one() -> None:
+    b = TranscriptBuilder().prompt("Go")
+    first, second = b.call("Bash", BASH), b.call("Bash", BASH)
+    b.result(second, "2").result(first, "1").text("Done.")
+
+    *_, later, earlier, text = records(b)
+
+    assert later["parentUuid"] == later["sourceToolAssistantUUID"] == b.uuid_of(second)
+    assert earlier["parentUuid"] == earlier["sourceToolAssistantUUID"] == b.uuid_of(first)
+    assert text["parentUuid"] == earlier["uuid"]
+
+
+def test_results_of_the_line_2_0_hang_on_the_line_before() -> None:
+    b = TranscriptBuilder(version="2.0.65").prompt("Go")
+    first, second = b.call("Bash", BASH), b.call("Bash", BASH)
+    b.result(second, "2").result(first, "1")
+
+    found = records(b)
+
+    parents = [record["parentUuid"] for record in found]
+    assert parents == [None, *(record["uuid"] for record in found[:-1])]
+    assert not any("sourceToolAssistantUUID" in record for record in found)
+
+
+def test_calls_are_one_batch_until_a_result_comes(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go").text("Three.")
+    one, two = b.call("Bash", BASH), b.call("Bash", BASH)
+    b.result(one, "1").result(two, "2")
+    three = b.call("Bash", BASH)
+    b.result(three, "3")
+
+    batches = {span.id: span.call.message_id for span in written(b, tmp_path).spans}
+
+    assert batches[two] == batches[one] != batches[three]
+
+
+def test_a_call_can_join_its_batch_after_a_result(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    b.result(b.call("Bash", BASH, message="msg_one"), "1")
+    b.result(b.call("Bash", BASH, message="msg_one"), "2")
+
+    assert {span.call.message_id for span in written(b, tmp_path).spans} == {"msg_one"}
+
+
+@pytest.mark.parametrize(
+    ("version", "reasons"),
+    [("2.1.325", ["tool_use", "tool_use", "end_turn"]), ("2.1.80", [None, "tool_use", "end_turn"])],
+)
+def test_blocks_carry_the_stop_reason_as_their_client_does(
+    version: str, reasons: list[str | None]
+) -> None:
+    b = TranscriptBuilder(version=version).prompt("Go").text("One.")
+    b.result(b.call("Bash", BASH), "1").text("Done.")
+
+    found = [record["message"] for record in records(b) if record["type"] == "assistant"]
+
+    assert [message["stop_reason"] for message in found] == reasons
+
+
+def test_token_counts_repeat_over_the_blocks_of_a_message(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go").text("One.")
+    b.call("Bash", BASH)
+    b.usage(input_tokens=7, output_tokens=50)
+
+    found = written(b, tmp_path)
+
+    assert (found.tokens.input_tokens, found.tokens.output_tokens) == (7, 50)
+    assert (found.tokens_raw_sum.input_tokens, found.tokens_raw_sum.output_tokens) == (14, 100)
+
+
+def test_token_counts_need_a_message() -> None:
+    with pytest.raises(ValueError, match="before its token counts"):
+        TranscriptBuilder().prompt("Go").usage(output_tokens=1)
+
+
+def test_an_error_repeats_its_text_beside_the_result() -> None:
+    b = TranscriptBuilder().prompt("Go")
+    b.result(b.call("Bash", BASH), "Exit code 1", is_error=True)
+
+    last = records(b)[-1]
+
+    assert last["toolUseResult"] == "Error: Exit code 1"
+    assert list(last["message"]["content"][0]) == ["type", "content", "is_error", "tool_use_id"]
+
+
+def test_a_denial_is_recorded_by_clients_that_record_denials(tmp_path: Path) -> None:
+    for version, events in (("2.1.325", [Permission]), ("2.1.197", [])):
+        b = TranscriptBuilder(version=version).prompt("Go")
+        b.result(b.call("Bash", BASH), bodies.denied_by_rule("ls"))
+
+        (span,) = written(b, tmp_path / version).spans
+
+        assert (span.state, span.error_kind) == ("denied", "rule_denied")
+        assert [type(event) for event in span.events] == events
+
+
+@pytest.mark.parametrize(
+    ("body", "ending"),
+    [
+        (bodies.ran(), ("succeeded", None)),
+        (bodies.in_background("b1", "/tmp/b1"), ("succeeded", None)),
+        (bodies.spilled("x\n" * 20_000, "/tmp/x.txt"), ("succeeded", None)),
+        (bodies.exited(1, "no"), ("failed", "command_failed")),
+        (bodies.timed_out("2m 0s"), ("timed_out", "command_timeout")),
+        (bodies.rejected(), ("denied", "user_denied")),
+        (bodies.rejected("not now"), ("denied", "user_denied")),
+        (bodies.denied_by_rule("ls"), ("denied", "rule_denied")),
+        (bodies.blocked_by_hook("Bash", "./check", "no"), ("blocked_by_hook", "hook_blocked")),
+        (bodies.refused("Error: No such tool available: Bash"), ("failed", "unknown_tool")),
+    ],
+)
+def test_a_body_reads_as_what_it_is_called(
+    body: bodies.Body, ending: tuple[str, str | None], tmp_path: Path
+) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    b.result(b.call("Bash", BASH), body)
+
+    (span,) = written(b, tmp_path).spans
+
+    assert (span.state, span.error_kind) == ending
+
+
+def test_hooks_leave_attachments_on_the_call_and_on_its_result(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    call_id = b.call("Bash", BASH)
+    b.hook(call_id, "PreToolUse", command="./before", outcome="context", text="careful")
+    b.result(call_id, bodies.ran("a"))
+    result = b.last
+    b.hook(call_id, "PostToolUse", command="./after", outcome="blocked", text="not like that")
+
+    (span,) = written(b, tmp_path).spans
+    found = records(b)
+
+    hooks = [event for event in span.events if isinstance(event, Hook)]
+    assert [(hook.point, hook.outcome) for hook in hooks] == [
+        ("PreToolUse", "context"),
+        ("PostToolUse", "blocked"),
+    ]
+    assert span.state == "succeeded"
+    assert (found[2]["parentUuid"], found[-1]["parentUuid"]) == (b.uuid_of(call_id), result)
+
+
+def test_hooks_and_progress_of_2_1_80_are_progress_lines(tmp_path: Path) -> None:
+    b = TranscriptBuilder(version="2.1.80").prompt("Go")
+    call_id = b.call("Bash", BASH)
+    b.hook(call_id, "PreToolUse", command="./before")
+    b.progress(call_id, "bash_progress", output="a").progress(call_id, "bash_progress", output="b")
+    b.result(call_id, bodies.ran("b"))
+
+    transcript = written(b, tmp_path)
+
+    (span,) = transcript.spans
+    assert transcript.counts.entries["progress"] == 3
+    assert [type(event) for event in span.events] == [Hook, Progress]
+
+
+def test_an_interrupt_rejects_the_calls_left_open(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    b.result(b.call("Bash", BASH), bodies.ran("a"))
+    b.call("Bash", BASH)
+    b.interrupt()
+
+    assert [span.state for span in written(b, tmp_path).spans] == ["succeeded", "denied"]
+    assert records(b)[-1]["message"]["content"] == [
+        {"type": "text", "text": "[Request interrupted by user for tool use]"}
+    ]
+
+
+def test_an_interrupt_while_the_model_speaks_says_nothing_of_tools() -> None:
+    b = TranscriptBuilder().prompt("Go").text("Once upon a time").interrupt()
+
+    assert records(b)[-1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
+
+
+@pytest.mark.parametrize(
+    ("version", "state"), [("2.1.325", "interrupted"), ("2.1.80", "never_answered")]
+)
+def test_resuming_answers_open_calls_if_the_client_does(
+    version: str, state: str, tmp_path: Path
+) -> None:
+    b = TranscriptBuilder(version=version).prompt("Go")
+    b.call("Bash", BASH)
+    b.resume(after_ms=60_000).prompt("Go on")
+
+    assert [span.state for span in written(b, tmp_path).spans] == [state]
+
+
+def test_a_compaction_leaves_earlier_calls_behind(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    b.result(b.call("Bash", BASH), "a").text("Done.").compact("It went.").prompt("Again")
+    b.result(b.call("Bash", BASH), "a")
+
+    transcript = written(b, tmp_path)
+
+    assert [span.branch for span in transcript.spans] == ["compacted", "active"]
+    assert transcript.info.compactions == 1
+
+
+def test_a_rewind_abandons_what_came_after(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    crossing = b.last
+    b.result(b.call("Bash", BASH), "a").text("This way.").rewind(crossing)
+    b.result(b.call("Bash", BASH), "b").text("That way.")
+
+    assert [span.branch for span in written(b, tmp_path).spans] == ["abandoned", "active"]
+
+
+@pytest.mark.parametrize("queued", [True, False])
+def test_news_of_a_background_task_reaches_its_call(queued: bool, tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    call_id = b.call("Bash", {**BASH, "run_in_background": True})
+    b.result(call_id, bodies.in_background("b1", b.task_output("b1")))
+    b.task_notification(call_id, "b1", "Background command completed", queued=queued)
+
+    (span,) = written(b, tmp_path).spans
+
+    assert span.background
+    (news,) = (event for event in span.events if isinstance(event, Notification))
+    assert (news.task_id, news.status) == ("b1", "completed")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_title_is_found(version: str, tmp_path: Path) -> None:
+    b = TranscriptBuilder(version=version).prompt("Go").title("Going")
+
+    assert written(b, tmp_path).info.title == "Going"
+
+
+def test_a_title_by_a_person_wins(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go").title("Mine", custom=True).title("Made up")
+
+    assert written(b, tmp_path).info.title == "Mine"
+
+
+def test_damage_is_as_bad_as_told(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    lost = b.call("Bash", BASH)
+    b.tear(200, ended=True).result(lost, "a").glue().text("Glued.").raw(b"\xff").text("End.")
+    b.call("Bash", BASH)
+    b.tear(50)
+
+    transcript = written(b, tmp_path)
+
+    assert [span.state for span in transcript.spans] == ["orphan_result"]
+    damage = {found.place.line: found.code for found in transcript.findings if found.place}
+    assert damage == {
+        2: "torn_line",
+        3: "glued_records",
+        4: "invalid_utf8",
+        6: "torn_last_line",
+    }
+
+
+@pytest.mark.parametrize(
+    ("version", "names"),
+    [
+        ("1.0.88", ["s.jsonl"]),
+        ("2.0.65", ["agent-{id}.jsonl", "s.jsonl"]),
+        (
+            "2.1.325",
+            ["s.jsonl", "s/subagents/agent-{id}.jsonl", "s/subagents/agent-{id}.meta.json"],
+        ),
+    ],
+)
+def test_subagents_are_kept_where_their_client_keeps_them(
+    version: str, names: list[str], tmp_path: Path
+) -> None:
+    b = TranscriptBuilder(version=version).prompt("Go")
+    child = b.agent(b.call("Task", {"prompt": "Look"})).prompt("Look")
+    b.write(tmp_path / "s.jsonl")
+
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*"))
+
+    assert found == [name.format(id=child.agent_id) for name in names]
+
+
+def test_a_subagents_lines_name_it_and_its_session() -> None:
+    b = TranscriptBuilder().prompt("Go")
+    call_id = b.call("Agent", {"prompt": "Look"}, after_ms=100)
+    child = b.agent(call_id, kind="Explore", description="look").prompt("Look", after_ms=5)
+    child.result(child.call("Bash", BASH), bodies.ran("a"))
+    child.result(child.call("Bash", BASH), bodies.exited(1))
+
+    first, _, fine, _, error = records(child)
+    meta = json.loads(b.files()[f"{b.session_id}/subagents/agent-{child.agent_id}.meta.json"])
+
+    assert (first["parentUuid"], first["isSidechain"]) == (None, True)
+    assert (first["agentId"], first["sessionId"]) == (child.agent_id, b.session_id)
+    assert ("toolUseResult" in fine, "toolUseResult" in error) == (False, True)
+    assert (meta["toolUseId"], meta["agentType"]) == (call_id, "Explore")
+
+
+def test_inline_subagents_stand_between_the_lines_of_their_session(tmp_path: Path) -> None:
+    b = TranscriptBuilder(version="1.0.88").prompt("Go")
+    call_id = b.call("Task", {"prompt": "Look"})
+    child = b.agent(call_id).prompt("Look")
+    child.result(child.call("Bash", BASH), bodies.ran("a"), after_ms=50)
+    b.until(child).result(call_id, bodies.reported("", "Fine.", prompt="Look", calls=1, took_ms=50))
+
+    transcript = written(b, tmp_path)
+
+    sides = [record["isSidechain"] for record in records(b)]
+    assert sides == [False, False, True, True, True, False]
+    assert [(span.tool, span.state) for span in transcript.spans] == [
+        ("Task", "succeeded"),
+        ("Bash", "succeeded"),
+    ]
+
+
+def test_a_fork_begins_with_the_lines_of_another_session(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    b.result(b.call("Bash", BASH), "a")
+    twin = b.fork("00000000-0000-4000-8000-000000000001").prompt("Otherwise")
+    b.text("Done.")
+
+    old, new = records(b), records(twin)
+
+    assert [record["uuid"] for record in new[:3]] == [record["uuid"] for record in old[:3]]
+    assert {record["sessionId"] for record in new} == {twin.session_id}
+    assert {record["sessionId"] for record in old} == {b.session_id}
+    assert new[3]["parentUuid"] == old[2]["uuid"]
+    assert new[3]["uuid"] != old[3]["uuid"]
+
+
+def test_a_sidecar_lies_in_the_sessions_folder(tmp_path: Path) -> None:
+    b = TranscriptBuilder().prompt("Go")
+    path = b.sidecar("tool-results/b1.txt", b"much")
+    b.result(b.call("Bash", BASH), bodies.spilled("x\n" * 16_000, path))
+
+    (span,) = written(b, tmp_path).spans
+
+    assert span.result is not None
+    assert span.result.persisted_path == path
+    assert path.endswith(f"/{b.session_id}/tool-results/b1.txt")
+    assert (tmp_path / b.session_id / "tool-results" / "b1.txt").read_bytes() == b"much"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_stream_form_tells_of_the_same_calls(version: str, tmp_path: Path) -> None:
+    b = story(version)
+    stream = tmp_path / "stream.jsonl"
+    stream.write_bytes(b"\n".join([*b.stream_lines(), b""]))
+    b.write(tmp_path / "s.jsonl")
+
+    files = [read(path) for path in tmp_path.rglob("*.jsonl") if path != stream]
+    streamed = read(stream)
+
+    told = {span.id: span.tool for transcript in files for span in transcript.spans}
+    assert {span.id: span.tool for span in streamed.spans} == told
+    assert streamed.findings == []
+    assert [span.call.parent_call is not None for span in streamed.spans].count(True) == 1
+
+
+def test_the_stream_form_lists_denials_and_has_no_parents() -> None:
+    b = TranscriptBuilder().prompt("Go")
+    call_id = b.call("Bash", BASH)
+    b.result(call_id, bodies.denied_by_rule("ls")).text("Then not.")
+
+    first, call, result, _, last = (json.loads(line) for line in b.stream_lines())
+
+    assert (first["subtype"], last["type"], last["result"]) == ("init", "result", "Then not.")
+    assert not {"parentUuid", "sessionId", "toolUseResult"} & (call.keys() | result.keys())
+    assert last["permission_denials"] == [
+        {"tool_name": "Bash", "tool_use_id": call_id, "tool_input": BASH}
+    ]
+
+
+LINES = st.lists(st.sampled_from(["", "a", "b", "c", "  d"]), max_size=12)
+
+
+@given(before=LINES, after=LINES)
+def test_hunks_lead_from_one_text_to_the_other(before: list[str], after: list[str]) -> None:
+    old, new = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
+
+    hunks = msgspec.convert(bodies.hunks(old, new), list[Hunk])
+
+    assert patch.problems(hunks) == ()
+    assert patch.verify(hunks, old, new) == patch.Fits()
+
+
+def test_an_edit_of_text_that_is_not_there_is_the_writers_mistake() -> None:
+    with pytest.raises(ValueError, match="does not contain 'three'"):
+        bodies.edited("/a", TEXT, "three", "four")
+
+
+@pytest.mark.parametrize(
+    ("version", "content"),
+    [
+        ("2.1.325", "The file /a has been updated successfully. (file state is current"),
+        ("2.1.80", "The file /a has been updated successfully."),
+        ("2.0.65", "The file /a has been updated. Here's the result of running `cat -n`"),
+    ],
+)
+def test_edits_answer_in_the_words_of_their_client(version: str, content: str) -> None:
+    body = bodies.edited("/a", TEXT, "two", "three", version=version)
+
+    assert str(body.content).startswith(content)
+
+
+def test_read_numbers_lines_as_its_client_does() -> None:
+    assert bodies.read("/a", TEXT).content == "1\tone\n2\ttwo\n3\t"
+    assert bodies.read("/a", TEXT, version="2.1.80").content == "     1→one\n     2→two\n     3→"
+    assert bodies.read("/a", TEXT, offset=2, limit=1).content == "2\ttwo"
