@@ -1,4 +1,4 @@
-"""Writes the reference pages that come from code; with --check only says whether they are current."""
+"""Writes the reference pages that come from code; --check only says whether they are current."""
 
 import sys
 from pathlib import Path
@@ -89,7 +89,7 @@ def main() -> int:
         else:
             path.write_text(text, encoding="utf-8")
     if stale:
-        print(f"not current: {', '.join(stale)} (run: python scripts/docs.py)", file=sys.stderr)
+        sys.stderr.write(f"not current: {', '.join(stale)} (run: python scripts/docs.py)\n")
     return 1 if stale else 0
 
 

@@ -321,22 +321,39 @@ class Recorded(NamedTuple):
         return self.answered - set(self.asked)
 
 
+_PARTS = st.sampled_from(["cr", "cr", "cr", "c", "r", "ccr", "crr", "rc", "crcr"])
+_CALL = _calls(st.just(""))
+_RESULT = _results(st.just(""))
+
+
 @st.composite
-def claude_transcripts(draw: st.DrawFn, max_calls: int = 5) -> Recorded:
+def claude_transcripts(draw: st.DrawFn, max_calls: int = 4) -> Recorded:
     """Files with calls and results in any order, repeated, unanswered, unasked, many to a line."""
-    ids = [f"toolu_{n:02}" for n in range(draw(st.integers(0, max_calls)))]
     blocks: list[Record] = []
-    for call_id in ids:
-        parts = draw(st.sampled_from(["cr", "cr", "cr", "c", "r", "ccr", "crr", "rc", "crcr"]))
+    for n, parts in enumerate(draw(st.lists(_PARTS, max_size=max_calls))):
         for part in parts:
-            maker = _calls if part == "c" else _results
-            blocks.append(draw(maker(st.just(call_id))))
+            if part == "c":
+                blocks.append({**draw(_CALL), "id": f"toolu_{n:02}"})
+            else:
+                blocks.append({**draw(_RESULT), "tool_use_id": f"toolu_{n:02}"})
     if draw(st.booleans()):
         blocks = draw(st.permutations(blocks))
     records = _as_records(draw, blocks)
     asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
     answered = [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
     return Recorded(_chained(records), list(dict.fromkeys(asked)), frozenset(answered))
+
+
+_SPOKEN: st.SearchStrategy[Record] = st.sampled_from(["Wait.", _INTERRUPT]).map(
+    lambda text: {"type": "user", "message": {"role": "user", "content": text}}
+)
+_BETWEEN: st.SearchStrategy[list[Record]] = st.one_of(
+    st.just([]),
+    st.just([]),
+    _SPOKEN.map(lambda record: [record]),
+    _others().filter(lambda record: "type" in record).map(lambda record: [record]),
+)
+"""What stands between calls and results and belongs to neither."""
 
 
 def _as_records(draw: st.DrawFn, blocks: list[Record]) -> list[Record]:
@@ -349,18 +366,9 @@ def _as_records(draw: st.DrawFn, blocks: list[Record]) -> list[Record]:
         if joins and isinstance(content, list):
             content.append(block)
         else:
-            records.extend(draw(st.lists(_between(), max_size=1)))
+            records.extend(draw(_BETWEEN))
             records.append({"type": kind, "message": {"role": kind, "content": [block]}})
     return records
-
-
-def _between() -> st.SearchStrategy[Record]:
-    """What stands between calls and results and belongs to neither."""
-    spoken = st.sampled_from(["Wait.", _INTERRUPT])
-    return st.one_of(
-        _others().filter(lambda record: "type" in record),
-        spoken.map(lambda text: {"type": "user", "message": {"role": "user", "content": text}}),
-    )
 
 
 def _chained(records: list[Record]) -> list[Record]:
@@ -408,14 +416,13 @@ def merge_blocks(records: list[Record]) -> list[Record]:
     return found
 
 
+_PLACES = st.integers(0, 9_999)
 _MUTATIONS = st.one_of(
-    st.tuples(st.just("flip"), st.integers(0), st.integers(1, 255)),
-    st.tuples(
-        st.just("put"), st.integers(0), st.sampled_from([0, 0x0A, 0x22, 0x7B, 0x7D, 9, 0xFF])
-    ),
-    st.tuples(st.just("cut"), st.integers(0), st.integers(1, 40)),
-    st.tuples(st.just("join"), st.integers(0), st.just(0)),
-    st.tuples(st.just("blank"), st.integers(0), st.integers(1, 40)),
+    st.tuples(st.just("flip"), _PLACES, st.integers(1, 255)),
+    st.tuples(st.just("put"), _PLACES, st.sampled_from([0, 0x0A, 0x22, 0x7B, 0x7D, 9, 0xFF])),
+    st.tuples(st.just("cut"), _PLACES, st.integers(1, 40)),
+    st.tuples(st.just("join"), _PLACES, st.just(0)),
+    st.tuples(st.just("blank"), _PLACES, st.integers(1, 40)),
 )
 
 

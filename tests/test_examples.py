@@ -26,7 +26,9 @@ ARGUMENTS = {
 
 
 def run(*arguments: str | Path) -> str:
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

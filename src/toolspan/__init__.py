@@ -7,6 +7,7 @@ costs next to nothing.
 TYPE_CHECKING = False  # typing's own constant would cost more to import than all the rest
 
 if TYPE_CHECKING:
+    from toolspan import patch, sample
     from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError
     from toolspan.model import inputs
     from toolspan.model.event import Event
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from toolspan.read.follow import Follower, follow
     from toolspan.read.history import History, history, transcripts
     from toolspan.read.transcript import Transcript, read
-    from toolspan import patch, sample
     from toolspan.wire import blocks
     from toolspan.wire import claude_results as results
     from toolspan.wire.blocks import extract, parse_result

@@ -112,7 +112,7 @@ def test_one_block_to_a_line_or_several_is_the_same(recorded: Recorded) -> None:
 
 
 @requirement("read.a-prefix-gives-a-prefix")
-@given(recorded=claude_transcripts(), cut=st.integers(min_value=0))
+@given(recorded=claude_transcripts(), cut=st.integers(0, 9_999))
 def test_a_prefix_of_a_file_gives_a_prefix_of_its_calls(recorded: Recorded, cut: int) -> None:
     n = cut % (len(recorded.records) + 1)
     first = calls(recorded.records[:n])
@@ -127,7 +127,7 @@ def test_a_file_replayed_in_itself_has_the_same_states(recorded: Recorded) -> No
 
 
 @requirement("read.damage-stays-where-it-is")
-@given(recorded=claude_transcripts(), cut=st.integers(min_value=0))
+@given(recorded=claude_transcripts(), cut=st.integers(0, 9_999))
 def test_a_file_cut_at_any_byte_loses_at_most_the_cut_line(recorded: Recorded, cut: int) -> None:
     data = recorded.data
     at = cut % (len(data) + 1)
@@ -139,7 +139,9 @@ def test_a_file_cut_at_any_byte_loses_at_most_the_cut_line(recorded: Recorded, c
 
 
 @requirement("read.damage-stays-where-it-is")
-@given(recorded=claude_transcripts(), garbage=st.binary(min_size=1, max_size=20), n=st.integers(0))
+@given(
+    recorded=claude_transcripts(), garbage=st.binary(min_size=1, max_size=20), n=st.integers(0, 99)
+)
 def test_garbage_between_lines_changes_nothing_else(
     recorded: Recorded, garbage: bytes, n: int
 ) -> None:
@@ -151,7 +153,7 @@ def test_garbage_between_lines_changes_nothing_else(
 
 
 @requirement("read.damage-stays-where-it-is")
-@given(recorded=claude_transcripts(), which=st.integers(min_value=0))
+@given(recorded=claude_transcripts(), which=st.integers(0, 99))
 def test_a_lost_newline_loses_no_call(recorded: Recorded, which: int) -> None:
     lines = recorded.data.splitlines(keepends=True)
     n = which % len(lines)
@@ -248,7 +250,7 @@ def test_a_file_that_is_wrong_in_one_place_never_raises(data: bytes) -> None:
 
 
 @requirement("read.damage-never-raises")
-@pytest.mark.parametrize("depth", [*range(900, 1000, 7), 20_000])
+@pytest.mark.parametrize("depth", [300, 600, 900, 950, 970, 20_000])
 def test_deep_nesting_never_raises(depth: int) -> None:
     deep = b"[" * depth + b"]" * depth
 

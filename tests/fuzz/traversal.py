@@ -17,8 +17,9 @@ def visit(data: bytes) -> Transcript:
     assert transcript.info is not None
     assert transcript.tokens is not None
     assert transcript.counts.lines >= transcript.counts.malformed
-    for entry, _ in transcript.entries():
-        assert entry.session is None or entry.session
+    for entry, place in transcript.entries():
+        assert isinstance(entry.known, bool)
+        assert source.read(place.offset, place.length)
     check(source, roundtrip=True)
     return transcript
 

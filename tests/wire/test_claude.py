@@ -379,14 +379,24 @@ def test_bodies_and_entries_show_the_same_blocks(record: dict[str, Any]) -> None
     ]
 
 
-def by_line(data: bytes) -> list[Entry] | None:
-    """Line by line, each of them whole and as expected; None when one is not."""
+def by_line(data: bytes) -> list[tuple[Any, int, int]] | None:
+    """Line by line, with starts and ends, each whole and as expected; None when one is not."""
     if data and not data.endswith(b"\n"):
         return None
-    try:
-        return [decode_typed(piece) for piece in data.split(b"\n")[:-1]]
-    except UNFIT:
-        return None
+    found = []
+    start = 0
+    for piece in data.split(b"\n")[:-1]:
+        try:
+            found.append((shown(decode_typed(piece)), start, start + len(piece)))
+        except UNFIT:
+            return None
+        start += len(piece) + 1
+    return found
+
+
+def at_once(data: bytes) -> list[tuple[Any, int, int]] | None:
+    found = decode_whole(data)
+    return found and [(shown(entry), start, end) for entry, start, end in found]
 
 
 @requirement("wire.many-lines-at-once")
@@ -404,12 +414,9 @@ def by_line(data: bytes) -> list[Entry] | None:
     )
 )
 def test_many_lines_at_once_are_the_same_lines_or_none(data: bytes) -> None:
-    found = decode_whole(data)
+    found = at_once(data)
 
-    if found is not None:
-        alone = by_line(data)
-        assert alone is not None
-        assert [shown(entry) for entry in found] == [shown(entry) for entry in alone]
+    assert found is None or found == by_line(data)
 
 
 @requirement("wire.many-lines-at-once")
@@ -435,10 +442,8 @@ def test_lines_that_are_not_one_entry_each_are_left_to_a_closer_look(data: bytes
 def test_whole_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> None:
     data = b"".join(to_json(record) + b"\n" for record in records)
 
-    found = decode_whole(data)
-
-    assert found is not None
-    assert [shown(entry) for entry in found] == [shown(entry) for entry in by_line(data) or ()]
+    assert at_once(data) == by_line(data)
+    assert at_once(data) is not None
 
 
 @requirement("wire.seed-records")
@@ -504,7 +509,12 @@ def test_the_stream_messages_of_seed_003_decode() -> None:
     assert odd == odd_too == ()
     assert call.session == failure.session == "f2c0"
     assert call.message is not None
-    assert call.message.usage == claude.Usage(3, 109, 18958, 0)
+    assert call.message.usage == claude.Usage(
+        input_tokens=3,
+        output_tokens=109,
+        cache_creation_input_tokens=18958,
+        cache_read_input_tokens=0,
+    )
     assert blocks(failure)[0].is_error is True
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.requirement import requirement
 from tests.strategies import json_values, to_json
 from toolspan.wire import claude, document
-from toolspan.wire.document import Recovered, recover
+from toolspan.wire.document import Piece, Recovered, recover
 
 A = b'{"type":"user","n":1}'
 B = b'{"type":"assistant","n":2}'
@@ -18,7 +18,12 @@ C = b'{"type":"summary","n":3}'
 
 
 def documents(data: bytes) -> list[bytes]:
-    return [found for _, found in recover(data).documents]
+    return [piece.data for piece in recover(data).pieces]
+
+
+def found_as_is(line: bytes, *records: bytes) -> list[Piece]:
+    """Pieces that stand in the line just as they are."""
+    return [Piece(line.index(record), len(record), record) for record in records]
 
 
 @requirement("wire.json-is-exact")
@@ -122,9 +127,8 @@ def test_encoding_and_decoding_gives_the_same_document(value: object) -> None:
 @pytest.mark.parametrize("records", [[A, B], [A, B, C]])
 def test_records_glued_on_one_line_are_all_found(records: list[bytes], gap: bytes) -> None:
     line = gap.join(records)
-    offsets = [line.index(record) for record in records]
 
-    assert recover(line) == Recovered(list(zip(offsets, records, strict=True)), "glued_records")
+    assert recover(line) == Recovered(found_as_is(line, *records), "glued_records")
 
 
 @requirement("wire.recovers-glued-records")
@@ -134,12 +138,12 @@ def test_many_records_glued_on_one_line_are_all_found() -> None:
 
 @requirement("wire.recovers-around-tears")
 def test_the_record_after_a_torn_one_is_found() -> None:
-    assert recover(b'4AAQSk","n":7}' + A) == Recovered([(14, A)], "torn_line")
+    assert recover(b'4AAQSk","n":7}' + A) == Recovered([Piece(14, len(A), A)], "torn_line")
 
 
 @requirement("wire.recovers-around-tears")
 def test_the_record_before_a_torn_one_is_found() -> None:
-    assert recover(A + B[:-4]) == Recovered([(0, A)], "torn_line")
+    assert recover(A + B[:-4]) == Recovered([Piece(0, len(A), A)], "torn_line")
 
 
 @requirement("wire.recovers-around-tears")
@@ -157,52 +161,50 @@ def test_a_torn_line_alone_gives_nothing(line: bytes) -> None:
 
 @requirement("wire.recovers-around-nul-blocks")
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("line", "records"),
     [
-        (b"\0" * 512 + A, [(512, A)]),
-        (A + b"\0" * 512, [(0, A)]),
-        (A + b"\0" * 512 + B, [(0, A), (512 + len(A), B)]),
-        (A[:9] + b"\0" * 512 + B, [(521, B)]),
+        (b"\0" * 512 + A, [A]),
+        (A + b"\0" * 512, [A]),
+        (A + b"\0" * 512 + B, [A, B]),
+        (A[:9] + b"\0" * 512 + B, [B]),
         (b"\0" * 512, []),
     ],
     ids=["before", "after", "between", "inside", "alone"],
 )
-def test_records_around_blocks_of_nul_are_found(
-    line: bytes, expected: list[tuple[int, bytes]]
-) -> None:
-    assert recover(line) == Recovered(expected, "nul_bytes")
+def test_records_around_blocks_of_nul_are_found(line: bytes, records: list[bytes]) -> None:
+    assert recover(line) == Recovered(found_as_is(line, *records), "nul_bytes")
 
 
 @requirement("wire.recovers-invalid-utf8")
 def test_a_record_with_invalid_utf8_is_found_with_the_bytes_replaced() -> None:
-    found = recover(b'{"type":"user","text":"a\xff\xfeb"}')
+    line = b'{"type":"user","text":"a\xff\xfeb"}'
 
-    assert found.reason == "invalid_utf8"
-    assert [json.loads(data) for _, data in found.documents] == [
-        {"type": "user", "text": "a\ufffd\ufffdb"}
-    ]
+    ((offset, length, data),), reason = recover(line)
+
+    assert (offset, length, reason) == (0, len(line), "invalid_utf8")
+    assert json.loads(data) == {"type": "user", "text": "a\ufffd\ufffdb"}
 
 
 @requirement("wire.recovers-invalid-utf8")
 def test_offsets_after_invalid_utf8_count_the_bytes_of_the_file() -> None:
     line = b'{"text":"\xff\xff\xff"}' + A
 
-    offsets = [offset for offset, _ in recover(line).documents]
-
-    assert offsets == [0, line.index(A)]
+    assert [piece.offset for piece in recover(line).pieces] == [0, line.index(A)]
 
 
 def test_a_byte_order_mark_is_told_and_passed_over() -> None:
-    assert recover(b"\xef\xbb\xbf" + A) == Recovered([(3, A)], "byte_order_mark")
+    assert recover(b"\xef\xbb\xbf" + A) == Recovered([Piece(3, len(A), A)], "byte_order_mark")
 
 
 @requirement("wire.recovers-control-characters")
-@pytest.mark.parametrize("raw", [b"\t", b"\x01", b"\x1f", b"\r"])
-def test_a_raw_control_character_inside_a_string_is_told_and_read(raw: bytes) -> None:
-    found = recover(b'{"text":"a' + raw + b'b"}')
+@pytest.mark.parametrize("raw", ["\t", "\x01", "\x1f", "\r"])
+def test_a_raw_control_character_inside_a_string_is_told_and_read(raw: str) -> None:
+    line = f'{{"text":"a{raw}b"}}'.encode()
 
-    assert found.reason == "control_characters"
-    assert len(found.documents) == 1
+    ((offset, length, data),), reason = recover(line)
+
+    assert (offset, length, reason) == (0, len(line), "control_characters")
+    assert document.decode(data) == {"text": f"a{raw}b"}
 
 
 @requirement("wire.recovered-records-decode")
@@ -216,8 +218,9 @@ def test_a_raw_control_character_inside_a_string_is_told_and_read(raw: bytes) ->
     ids=lambda line: repr(line[:24]),
 )
 def test_what_is_recovered_decodes_as_an_entry(line: bytes) -> None:
-    for _, data in recover(line).documents:
-        claude.decode(data)
+    for piece in recover(line).pieces:
+        assert isinstance(document.decode(piece.data), dict)
+        claude.decode(piece.data)
 
 
 @pytest.mark.parametrize("depth", [900, 1000, 100_000])
@@ -245,17 +248,20 @@ def test_a_hundred_thousand_false_starts_are_given_up_on() -> None:
 @example(b'{"":NaN}')
 @example(b'{"":"\t"}')
 def test_recovering_never_raises_and_what_is_found_decodes(data: bytes) -> None:
-    printable = data.replace(b"\0", b"").decode("latin-1").isprintable() and data.isascii()
+    end = 0
 
-    for offset, piece in recover(data).documents:
-        claude.decode(piece)
-        if printable:
-            assert data[offset : offset + len(piece)] == piece
+    for piece in recover(data).pieces:
+        own = data[piece.offset : piece.offset + piece.length]
+        assert piece.offset >= end
+        assert own[:1] == b"{"
+        assert own[-1:] == b"}"
+        assert isinstance(document.decode(piece.data), dict)
+        end = piece.offset + piece.length
 
 
 @requirement("wire.recovers-glued-records")
 @given(records=st.lists(st.dictionaries(st.text(), json_values()).map(to_json), min_size=2))
 def test_any_glued_records_are_found_in_order(records: list[bytes]) -> None:
-    assert recover(b"".join(records)).documents == [
-        (sum(map(len, records[:n])), record) for n, record in enumerate(records)
+    assert recover(b"".join(records)).pieces == [
+        Piece(sum(map(len, records[:n])), len(record), record) for n, record in enumerate(records)
     ]

@@ -26,14 +26,22 @@ class Commands(click.Group):
         """All names."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,
+        cmd_name: str,
+    ) -> click.Command | None:
         """The command of a name."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"toolspan.cli.{cmd_name}").command
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
         """The list of commands, without loading any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))

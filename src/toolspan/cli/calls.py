@@ -23,7 +23,9 @@ from toolspan.read.facts import CallFacts
 
 
 @click.command("calls")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+@click.argument(
+    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
+)
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--limit", default=50, show_default=True, help="Rows of the table; 0 for all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")

@@ -32,7 +32,9 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
         (file,) = root.rglob(f"{session}*.jsonl")
         _run(ctx, title, [name, str(file)])
     out = console()
-    out.print("[bold]Now yours:[/] toolspan sessions · toolspan errors --since 7d · toolspan show --last")
+    out.print(
+        "[bold]Now yours:[/] toolspan sessions · toolspan errors --since 7d · toolspan show --last"
+    )
     out.print(f"[dim]The sample archive is at {escape(str(root))}[/]")
 
 

@@ -10,6 +10,7 @@ import msgspec
 from toolspan.cli.output import console, count, escape, print_json, table
 from toolspan.cli.select import complete_session, locate
 from toolspan.errors import NotFound
+from toolspan.model.finding import Finding
 from toolspan.read.checkup import Checkup, check
 from toolspan.read.discover import FoundFile, default_root, discover
 from toolspan.wire.paths import project_name
@@ -25,7 +26,9 @@ _CLIENT = {
 
 
 @click.command("doctor")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+@click.argument(
+    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
+)
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--roundtrip", is_flag=True, help="Re-encode every line and compare.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per file.")
@@ -54,8 +57,8 @@ def command(
 
 def _newest_here() -> FoundFile:
     name = project_name(os.path.realpath(Path.cwd()))
-    here = [file for file in discover(default_root())
-            if file.name.role == "session" and (file.name.project or "").startswith(name)]  # fmt: skip
+    sessions = [file for file in discover(default_root()) if file.name.role == "session"]
+    here = [file for file in sessions if (file.name.project or "").startswith(name)]
     if not here:
         raise NotFound("no session of this folder; name a file, a folder or a session")
     return max(here, key=lambda file: file.modified)
@@ -82,7 +85,11 @@ def _print(checkup: Checkup, *, quiet: bool) -> None:
     out = console()
     counts = checkup.counts
     out.print(f"[bold]{escape(checkup.file)}[/]")
-    facts = [count(counts.lines, "line"), count(checkup.calls, "call"), f"{counts.malformed} malformed"]
+    facts = [
+        count(counts.lines, "line"),
+        count(checkup.calls, "call"),
+        f"{counts.malformed} malformed",
+    ]
     if checkup.roundtrip_equal is not None:
         facts.append(f"{checkup.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
@@ -92,7 +99,9 @@ def _print(checkup: Checkup, *, quiet: bool) -> None:
 
 
 def _print_findings(checkup: Checkup) -> None:
-    listing = table("line", "finding", "times", "what it means", "the client", right=("line", "times"))
+    listing = table(
+        "line", "finding", "times", "what it means", "the client", right=("line", "times")
+    )
     for found in _by_severity(checkup):
         listing.add_row(
             str(found.place.line) if found.place else "",
@@ -105,6 +114,6 @@ def _print_findings(checkup: Checkup) -> None:
         console().print(listing)
 
 
-def _by_severity(checkup: Checkup) -> Sequence[msgspec.Struct]:
+def _by_severity(checkup: Checkup) -> Sequence[Finding]:
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted(checkup.findings, key=lambda found: rank[found.severity])

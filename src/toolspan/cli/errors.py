@@ -1,6 +1,7 @@
 """`toolspan errors`: what went wrong, grouped, with causes and solutions."""
 
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -13,7 +14,9 @@ from toolspan.read.groups import ErrorGroup, error_groups
 
 
 @click.command("errors")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+@click.argument(
+    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
+)
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--limit", default=15, show_default=True, help="Groups shown; 0 for all.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per group.")
@@ -48,7 +51,8 @@ def _print(groups: Sequence[ErrorGroup], limit: int, rows: Sequence[CallFacts]) 
         if example.message:
             out.print(f"       {escape(short(example.message, 130))}")
         out.print(f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]")
-        out.print(f"       [dim]e.g. {escape(example.id)}  {escape(example.file)}:{line}[/]\n")
+        place = f"{PurePath(example.file).name[:13]}…:{line}"
+        out.print(f"       [dim]e.g. {escape(example.id)} in {escape(place)}[/]\n")
     hidden = len(groups) - len(shown)
     if hidden:
         out.print(f"{count(hidden, 'more group')} (--limit 0: all)")

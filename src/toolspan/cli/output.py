@@ -12,9 +12,10 @@ from toolspan.model.state import State
 from toolspan.read.facts import json_line
 
 if TYPE_CHECKING:
-    from toolspan.read.facts import CallFacts
     from rich.console import Console
     from rich.table import Table
+
+    from toolspan.read.facts import CallFacts
 
 _PATIENCE = 40 << 20
 """Fewer bytes than this are read before a bar could be drawn."""

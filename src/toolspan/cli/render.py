@@ -8,16 +8,18 @@ first; the lanes are in `_marks`.
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from toolspan.cli.output import STATE_STYLE, clock, count, duration, short
 from toolspan.errors import SourceError
 from toolspan.model.event import Event, Hook, Notification, Permission, Progress
 from toolspan.model.message import Message, Voice
-from toolspan.model.span import Span, moment
+from toolspan.model.span import Call, Span, moment
 from toolspan.model.state import State
 from toolspan.patch import added_removed, problems, unified
 from toolspan.read.timeline import Batch, Group, Item, Placed, Said, Strand, Turn, opens
@@ -58,6 +60,8 @@ _MOST_LANES = 8
 _BAR = 10
 _NARROW = 96
 _CLOCK = 10
+_LEAST = 24
+"""Columns that what happened keeps before what stands at the right."""
 _EDITS = (results.EditResult, results.MultiEditResult, results.WriteResult)
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
@@ -94,10 +98,15 @@ class Look(NamedTuple):
             return self.thinking
         return self.messages or message.voice in _MARKERS
 
-    def target(self, text: str | None) -> str:
-        """What a call is about, its path shortened."""
-        if text and self.cwd and text.startswith(self.cwd.rstrip("/\\") + "/"):
-            text = text[len(self.cwd.rstrip("/\\")) + 1 :]
+    def target(self, call: Call) -> str:
+        """What a call is about, paths shortened; for tools nobody knows, its input."""
+        text = call.target or ""
+        folder = (self.cwd or "").rstrip("/\\")
+        if folder and text.startswith((folder + "/", folder + "\\")):
+            text = text[len(folder) + 1 :]
+        if not text and call.kind in ("mcp", "question", "other"):
+            with suppress(SourceError):
+                text = call.raw_input[: self.width * 4].decode("utf-8", "replace").strip("{}")
         return plain_line(text, self.width)
 
 
@@ -116,11 +125,15 @@ class Row(NamedTuple):
         return self._replace(body=body)
 
 
-def fact(label: str, value: str | None, width: int, style: str = "", *, wide: bool = False) -> Text:
-    """A labelled fact in one line; a fact nobody knows is a dash."""
-    margin = max(_CLOCK, len(label) + 1) if wide else _CLOCK + 1
-    line = Text(f"{plain_line(label, margin):{margin}}", style="dim")
-    return line.append(plain_line(value, width - margin) or "–", style=style or "not dim")
+def facts(label: str, value: str | None, width: int, style: str = "") -> Iterator[Text]:
+    """A labelled fact in one line; none when nobody knows it."""
+    margin = max(_CLOCK, len(label[:_LEAST])) + 1
+    if value:
+        name = plain_line(label[:_LEAST], _LEAST)
+        value = plain_line(value, width - margin)
+        line = Text().append(f"{name:{margin}}", style="dim").append(value, style=style)
+        line.truncate(width, overflow="ellipsis")
+        yield line
 
 
 def diff_line(line: str) -> Text:
@@ -147,18 +160,12 @@ def session_lines(strand: Strand, look: Look) -> Iterator[Text]:
 
 
 def _laid_out(row: Row, time: str, width: int) -> Text:
-    line = Text(no_wrap=True, end="")
-    line.append(f"{time:{_CLOCK}}", style="dim")
-    line.append(row.gutter, style="blue")
-    room = width - line.cell_len - row.right.cell_len - 1
-    right = row.right if room >= 24 else Text()
-    room = max(width - line.cell_len - right.cell_len - 1, 8)
+    line = Text().append(f"{time:{_CLOCK}}", style="dim").append(row.gutter, style="blue")
+    room = width - line.cell_len - 1
+    right = row.right if room - row.right.cell_len >= _LEAST else Text()
     body = row.body.copy()
-    body.truncate(room, overflow="ellipsis", pad=bool(right.plain))
-    line.append_text(body)
-    if right.plain:
-        line.append(" ").append_text(right)
-    return line
+    body.truncate(max(room - right.cell_len, 8), overflow="ellipsis", pad=bool(right.plain))
+    return line.append_text(body).append(" " if right.plain else "").append_text(right)
 
 
 def _strand(strand: Strand, prefix: str, look: Look) -> Iterator[Row | None]:
@@ -170,7 +177,8 @@ def _strand(strand: Strand, prefix: str, look: Look) -> Iterator[Row | None]:
             yield None
         for item in turn.items:
             if ended and item.began and item.began - ended > _QUIET:
-                yield Row(None, prefix, _later(item.began - ended))
+                gap = duration((item.began - ended).total_seconds() * 1000)
+                yield Row(None, prefix, Text(f"┄ {gap} later", style="dim"))
             away = not isinstance(item, Strand) and item.branch == "abandoned"
             if away and not left:
                 yield Row(None, prefix, Text("┊ left behind by a rewind:", style="yellow"))
@@ -178,10 +186,6 @@ def _strand(strand: Strand, prefix: str, look: Look) -> Iterator[Row | None]:
             rows = _item(item, turn, prefix + "┊ " * away, look)
             yield from (row.dimmed() if away and row else row for row in rows)
             ended = _latest(ended, item)
-
-
-def _later(gap: timedelta) -> Text:
-    return Text(f"┄ {duration(gap.total_seconds() * 1000)} later", style="dim")
 
 
 def _latest(ended: datetime | None, item: Item) -> datetime | None:
@@ -215,6 +219,8 @@ def _said(item: Said, prefix: str, look: Look, right: Text) -> Iterator[Row]:
     if item.message.voice == "command" and not opens(item.message):
         mark, style = _VOICES["text"]  # what a command printed
     text = words(item.message)
+    if item.message.voice == "summary" and not look.full:
+        text = f"summary for the model, {len(text):,} characters"
     if not text.strip():
         return
     if not look.full:
@@ -232,7 +238,10 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
     measure = Console(width=width)
     for line in plain_lines(text.strip("\n")):
-        yield from (part.plain.rstrip() for part in Text(line).wrap(measure, width))
+        if cell_len(line) <= width:
+            yield line
+        else:
+            yield from (part.plain.rstrip() for part in Text(line).wrap(measure, width))
 
 
 _TAG = re.compile(r"<(command-name|command-args|bash-input)>(.*?)</\1>", re.DOTALL)
@@ -247,14 +256,15 @@ def words(message: Message) -> str:
         return "; ".join(told) or message.text
     if message.voice == "command":
         tags = dict(_TAG.findall(message.text))
+        if "<local-command-caveat>" in message.text:
+            return ""
         if "bash-input" in tags:
             return f"! {tags['bash-input']}"
         if "command-name" in tags:
             name = "/" + tags["command-name"].strip().removeprefix("/")
             return f"{name} {tags.get('command-args', '')}".strip()
-    if message.voice in ("command", "injected"):
         return _ANY_TAG.sub("", message.text).strip()
-    return message.text
+    return message.text.replace("<system-reminder>", "").replace("</system-reminder>", "").strip()
 
 
 def _agent(strand: Strand, prefix: str, look: Look) -> Iterator[Row | None]:
@@ -291,7 +301,8 @@ def _marks(group: Group) -> list[tuple[str, str]]:
         busy = {min(other.lane, most - 1) for other in group.calls[:n] if _outlasts(other, placed)}
         busy.discard(own)
         if n < len(group.calls) - 1:
-            on = "".join("┌" if k == own else "│" if k in busy else " " for k in range(most))
+            start = "├" if placed.lane >= most else "┌"
+            on = "".join(start if k == own else "│" if k in busy else " " for k in range(most))
             below = "".join("│" if k == own or k in busy else " " for k in range(most))
         else:  # all lanes come together in the last call
             on = "".join(_closing(k, own, busy) for k in range(most))
@@ -302,7 +313,7 @@ def _marks(group: Group) -> list[tuple[str, str]]:
 
 def _outlasts(other: Placed, placed: Placed) -> bool:
     end, start = other.span.finished, placed.span.requested
-    return end is not None and start is not None and end > start
+    return start is not None and (end is None or end > start)
 
 
 def _closing(lane: int, own: int, busy: set[int]) -> str:
@@ -337,7 +348,7 @@ def call_text(span: Span, look: Look) -> Text:
     text = Text()
     text.append(f"{GLYPHS[span.state]} ", style=STATE_STYLE[span.state])
     text.append(f"{plain_line(span.tool or 'orphan', 60):5} ", style="bold")
-    text.append(look.target(span.call.target))
+    text.append(look.target(span.call))
     flags = [name for name in ("background", "deferred", "synthetic") if getattr(span, name)]
     if flags:
         text.append(f" ⟳ {', '.join(flags)}", style="cyan")
@@ -366,7 +377,7 @@ def _bar(span: Span, group: Group) -> Text:
     last = int((span.finished - min(starts)).total_seconds() / whole * _BAR + 0.5)
     first = min(max(first, 0), _BAR - 1)
     last = min(max(last, first + 1), _BAR)
-    bar = Text("─" * first, style="dim")
+    bar = Text().append("─" * first, style="dim")
     bar.append("━" * (last - first), style=STATE_STYLE[span.state])
     return bar.append("─" * (_BAR - last), style="dim")
 
@@ -394,14 +405,14 @@ def _event_notes(span: Span, width: int) -> Iterator[Text]:
             note = event_note(event)
             told[note] = told.get(note, 0) + 1
     for note, times in told.items():
-        repeated = f" ×{times}" if times > 1 else ""
+        repeated = f" ×{times}" if times > 1 and note.startswith("hook") else ""
         yield Text(plain_line(note, width) + repeated, style="dim")
 
 
 def _usual(event: Event, events: Sequence[Event]) -> bool:
-    """Consent by configuration, and the start of a hook whose end is told too."""
+    """Consent by configuration, denials told anyway, the start of a hook whose end is told."""
     if isinstance(event, Permission):
-        return event.decision == "accept" and event.source in (None, "config")
+        return event.source is None or (event.decision, event.source) == ("accept", "config")
     if isinstance(event, Hook) and event.outcome == "running":
         ends = (other for other in events if isinstance(other, Hook) and other.outcome != "running")
         return any(other.name == event.name for other in ends)
@@ -413,7 +424,8 @@ def event_note(event: Event) -> str:
     match event:
         case Hook():
             took = duration(event.duration_ms)
-            parts = [f"hook {event.name or event.point}", event.outcome, took, event.text]
+            said = (event.text or "").strip('" ')
+            parts = [f"hook {event.name or event.point}", event.outcome, took, said]
             return " · ".join(part for part in parts if part)
         case Progress():
             first, last = moment(event.first_at), moment(event.last_at)

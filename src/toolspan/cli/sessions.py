@@ -14,7 +14,9 @@ from toolspan.read.lineage import sum_tokens
 
 
 @click.command("sessions")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+@click.argument(
+    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
+)
 @click.option("--project", help="Only sessions whose folder has this in it.")
 @click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01.")
 @click.option("--until", callback=when, help="Before that time.")

@@ -1,5 +1,6 @@
 """`toolspan show`: a session as a timeline, or one call in full."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -18,7 +19,7 @@ from toolspan.cli.render import (
     diff_line,
     diff_of,
     event_note,
-    fact,
+    facts,
     plain_lines,
     session_lines,
     summary,
@@ -31,15 +32,13 @@ from toolspan.model.span import Span, moment
 from toolspan.model.state import MEANING
 from toolspan.model.tokens import Tokens
 from toolspan.read.discover import FoundFile, default_root, discover
-from toolspan.read.facts import facts_of, json_line
+from toolspan.read.facts import facts_of
 from toolspan.read.history import Ledger, pick
 from toolspan.read.lineage import sum_tokens
 from toolspan.read.messages import script
-from toolspan.read.timeline import Batch, Placed, Strand, Turn, timeline, turn_facts
+from toolspan.read.timeline import Batch, Strand, Turn, timeline, turn_facts
 from toolspan.read.transcript import Transcript, read
-from toolspan.wire.claude_results import (
-    UnknownResult,
-)
+from toolspan.wire.claude_results import UnknownResult
 from toolspan.wire.paths import parse_name, session_folder
 from toolspan.wire.source import source_of
 
@@ -47,6 +46,7 @@ _HEAD = 1 << 16
 _PIECE = 1 << 20
 _SHOWN_LINES = 40
 _SHOWN_INPUT = 16
+_MOST = 2_000
 
 
 @click.command("show")
@@ -90,7 +90,7 @@ def command(
         return
     lines = _session_lines(told, look) if isinstance(told, Told) else _call_lines(told, look)
     for line in lines:
-        out.print(line, no_wrap=True, crop=True)
+        out.print(line, soft_wrap=True)
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -105,12 +105,9 @@ class Told(Struct, frozen=True, kw_only=True):
         """The session of these files."""
         main = _main(files)
         others = [file for file in files if file.name.role == "agent" and file is not main]
-        transcripts = [read(file.path) for file in (main, *others)]
-        return cls(
-            main=transcripts[0],
-            files=transcripts,
-            strand=timeline([script(transcript) for transcript in transcripts]),
-        )
+        transcripts = [read(main.path), *_readable(others)]
+        strand = timeline([script(transcript) for transcript in transcripts])
+        return cls(main=transcripts[0], files=transcripts, strand=strand)
 
     @property
     def cwd(self) -> str | None:
@@ -145,6 +142,14 @@ def _main(files: Sequence[FoundFile]) -> FoundFile:
     return max(mains, key=lambda file: file.modified)
 
 
+def _readable(files: Sequence[FoundFile]) -> Iterator[Transcript]:
+    for file in files:
+        try:
+            yield read(file.path)
+        except SourceError as error:
+            click.echo(f"toolspan: {error}", err=True)
+
+
 class Portrait(Struct, frozen=True, kw_only=True):
     """One call and where it stands."""
 
@@ -155,7 +160,6 @@ class Portrait(Struct, frozen=True, kw_only=True):
     batch: Batch | None = None
     before: Span | None = None
     after: Span | None = None
-    agents: tuple[Strand, ...] = ()
 
 
 def _find(names: Sequence[str], *, last: bool, session: str | None) -> list[FoundFile] | Portrait:
@@ -197,14 +201,10 @@ def _alone(path: Path) -> list[FoundFile]:
         return found
     folder = session_folder(path)
     inside = discover(folder) if folder.is_dir() else []
-    beside = [
-        file for other in sorted(path.parent.glob("agent-*.jsonl*")) for file in discover(other)
-    ]
-    return [
-        *found,
-        *(file for file in inside if file.name.role == "agent"),
-        *(file for file in beside if _speaks_of(file, found[0].name.stem)),
-    ]
+    others = sorted(path.parent.glob("agent-*.jsonl*"))
+    beside = (file for other in others for file in discover(other))
+    mine = (file for file in beside if _speaks_of(file, found[0].name.stem))
+    return [*found, *(file for file in (*inside, *mine) if file.name.role == "agent")]
 
 
 def _speaks_of(file: FoundFile, session: str) -> bool:
@@ -230,7 +230,8 @@ def _named(word: str, paths: Sequence[Path], session: str | None) -> list[FoundF
     if session is not None:
         return _call(word, session_files(session, _root(paths)))
     if any(not path.is_dir() for path in paths):
-        return _call(word, [file for path in paths for file in _within(path)])
+        found = (discover(path) if path.is_dir() else _alone(path) for path in paths)
+        return _call(word, [file for files in found for file in files])
     files = [file for path in paths or (default_root(),) for file in discover(path)]
     try:
         stems = [file.name.stem for file in files if file.name.role == "session"]
@@ -240,10 +241,6 @@ def _named(word: str, paths: Sequence[Path], session: str | None) -> list[FoundF
     except NotFound:
         return _call(word, files)
     return session_files(stem, _root(paths))
-
-
-def _within(path: Path) -> list[FoundFile]:
-    return discover(path) if path.is_dir() else _alone(path)
 
 
 def _call(word: str, files: Sequence[FoundFile]) -> Portrait:
@@ -281,51 +278,48 @@ def _mentions(file: FoundFile, needle: bytes) -> bool:
 
 def _portrait(span: Span, transcript: Transcript) -> Portrait:
     """A call with what stands around it in its own file."""
-    cwd = transcript.info.cwd
+    found = Portrait(span=span, file=transcript.file, cwd=transcript.info.cwd)
     for strand in timeline([script(transcript)]).strands():
-        calls = strand.calls
-        for n, placed in enumerate(calls):
-            if placed.span.id == span.id:
-                turn = next(turn for turn in strand.turns if _has(turn.calls, placed))
-                batches = (item for item in turn.items if isinstance(item, Batch))
-                return Portrait(
-                    span=span,
-                    file=transcript.file,
-                    cwd=cwd,
-                    turn=turn,
-                    batch=next(batch for batch in batches if _has(batch.calls, placed)),
-                    before=calls[n - 1].span if n else None,
-                    after=calls[n + 1].span if n + 1 < len(calls) else None,
-                    agents=placed.agents,
-                )
-    return Portrait(span=span, file=transcript.file, cwd=cwd)
+        calls = [placed.span for placed in strand.calls]
+        at = next((n for n, other in enumerate(calls) if other.id == span.id), None)
+        if at is not None:
+            found = msgspec.structs.replace(
+                found,
+                turn=next(turn for turn in strand.turns if span.id in _ids(turn)),
+                batch=next(batch for batch in strand.batches if span.id in _ids(batch)),
+                before=calls[at - 1] if at else None,
+                after=calls[at + 1] if at + 1 < len(calls) else None,
+            )
+    return found
 
 
-def _has(calls: Sequence[Placed], placed: Placed) -> bool:
-    return any(other is placed for other in calls)
+def _ids(part: Turn | Batch) -> list[str]:
+    return [placed.span.id for placed in part.calls]
 
 
 def _session_lines(told: Told, look: Look) -> Iterator[Text]:
-    yield from _header(told, look.width)
+    info, width = told.main.info, look.width
+    name = info.session_id or parse_name(Path(told.main.file)).stem
+    yield from facts("session", _joined(name, info.agent_id), width, "bold")
+    yield from facts("about", info.title or info.first_prompt, width)
+    yield from facts("project", _joined(info.cwd, info.git_branch), width)
+    yield from facts("client", _joined(*info.versions, *info.models), width)
+    yield from facts("when", _period(moment(info.started_at), moment(info.ended_at)), width)
+    yield _calls_line(told, width)
+    agents = count(told.agents, "subagent") if told.agents else None
+    busiest = f"up to {told.busiest} calls at once" if told.busiest > 1 else None
+    yield from facts("", _joined(agents, busiest), width, "dim")
+    yield from facts("tokens", _spent(told.tokens), width)
     yield from session_lines(told.strand, look)
 
 
-def _header(told: Told, width: int) -> Iterator[Text]:
-    info = told.main.info
-    name = info.session_id or parse_name(Path(told.main.file)).stem
-    yield fact("session", name + (f" ↳ {info.agent_id}" if info.agent_id else ""), width, "bold")
-    yield fact("about", info.title or info.first_prompt, width)
-    yield fact("project", _joined(info.cwd, info.git_branch), width)
-    yield fact("client", _joined(*info.versions, *info.models), width)
-    yield fact("when", _period(moment(info.started_at), moment(info.ended_at)), width)
+def _calls_line(told: Told, width: int) -> Text:
     states = Counter(span.state for span in told.spans)
-    line = fact("calls", f"{states.total():,}", width)
+    (line,) = facts("calls", f"{states.total():,}", width)
     for state, n in states.most_common():
         line.append(f"  {GLYPHS[state]} {n:,} {state}", style=STATE_STYLE[state])
-    line.append(f"  ↳ {count(told.agents, 'subagent')}" if told.agents else "", style="blue")
-    line.append(f"  up to {told.busiest} at once" if told.busiest > 1 else "", style="dim")
-    yield line
-    yield fact("tokens", _spent(told.tokens), width)
+    line.truncate(width, overflow="ellipsis")
+    return line
 
 
 def _joined(*parts: str | None) -> str:
@@ -373,7 +367,6 @@ def _call_json(portrait: Portrait) -> dict[str, object]:
         "input": decode_anything(span.call.raw_input),
         "result": _result_json(span),
         "diff": diff_of(span.result.structured) if span.result else None,
-        "agents": [agent.agent_id for agent in portrait.agents],
         "before": portrait.before.id if portrait.before else None,
         "after": portrait.after.id if portrait.after else None,
     }
@@ -406,7 +399,8 @@ def _call_lines(portrait: Portrait, look: Look) -> Iterator[Text]:
     yield call_text(span, look)
     yield Text()
     yield from _call_facts(portrait, width)
-    yield from _section("input", _input_lines(span, look), look)
+    kind = "no known type" if isinstance(span.input, UnknownInput) else type(span.input).__name__
+    yield from _section(_joined("input", kind), _input_lines(span, look), look)
     if span.result is not None:
         text = plain_lines(span.result.text.rstrip("\n"))
         yield from _section(_joined("result", summary(span)), _cut(text, look, _SHOWN_LINES), look)
@@ -419,23 +413,23 @@ def _call_lines(portrait: Portrait, look: Look) -> Iterator[Text]:
 
 def _call_facts(portrait: Portrait, width: int) -> Iterator[Text]:
     span = portrait.span
-    yield fact("id", span.id, width)
-    yield fact("session", _joined(span.call.session_id, span.call.agent_id), width)
+    yield from facts("id", span.id, width)
+    yield from facts("session", _joined(span.call.session_id, span.call.agent_id), width)
     prompt = portrait.turn.prompt if portrait.turn else None
-    yield fact("prompt", words(prompt) if prompt else None, width)
+    yield from facts("prompt", words(prompt) if prompt else None, width)
     flags = [name for name in _FLAGS if getattr(span, name)]
     state = f"{span.state}: {MEANING[span.state]}" + (f" ({', '.join(flags)})" if flags else "")
-    yield fact("state", state, width, STATE_STYLE[span.state])
+    yield from facts("state", state, width, STATE_STYLE[span.state])
     for evidence in span.evidence:
         told = f"{evidence.rule}: {evidence.text}" if evidence.text else evidence.rule
-        yield fact("evidence", told, width)
-    yield fact("error", _joined(span.error_kind, span.message), width)
+        yield from facts("evidence", told, width)
+    yield from facts("error", _joined(span.error_kind, span.message), width)
     if span.advice:
-        yield fact("cause", span.advice.cause, width)
-        yield fact("solution", span.advice.solution, width, "bold")
-    yield fact("times", _call_times(span), width)
+        yield from facts("cause", span.advice.cause, width)
+        yield from facts("solution", span.advice.solution, width, "bold")
+    yield from facts("times", _call_times(span), width)
     for event in span.events:
-        yield fact("", event_note(event), width, "dim")
+        yield from facts("", event_note(event), width, "dim")
     yield from _standing(portrait, width)
 
 
@@ -452,20 +446,20 @@ def _call_times(span: Span) -> str:
 def _standing(portrait: Portrait, width: int) -> Iterator[Text]:
     """Where a call stands: in files, in its batch, on its branch, above its subagents."""
     span = portrait.span
-    yield fact("asked", str(span.call.place or "nobody recorded it"), width)
-    yield fact("answered", str(span.result.place) if span.result else "never", width)
+    yield from facts("asked", str(span.call.place or "nobody recorded it"), _MOST)
+    yield from facts("answered", str(span.result.place) if span.result else "never", _MOST)
     calls = portrait.batch.calls if portrait.batch else []
     if portrait.batch and len(calls) > 1:
         at = next(n for n, placed in enumerate(calls, 1) if placed.span.id == span.id)
         most = max(group.concurrency for group in portrait.batch.groups)
         how = "one after another" if portrait.batch.serial else f"up to {most} at once"
-        yield fact("batch", f"{at} of {len(calls)}, {how}", width)
+        yield from facts("batch", f"{at} of {len(calls)}, {how}", width)
     if span.branch != "active":
-        yield fact("branch", span.branch, width)
-    yield fact("started by", span.call.parent_call, width)
-    yield fact("subagent", span.agent, width)
+        yield from facts("branch", span.branch, width)
+    yield from facts("started by", span.call.parent_call, width)
+    yield from facts("subagent", span.agent, width)
     for place in span.copies[:4]:
-        yield fact("copy", str(place), width)
+        yield from facts("copy", str(place), _MOST)
 
 
 def _section(title: str, lines: Iterable[Text], look: Look) -> Iterator[Text]:
@@ -477,37 +471,29 @@ def _section(title: str, lines: Iterable[Text], look: Look) -> Iterator[Text]:
 
 def _input_lines(span: Span, look: Look) -> Iterator[Text]:
     found = decode_anything(span.call.raw_input)
-    if isinstance(span.input, UnknownInput):
-        yield Text("no known type for this input", style="dim")
-    if not isinstance(found, dict):
-        yield from _cut(plain_lines(_pretty(found)), look, _SHOWN_INPUT)
-        return
-    for key, value in found.items():
-        lines = plain_lines(value if isinstance(value, str) else _pretty(value))
+    for key, value in found.items() if isinstance(found, dict) else [("", found)]:
+        text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        lines = plain_lines(text or '""')
         if len(lines) == 1:
-            yield fact(str(key), lines[0], look.width, wide=True)
+            yield from facts(str(key), text or '""', _MOST if look.full else look.width)
         else:
-            yield fact(str(key), count(len(lines), "line"), look.width, "dim", wide=True)
+            yield from facts(str(key), count(len(lines), "line"), look.width, "dim")
             yield from (Text("  ") + line for line in _cut(lines, look, _SHOWN_INPUT))
 
 
-def _pretty(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    return msgspec.json.format(json_line({"": value}), indent=2).decode("utf-8", "replace")[6:-2]
-
-
 def _cut(lines: Sequence[str], look: Look, most: int) -> Iterator[Text]:
-    """Lines, as many as fit, unless all are wanted."""
-    shown = lines if look.full else lines[:most]
-    yield from (Text(line) for line in shown)
-    if len(shown) < len(lines):
-        yield Text(f"… {count(len(lines) - len(shown), 'more line')} (--full)", style="dim")
+    """Lines, as many and as much of each as people read, unless all is wanted."""
+    if look.full:
+        yield from (Text(line) for line in lines)
+        return
+    yield from (Text(line[:_MOST]) for line in lines[:most])
+    if len(lines) > most:
+        yield Text(f"… {count(len(lines) - most, 'more line')} (--full)", style="dim")
 
 
 def _neighbours(portrait: Portrait, look: Look) -> Iterator[Text]:
     for label, span in (("before", portrait.before), ("after", portrait.after)):
         if span is not None:
-            line = Text(f"{label:8}{clock(span.requested, date=False):10}", style="dim")
+            line = Text().append(f"{label:8}{clock(span.requested, date=False):10}", style="dim")
             line.append_text(call_text(span, look)).append(f"  {span.id}", style="dim")
             yield line

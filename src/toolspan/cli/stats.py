@@ -14,7 +14,9 @@ from toolspan.read.groups import tool_stats
 
 
 @click.command("stats")
-@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+@click.argument(
+    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
+)
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @filters

@@ -225,8 +225,8 @@ def _notified(span: Span, file: str, notice: Notification) -> list[tuple[str, st
     from toolspan.model.span import moment
 
     parts = _about(span, file, "◆", "cyan", moment(notice.at))
-    told = f"  task {notice.status or 'news'}: {notice.summary or ''}"
-    return [*parts, (plain_line(told, 120), "cyan")]
+    told = plain_line(f"task {notice.status or 'news'}: {notice.summary or ''}", 120)
+    return [*parts, (f"  {told}", "cyan")]
 
 
 def _about(

@@ -1,4 +1,4 @@
-"""A diagnosed problem of a transcript: code, place, explanation, and what the client makes of it."""
+"""A diagnosed problem of a transcript: code, place, explanation, what the client makes of it."""
 
 from typing import Literal
 

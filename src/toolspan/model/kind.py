@@ -58,7 +58,9 @@ ADVICE: dict[ErrorKind, Advice] = {
     "no_change": Advice("Old and new text are the same", "Drop the edit", "stop"),
     "not_found": Advice("The path does not exist", "Check the path and working folder", "fix"),
     "is_directory": Advice("The path is a folder", "List it with another tool", "fix"),
-    "too_large": Advice("The content is over the tool's limit", "Read it in parts, or search", "fix"),
+    "too_large": Advice(
+        "The content is over the tool's limit", "Read it in parts, or search", "fix"
+    ),
     "permission_os": Advice(
         "The operating system refused access", "Check owner and mode of the path", "ask"
     ),
@@ -66,28 +68,42 @@ ADVICE: dict[ErrorKind, Advice] = {
     "rule_denied": Advice("A permission rule or mode said no", "Choose another way or ask", "ask"),
     "classifier_denied": Advice("The auto mode classifier said no", "Ask the user", "ask"),
     "not_granted": Advice(
-        "Consent was needed and nobody could give it", "Add an allow rule or run with a person", "ask"
+        "Consent was needed and nobody could give it",
+        "Add an allow rule or run with a person",
+        "ask",
     ),
     "hook_blocked": Advice("A hook said no", "Follow the hook's reason", "fix"),
     "sandbox_denied": Advice("The sandbox refused it", "Ask to run it outside", "ask"),
     "interrupted": Advice("The user or host stopped it", "Wait for the user", "stop"),
     "cancelled": Advice("It never started: the turn ended first", "Ask for it again", "retry"),
     "sibling_error": Advice("A parallel call failed and took it along", "Run it again", "retry"),
-    "stream_discarded": Advice("The reply was streamed anew", "Nothing: it was asked again", "none"),
-    "command_failed": Advice("The command ended with an error", "Read its output", "fix"),
-    "command_not_found": Advice("The program is not installed here", "Install it or use another", "fix"),
-    "command_timeout": Advice(
-        "The command ran past its timeout", "Run it in the background or raise the timeout", "fallback"
+    "stream_discarded": Advice(
+        "The reply was streamed anew", "Nothing: it was asked again", "none"
     ),
-    "mcp_timeout": Advice("The MCP server took too long", "Use a simpler tool or retry", "fallback"),
+    "command_failed": Advice("The command ended with an error", "Read its output", "fix"),
+    "command_not_found": Advice(
+        "The program is not installed here", "Install it or use another", "fix"
+    ),
+    "command_timeout": Advice(
+        "The command ran past its timeout",
+        "Run it in the background or raise the timeout",
+        "fallback",
+    ),
+    "mcp_timeout": Advice(
+        "The MCP server took too long", "Use a simpler tool or retry", "fallback"
+    ),
     "permission_timeout": Advice(
-        "The permission question was not answered in time", "Use a simpler tool or Write", "fallback"
+        "The permission question was not answered in time",
+        "Use a simpler tool or Write",
+        "fallback",
     ),
     "mcp_no_response": Advice(
         "The MCP server did not answer", "Retry, or fall back to another tool", "retry"
     ),
     "mcp_error": Advice("The MCP server reported an error", "Read its message", "fix"),
-    "network": Advice("The network or the remote side failed", "Check connectivity, retry", "retry"),
+    "network": Advice(
+        "The network or the remote side failed", "Check connectivity, retry", "retry"
+    ),
     "rate_limit": Advice("Too many requests", "Wait, then retry", "retry"),
     "patch_invalid": Advice("The patch cannot be parsed", "Fix its grammar", "fix"),
     "schema_output": Advice("The answer does not fit the asked schema", "Fix the answer", "fix"),
@@ -141,7 +157,9 @@ _FILES = (
 )  # fmt: skip
 _SHELL = (
     _Sign("command_timeout", ("command timed out after",)),
-    _Sign("command_not_found", ("command not found",), re.compile(r"^exit code 127\b", re.MULTILINE)),
+    _Sign(
+        "command_not_found", ("command not found",), re.compile(r"^exit code 127\b", re.MULTILINE)
+    ),
     _Sign(
         "command_failed",
         ("process exited with code",),
@@ -150,9 +168,7 @@ _SHELL = (
 )
 _REST = (
     _Sign("hook_blocked", ("hook error:", "blocked by pretooluse hook", "execution stopped by")),
-    _Sign(
-        "sandbox_denied", ("command denied by sandbox", "sandbox denied", "failed in sandbox")
-    ),
+    _Sign("sandbox_denied", ("command denied by sandbox", "sandbox denied", "failed in sandbox")),
     _Sign("permission_timeout", ("failed to evaluate permission: request timed out",)),
     _Sign("mcp_no_response", ("no response received", "mcp error -32000", "connection closed")),
     _Sign("mcp_timeout", ("mcp error -32001", "request timed out")),

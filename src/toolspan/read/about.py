@@ -5,7 +5,6 @@ largest value of each field, because the blocks of one message repeat and grow; 
 kept beside it to show the difference.
 """
 
-from toolspan.model.message import Voice
 from toolspan.model.session import SessionInfo
 from toolspan.model.tokens import Tokens
 from toolspan.read.voice import voice_of
@@ -57,13 +56,14 @@ class About:
             self._count(entry)
         elif kind == "user":
             self._hear(entry)
-        elif entry.subtype == "compact_boundary":
-            self._compactions += 1
-        elif kind in _TITLES:
-            self._name(kind, entry)
+        elif kind in _TITLES or entry.subtype == "compact_boundary":
+            self._mark(kind, entry)
 
-    def _name(self, kind: str, entry: Entry) -> None:
-        """A title of some rank; of equals the last one wins."""
+    def _mark(self, kind: str, entry: Entry) -> None:
+        """A compaction, or a title of some rank; of equals the last one wins."""
+        if kind not in _TITLES:
+            self._compactions += 1
+            return
         title = entry.custom_title or entry.ai_title or entry.summary
         rank = _TITLES[kind]
         if title and (self._title is None or rank >= self._title[0]):
@@ -105,12 +105,13 @@ class About:
             self.messages[name] = before.most(tokens)
 
     def _hear(self, entry: Entry) -> None:
-        voice: Voice | None = voice_of(entry)
-        if voice != "prompt":
+        content = entry.message.content if entry.message else None
+        if type(content) is list and content and content[0].type == "tool_result":
+            return  # most user lines carry results; no need to look closer
+        if voice_of(entry) != "prompt":
             return
         self._prompts += 1
-        if self._prompt is None and not entry.is_sidechain and entry.message is not None:
-            content = entry.message.content
+        if self._prompt is None and not entry.is_sidechain:
             words = content if isinstance(content, str) else _first_text(entry)
             self._prompt = " ".join(words.split())[:_PROMPT_LIMIT] or None
 

@@ -55,10 +55,11 @@ def answer(
     background = _background(head, facts)
     verdict, words, code = _SUCCEEDED, "", None
     if text or block.is_error or entry.tool_denial_kind or facts.decisive:
-        words = unwrap(text)
-        code = exit_code(words)
-        verdict = judge(_said(tool, text, words[:_KEPT_TEXT], code, block, entry, facts, background))
-    persisted = facts.persisted_output_path or _persisted(head, text, block)
+        said = _said(tool, text, block, entry, facts, background)
+        verdict, words, code = judge(said), said.text, said.exit_code
+    persisted = facts.persisted_output_path
+    if persisted is None and (text or head.startswith(_SPILL_MARK)):
+        persisted = _persisted(text or text_of(block.content)[:_KEPT_TEXT])
     result = Result(
         id=call_id,
         tool=tool,
@@ -78,14 +79,19 @@ def answer(
 
 
 def _said(
-    tool: str, text: str, words: str, code: int | None, block: Block, entry: Entry,
-    facts: StructuredFacts, background: str | None,
-) -> Answer:  # fmt: skip
+    tool: str,
+    text: str,
+    block: Block,
+    entry: Entry,
+    facts: StructuredFacts,
+    background: str | None,
+) -> Answer:
+    words = unwrap(text)
     return Answer(
         tool=tool,
-        text=words,
+        text=words[:_KEPT_TEXT],
         is_error=block.is_error,
-        exit_code=code,
+        exit_code=exit_code(words),
         wrapped=text.lstrip().startswith("<tool_use_error>"),
         denial=entry.tool_denial_kind,
         structured=isinstance(entry.structured, StructuredFacts | list),
@@ -113,7 +119,9 @@ def _text(tool: str, kind: ToolKind, head: bytes, block: Block) -> str:
     """The text of a result, if it can matter for the state: success bodies stay undecoded."""
     if block.is_error or head.startswith(_SUSPECT):
         return text_of(block.content)
-    if kind in ("shell", "agent") or not tool:  # the last line may state an exit code or an agent's id
+    if (
+        kind in ("shell", "agent") or not tool
+    ):  # the last line may state an exit code or an agent's id
         tail = memoryview(block.content)[-400:].tobytes()
         if b"[Exit code: " in tail or b"agentId: " in tail:
             return text_of(block.content)
@@ -128,10 +136,8 @@ def _background(head: bytes, facts: StructuredFacts) -> str | None:
     return "task" if head.startswith(_BACKGROUND) else None
 
 
-def _persisted(head: bytes, text: str, block: Block) -> str | None:
+def _persisted(text: str) -> str | None:
     """Where the client says it saved what was too long to show."""
-    if head.startswith(_SPILL_MARK):
-        text = text_of(block.content)[:_KEPT_TEXT]
     before, found, after = text.partition("saved to")
     if not found or len(before) > _SHOWN_TEXT:
         return None

@@ -19,7 +19,9 @@ class Meaning(NamedTuple):
 
 CODES: dict[str, Meaning] = {
     "torn_line": Meaning(
-        "error", "A line in the middle of the file is not whole JSON: a write was cut short", "skips"
+        "error",
+        "A line in the middle of the file is not whole JSON: a write was cut short",
+        "skips",
     ),
     "torn_last_line": Meaning(
         "warning", "The last line is half written: the client was killed or still writes", "skips"
@@ -51,16 +53,22 @@ CODES: dict[str, Meaning] = {
     "orphan_result": Meaning("warning", "A result whose call is not in the file", "accepts"),
     "duplicate_call": Meaning("info", "A call's id occurs more than once", "accepts"),
     "duplicate_result": Meaning("info", "A call has more than one result", "accepts"),
-    "duplicate_uuid": Meaning("warning", "Two records share a uuid; the first one counts", "accepts"),
+    "duplicate_uuid": Meaning(
+        "warning", "Two records share a uuid; the first one counts", "accepts"
+    ),
     "missing_parent": Meaning(
         "warning", "A record's parent is not in the file: the chain breaks here", "loses"
     ),
     "parent_cycle": Meaning("error", "The parent links run in a circle", "refuses"),
     "outside_path": Meaning(
-        "warning", "A result names a file outside the session's own folders; it is not opened", "unknown"
+        "warning",
+        "A result names a file outside the session's own folders; it is not opened",
+        "unknown",
     ),
     "missing_sidecar": Meaning("info", "A spilled output file is gone", "accepts"),
-    "patch_mismatch": Meaning("info", "A recorded patch does not fit its own file content", "accepts"),
+    "patch_mismatch": Meaning(
+        "info", "A recorded patch does not fit its own file content", "accepts"
+    ),
     "roundtrip": Meaning("error", "A line does not re-encode to equal JSON", "unknown"),
 }
 

@@ -40,7 +40,6 @@ _SPEAKING = frozenset(
 _DETAILED = frozenset({"api_error", "compact_boundary", "microcompact_boundary"})
 _HOOK_VOICES: dict[str, Voice] = {
     "hook_additional_context": "injected",
-    "hook_blocking_error": "system",
     "hook_stopped_continuation": "system",
     "hook_system_message": "system",
 }
@@ -169,21 +168,8 @@ def _attached(entry: Entry) -> Iterator[tuple[Voice, str]]:
     voice = _HOOK_VOICES.get(note.type)
     point = note.hook_event or note.hook_name or ""
     if voice is not None and not point.startswith(_CALL_HOOKS):
-        words = text_of(note.content) or text_of(note.message) or _reason(note.blocking_error)
+        words = text_of(note.content) or text_of(note.message)
         yield voice, f"{point} hook: {words}" if words and point else words
-
-
-class _Blocking(Struct, gc=False):
-    """Why a hook stopped something."""
-
-    blocking_error: str = field(default="", name="blockingError")
-
-
-def _reason(raw: msgspec.Raw) -> str:
-    try:
-        return msgspec.json.decode(raw, type=_Blocking).blocking_error
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return text_of(raw)
 
 
 def _client(entry: Entry, place: Place, source: Source) -> tuple[Voice, str]:

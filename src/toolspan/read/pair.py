@@ -6,6 +6,8 @@ same message, several in one line, twice, or without a call. One pass, memory pe
 Read `Pairing.add` and `Pairing.spans` first.
 """
 
+import itertools
+
 from msgspec import Raw, Struct
 
 from toolspan.ids import CallId
@@ -109,7 +111,7 @@ class Pairing:
 
     def _user(self, entry: Entry, place: Place) -> None:
         content = entry.message.content if entry.message else None
-        if type(content) is str:
+        if isinstance(content, str):
             self._said(content, entry, place)
         elif content:
             for block in content:
@@ -224,9 +226,7 @@ class Pairing:
 
     def _eventful(self, life: _Life) -> bool:
         notes, call_id = self.notes, life.call.id
-        return (
-            life.permission is not None or call_id in notes.events or call_id in notes.progress
-        )
+        return life.permission is not None or call_id in notes.events or call_id in notes.progress
 
     def _events(self, life: _Life) -> tuple[Event, ...]:
         found: list[Event] = list(self.notes.events.get(life.call.id, ()))
@@ -276,26 +276,22 @@ def _permission(entry: Entry, place: Place) -> Permission | None:
 
 
 class LivePairing(Pairing):
-    """Joins the calls of a transcript that still grows: open states, and which calls changed.
-
-    A call without result is open only as long as the conversation waits for it: once the model has
-    gone on to another message, nobody will answer any more.
-    """
+    """Joins the calls of a transcript that still grows: open states, and which calls changed."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._touched: set[CallId] = set()
         self.notes = _LiveNotes(self._touched)
         self._order: dict[CallId, int] = {}
-        self._count = 0
+        self._numbers = itertools.count()
         self._waiting: dict[str, dict[CallId, _Life]] = {}
         """Calls without result, by who asked."""
         self._left: set[CallId] = set()
-        """Calls without result that the conversation has left behind."""
+        """Calls without result from which the model went on to another message: nobody answers."""
         self._begun: set[CallId] = set()
         self._obscure: dict[str, set[CallId]] = {}
         """Failures without a known kind, by their words: a later refusal may explain them."""
-        self._branches: dict[int, Branch] = {}
+        self._known: dict[str, Branch] = {}
         self._ended = False
 
     def changed(self) -> list[Span]:
@@ -303,7 +299,7 @@ class LivePairing(Pairing):
         known = [call_id for call_id in self._touched if call_id in self._lives]
         self._touched.clear()
         known.sort(key=self._order.__getitem__)
-        return [self._span(self._lives[call_id], self._branches) for call_id in known]
+        return [self._span(self._lives[call_id], self._known) for call_id in known]
 
     def begin(self, call_id: CallId) -> None:
         """Something outside the file shows that a call has started."""
@@ -313,11 +309,10 @@ class LivePairing(Pairing):
     def end(self, branches: dict[int, Branch]) -> None:
         """The file counts as finished: what is open stays unanswered, and branches are known."""
         self._ended = True
-        self._branches = branches
-        for call_id, life in self._lives.items():
-            place = life.call.place
-            if life.result is None or (place is not None and place.line in branches):
-                self._touched.add(call_id)
+        self._known = self._batches(branches) if branches else {}
+        self._touched.update(
+            call_id for call_id, life in self._lives.items() if branches or life.result is None
+        )
 
     def _assistant(self, entry: Entry, place: Place) -> None:
         speaker = entry.agent_id or entry.parent_tool_use_id_snake or ""
@@ -341,7 +336,7 @@ class LivePairing(Pairing):
         super()._ask(block, entry, place)
         life = self._lives[call_id]
         if life is not before:
-            self._number(call_id)
+            self._order[call_id] = next(self._numbers)
             if life.result is None:
                 self._waiting.setdefault(_speaker(life.call), {})[call_id] = life
         self._touched.add(call_id)
@@ -352,17 +347,13 @@ class LivePairing(Pairing):
         super()._answer(block, entry, place)
         life = self._lives[call_id]
         if call_id not in self._order:
-            self._number(call_id)
+            self._order[call_id] = next(self._numbers)
         self._waiting.get(_speaker(life.call), {}).pop(call_id, None)
         if life.verdict is not None and life.verdict.kind == "unknown":
             self._obscure.setdefault(life.words, set()).add(call_id)
         if len(self._refusals) > refusals:
             self._touched.update(self._obscure.get(life.words, ()))
         self._touched.add(call_id)
-
-    def _number(self, call_id: CallId) -> None:
-        self._order[call_id] = self._count
-        self._count += 1
 
     def _said(self, text: str, entry: Entry, place: Place) -> None:
         recent = tuple(self._recent)
@@ -372,9 +363,8 @@ class LivePairing(Pairing):
     def _verdict(self, life: _Life) -> Verdict:
         verdict = super()._verdict(life)
         call_id = life.call.id
-        if life.verdict is not None or verdict.state != "never_answered":
-            return verdict
-        if self._ended or call_id in self._left:
+        over = self._ended or call_id in self._left
+        if over or life.verdict is not None or verdict.state != "never_answered":
             return verdict
         if call_id in self.notes.started or call_id in self.notes.progress:
             return Verdict(state="running", evidence=(Evidence("progress"),))

@@ -367,23 +367,24 @@ class _Interval(NamedTuple):
     start: datetime
     end: datetime
 
-    def overlaps(self, other: "_Interval") -> bool:
-        return self.start < other.end and other.start < self.end
 
-
-def _interval(span: Span) -> _Interval | None:
-    start = span.requested
-    if start is None:
-        return None
-    return _Interval(start, max(start, span.finished or start))
+def _intervals(spans: Sequence[Span]) -> list[tuple[_Interval, int]]:
+    """When each span was under way, earliest first; without a result, as long as any other."""
+    times = [(span.requested, span.finished) for span in spans]
+    horizon = max((time for pair in times for time in pair if time), default=None)
+    found = []
+    for n, (start, end) in enumerate(times):
+        if start is not None:
+            found.append((_Interval(start, max(start, end or horizon or start)), n))
+    return sorted(found)
 
 
 def _overlapping(spans: Sequence[Span]) -> list[list[Span]]:
     """The spans in groups whose intervals hang together, in the order of their requests."""
     groups: list[list[int]] = []
     end: datetime | None = None
-    timed = [(interval, n) for n, span in enumerate(spans) if (interval := _interval(span))]
-    for interval, n in sorted(timed):
+    timed = _intervals(spans)
+    for interval, n in timed:
         if end is not None and interval.start < end:
             groups[-1].append(n)
             end = max(end, interval.end)
@@ -399,8 +400,7 @@ def _lanes(spans: Sequence[Span]) -> list[int]:
     """A lane for each span of a group: the first one that is free when it begins."""
     lanes = [0] * len(spans)
     free: list[datetime] = []
-    timed = [(interval, n) for n, span in enumerate(spans) if (interval := _interval(span))]
-    for interval, n in sorted(timed):
+    for interval, n in _intervals(spans):
         lane = next((k for k, time in enumerate(free) if time <= interval.start), len(free))
         free[lane : lane + 1] = [interval.end]
         lanes[n] = lane
@@ -408,13 +408,12 @@ def _lanes(spans: Sequence[Span]) -> list[int]:
 
 
 def _concurrency(spans: Sequence[Span]) -> int:
-    """The largest number of spans under way at once."""
+    """The largest number of spans under way at once, as far as results show it."""
     changes: list[tuple[datetime, int]] = []
     for span in spans:
-        interval = _interval(span)
-        if interval and interval.end > interval.start:
-            changes += [(interval.start, 1), (interval.end, -1)]
-    return max(accumulate((change for _, change in sorted(changes)), initial=0), default=0) or 1
+        if span.requested and span.finished and span.finished > span.requested:
+            changes += [(span.requested, 1), (span.finished, -1)]
+    return max(accumulate((change for _, change in sorted(changes)), initial=0)) or 1
 
 
 def _turns(items: Iterable[Item]) -> Iterator[Turn]:

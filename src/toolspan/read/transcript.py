@@ -5,6 +5,7 @@ Nothing a file contains raises; damage becomes findings. This is where reading b
 `read` to `Reader.line`, then `pair.py` for calls and `verdict.py` for their states.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +20,11 @@ from toolspan.model.tokens import Tokens
 from toolspan.read.about import About
 from toolspan.read.damage import finding
 from toolspan.read.pair import Pairing
-from toolspan.read.tree import ASIDE, SPEAKS, Tree
+from toolspan.read.tree import Tree
 from toolspan.wire import claude, document
 from toolspan.wire.claude import Entry
 from toolspan.wire.jsonl import Chunk, Line, read_chunks, read_lines
 from toolspan.wire.source import Source, source_of
-
-_SPEAKERS = frozenset({"user", "assistant"})
 
 
 def read(path: Path | str | Source) -> "Transcript":
@@ -59,7 +58,7 @@ class Reader:
         self._blank = 0
         self._malformed = 0
         self._recovered = 0
-        self._entries: dict[str, int] = {}
+        self._entries: Counter[str] = Counter()
 
     @property
     def counts(self) -> Counts:
@@ -81,9 +80,9 @@ class Reader:
                 self._number = line.number + 1
             return
         self._lines += len(found)
-        file, offset, number = self._file, chunk.offset, self._number
+        file, offset, number, take = self._file, chunk.offset, self._number, self.entry
         for entry, start, end in found:
-            self.entry(entry, Place(file, number, offset + start, end - start))
+            take(entry, Place(file, number, offset + start, end - start))
             number += 1
         self._number = number
 
@@ -121,16 +120,10 @@ class Reader:
 
     def entry(self, entry: Entry, place: Place) -> None:
         """One entry and where it stands."""
-        kind = entry.type
-        self._entries[kind] = self._entries.get(kind, 0) + 1
+        self._entries[entry.type] += 1
         self.about.add(entry)
         if entry.uuid is not None:
-            flags = SPEAKS if kind in _SPEAKERS and not entry.is_meta else 0
-            if entry.is_sidechain or entry.team_name:
-                flags |= ASIDE
-            self.tree.add(place.line, entry.uuid, entry.parent_uuid, flags)
-            if entry.logical_parent_uuid is not None:
-                self.tree.link(entry.logical_parent_uuid)
+            self.tree.add(entry, place.line)
         self.pairing.add(entry, place)
 
     def _damaged(self, line: Line) -> None:

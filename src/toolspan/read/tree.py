@@ -8,11 +8,13 @@ of uuids, so that a million lines cost a few megabytes. Pure; read `Tree.branche
 from array import array
 
 from toolspan.model.span import Branch
+from toolspan.wire.claude import Entry
 
 SPEAKS = 1
 """A user or assistant line of the main conversation that a person or the model wrote."""
 ASIDE = 2
 """A line of a subagent or a team."""
+_SPEAKERS = frozenset({"user", "assistant"})
 
 
 class Tree:
@@ -30,20 +32,21 @@ class Tree:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, line: int, uuid: str, parent: str | None, flags: int) -> None:
-        """One line of the conversation, in file order; flags are SPEAKS and ASIDE."""
-        key = hash(uuid)
-        above = hash(parent) if parent is not None else None
-        if above != self._last or not self._lines:
-            self._elsewhere[len(self._lines)] = above
+    def add(self, entry: Entry, line: int) -> None:
+        """One line of the conversation that has a uuid, in file order."""
+        key = hash(entry.uuid)
+        parent = entry.parent_uuid
+        if parent is None or hash(parent) != self._last:
+            self._elsewhere[len(self._lines)] = None if parent is None else hash(parent)
         self._last = key
         self._keys.append(key)
         self._lines.append(line)
+        flags = SPEAKS if entry.type in _SPEAKERS and not entry.is_meta else 0
+        if entry.is_sidechain or entry.team_name:
+            flags |= ASIDE
         self._flags.append(flags)
-
-    def link(self, logical_parent: str) -> None:
-        """The line just added continues, after a compaction, what ended with another line."""
-        self._logical[len(self._keys) - 1] = hash(logical_parent)
+        if entry.logical_parent_uuid is not None:
+            self._logical[len(self._keys) - 1] = hash(entry.logical_parent_uuid)
 
     def branches(self) -> dict[int, Branch]:
         """The branch of every line that is not on the active one, by line number."""

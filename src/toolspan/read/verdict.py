@@ -108,12 +108,14 @@ _MARKERS = _markers(
     ("plan mode", r"Cannot write to .{0,600} while in plan mode", "denied", "rule_denied"),
     ("classifier", r"Permission for this action (?:has been denied\."
      r"|was denied by the Claude Code auto mode classifier)", "denied", "classifier_denied"),
-    ("classifier", r".{0,300}cannot determine the safety of|Auto mode could not evaluate this action",
+    ("classifier", r".{0,300}cannot determine the safety of"
+     r"|Auto mode could not evaluate this action",
      "denied", "classifier_denied"),
     ("not granted", r"Claude requested permissions to (?s:.{0,1000})haven't granted it yet",
      "denied", "not_granted"),
     ("not granted",
-     r"(?:This command|This Bash command|Commands that)(?s:.{0,400}?)requires? (?:explicit )?approval",
+     r"(?:This command|This Bash command|Commands that)(?s:.{0,400}?)"
+     r"requires? (?:explicit )?approval",
      "denied", "not_granted"),
     ("not granted", r"Output redirection to .{0,400}needs approval", "denied", "not_granted"),
     ("not granted", r"[^\n]{0,400} was blocked\.", "denied", "not_granted"),
@@ -129,7 +131,9 @@ _SERVER_TIMEOUT = re.compile(
 )
 
 _MISSING = "[Tool result missing due to internal error]"
-_SPILLED = re.compile(r"\AError: result \([\d,]+ characters.*?\) exceeds maximum allowed", re.DOTALL)
+_SPILLED = re.compile(
+    r"\AError: result \([\d,]+ characters.*?\) exceeds maximum allowed", re.DOTALL
+)
 _TOKENS_SPILLED = re.compile(r"\A(?:Error: )?result \(.{1,60}\) exceeds maximum allowed tokens")
 
 _DENIALS: dict[str, tuple[State, ErrorKind]] = {
@@ -294,7 +298,9 @@ def _timed_out(answer: Answer) -> Verdict | None:
 def reconsider(verdict: Verdict, around: Around) -> Verdict:
     """The same verdict in the light of what stands around the result."""
     if around.hook_blocked is not None and verdict.state in ("denied", "failed"):
-        return _with(verdict, "blocked_by_hook", "hook_blocked", "blocking hook", around.hook_blocked)
+        return _with(
+            verdict, "blocked_by_hook", "hook_blocked", "blocking hook", around.hook_blocked
+        )
     if verdict.rejection and around.interrupt_follows:
         return _interrupted_or_denied(verdict, started=around.started)
     if _unexplained(verdict) and around.hooked:

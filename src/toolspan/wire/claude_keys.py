@@ -6,16 +6,22 @@ Keys outside these sets are drift: kept, counted, never dropped. Nothing but `do
 from collections.abc import Iterator
 from typing import Any
 
-_LINE = frozenset(
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_LINE = _words(
     """
     advisorModel agentColor agentId agentName agentSetting agents aiTitle analytics_disabled
     apiBlockIndex apiErrorStatus apiKeySource api_error_status artifactId atis attachment
     attributionAgent attributionMcpServer attributionMcpTool attributionPlugin attributionSkill
     backup base cacheControl capabilities cause classifierMetaLines claude_code_version commandUuid
     compactMetadata content contextLength costUSD cronKind customTitle cwd data deferred_tool_use
-    deliveryId description durationMs duration_api_ms duration_ms effort entrypoint error errorDetails
-    errors estimated_tokens estimated_tokens_delta event fallbackModel fast_mode_disabled_reason
-    fast_mode_state forkedFrom gitBranch hasOutput hasUnknownModelCost hash holdsPersonsWords
+    deliveryId description durationMs duration_api_ms duration_ms effort entrypoint error
+    errorDetails errors estimated_tokens estimated_tokens_delta event fallbackModel
+    fast_mode_disabled_reason fast_mode_state forkedFrom gitBranch hasOutput
+    hasUnknownModelCost hash holdsPersonsWords
     hookAdditionalContext hookCount hookErrors hookInfos hook_event hook_name id imagePasteIds
     interruptedMessageId isAbortedMidStream isApiErrorMessage isCompactSummary isMeta isReplay
     isSidechain isSnapshotUpdate isSynthetic isVisibleInTranscriptOnly is_api_error_message is_error
@@ -39,19 +45,19 @@ _LINE = frozenset(
     totalDuration totalLinesAdded totalLinesRemoved totalToolDuration total_cost_usd trackingPath
     truncatedAfterOutput ttft_ms ttft_stream_ms turnCompanion turnOrigin turnPosition type url usage
     userFeedback userType uuid version wireToolInputs worktreeSession elapsed_time_seconds
-    """.split()
+    """
 )
-_MESSAGE = frozenset(
+_MESSAGE = _words(
     """
     container content context_management diagnostics id model output_config role service_tier
     stop_details stop_reason stop_sequence type usage
-    """.split()
+    """
 )
-_BLOCK = frozenset(
+_BLOCK = _words(
     """
     cache_control caller citations content data from id index input is_error name server_name
     signature source text thinking title to tool_use_id type
-    """.split()
+    """
 )
 
 

@@ -62,9 +62,7 @@ class StructuredFacts(Struct, gc=False):
     @property
     def decisive(self) -> bool:
         """They say more than that the call returned."""
-        return bool(
-            self.interrupted or self.was_interrupted or self.timed_out_after_ms is not None
-        )
+        return bool(self.interrupted or self.was_interrupted or self.timed_out_after_ms is not None)
 
 
 class PermissionDecision(Struct, gc=False):
@@ -150,7 +148,10 @@ def task_notices(text: str) -> list[TaskNotice]:
         tags = dict(_TAG.findall(body))
         notices.append(
             TaskNotice(
-                tags.get("task-id"), tags.get("tool-use-id"), tags.get("status"), tags.get("summary")
+                tags.get("task-id"),
+                tags.get("tool-use-id"),
+                tags.get("status"),
+                tags.get("summary"),
             )
         )
     return notices
@@ -161,7 +162,5 @@ _AGENT_LINE = re.compile(r"^agentId: (?:agent-)?([\w-]+)", re.MULTILINE)
 
 def agent_in_text(text: str) -> str | None:
     """The subagent id that a result's text names on a line of its own."""
-    found = None
-    for found in _AGENT_LINE.finditer(text):
-        pass
-    return found[1] if found else None
+    found: list[str] = _AGENT_LINE.findall(text)
+    return found[-1] if found else None

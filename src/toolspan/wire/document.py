@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 
-
 def _number(text: str) -> Decimal:
     try:
         return Decimal(text)
@@ -41,9 +40,7 @@ def decode(data: bytes) -> Any:
 
 def _decode_slowly(data: bytes) -> Any:
     try:
-        return json.loads(
-            data.decode("utf-8"), parse_constant=_no_constant, parse_float=_number
-        )
+        return json.loads(data.decode("utf-8"), parse_constant=_no_constant, parse_float=_number)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 
@@ -113,7 +110,7 @@ def recover(data: bytes) -> Recovered:
     for start, end in found:
         offset += len(_bytes(text[at:start]))
         own = _bytes(text[start:end])
-        pieces.append(Piece(offset, len(own), _whole(own, text[start:end])))
+        pieces.append(Piece(offset, len(own), _whole(own)))
         offset += len(own)
         at = end
     return Recovered(pieces, _reason(data, text, len(pieces), clean=clean))
@@ -123,7 +120,7 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _whole(own: bytes, text: str) -> bytes:
+def _whole(own: bytes) -> bytes:
     """An object's own bytes when they decode, else the object written anew."""
     try:
         decode(own)

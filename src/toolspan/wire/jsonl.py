@@ -1,7 +1,7 @@
-"""Bytes to lines: a streaming reader that survives anything a file can hold.
+r"""Bytes to lines: a streaming reader that survives anything a file can hold.
 
 In: a `Source`. Out: `Chunk`s of whole lines, and `Line`s with number, offset and bytes, split on
-`\\n` only, because other line separators occur raw inside JSON strings. A line over the limit comes
+`\n` only, because other line separators occur raw inside JSON strings. A line over the limit comes
 without its bytes, so memory stays bounded. What a line means is `claude.py`'s business. Read
 `read_lines` first; `read_chunks` is for those who can take many lines at once.
 """
@@ -78,9 +78,7 @@ def read_lines(
             number = line.number + 1
 
 
-def read_chunks(
-    source: Source, *, offset: int = 0, limit: int = LINE_LIMIT
-) -> Iterator[Chunk]:
+def read_chunks(source: Source, *, offset: int = 0, limit: int = LINE_LIMIT) -> Iterator[Chunk]:
     """The same lines, many at a time.
 
     Raises:

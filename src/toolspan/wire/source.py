@@ -165,7 +165,7 @@ class _Unpacked(io.RawIOBase):
         super().close()
 
 
-class _Explaining(io.RawIOBase, BinaryIO):  # type: ignore[misc]
+class _Explaining(io.RawIOBase, BinaryIO):
     """A stream whose failures name the file."""
 
     def __init__(self, stream: io.RawIOBase | IO[bytes], path: Path) -> None:

@@ -1,0 +1,277 @@
+"""`toolspan watch`: the real command beside files that grow."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, project_name
+
+PATIENCE = 30  # seconds; only a test that fails waits so long
+START = "from toolspan.cli import main; main()"
+
+
+class Watching:
+    """A running `toolspan watch`, its lines as they come."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+        self._lines: queue.Queue[str] = queue.Queue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+
+    def line(self) -> str:
+        return self._lines.get(timeout=PATIENCE)
+
+    def call(self) -> tuple[Any, ...]:
+        """The next JSON line, in short."""
+        row = json.loads(self.line())
+        return (row["type"], row["id"], row["was"], row["state"])
+
+
+@contextmanager
+def watching(*arguments: str | Path, cwd: Path | None = None) -> Iterator[Watching]:
+    command = [sys.executable, "-c", START, "watch", *map(str, arguments)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, encoding="utf-8", cwd=cwd,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    ) as process:  # fmt: skip
+        try:
+            yield Watching(process)
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home for transcripts."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    folder = tmp_path / "claude" / "projects"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def watch(*arguments: str | Path) -> Result:
+    """What the command says of files that do not change."""
+    done = CliRunner().invoke(app, ["watch", "--idle-exit", "0", *map(str, arguments)])
+    if done.exit_code == 0:
+        assert done.exception is None
+    return done
+
+
+def rows(done: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def told(done: Result) -> list[tuple[str, str]]:
+    return [(row["id"], row["state"]) for row in rows(done)]
+
+
+def append(path: Path, *lines: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as stream:
+        stream.write(b"".join(line + b"\n" for line in lines))
+
+
+def two_calls(session_id: str = "5e550001") -> list[bytes]:
+    """A prompt, `c1` that succeeds, `c2` that fails: five lines."""
+    session = TranscriptBuilder(session_id=session_id).prompt("Go on.")
+    session.call("Read", {"file_path": "/w/a.py"}, id="c1")
+    session.result("c1", "text", after_ms=1500)
+    session.call("Bash", {"command": "make all"}, id="c2")
+    session.result("c2", "Exit code 2\nno rule", is_error=True, after_ms=250)
+    return session.lines()
+
+
+def test_each_change_is_a_json_line_until_ctrl_c(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    lines = two_calls()
+    append(path, *lines[:2])
+
+    with watching(path, "--json") as seen:
+        assert seen.call() == ("call", "c1", None, "requested")
+        append(path, lines[2])
+        assert seen.call() == ("call", "c1", "requested", "succeeded")
+        append(path, *lines[3:])
+        assert seen.call() == ("call", "c2", None, "failed")
+        seen.process.send_signal(signal.SIGINT)
+        assert seen.process.wait(PATIENCE) == 130
+        assert seen.process.stderr is not None
+        assert seen.process.stderr.read() == ""
+
+
+def test_people_read_a_line_per_change(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    lines = two_calls()
+    append(path, *lines[:3])
+
+    with watching(path) as seen:
+        append(path, lines[3])
+        assert seen.line().startswith("09:00:01  5e550001    … Bash        make all")
+        append(path, lines[4])
+        assert seen.line() == (
+            "09:00:01  5e550001    ✗ Bash        make all  250 ms"
+            "  failed · command_failed: Exit code 2"
+        )
+
+
+def test_a_session_that_begins_later_is_waited_for_with_its_subagents(tmp_path: Path) -> None:
+    session = TranscriptBuilder().prompt("Go on.")
+    session.call("Task", {"prompt": "Look."}, id="c1")
+    session.agent("c1").prompt("Look.").call("Grep", {"pattern": "x"}, id="a1")
+    files = session.files()
+    path = tmp_path / f"{session.session_id}.jsonl"
+
+    with watching(path, "--json") as seen:
+        append(path, files.pop(path.name).rstrip(b"\n"))
+        assert seen.call() == ("call", "c1", None, "requested")
+        for name, data in sorted(files.items(), reverse=True):  # the side file comes first
+            append(tmp_path / name, data.rstrip(b"\n"))
+        later = {seen.call(), seen.call()}
+        assert later == {("call", "c1", "requested", "running"), ("call", "a1", None, "requested")}
+
+
+def test_every_session_below_a_folder_is_watched(tmp_path: Path) -> None:
+    lines = two_calls()
+    append(tmp_path / "p" / "one.jsonl", *lines[:2])
+    os.utime(tmp_path / "p" / "one.jsonl", (1_000, 1_000))  # not read before it changes
+
+    with watching(tmp_path, "--json") as seen:
+        append(tmp_path / "q" / "two.jsonl", *lines[:2])
+        row = json.loads(seen.line())
+        assert (Path(row["file"]).name, row["was"], row["state"]) == (
+            "two.jsonl",
+            None,
+            "requested",
+        )
+        append(tmp_path / "p" / "one.jsonl", lines[2])
+        row = json.loads(seen.line())
+        assert (Path(row["file"]).name, row["was"]) == ("one.jsonl", "requested")
+
+
+def test_a_file_that_is_rewritten_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    lines = two_calls()
+    append(path, *lines[:4])
+
+    with watching(path, "--json") as seen:
+        assert seen.call() == ("call", "c2", None, "requested")
+        (tmp_path / "new").write_bytes(b"\n".join(lines[:4]) + b"\n")
+        (tmp_path / "new").rename(path)
+        reset = {"type": "reset", "file": str(path), "reason": "replaced"}
+        assert json.loads(seen.line()) == reset
+        assert seen.call() == ("call", "c2", None, "requested")  # and c1 is no news
+
+
+def test_it_begins_with_open_calls_or_with_everything(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    append(path, *two_calls()[:4])
+
+    assert told(watch(path, "--json")) == [("c2", "requested")]
+    assert told(watch(path, "--json", "--since-start")) == [
+        ("c1", "succeeded"),
+        ("c2", "requested"),
+    ]
+    assert told(watch(tmp_path, "--json", "--since-start"))[0] == ("c1", "succeeded")
+
+
+def test_rows_have_the_fields_of_calls(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    append(path, *two_calls())
+
+    (row, _) = rows(watch(path, "--json", "--since-start"))
+    listed = CliRunner().invoke(app, ["calls", "--json", str(path)])
+
+    assert {name: row[name] for name in row if name not in ("type", "was", "notice")} == (
+        json.loads(listed.stdout.splitlines()[0])
+    )
+
+
+def test_news_of_background_work_is_told(tmp_path: Path) -> None:
+    session = TranscriptBuilder().prompt("Go on.")
+    session.call("Bash", {"command": "serve", "run_in_background": True}, id="c1")
+    session.result(
+        "c1", "Command running in background with ID: b1", structured={"backgroundTaskId": "b1"}
+    )
+    session.task_notification("c1", "b1", "Background command completed", status="completed")
+    *lines, news = session.lines()
+    path = tmp_path / "s.jsonl"
+    append(path, *lines)
+
+    with watching(path, "--since-start") as seen:
+        assert seen.line().endswith("serve  0 ms  ⟳ goes on in the background")
+        append(path, news)
+        assert seen.line().endswith(
+            "◆ Bash        serve  task completed: Background command completed"
+        )
+
+
+def test_without_a_name_it_is_the_newest_session_of_this_folder(
+    projects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    mine = projects / project_name(str((tmp_path / "here").resolve()))
+    for n, path in enumerate((mine / "old.jsonl", mine / "new.jsonl", projects / "o" / "x.jsonl")):
+        append(path, *two_calls(path.stem)[:2])
+        os.utime(path, (1_000 + n, 1_000 + n))
+
+    monkeypatch.chdir(tmp_path / "here")
+    assert [row["session"] for row in rows(watch("--json"))] == ["new"]
+    assert [row["session"] for row in rows(watch("--json", "--last"))] == ["x"]
+    monkeypatch.chdir(tmp_path / "there")
+    assert [row["session"] for row in rows(watch("--json"))] == ["x"]
+
+
+def test_a_session_is_named_by_the_beginning_of_its_id(projects: Path) -> None:
+    append(projects / "p" / "5e550001.jsonl", *two_calls()[:2])
+    append(projects / "p" / "77770001.jsonl", *two_calls("77770001")[:2])
+
+    assert [row["session"] for row in rows(watch("777", "--json"))] == ["77770001"]
+    assert [row["session"] for row in rows(watch(projects, "--last", "--json"))] == ["77770001"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("s.jsonl.zst", "s.jsonl.zst: a compressed transcript does not grow"),
+        ("nowhere/s.jsonl", "nowhere/s.jsonl: no such file or folder"),
+        ("123", "no session begins with '123'"),
+    ],
+)
+def test_what_cannot_be_watched_is_one_line_and_exit_code_2(
+    projects: Path, name: str, said: str
+) -> None:
+    done = watch(name)
+
+    assert done.exit_code == 2
+    assert done.stderr.startswith("toolspan: ")
+    assert said in done.stderr
+
+
+def test_control_characters_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    session = TranscriptBuilder(session_id="\x1b[31mred").prompt("Go on.")
+    session.call("Bash\x07", {"command": "echo \x1b]0;title\x07 [bold]x[/bold]"}, id="c1")
+    session.result("c1", "Exit code 1\x1b[2J", is_error=True)
+    append(tmp_path / "s.jsonl", *session.lines())
+
+    done = watch(tmp_path / "s.jsonl", "--since-start")
+
+    assert "[bold]x[/bold]" in done.stdout
+    assert not {"\x1b", "\x07"} & set(done.stdout)
