@@ -1,7 +1,8 @@
 """Feed the reader bytes that coverage suggests: `make fuzz`, with FUZZ_SECONDS for longer.
 
 Begins with small transcripts and changes them by lines, by words and by bytes. Whatever `visit`
-raises is a bug; the bytes that made it are left in the corpus folder, in a file named crash-..., and tried first next time.
+raises is a bug. The bytes that made it are left in the corpus folder, in a file named crash-...,
+and tried again first next time.
 """
 
 import os
@@ -50,7 +51,7 @@ WORDS = (
         b"\t",
         b"}{",
         b'"t1"',
-        b'"line-1"',
+        b'"byte-0"',
         b'"content":',
         b'"input":',
         b'"message":',

@@ -231,6 +231,31 @@ WRONG: dict[str, bytes] = {
     "a call without id": call(b'"id":"t1",', b""),
     "a call with an empty id": call(b'"t1"', b'""'),
     "a call with a number as id": call(b'"t1"', b"7"),
+    "a call without id and input": (
+        b'{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]}}\n'
+    ),
+    "calls without id glued on one line": call(b'"id":"t1",', b"")[:-1] + call(b'"id":"t1",', b""),
+    "calls without id, the first without input": (
+        b'{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"},'
+        b'{"type":"tool_use","name":"Read","input":{"file_path":"/w"}}]}}\n'
+    ),
+    "results without id glued on one line": (
+        result(b'"tool_use_id":"t1",', b"")[:-1] + result(b'"tool_use_id":"t1",', b"")
+    ),
+    "an id like the name of a nameless call": call(b'"t1"', b'"byte-0.0"') + result(),
+    "calls that name each other": (
+        call(b'"message"', b'"parent_tool_use_id":"t1","message"')
+        + result(b'"message"', b'"parent_tool_use_id":"t1","isSidechain":true,"message"')
+    ),
+    "parents in a circle": (
+        call(b'"message"', b'"uuid":"u1","parentUuid":"u2","message"')
+        + result(b'"message"', b'"uuid":"u2","parentUuid":"u1","message"')
+        + result(b'"message"', b'"uuid":"u3","parentUuid":"u3","message"')
+    ),
+    "a compaction that continues itself": (
+        b'{"type":"system","subtype":"compact_boundary","uuid":"u1","logicalParentUuid":"u1",'
+        b'"parentUuid":null,"compactMetadata":7}\n'
+    ),
     "a sidecar with a long name": call() + spilled(b"/" + b"a" * 300),
     "a sidecar of its own with a long name": call() + spilled(b"/tool-results/" + b"a" * 300),
     "a sidecar with NUL in its name": call() + spilled(b"/tool-results/a\\u0000"),
@@ -284,7 +309,8 @@ def test_every_place_is_a_line_of_the_file(
     starts = [0, *(n + 1 for n, byte in enumerate(data) if byte == 0x0A), len(data) + 1]
 
     for span in read_bytes(data).spans:
-        places = [span.call.place, span.result.place if span.result else None, *span.copies]
+        places = [span.call.place, span.result.place if span.result else None]
+        places += [copy.place for copy in span.copies]
         for place in [place for place in places if place is not None]:
             assert starts[place.line - 1] <= place.offset
             assert place.offset + place.length < starts[place.line]

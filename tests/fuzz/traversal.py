@@ -3,6 +3,9 @@
 from toolspan.model.span import Span
 from toolspan.read.checkup import check
 from toolspan.read.facts import facts_of, json_line
+from toolspan.read.groups import error_groups, tool_stats
+from toolspan.read.messages import script
+from toolspan.read.timeline import timeline
 from toolspan.read.transcript import Transcript, read
 from toolspan.wire.source import BytesSource
 
@@ -13,13 +16,19 @@ def visit(data: bytes) -> Transcript:
     transcript = read(source)
     for span in transcript.spans:
         visit_span(span)
-        json_line(facts_of(span, transcript.file))
+        assert json_line(facts_of(span, transcript.file))
     assert transcript.info is not None
     assert transcript.tokens is not None
     assert transcript.counts.lines >= transcript.counts.malformed
     for entry, place in transcript.entries():
         assert isinstance(entry.known, bool)
         assert source.read(place.offset, place.length)
+    for message in transcript.messages():
+        assert isinstance(message.text, str)
+    assert list(timeline([script(transcript)]).strands())
+    rows = [facts_of(span, transcript.file) for span in transcript.spans]
+    assert sum(tool.calls for tool in tool_stats(rows)) <= len(rows)
+    assert len(error_groups(rows)) <= len(rows)
     check(source, roundtrip=True)
     return transcript
 

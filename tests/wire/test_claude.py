@@ -221,6 +221,9 @@ def test_whatever_known_keys_hold_survives_decoding_and_encoding(record: dict[st
         b'{"type":"attachment","attachment":{"type":{},"toolUseID":3}}',
         b'{"type":"progress","data":{"type":false}}',
         b'{"type":"user","uuid":"\\ud83d","toolUseResult":{"durationMs":1e400}}',
+        b'{"type":"user","toolUseResult":{"durationMs":1.10,"timedOutAfterMs":12}}',
+        b'{"type":"user","toolUseResult":1e400}',
+        b'{"type":"user","toolUseResult":0.1000000000000000055511151231257827}',
     ],
 )
 def test_odd_values_are_written_again_as_they_were(data: bytes) -> None:

@@ -260,7 +260,13 @@ def test_recovering_never_raises_and_what_is_found_decodes(data: bytes) -> None:
 
 
 @requirement("wire.recovers-glued-records")
-@given(records=st.lists(st.dictionaries(st.text(), json_values()).map(to_json), min_size=2))
+@given(
+    records=st.lists(
+        st.dictionaries(st.text(max_size=3), json_values(), max_size=2).map(to_json),
+        min_size=2,
+        max_size=6,
+    )
+)
 def test_any_glued_records_are_found_in_order(records: list[bytes]) -> None:
     assert recover(b"".join(records)).pieces == [
         Piece(sum(map(len, records[:n])), len(record), record) for n, record in enumerate(records)

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
 from toolspan.cli.output import STATE_STYLE, clock, count, duration, short
@@ -21,7 +22,7 @@ from toolspan.model.event import Event, Hook, Notification, Permission, Progress
 from toolspan.model.message import Message, Voice
 from toolspan.model.span import Call, Span, moment
 from toolspan.model.state import State
-from toolspan.patch import added_removed, problems, unified
+from toolspan.patch import Change, added_removed, problems, unified
 from toolspan.read.timeline import Batch, Group, Item, Placed, Said, Strand, Turn, opens
 from toolspan.wire import claude_results as results
 from toolspan.wire import claude_work_results as work
@@ -79,6 +80,11 @@ def plain_lines(text: str) -> list[str]:
         "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
         for line in bare.split("\n")
     ]
+
+
+def joined(*parts: str | None) -> str:
+    """The parts that are known, side by side."""
+    return " · ".join(part for part in parts if part)
 
 
 class Look(NamedTuple):
@@ -185,12 +191,7 @@ def _strand(strand: Strand, prefix: str, look: Look) -> Iterator[Row | None]:
             left = away
             rows = _item(item, turn, prefix + "┊ " * away, look)
             yield from (row.dimmed() if away and row else row for row in rows)
-            ended = _latest(ended, item)
-
-
-def _latest(ended: datetime | None, item: Item) -> datetime | None:
-    times = (ended, item.began if isinstance(item, Said) else item.ended)
-    return max((time for time in times if time), default=None)
+            ended = max((time for time in (ended, item.ended) if time), default=None)
 
 
 def _item(item: Item, turn: Turn, prefix: str, look: Look) -> Iterator[Row | None]:
@@ -207,11 +208,10 @@ def _item(item: Item, turn: Turn, prefix: str, look: Look) -> Iterator[Row | Non
 
 
 def _turn_note(turn: Turn) -> Text:
-    calls = len(turn.calls)
-    if not calls or turn.began is None or turn.ended is None:
+    if not turn.calls or turn.began is None or turn.ended is None:
         return Text()
     took = duration((turn.ended - turn.began).total_seconds() * 1000)
-    return Text(f"{count(calls, 'call')} {took:>8}", style="dim")
+    return Text(f"{count(len(turn.calls), 'call')} {took:>8}", style="dim")
 
 
 def _said(item: Said, prefix: str, look: Look, right: Text) -> Iterator[Row]:
@@ -234,8 +234,6 @@ def _said(item: Said, prefix: str, look: Look, right: Text) -> Iterator[Row]:
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
-    from rich.console import Console
-
     measure = Console(width=width)
     for line in plain_lines(text.strip("\n")):
         if cell_len(line) <= width:
@@ -268,11 +266,9 @@ def words(message: Message) -> str:
 
 
 def _agent(strand: Strand, prefix: str, look: Look) -> Iterator[Row | None]:
-    calls = strand.calls
-    parts = [strand.role or "subagent", (strand.agent_id or "")[:12], count(len(calls), "call")]
-    if not strand.linked:
-        parts.append("started by no known call")
-    head = plain_line("↳ " + " · ".join(part for part in parts if part), look.width)
+    name = joined(strand.role or "subagent", (strand.agent_id or "")[:12])
+    loose = None if strand.linked else "started by no known call"
+    head = plain_line("↳ " + joined(name, count(len(strand.calls), "call"), loose), look.width)
     yield Row(strand.began, prefix, Text(head, style="blue"))
     yield from _strand(strand, prefix + "  ", look)
 
@@ -349,8 +345,7 @@ def call_text(span: Span, look: Look) -> Text:
     text.append(f"{GLYPHS[span.state]} ", style=STATE_STYLE[span.state])
     text.append(f"{plain_line(span.tool or 'orphan', 60):5} ", style="bold")
     text.append(look.target(span.call))
-    flags = [name for name in ("background", "deferred", "synthetic") if getattr(span, name)]
-    if flags:
+    if flags := [name for name in ("background", "deferred", "synthetic") if getattr(span, name)]:
         text.append(f" ⟳ {', '.join(flags)}", style="cyan")
     return text
 
@@ -423,20 +418,17 @@ def event_note(event: Event) -> str:
     """One thing that happened around a call, in words."""
     match event:
         case Hook():
-            took = duration(event.duration_ms)
             said = (event.text or "").strip('" ')
-            parts = [f"hook {event.name or event.point}", event.outcome, took, said]
-            return " · ".join(part for part in parts if part)
+            name = event.name or event.point
+            return joined(f"hook {name}", event.outcome, duration(event.duration_ms), said)
         case Progress():
             first, last = moment(event.first_at), moment(event.last_at)
             over = duration((last - first).total_seconds() * 1000) if first and last else ""
             return f"progress: {event.kind} ×{event.count}" + (f" over {over}" if over else "")
         case Permission():
-            parts = [event.decision, event.source, event.reason]
-            return "permission: " + " · ".join(part for part in parts if part)
+            return "permission: " + joined(event.decision, event.source, event.reason)
         case Notification():
-            told = [event.task_id or "task", event.status, event.summary]
-            return "background " + " · ".join(part for part in told if part)
+            return "background " + joined(event.task_id or "task", event.status, event.summary)
 
 
 def summary(span: Span) -> str:
@@ -471,8 +463,7 @@ def _files_summary(structured: object) -> str:
         case results.GrepResult(mode="content", num_lines=int(lines)):
             return count(lines, "line")
         case results.GlobResult() | results.GrepResult():
-            listed = len(structured.filenames)
-            return count(structured.num_files or listed, "file")
+            return count(structured.num_files or len(structured.filenames), "file")
         case _:
             return ""
 
@@ -505,5 +496,5 @@ def diff_of(structured: object) -> str | None:
     unsound = problems(hunks)
     if unsound:
         return "The recorded patch is not sound: " + " ".join(unsound[:3])
-    created = isinstance(structured, results.WriteResult) and structured.type == "create"
-    return unified(hunks, structured.file_path, change="create" if created else "update") or None
+    change: Change = "create" if getattr(structured, "type", "") == "create" else "update"
+    return unified(hunks, structured.file_path, change=change) or None

@@ -1,6 +1,8 @@
 """`toolspan show`: a session as a timeline, or one call in full."""
 
 import json
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -20,6 +22,7 @@ from toolspan.cli.render import (
     diff_of,
     event_note,
     facts,
+    joined,
     plain_lines,
     session_lines,
     summary,
@@ -82,7 +85,7 @@ def command(
     """
     found = _find(names, last=last, session=session)
     out = console()
-    out.width = width or out.width
+    out.width = width or _columns() or out.width
     told = Told.of(found) if isinstance(found, list) else found
     look = Look(out.width, told.cwd, **wishes)
     if as_json:
@@ -91,6 +94,14 @@ def command(
     lines = _session_lines(told, look) if isinstance(told, Told) else _call_lines(told, look)
     for line in lines:
         out.print(line, soft_wrap=True)
+
+
+def _columns() -> int | None:
+    """The terminal's width, also when the output goes to a pager."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return None
 
 
 class Told(Struct, frozen=True, kw_only=True):
@@ -103,7 +114,8 @@ class Told(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, files: Sequence[FoundFile]) -> "Told":
         """The session of these files."""
-        main = _main(files)
+        mains = [file for file in files if file.name.role != "agent"] or files
+        main = max(mains, key=lambda file: file.modified)
         others = [file for file in files if file.name.role == "agent" and file is not main]
         transcripts = [read(main.path), *_readable(others)]
         strand = timeline([script(transcript) for transcript in transcripts])
@@ -135,11 +147,6 @@ class Told(Struct, frozen=True, kw_only=True):
         batches = (batch for strand in self.strand.strands() for batch in strand.batches)
         groups = (group for batch in batches for group in batch.groups)
         return max((group.concurrency for group in groups), default=0)
-
-
-def _main(files: Sequence[FoundFile]) -> FoundFile:
-    mains = [file for file in files if file.name.role != "agent"] or list(files)
-    return max(mains, key=lambda file: file.modified)
 
 
 def _readable(files: Sequence[FoundFile]) -> Iterator[Transcript]:
@@ -215,12 +222,10 @@ def _speaks_of(file: FoundFile, session: str) -> bool:
 
 
 def _only_session(folder: Path) -> list[FoundFile]:
-    stems = [file.name.stem for file in discover(folder) if file.name.role == "session"]
-    if not stems:
-        raise NotFound(f"{folder}: no session there")
-    if len(set(stems)) > 1:
+    stems = {file.name.stem for file in discover(folder) if file.name.role == "session"}
+    if len(stems) > 1:
         raise Ambiguous(f"{folder}: {len(stems)} sessions there; name one by its id, or add --last")
-    return session_files(stems[0], folder)
+    return newest_session([str(folder)])
 
 
 def _named(word: str, paths: Sequence[Path], session: str | None) -> list[FoundFile] | Portrait:
@@ -300,15 +305,15 @@ def _ids(part: Turn | Batch) -> list[str]:
 def _session_lines(told: Told, look: Look) -> Iterator[Text]:
     info, width = told.main.info, look.width
     name = info.session_id or parse_name(Path(told.main.file)).stem
-    yield from facts("session", _joined(name, info.agent_id), width, "bold")
+    yield from facts("session", joined(name, info.agent_id), width, "bold")
     yield from facts("about", info.title or info.first_prompt, width)
-    yield from facts("project", _joined(info.cwd, info.git_branch), width)
-    yield from facts("client", _joined(*info.versions, *info.models), width)
+    yield from facts("project", joined(info.cwd, info.git_branch), width)
+    yield from facts("client", joined(*info.versions, *info.models), width)
     yield from facts("when", _period(moment(info.started_at), moment(info.ended_at)), width)
     yield _calls_line(told, width)
     agents = count(told.agents, "subagent") if told.agents else None
     busiest = f"up to {told.busiest} calls at once" if told.busiest > 1 else None
-    yield from facts("", _joined(agents, busiest), width, "dim")
+    yield from facts("", joined(agents, busiest), width, "dim")
     yield from facts("tokens", _spent(told.tokens), width)
     yield from session_lines(told.strand, look)
 
@@ -320,10 +325,6 @@ def _calls_line(told: Told, width: int) -> Text:
         line.append(f"  {GLYPHS[state]} {n:,} {state}", style=STATE_STYLE[state])
     line.truncate(width, overflow="ellipsis")
     return line
-
-
-def _joined(*parts: str | None) -> str:
-    return " · ".join(part for part in parts if part)
 
 
 def _period(start: datetime | None, end: datetime | None) -> str:
@@ -400,21 +401,22 @@ def _call_lines(portrait: Portrait, look: Look) -> Iterator[Text]:
     yield Text()
     yield from _call_facts(portrait, width)
     kind = "no known type" if isinstance(span.input, UnknownInput) else type(span.input).__name__
-    yield from _section(_joined("input", kind), _input_lines(span, look), look)
+    yield from _section(joined("input", kind), _input_lines(span, look), look)
     if span.result is not None:
         text = plain_lines(span.result.text.rstrip("\n"))
-        yield from _section(_joined("result", summary(span)), _cut(text, look, _SHOWN_LINES), look)
+        yield from _section(joined("result", summary(span)), _cut(text, look, _SHOWN_LINES), look)
     diff = diff_of(span.result.structured) if span.result else None
     if diff:
         lines = _cut(plain_lines(diff.rstrip("\n")), look, _SHOWN_LINES * 2)
         yield from _section("diff", (diff_line(line.plain) for line in lines), look)
-    yield from _section("around", _neighbours(portrait, look), look)
+    if portrait.before or portrait.after:
+        yield from _section("around", _neighbours(portrait, look), look)
 
 
 def _call_facts(portrait: Portrait, width: int) -> Iterator[Text]:
     span = portrait.span
     yield from facts("id", span.id, width)
-    yield from facts("session", _joined(span.call.session_id, span.call.agent_id), width)
+    yield from facts("session", joined(span.call.session_id, span.call.agent_id), width)
     prompt = portrait.turn.prompt if portrait.turn else None
     yield from facts("prompt", words(prompt) if prompt else None, width)
     flags = [name for name in _FLAGS if getattr(span, name)]
@@ -423,7 +425,7 @@ def _call_facts(portrait: Portrait, width: int) -> Iterator[Text]:
     for evidence in span.evidence:
         told = f"{evidence.rule}: {evidence.text}" if evidence.text else evidence.rule
         yield from facts("evidence", told, width)
-    yield from facts("error", _joined(span.error_kind, span.message), width)
+    yield from facts("error", joined(span.error_kind, span.message), width)
     if span.advice:
         yield from facts("cause", span.advice.cause, width)
         yield from facts("solution", span.advice.solution, width, "bold")
@@ -437,10 +439,9 @@ _FLAGS = ("ambiguous", "background", "deferred", "synthetic")
 
 
 def _call_times(span: Span) -> str:
-    told = [_period(span.requested, span.finished)]
-    if span.result and span.result.reported_ms is not None:
-        told.append(f"the tool itself says {duration(span.result.reported_ms)}")
-    return _joined(*told)
+    own = span.result.reported_ms if span.result else None
+    told = f"the tool itself says {duration(own)}" if own is not None else None
+    return joined(_period(span.requested, span.finished), told)
 
 
 def _standing(portrait: Portrait, width: int) -> Iterator[Text]:
@@ -448,12 +449,11 @@ def _standing(portrait: Portrait, width: int) -> Iterator[Text]:
     span = portrait.span
     yield from facts("asked", str(span.call.place or "nobody recorded it"), _MOST)
     yield from facts("answered", str(span.result.place) if span.result else "never", _MOST)
-    calls = portrait.batch.calls if portrait.batch else []
-    if portrait.batch and len(calls) > 1:
-        at = next(n for n, placed in enumerate(calls, 1) if placed.span.id == span.id)
+    if portrait.batch and len(portrait.batch.calls) > 1:
+        ids = _ids(portrait.batch)
         most = max(group.concurrency for group in portrait.batch.groups)
         how = "one after another" if portrait.batch.serial else f"up to {most} at once"
-        yield from facts("batch", f"{at} of {len(calls)}, {how}", width)
+        yield from facts("batch", f"{ids.index(span.id) + 1} of {len(ids)}, {how}", width)
     if span.branch != "active":
         yield from facts("branch", span.branch, width)
     yield from facts("started by", span.call.parent_call, width)

@@ -93,12 +93,12 @@ def _newest_here() -> Path:
     name = project_name(realpath(Path.cwd()))
     folders = root.glob(f"{name}*") if len(name) == _LONG_NAME else [root / name]
     for folder in folders:
-        if folder.is_dir() and (found := _sessions(folder)):
+        if folder.is_dir() and (found := _newest_in(folder)):
             return found
     return _main(newest_session())
 
 
-def _sessions(folder: Path) -> Path | None:
+def _newest_in(folder: Path) -> Path | None:
     try:
         return _main(newest_session([str(folder)]))
     except NotFound:

@@ -129,6 +129,13 @@ class Evidence(Struct, frozen=True, gc=False):
     text: str | None = None
 
 
+class Copy(Struct, frozen=True, gc=False):
+    """A further request or result with an id that was there before."""
+
+    what: Literal["call", "result"]
+    place: Place
+
+
 class Span(Struct, frozen=True, kw_only=True, gc=False):
     """One call's whole life: request, events, result, times, state."""
 
@@ -150,8 +157,8 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     branch: Branch = "active"
     agent: str | None = None
     """The subagent this call started."""
-    copies: tuple[Place, ...] = ()
-    """Further requests and results with the same id: re-emissions, forks, resumes."""
+    copies: tuple[Copy, ...] = ()
+    """Re-emissions in the same file; copies in forks and resumes are joined by a history."""
 
     @property
     def id(self) -> CallId:

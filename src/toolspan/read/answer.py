@@ -106,7 +106,7 @@ def _said(
 def _numbers(version: str | None) -> tuple[int, ...]:
     """A version as numbers that compare; empty when there is none."""
     parts = (version or "").split(".")
-    return tuple(int(part) for part in parts if part.isdecimal())
+    return tuple(int(part[:9]) for part in parts if part.isdecimal() and part.isascii())
 
 
 def _reported(facts: StructuredFacts) -> float | None:

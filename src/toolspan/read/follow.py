@@ -23,7 +23,7 @@ from toolspan.model.finding import Finding
 from toolspan.model.span import Span
 from toolspan.model.state import OPEN_STATES
 from toolspan.read.discover import discover, read_meta
-from toolspan.read.pair import LivePairing
+from toolspan.read.live import LivePairing
 from toolspan.read.transcript import Reader
 from toolspan.wire import claude
 from toolspan.wire.jsonl import read_chunks

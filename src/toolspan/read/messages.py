@@ -47,7 +47,7 @@ _CALL_HOOKS = ("PreToolUse", "PostToolUse", "PermissionRequest")
 """Points whose hooks belong to a call, which tells of them."""
 
 
-class Told(Protocol):
+class Readable(Protocol):
     """A transcript, as far as its messages need it."""
 
     @property
@@ -80,7 +80,7 @@ class Told(Protocol):
         ...
 
 
-def messages(transcript: Told) -> Iterator[Message]:
+def messages(transcript: Readable) -> Iterator[Message]:
     """What was said, in file order.
 
     Raises:
@@ -258,7 +258,7 @@ class Script(Struct, frozen=True, kw_only=True):
     """What sort of agent it is, if a side file tells."""
 
 
-def script(transcript: Told) -> Script:
+def script(transcript: Readable) -> Script:
     """What a transcript tells, in one more pass over its file.
 
     Raises:

@@ -56,9 +56,15 @@ class Notes:
             case "result":
                 self._stream_end(entry)
             case "tool_progress":
-                self._tick(entry.parent_tool_use_id_snake, "tool_progress", entry.timestamp)
-            case "system" if entry.subtype == "permission_denied" and entry.tool_use_id:
-                self.denied.add(entry.tool_use_id)
+                self._stream_progress(entry)
+            case "system" if entry.subtype == "permission_denied":
+                self.denied.add(entry.tool_use_id or entry.tool_use_id_snake or "")
+
+    def _stream_progress(self, entry: Entry) -> None:
+        call_id = entry.tool_use_id_snake
+        if call_id is not None:
+            self.started.add(call_id)
+            self._tick(call_id, "tool_progress", entry.timestamp)
 
     def _stream_end(self, entry: Entry) -> None:
         """The last line of a stream: which calls were refused or put off."""

@@ -6,28 +6,26 @@ same message, several in one line, twice, or without a call. One pass, memory pe
 Read `Pairing.add` and `Pairing.spans` first.
 """
 
-import itertools
-
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
 from toolspan.ids import CallId
 from toolspan.model.event import Event, Permission, Progress
 from toolspan.model.place import Place
-from toolspan.model.span import Branch, Call, Evidence, Result, Span
+from toolspan.model.span import Branch, Call, Copy, Evidence, Result, Span
 from toolspan.read.answer import answer
 from toolspan.read.notes import Notes
 from toolspan.read.shelf import TranscriptShelf
 from toolspan.read.verdict import Around, Verdict, reconsider
-from toolspan.wire.claude import Block, Entry, text_of
+from toolspan.wire.claude import CALL_BLOCKS, Block, Entry, text_of
 from toolspan.wire.claude_parts import NOTHING, permission_decision
 from toolspan.wire.source import Source
 
-_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 _NEARNESS: tuple[Branch, ...] = ("active", "compacted", "abandoned")
 _INTERRUPT = "[Request interrupted by user"
 
 
-class _Life(Struct, gc=False):
+class Life(Struct, gc=False):
     """A call and all that has been seen of it so far."""
 
     call: Call
@@ -37,7 +35,7 @@ class _Life(Struct, gc=False):
     agent: str | None = None
     permission: Permission | None = None
     interrupt_follows: bool = False
-    copies: tuple[Place, ...] = ()
+    copies: tuple[Copy, ...] = ()
 
 
 class Pairing:
@@ -45,8 +43,8 @@ class Pairing:
 
     def __init__(self, source: Source) -> None:
         self._shelf = TranscriptShelf(source)
-        self._lives: dict[CallId, _Life] = {}
-        self._recent: list[_Life] = []
+        self._lives: dict[CallId, Life] = {}
+        self._recent: list[Life] = []
         self._refusals: set[str] = set()
         self.notes = Notes()
 
@@ -70,7 +68,7 @@ class Pairing:
         if message is None or type(message.content) is not list:
             return
         for block in message.content:
-            if block.type in _CALLS:
+            if block.type in CALL_BLOCKS:
                 self._ask(block, entry, place)
             elif block.tool_use_id and block.type.endswith("_tool_result"):
                 self._answer(block, entry, place)
@@ -79,35 +77,37 @@ class Pairing:
         call_id = block.id or self._nameless(place)
         known = self._lives.get(call_id)
         if known is not None and known.call.place is not None:
-            known.copies += (place,)
+            known.copies += (Copy("call", place),)
             return
-        life = _Life(
-            Call(
-                id=call_id,
-                tool=block.name or "",
-                place=place,
-                requested_at=entry.timestamp,
-                target=block.input.words() if block.input else None,
-                session_id=entry.session_id or entry.session_id_snake,
-                agent_id=entry.agent_id,
-                message_id=_batch(entry, place),
-                entry_id=entry.uuid,
-                prompt_id=entry.prompt_id,
-                parent_call=entry.parent_tool_use_id_snake,
-                shelf=self._shelf,
-            )
+        call = Call(
+            id=call_id,
+            tool=block.name or "",
+            place=place,
+            requested_at=entry.timestamp,
+            target=block.input.words() if block.input else None,
+            session_id=entry.session_id or entry.session_id_snake,
+            agent_id=entry.agent_id,
+            message_id=_batch(entry, place),
+            entry_id=entry.uuid,
+            prompt_id=entry.prompt_id,
+            parent_call=entry.parent_tool_use_id_snake,
+            shelf=self._shelf,
         )
-        if known is not None:  # its result came first
-            life.result, life.verdict, life.words = known.result, known.verdict, known.words
-            del self._lives[call_id]
-        self._lives[call_id] = life
+        if known is None:
+            self._lives[call_id] = Life(call)
+            return
+        del self._lives[call_id]  # its result came first; the call's place in the order is here
+        known.call = call
+        if known.result is not None:
+            known.result = replace(known.result, tool=call.tool)
+        self._lives[call_id] = known
 
     def _nameless(self, place: Place) -> CallId:
-        """A name for a block that has none: its line, and which of the line's nameless it is."""
+        """A name for a block that has none: where its record begins, and which of its nameless it is."""
         number = 0
-        while CallId(f"line-{place.line}.{number}") in self._lives:
+        while CallId(f"byte-{place.offset}.{number}") in self._lives:
             number += 1
-        return CallId(f"line-{place.line}.{number}")
+        return CallId(f"byte-{place.offset}.{number}")
 
     def _user(self, entry: Entry, place: Place) -> None:
         content = entry.message.content if entry.message else None
@@ -140,9 +140,9 @@ class Pairing:
         call_id = block.tool_use_id or self._nameless(place)
         life = self._lives.get(call_id)
         if life is None:
-            life = self._lives[call_id] = _Life(self._unrecorded(call_id, entry))
+            life = self._lives[call_id] = Life(self._unrecorded(call_id, entry))
         elif life.result is not None:
-            life.copies += (place,)
+            life.copies += (Copy("result", place),)
             return
         answered = answer(call_id, life.call.tool, block, entry, place, self._shelf)
         life.result, life.verdict, life.words, life.agent = answered
@@ -183,7 +183,7 @@ class Pairing:
                 found[batch] = min(found.get(batch, branch), branch, key=_NEARNESS.index)
         return found
 
-    def _span(self, life: _Life, batches: dict[str, Branch]) -> Span:
+    def _span(self, life: Life, batches: dict[str, Branch]) -> Span:
         call = life.call
         verdict = self._verdict(life)
         notes = self.notes
@@ -205,7 +205,7 @@ class Pairing:
             copies=life.copies,
         )
 
-    def _verdict(self, life: _Life) -> Verdict:
+    def _verdict(self, life: Life) -> Verdict:
         call, verdict, notes = life.call, life.verdict, self.notes
         if call.place is None:
             kind = verdict.kind if verdict else None
@@ -224,11 +224,11 @@ class Pairing:
         )
         return reconsider(verdict, around)
 
-    def _eventful(self, life: _Life) -> bool:
+    def _eventful(self, life: Life) -> bool:
         notes, call_id = self.notes, life.call.id
         return life.permission is not None or call_id in notes.events or call_id in notes.progress
 
-    def _events(self, life: _Life) -> tuple[Event, ...]:
+    def _events(self, life: Life) -> tuple[Event, ...]:
         found: list[Event] = list(self.notes.events.get(life.call.id, ()))
         for kind, (count, first, last) in self.notes.progress.get(life.call.id, {}).items():
             found.append(Progress(kind=kind, count=count, first_at=first, last_at=last))
@@ -239,7 +239,7 @@ class Pairing:
 
 def _batch(entry: Entry, place: Place) -> str:
     """What the calls of one assistant message share: its id, else the line they stand on."""
-    return (entry.message and entry.message.id) or entry.uuid or f"line-{place.line}"
+    return (entry.message and entry.message.id) or entry.uuid or f"byte-{place.offset}"
 
 
 def _unanswered(call_id: CallId, notes: Notes) -> Verdict:
@@ -273,128 +273,3 @@ def _permission(entry: Entry, place: Place) -> Permission | None:
     if entry.tool_denial_kind:
         return Permission(decision=entry.tool_denial_kind, place=place)
     return None
-
-
-class LivePairing(Pairing):
-    """Joins the calls of a transcript that still grows: open states, and which calls changed."""
-
-    def __init__(self, source: Source) -> None:
-        super().__init__(source)
-        self._touched: set[CallId] = set()
-        self.notes = _LiveNotes(self._touched)
-        self._order: dict[CallId, int] = {}
-        self._numbers = itertools.count()
-        self._waiting: dict[str, dict[CallId, _Life]] = {}
-        """Calls without result, by who asked."""
-        self._left: set[CallId] = set()
-        """Calls without result from which the model went on to another message: nobody answers."""
-        self._begun: set[CallId] = set()
-        self._obscure: dict[str, set[CallId]] = {}
-        """Failures without a known kind, by their words: a later refusal may explain them."""
-        self._known: dict[str, Branch] = {}
-        self._ended = False
-
-    def changed(self) -> list[Span]:
-        """The calls that may have changed since last asked, in the order the model asked."""
-        known = [call_id for call_id in self._touched if call_id in self._lives]
-        self._touched.clear()
-        known.sort(key=self._order.__getitem__)
-        return [self._span(self._lives[call_id], self._known) for call_id in known]
-
-    def begin(self, call_id: CallId) -> None:
-        """Something outside the file shows that a call has started."""
-        self._begun.add(call_id)
-        self._touched.add(call_id)
-
-    def end(self, branches: dict[int, Branch]) -> None:
-        """The file counts as finished: what is open stays unanswered, and branches are known."""
-        self._ended = True
-        self._known = self._batches(branches) if branches else {}
-        self._touched.update(
-            call_id for call_id, life in self._lives.items() if branches or life.result is None
-        )
-
-    def _assistant(self, entry: Entry, place: Place) -> None:
-        speaker = entry.agent_id or entry.parent_tool_use_id_snake or ""
-        nobody = entry.is_sidechain and not speaker  # one of several subagents, no telling which
-        waiting = None if nobody else self._waiting.get(speaker)
-        message = entry.message
-        if waiting and message is not None and message.id and message.model != "<synthetic>":
-            self._leave(waiting, message.id)
-        super()._assistant(entry, place)
-
-    def _leave(self, waiting: dict[CallId, _Life], message_id: str) -> None:
-        passed = [name for name, life in waiting.items() if life.call.message_id != message_id]
-        for call_id in passed:
-            del waiting[call_id]
-        self._left.update(passed)
-        self._touched.update(passed)
-
-    def _ask(self, block: Block, entry: Entry, place: Place) -> None:
-        call_id = block.id or self._nameless(place)
-        before = self._lives.get(call_id)
-        super()._ask(block, entry, place)
-        life = self._lives[call_id]
-        if life is not before:
-            self._order[call_id] = next(self._numbers)
-            if life.result is None:
-                self._waiting.setdefault(_speaker(life.call), {})[call_id] = life
-        self._touched.add(call_id)
-
-    def _answer(self, block: Block, entry: Entry, place: Place) -> None:
-        call_id = block.tool_use_id or self._nameless(place)
-        refusals = len(self._refusals)
-        super()._answer(block, entry, place)
-        life = self._lives[call_id]
-        if call_id not in self._order:
-            self._order[call_id] = next(self._numbers)
-        self._waiting.get(_speaker(life.call), {}).pop(call_id, None)
-        if life.verdict is not None and life.verdict.kind == "unknown":
-            self._obscure.setdefault(life.words, set()).add(call_id)
-        if len(self._refusals) > refusals:
-            self._touched.update(self._obscure.get(life.words, ()))
-        self._touched.add(call_id)
-
-    def _said(self, text: str, entry: Entry, place: Place) -> None:
-        recent = tuple(self._recent)
-        super()._said(text, entry, place)
-        self._touched.update(life.call.id for life in recent if life.interrupt_follows)
-
-    def _verdict(self, life: _Life) -> Verdict:
-        verdict = super()._verdict(life)
-        call_id = life.call.id
-        over = self._ended or call_id in self._left
-        if over or life.verdict is not None or verdict.state != "never_answered":
-            return verdict
-        if call_id in self.notes.started or call_id in self.notes.progress:
-            return Verdict(state="running", evidence=(Evidence("progress"),))
-        if call_id in self._begun:
-            return Verdict(state="running", evidence=(Evidence("subagent started"),))
-        return Verdict(state="requested", evidence=(Evidence("no result yet"),))
-
-
-def _speaker(call: Call) -> str:
-    """Who asked: a subagent by its id or by the call that started it; empty for the main one."""
-    return call.agent_id or call.parent_call or ""
-
-
-class _LiveNotes(Notes):
-    """Notes that tell which calls they speak of."""
-
-    def __init__(self, touched: set[CallId]) -> None:
-        super().__init__()
-        self._touched = touched
-
-    def add(self, entry: Entry, place: Place) -> None:
-        super().add(entry, place)
-        if entry.type == "result" or entry.subtype == "permission_denied":
-            self._touched.update(map(CallId, self.denied | self.deferred))
-
-    def _tick(self, call_id: str | None, kind: str, at: str | None) -> None:
-        super()._tick(call_id, kind, at)
-        if call_id is not None:
-            self._touched.add(CallId(call_id))
-
-    def _event(self, call_id: str, event: Event) -> None:
-        super()._event(call_id, event)
-        self._touched.add(CallId(call_id))

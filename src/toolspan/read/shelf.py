@@ -10,6 +10,7 @@ from toolspan.errors import SourceError
 from toolspan.model.place import Place
 from toolspan.model.span import Call, Result
 from toolspan.wire import claude, document
+from toolspan.wire.claude import CALL_BLOCKS
 from toolspan.wire.source import Source
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ class TranscriptShelf:
         if call.place is None:
             return b"{}"
         blocks = self._bodies(call.place).blocks
-        nameless = [block for block in blocks if block.id is None and bytes(block.input)]
-        block = next((block for block in blocks if block.id == call.id), _nth(nameless, call.id))
+        nameless = [block for block in blocks if not block.id and block.type in CALL_BLOCKS]
+        block = next((b for b in blocks if b.id == call.id and b.id), _nth(nameless, call.id))
         if block is None:
             raise _gone(call.place, call.id)
         return bytes(block.input) or b"{}"
@@ -58,7 +59,7 @@ class TranscriptShelf:
 
     def _content(self, bodies: claude.Bodies, result: Result) -> Any:
         blocks = bodies.blocks
-        nameless = [b for b in blocks if b.type == "tool_result" and b.tool_use_id is None]
+        nameless = [b for b in blocks if b.type == "tool_result" and not b.tool_use_id]
         block = next((b for b in blocks if b.tool_use_id == result.id), _nth(nameless, result.id))
         if block is None:
             raise _gone(result.place, result.id)
@@ -76,19 +77,20 @@ class TranscriptShelf:
 
 
 def _decoded(data: bytes) -> Any:
-    """Content as JSON; where a string is not UTF-8, with replacement characters."""
-    if not data:
-        return ""
-    try:
-        return document.decode(data)
-    except ValueError:
-        return document.decode(data.decode("utf-8", "replace").encode())
+    """Content as JSON; what no decoder takes comes as the text it is, never as an error."""
+    readable = data.decode("utf-8", "replace")
+    for attempt in (data, readable.encode()):
+        try:
+            return document.decode(attempt) if attempt else ""
+        except ValueError:
+            continue
+    return readable
 
 
 def _nth(nameless: list[claude.Body], name: str) -> claude.Body | None:
-    """The block that pairing named `line-LINE.NUMBER` because it has no id of its own."""
+    """The block that pairing named `byte-OFFSET.NUMBER` because it has no id of its own."""
     number = name.rpartition(".")[2]
-    if not name.startswith("line-") or not number.isdecimal() or int(number) >= len(nameless):
+    if not name.startswith("byte-") or not number.isdecimal() or int(number) >= len(nameless):
         return None
     return nameless[int(number)]
 

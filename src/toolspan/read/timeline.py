@@ -36,6 +36,8 @@ class Said(Struct, frozen=True, kw_only=True, tag="message"):
         """When it was said."""
         return moment(self.message.at)
 
+    ended = began
+
 
 class Placed(Struct, frozen=True, kw_only=True):
     """A call in its lane, with the subagents it started."""
@@ -107,7 +109,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     @property
     def ended(self) -> datetime | None:
         """When its last item ended."""
-        return max((time for item in self.items if (time := _end(item))), default=None)
+        return max((time for item in self.items if (time := item.ended)), default=None)
 
     @property
     def calls(self) -> list[Placed]:
@@ -160,10 +162,6 @@ class Strand(Struct, frozen=True, kw_only=True, tag="agent"):
 
 
 Item = Said | Batch | Strand
-
-
-def _end(item: Item) -> datetime | None:
-    return item.began if isinstance(item, Said) else item.ended
 
 
 def opens(message: Message) -> bool:
@@ -376,7 +374,7 @@ def _intervals(spans: Sequence[Span]) -> list[tuple[_Interval, int]]:
     for n, (start, end) in enumerate(times):
         if start is not None:
             found.append((_Interval(start, max(start, end or horizon or start)), n))
-    return sorted(found)
+    return sorted(found, key=lambda timed: (timed[0].start, timed[1]))
 
 
 def _overlapping(spans: Sequence[Span]) -> list[list[Span]]:

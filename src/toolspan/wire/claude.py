@@ -11,6 +11,8 @@ Both the file form (camel case keys) and the stream form (snake case) are read h
 first.
 """
 
+import math
+from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
@@ -45,6 +47,10 @@ KNOWN_TYPES = frozenset({
 """Types of lines that have been seen or documented; others are read all the same, as drift."""
 
 _KNOWN_PREFIXES = ("artifact-", "marble-origami-")
+
+
+CALL_BLOCKS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
+"""Content blocks that ask for a tool."""
 
 
 class Block(Struct, gc=False):
@@ -123,6 +129,7 @@ class Entry(Struct, gc=False):
     session_id_snake: SessionId | None = field(default=None, name="session_id")
     tool_use_result_snake: Structured = field(default=None, name="tool_use_result")
     parent_tool_use_id_snake: CallId | None = field(default=None, name="parent_tool_use_id")
+    tool_use_id_snake: str | None = field(default=None, name="tool_use_id")
     request_id_snake: str | None = field(default=None, name="request_id")
     tool_denial_kind: str | None = field(default=None, name="toolDenialKind")
     permission_decision: Raw = field(default=NOTHING, name="permissionDecision")
@@ -285,7 +292,7 @@ def _fit_struct(found: dict[str, Any], shape: type[T], path: str, odd: list[str]
         name = f"{path}{known.encode_name}"
         try:
             taken[known.name] = _fit(found[known.encode_name], known.type, name, odd)
-        except (msgspec.ValidationError, TypeError, ValueError):
+        except (msgspec.ValidationError, TypeError, ValueError, RecursionError):
             odd.append(name)
     return shape(**taken)
 
@@ -299,7 +306,10 @@ def _fit(value: Any, wanted: Any, path: str, odd: list[str]) -> Any:
         if isinstance(value, list) and get_origin(option) is list:
             (shape,) = get_args(option)
             return [_fit_item(item, shape, f"{path}[{n}]", odd) for n, item in enumerate(value)]
-    return msgspec.convert(value, wanted)
+    fitted = msgspec.convert(value, wanted)
+    if isinstance(fitted, float) and not math.isfinite(fitted):
+        raise ValueError("beyond what a float can hold")
+    return fitted
 
 
 def _fit_item(item: Any, shape: Any, path: str, odd: list[str]) -> Any:
@@ -336,8 +346,10 @@ def _laid_over(below: Any, value: Any) -> Any:
         if isinstance(below, dict):
             _overlay(below, value)
         return below
-    if isinstance(value, list) and isinstance(below, list):
+    if isinstance(value, list) and value and isinstance(value[0], Struct | Raw):
         return [_laid_over(part, item) for part, item in zip(below, value, strict=True)]
+    if isinstance(below, Decimal) and isinstance(value, float) and float(below) == value:
+        return below  # the same number, with all its digits
     return value
 
 

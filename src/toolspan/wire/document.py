@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -34,8 +35,16 @@ def decode(data: bytes) -> Any:
     """
     try:
         return _EXACT.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return _decode_slowly(data)
+    except RecursionError:
+        return _on_fresh_stack(_decode_slowly, data)
+
+
+def _on_fresh_stack(work: Callable[[bytes], Any], data: bytes) -> Any:
+    """Do it where nothing else is on the stack, so that depth does not depend on the caller."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(work, data).result()
 
 
 def _decode_slowly(data: bytes) -> Any:
@@ -50,11 +59,19 @@ def _no_constant(name: str) -> None:
 
 
 def encode(document: Any) -> bytes:
-    """A document as compact JSON, keys in their order."""
+    """A document as compact JSON, keys in their order.
+
+    Raises:
+        ValueError: it is nested too deeply.
+    """
     try:
         return _NUMBERS.encode(document)
     except (UnicodeEncodeError, TypeError, OverflowError, RecursionError):
+        pass
+    try:
         return "".join(_pieces(document)).encode("ascii")
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def _pieces(document: Any) -> Iterator[str]:
@@ -110,7 +127,9 @@ def recover(data: bytes) -> Recovered:
     for start, end in found:
         offset += len(_bytes(text[at:start]))
         own = _bytes(text[start:end])
-        pieces.append(Piece(offset, len(own), _whole(own)))
+        whole = _whole(own)
+        if whole is not None:
+            pieces.append(Piece(offset, len(own), whole))
         offset += len(own)
         at = end
     return Recovered(pieces, _reason(data, text, len(pieces), clean=clean))
@@ -120,13 +139,15 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _whole(own: bytes) -> bytes:
-    """An object's own bytes when they decode, else the object written anew."""
+def _whole(own: bytes) -> bytes | None:
+    """An object's own bytes when they decode, else the object written anew; None if neither."""
     try:
         decode(own)
     except ValueError:
-        readable = own.decode("utf-8", "replace")
-        return encode(_SCANNER.decode(readable))
+        try:
+            return encode(_SCANNER.decode(own.decode("utf-8", "replace")))
+        except ValueError:
+            return None
     return own
 
 

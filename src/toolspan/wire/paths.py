@@ -16,7 +16,6 @@ _NAME_LIMIT = 200
 _AGENT = re.compile(r"(?:agent-|acompact-)(.+)")
 _SUFFIXES = (".jsonl", ".jsonl.zst")
 _NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl"})
-_NOT_SESSIONS = frozenset({"memory", "tool-results", "file-history", "todos", "tasks", "plans"})
 
 
 def config_dir(environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
@@ -48,7 +47,7 @@ def parse_name(path: PurePath) -> FileName:
     name = path.name
     suffix = next((s for s in _SUFFIXES if name.endswith(s)), None)
     stem = name.removesuffix(suffix or "")
-    if suffix is None or name in _NOT_TRANSCRIPTS or _NOT_SESSIONS & set(path.parts[-4:-1]):
+    if suffix is None or name in _NOT_TRANSCRIPTS or _is_side_file(path):
         return FileName("other", stem, None, None, None)
     agent = _AGENT.fullmatch(stem)
     if agent is None:
@@ -57,6 +56,13 @@ def parse_name(path: PurePath) -> FileName:
     if owner is None:
         return FileName("agent", stem, agent[1], None, path.parent.name or None)
     return FileName("agent", stem, agent[1], owner.name, owner.parent.name or None)
+
+
+def _is_side_file(path: PurePath) -> bool:
+    """Spilled outputs and notes lie in folders of their own."""
+    folder = path.parent
+    notes = folder.name == "memory" and folder.parent.parent.name == "projects"
+    return notes or folder.name == "tool-results"
 
 
 def _owner(path: PurePath) -> PurePath | None:

@@ -1,0 +1,144 @@
+"""Calls of a transcript that still grows.
+
+In: the same entries as `pair.py`, as they are written. Out: besides the final states the open ones,
+and which calls changed since somebody last asked, so that following costs only what is new. Read
+`LivePairing.changed` first.
+"""
+
+import itertools
+
+from toolspan.ids import CallId
+from toolspan.model.event import Event
+from toolspan.model.place import Place
+from toolspan.model.span import Branch, Call, Evidence, Span
+from toolspan.read.notes import Notes
+from toolspan.read.pair import Life, Pairing
+from toolspan.read.verdict import Verdict
+from toolspan.wire.claude import Block, Entry
+from toolspan.wire.source import Source
+
+
+class LivePairing(Pairing):
+    """Joins the calls of a transcript that still grows: open states, and which calls changed."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._touched: set[CallId] = set()
+        self.notes = _LiveNotes(self._touched)
+        self._order: dict[CallId, int] = {}
+        self._numbers = itertools.count()
+        self._waiting: dict[str, dict[CallId, Life]] = {}
+        """Calls without result, by who asked."""
+        self._left: set[CallId] = set()
+        """Calls without result from which the model went on to another message: nobody answers."""
+        self._begun: set[CallId] = set()
+        self._obscure: dict[str, set[CallId]] = {}
+        """Failures without a known kind, by their words: a later refusal may explain them."""
+        self._known: dict[str, Branch] = {}
+        self._ended = False
+
+    def changed(self) -> list[Span]:
+        """The calls that may have changed since last asked, in the order the model asked."""
+        known = [call_id for call_id in self._touched if call_id in self._lives]
+        self._touched.clear()
+        known.sort(key=self._order.__getitem__)
+        return [self._span(self._lives[call_id], self._known) for call_id in known]
+
+    def begin(self, call_id: CallId) -> None:
+        """Something outside the file shows that a call has started."""
+        self._begun.add(call_id)
+        self._touched.add(call_id)
+
+    def end(self, branches: dict[int, Branch]) -> None:
+        """The file counts as finished: what is open stays unanswered, and branches are known."""
+        self._ended = True
+        self._known = self._batches(branches) if branches else {}
+        self._touched.update(
+            call_id for call_id, life in self._lives.items() if branches or life.result is None
+        )
+
+    def _assistant(self, entry: Entry, place: Place) -> None:
+        speaker = entry.agent_id or entry.parent_tool_use_id_snake or ""
+        nobody = entry.is_sidechain and not speaker  # one of several subagents, no telling which
+        waiting = None if nobody else self._waiting.get(speaker)
+        message = entry.message
+        if waiting and message is not None and message.id and message.model != "<synthetic>":
+            self._leave(waiting, message.id)
+        super()._assistant(entry, place)
+
+    def _leave(self, waiting: dict[CallId, Life], message_id: str) -> None:
+        passed = [name for name, life in waiting.items() if life.call.message_id != message_id]
+        for call_id in passed:
+            del waiting[call_id]
+        self._left.update(passed)
+        self._touched.update(passed)
+
+    def _ask(self, block: Block, entry: Entry, place: Place) -> None:
+        call_id = block.id or self._nameless(place)
+        before = self._lives.get(call_id)
+        new = before is None or before.call.place is None
+        super()._ask(block, entry, place)
+        life = self._lives[call_id]
+        if new:
+            self._order[call_id] = next(self._numbers)
+            if life.result is None:
+                self._waiting.setdefault(_speaker(life.call), {})[call_id] = life
+        self._touched.add(call_id)
+
+    def _answer(self, block: Block, entry: Entry, place: Place) -> None:
+        call_id = block.tool_use_id or self._nameless(place)
+        refusals = len(self._refusals)
+        super()._answer(block, entry, place)
+        life = self._lives[call_id]
+        if call_id not in self._order:
+            self._order[call_id] = next(self._numbers)
+        self._waiting.get(_speaker(life.call), {}).pop(call_id, None)
+        if life.verdict is not None and life.verdict.kind == "unknown":
+            self._obscure.setdefault(life.words, set()).add(call_id)
+        if len(self._refusals) > refusals:
+            self._touched.update(self._obscure.get(life.words, ()))
+        self._touched.add(call_id)
+
+    def _said(self, text: str, entry: Entry, place: Place) -> None:
+        recent = tuple(self._recent)
+        super()._said(text, entry, place)
+        self._touched.update(life.call.id for life in recent if life.interrupt_follows)
+
+    def _verdict(self, life: Life) -> Verdict:
+        verdict = super()._verdict(life)
+        call_id = life.call.id
+        over = self._ended or call_id in self._left
+        if over or life.verdict is not None or verdict.state != "never_answered":
+            return verdict
+        if call_id in self.notes.started or call_id in self.notes.progress:
+            return Verdict(state="running", evidence=(Evidence("progress"),))
+        if call_id in self._begun:
+            return Verdict(state="running", evidence=(Evidence("subagent started"),))
+        return Verdict(state="requested", evidence=(Evidence("no result yet"),))
+
+
+def _speaker(call: Call) -> str:
+    """Who asked: a subagent by its id or by the call that started it; empty for the main one."""
+    return call.agent_id or call.parent_call or ""
+
+
+class _LiveNotes(Notes):
+    """Notes that tell which calls they speak of."""
+
+    def __init__(self, touched: set[CallId]) -> None:
+        super().__init__()
+        self._touched = touched
+
+    def add(self, entry: Entry, place: Place) -> None:
+        super().add(entry, place)
+        if entry.type == "result" or entry.subtype == "permission_denied":
+            self._touched.update(map(CallId, self.denied | self.deferred))
+
+    def _tick(self, call_id: str | None, kind: str, at: str | None) -> None:
+        super()._tick(call_id, kind, at)
+        if call_id is not None:
+            self._touched.add(CallId(call_id))
+
+    def _event(self, call_id: str, event: Event) -> None:
+        super()._event(call_id, event)
+        self._touched.add(CallId(call_id))

@@ -1,0 +1,246 @@
+"""The timeline: turns, lanes, and subagents under their calls, whatever layout the client had."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolspan.read.discover import discover
+from toolspan.read.messages import script
+from toolspan.read.timeline import Batch, Group, Said, Strand, timeline
+from toolspan.read.transcript import read
+from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.wire.source import BytesSource
+
+DONE = bodies.ran("done")
+
+
+def strand_of(story: TranscriptBuilder) -> Strand:
+    return timeline([script(read(BytesSource(story.data())))])
+
+
+def strand_in(folder: Path) -> Strand:
+    files = sorted(discover(folder), key=lambda file: file.name.role == "agent")
+    return timeline([script(read(file.path)) for file in files])
+
+
+def groups(strand: Strand) -> list[Group]:
+    return [group for batch in strand.batches for group in batch.groups]
+
+
+def lanes(group: Group) -> list[int]:
+    return [placed.lane for placed in group.calls]
+
+
+def test_calls_of_one_message_that_overlap_share_a_group_in_different_lanes() -> None:
+    story = TranscriptBuilder().prompt("go")
+    first, second = (story.call("Bash", {"command": f"sleep {n}"}, after_ms=10) for n in (1, 2))
+    story.result(first, DONE, after_ms=1000).result(second, DONE, after_ms=1000)
+
+    (group,) = groups(strand_of(story))
+
+    assert [placed.span.id for placed in group.calls] == [first, second]
+    assert lanes(group) == [0, 1]
+    assert group.concurrency == 2
+
+
+def test_calls_of_one_message_that_end_before_the_next_begins_are_serial() -> None:
+    story = TranscriptBuilder().prompt("go")
+    for n in range(3):
+        call = story.call("Bash", {"command": f"echo {n}"}, message="msg_1", after_ms=10)
+        story.result(call, DONE, after_ms=100)
+
+    (batch,) = strand_of(story).batches
+
+    assert batch.serial
+    assert [group.concurrency for group in batch.groups] == [1, 1, 1]
+
+
+def test_a_lane_is_used_again_once_its_call_has_ended() -> None:
+    story = TranscriptBuilder().prompt("go")
+    long = story.call("Bash", {"command": "long"}, message="msg_1")
+    short = story.call("Bash", {"command": "short"}, message="msg_1", after_ms=10)
+    story.result(short, DONE, after_ms=10)
+    third = story.call("Bash", {"command": "third"}, message="msg_1", after_ms=10)
+    story.result(third, DONE, after_ms=10).result(long, DONE, after_ms=10)
+
+    (group,) = groups(strand_of(story))
+
+    assert lanes(group) == [0, 1, 1]
+    assert group.concurrency == 2
+
+
+def test_a_call_without_result_stays_beside_its_siblings() -> None:
+    story = TranscriptBuilder().prompt("go")
+    story.call("Bash", {"command": "lost"})
+    kept = story.call("Bash", {"command": "kept"}, after_ms=10)
+    story.result(kept, DONE, after_ms=100)
+
+    (group,) = groups(strand_of(story))
+
+    assert lanes(group) == [0, 1]
+    assert group.concurrency == 1  # only what a result proves counts
+
+
+def test_a_turn_begins_with_a_prompt_and_holds_what_came_of_it() -> None:
+    story = TranscriptBuilder().prompt("one").text("first").prompt("two", after_ms=1000)
+    call = story.call("Bash", {"command": "ls"}, after_ms=100)
+    story.result(call, DONE, after_ms=900)
+
+    one, two = strand_of(story).turns
+
+    assert (one.prompt and one.prompt.text, len(one.calls)) == ("one", 0)
+    assert (two.prompt and two.prompt.text, len(two.calls)) == ("two", 1)
+    assert two.began and two.ended
+    assert (two.ended - two.began).total_seconds() == 1
+
+
+@pytest.mark.parametrize("version", ["1.0.98", "2.0.65", "2.1.80", "2.1.325"])
+def test_a_subagent_stands_under_the_call_that_started_it(version: str, tmp_path: Path) -> None:
+    story = TranscriptBuilder(version=version).prompt("go")
+    given_to = [
+        (story.call("Task", {"description": name, "prompt": f"Look at {name}"}), name)
+        for name in ("a", "b")
+    ]
+    for call, name in reversed(given_to):
+        agent = story.agent(call).prompt(f"Look at {name}", after_ms=10)
+        inner = agent.call("Read", {"file_path": f"/{name}"}, after_ms=10)
+        agent.result(inner, bodies.read(f"/{name}", name), after_ms=10).text("seen")
+        report = bodies.reported(
+            agent.agent_id, "seen", prompt=f"Look at {name}", calls=1, took_ms=30, version=version
+        )
+        story.until(agent).result(call, report)
+    story.write(tmp_path / f"{story.session_id}.jsonl")
+
+    strand = strand_in(tmp_path)
+
+    assert [placed.span.call.target for placed in strand.calls] == ["a", "b"]
+    for placed in strand.calls:
+        (agent_strand,) = placed.agents
+        assert [call.span.call.target for call in agent_strand.calls] == [
+            f"/{placed.span.call.target}"
+        ]
+    assert len(list(strand.strands())) == 3
+
+
+def test_a_subagent_of_a_stream_stands_under_its_call() -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Agent", {"description": "a", "prompt": "Look"})
+    agent = story.agent(call).prompt("Look")
+    inner = agent.call("Read", {"file_path": "/a"})
+    agent.result(inner, bodies.read("/a", "a"))
+    story.until(agent).result(call, "seen")
+    data = b"".join(line + b"\n" for line in story.stream_lines())
+
+    strand = timeline([script(read(BytesSource(data)))])
+
+    (placed,) = strand.calls
+    assert [found.span.id for found in placed.agents[0].calls] == [inner]
+
+
+def test_a_subagent_nobody_started_stands_where_its_time_puts_it() -> None:
+    stray = TranscriptBuilder().prompt("unasked")
+    stray.wait(1000)
+    story = TranscriptBuilder().prompt("before").text("late", after_ms=60_000)
+    agent = stray.agent("toolu_gone").prompt("who am I?", after_ms=10)
+
+    strand = timeline([script(read(BytesSource(each.data()))) for each in (story, agent)])
+
+    kinds = [type(item) for turn in strand.turns for item in turn.items]
+    assert kinds == [Said, Strand, Said]
+    (loose,) = (item for turn in strand.turns for item in turn.items if isinstance(item, Strand))
+    assert not loose.linked
+
+
+def test_what_a_rewind_left_behind_is_marked_and_kept() -> None:
+    story = TranscriptBuilder().prompt("start").text("ready")
+    there = story.last
+    wrong = story.prompt("wrong way").call("Bash", {"command": "rm"})
+    story.result(wrong, DONE).text("gone").rewind(there)
+    right = story.prompt("right way").call("Bash", {"command": "ls"})
+    story.result(right, DONE).text("fine")
+
+    items = [item for turn in strand_of(story).turns for item in turn.items]
+
+    marked = {
+        item.message.text if isinstance(item, Said) else item.calls[0].span.call.target: item.branch
+        for item in items
+        if isinstance(item, Said | Batch)
+    }
+    assert marked == {
+        "start": "active",
+        "ready": "active",
+        "wrong way": "abandoned",
+        "rm": "abandoned",
+        "gone": "abandoned",
+        "right way": "active",
+        "ls": "active",
+        "fine": "active",
+    }
+
+
+def test_a_message_with_parallel_calls_is_on_one_branch_as_a_whole() -> None:
+    story = TranscriptBuilder().prompt("go")
+    first, second = (story.call("Read", {"file_path": name}) for name in "ab")
+    story.result(second, "b", after_ms=10).result(first, "a", after_ms=10).text("both")
+
+    (batch,) = strand_of(story).batches
+
+    assert batch.branch == "active"
+
+
+def test_what_was_compacted_is_marked() -> None:
+    story = TranscriptBuilder().prompt("old").text("long ago").compact("Summary.").prompt("new")
+
+    branches = [
+        item.branch
+        for turn in strand_of(story).turns
+        for item in turn.items
+        if isinstance(item, Said)
+    ]
+
+    assert branches[:2] == ["compacted", "compacted"]
+    assert branches[-1] == "active"
+
+
+def test_agents_that_started_each_other_are_all_told_once(tmp_path: Path) -> None:
+    main = TranscriptBuilder().prompt("go")
+    first = main.agent("toolu_b").prompt("one")
+    first.call("Agent", {"prompt": "two"}, id="toolu_a")
+    second = main.agent("toolu_a").prompt("two")
+    second.call("Agent", {"prompt": "one"}, id="toolu_b")
+    main.write(tmp_path / f"{main.session_id}.jsonl")
+
+    strand = strand_in(tmp_path)
+
+    agents = [found.agent_id for found in strand.strands()]
+    assert sorted(filter(None, agents)) == sorted([first.agent_id, second.agent_id])
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8))
+def test_calls_that_overlap_never_share_a_lane(times: list[tuple[int, int]]) -> None:
+    story = TranscriptBuilder().prompt("go")
+    clock = 0
+    events = [(start, 0, n) for n, (start, _) in enumerate(times)]
+    events += [(start + took, 1, n) for n, (start, took) in enumerate(times)]
+    calls: dict[int, str] = {}
+    for at, kind, n in sorted(events):
+        story.wait(at - clock)
+        clock = at
+        if kind == 0:
+            calls[n] = story.call("Bash", {"command": str(n)}, message="msg_1")
+        else:
+            story.result(calls[n], DONE)
+
+    found = groups(strand_of(story))
+
+    assert sum(len(group.calls) for group in found) == len(times)
+    for group in found:
+        assert group.concurrency <= group.lanes
+        for n, one in enumerate(group.calls):
+            for other in group.calls[n + 1 :]:
+                a, b = one.span, other.span
+                assert a.requested and a.finished and b.requested and b.finished
+                if a.requested < b.finished and b.requested < a.finished:
+                    assert one.lane != other.lane
