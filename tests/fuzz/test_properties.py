@@ -78,6 +78,37 @@ def test_each_result_pairs_with_at_most_one_call(recorded: Recorded) -> None:
     assert len({span.id for span in spans}) == len(spans)
 
 
+@requirement("read.pairs-by-id")
+@pytest.mark.parametrize(
+    ("tool", "content"),
+    [
+        (b"Bash", b'"Command timed out after 2m","is_error":true'),
+        (b"Bash", b'"no such thing here","is_error":true'),
+        (b"Task", b'"done\\nagentId: a9"'),
+        (b"Read", b'"x\\n[Exit code: 3]"'),
+    ],
+)
+def test_a_result_before_its_call_says_the_same_as_one_after_it(
+    tool: bytes, content: bytes
+) -> None:
+    asked, answered = CALL.replace(b"Bash", tool), RESULT.replace(b'"ok"', content)
+    asked, answered = (
+        line.replace(b'"message"', b'"version":"2.1.325","message"') for line in (asked, answered)
+    )
+
+    (after,) = read_bytes(asked + answered).spans
+    (before,) = read_bytes(answered + asked).spans
+
+    assert (before.state, before.error_kind, before.agent) == (
+        after.state,
+        after.error_kind,
+        after.agent,
+    )
+    assert before.result is not None
+    assert after.result is not None
+    assert before.result.exit_code == after.result.exit_code
+
+
 @requirement("read.every-call-has-one-state")
 @given(recorded=claude_transcripts())
 def test_there_are_as_many_states_as_calls_and_orphans(recorded: Recorded) -> None:

@@ -42,6 +42,8 @@ class Notes:
         self.deferred: set[str] = set()
         self.denied: set[str] = set()
         self.agents: dict[str, str] = {}
+        self._told: set[tuple[str, str | None, str | None]] = set()
+        """Notifications heard: one and the same may be queued, attached and said."""
 
     def add(self, entry: Entry, place: Place) -> None:
         """One entry."""
@@ -76,7 +78,8 @@ class Notes:
     def notice(self, text: str, at: str | None, place: Place) -> None:
         """Task notifications in a text somebody put into the conversation."""
         for notice in task_notices(text):
-            if notice.call_id:
+            if notice.call_id and (notice.call_id, notice.task_id, notice.status) not in self._told:
+                self._told.add((notice.call_id, notice.task_id, notice.status))
                 self._event(
                     notice.call_id,
                     Notification(
@@ -175,7 +178,8 @@ def _words(note: Attachment) -> str | None:
 
 
 def _plain(raw: Raw) -> str:
-    data = memoryview(raw)
-    if not data or data[:1] in (b"n",):
-        return ""
-    return text_of(raw) or bytes(data).decode("utf-8", "replace")
+    """Words as they are; a structure as its JSON."""
+    data = bytes(raw)
+    if data[:1] == b"{":
+        return data.decode("utf-8", "replace")
+    return text_of(raw)

@@ -7,7 +7,6 @@ Read `Pairing.add` and `Pairing.spans` first.
 """
 
 from msgspec import Raw, Struct
-from msgspec.structs import replace
 
 from toolspan.ids import CallId
 from toolspan.model.event import Event, Permission, Progress
@@ -36,6 +35,8 @@ class Life(Struct, gc=False):
     permission: Permission | None = None
     interrupt_follows: bool = False
     copies: tuple[Copy, ...] = ()
+    early: tuple[Block, Entry] | None = None
+    """A result that came before its call: judged again when the tool is known."""
 
 
 class Pairing:
@@ -98,12 +99,13 @@ class Pairing:
             return
         del self._lives[call_id]  # its result came first; the call's place in the order is here
         known.call = call
-        if known.result is not None:
-            known.result = replace(known.result, tool=call.tool)
+        if known.early is not None and known.result is not None:
+            self._judge(known, *known.early, known.result.place)
+            known.early = None
         self._lives[call_id] = known
 
     def _nameless(self, place: Place) -> CallId:
-        """A name for a block that has none: where its record begins, and which of its nameless it is."""
+        """A name for a block that has none: where its record begins, and a number."""
         number = 0
         while CallId(f"byte-{place.offset}.{number}") in self._lives:
             number += 1
@@ -141,14 +143,18 @@ class Pairing:
         life = self._lives.get(call_id)
         if life is None:
             life = self._lives[call_id] = Life(self._unrecorded(call_id, entry))
+            life.early = _kept(block, entry)
         elif life.result is not None:
             life.copies += (Copy("result", place),)
             return
-        answered = answer(call_id, life.call.tool, block, entry, place, self._shelf)
-        life.result, life.verdict, life.words, life.agent = answered
+        self._judge(life, block, entry, place)
         if entry.permission_decision is not NOTHING or entry.tool_denial_kind:
             life.permission = _permission(entry, place)
         self._recent.append(life)
+
+    def _judge(self, life: Life, block: Block, entry: Entry, place: Place) -> None:
+        answered = answer(life.call.id, life.call.tool, block, entry, place, self._shelf)
+        life.result, life.verdict, life.words, life.agent = answered
         if answered.verdict.ambiguous:
             self._refusals.add(answered.words)
 
@@ -235,6 +241,20 @@ class Pairing:
         if life.permission:
             found.append(life.permission)
         return tuple(found)
+
+
+def _kept(block: Block, entry: Entry) -> tuple[Block, Entry]:
+    """Copies of what judging needs: the originals would hold on to everything around them."""
+    structured = entry.structured
+    return (
+        Block(content=block.content.copy(), is_error=block.is_error),
+        Entry(
+            timestamp=entry.timestamp,
+            version=entry.version,
+            tool_denial_kind=entry.tool_denial_kind,
+            tool_use_result=[] if isinstance(structured, list) else structured,
+        ),
+    )
 
 
 def _batch(entry: Entry, place: Place) -> str:

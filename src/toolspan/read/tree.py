@@ -150,11 +150,12 @@ class Tree:
         if self._elsewhere.get(n) is not None:
             return n - 1  # the parent is not in the file: the client went on from the line before
         if logical and n in self._logical:
-            return self._find(self._logical[n])
+            return self._find(self._logical[n], n - 1)
         return -1
 
-    def _find(self, key: int) -> int:
+    def _find(self, key: int, otherwise: int) -> int:
+        """Where a key stands first; the line before, when what was compacted is not in the file."""
         try:
             return self._keys.index(key)
         except ValueError:
-            return -1
+            return otherwise
