@@ -399,7 +399,11 @@ def by_line(data: bytes) -> list[tuple[Any, int, int]] | None:
 
 def at_once(data: bytes) -> list[tuple[Any, int, int]] | None:
     found = decode_whole(data)
-    return found and [(shown(entry), start, end) for entry, start, end in found]
+    if found is None:
+        return None
+    entries, ends = found
+    starts = [0, *(end + 1 for end in ends)]
+    return [(shown(e), start, end) for e, start, end in zip(entries, starts, ends, strict=False)]
 
 
 @requirement("wire.many-lines-at-once")

@@ -154,9 +154,14 @@ def test_the_records_around_a_torn_one_are_found() -> None:
     assert documents(line)[-1] == C
 
 
-@pytest.mark.parametrize("line", [A[:-1], A[1:], b'{"a":', b"}", b"garbage", b"[1,2", b'"x"', b"7"])
+@pytest.mark.parametrize("line", [A[:-1], A[1:], b'{"a":', b"}", b"garbage", b"[1,2"])
 def test_a_torn_line_alone_gives_nothing(line: bytes) -> None:
     assert recover(line) == Recovered([], "torn_line")
+
+
+@pytest.mark.parametrize("line", [b'"x"', b"7", b"null", b"[1]"])
+def test_a_line_of_json_that_is_no_object_is_told_as_such(line: bytes) -> None:
+    assert recover(line) == Recovered([], "not_an_object")
 
 
 @requirement("wire.recovers-around-nul-blocks")

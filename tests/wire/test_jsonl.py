@@ -162,8 +162,10 @@ def test_beginning_past_the_end_finds_nothing(tmp_path: Path) -> None:
 def test_chunks_hold_whole_lines_and_join_to_the_file(tmp_path: Path, small_chunks: int) -> None:
     chunks = list(read_chunks(written(tmp_path, LINES + b"torn")))
 
-    assert b"".join(chunk.data for chunk in chunks) == LINES + b"torn"
-    assert all(chunk.data.endswith(b"\n") for chunk in chunks[:-1])
+    pieces = [chunk.data[chunk.start : chunk.end] for chunk in chunks]
+    assert b"".join(pieces) == LINES + b"torn"
+    assert all(piece.endswith(b"\n") for piece in pieces[:-1])
+    assert sum(chunk.size for chunk in chunks) == len(LINES + b"torn")
     assert [line.data for chunk in chunks for line in chunk.lines(1)] == [
         line.data for line in split(LINES + b"torn")
     ]

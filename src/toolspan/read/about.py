@@ -24,8 +24,9 @@ class About:
         self._sessions: dict[str, None] = {}
         self._versions: dict[str, None] = {}
         self._models: dict[str, None] = {}
-        self._first: Entry | None = None
-        self._last_cwd: str | None = None
+        self._root: str | None = None
+        self._agent: str | None = None
+        self._cwd: str | None = None
         self._branch: str | None = None
         self._started: str | None = None
         self._ended: str | None = None
@@ -34,23 +35,15 @@ class About:
         self._prompts = 0
         self._compactions = 0
         self._forked: str | None = None
-        self.messages: dict[str, Tokens] = {}
-        """Tokens by message; messages without any id count one by one."""
-        self.raw_sum = Tokens()
-        self._nameless = 0
+        self._usages: dict[str, Usage] = {}
+        self._raw = [0, 0, 0, 0]
 
     def add(self, entry: Entry) -> None:
         """One entry."""
-        session = entry.session_id or entry.session_id_snake
-        if session != self._session and session is not None:
-            self._session = session
-            self._sessions[session] = None
         if entry.timestamp is not None:
             self._ended = entry.timestamp
-            if self._started is None:
-                self._started = entry.timestamp
-        if entry.version != self._version or self._first is None:
-            self._place(entry)
+        if entry.session_id != self._session or entry.version != self._version or not self._root:
+            self._turn(entry)
         kind = entry.type
         if kind == "assistant":
             self._count(entry)
@@ -58,6 +51,26 @@ class About:
             self._hear(entry)
         elif kind in _TITLES or entry.subtype == "compact_boundary":
             self._mark(kind, entry)
+
+    def _turn(self, entry: Entry) -> None:
+        """A line unlike the one before: another session or version, or the first of all."""
+        session = entry.session
+        if session is not None:
+            self._sessions[session] = None
+        if self._started is None:
+            self._started = entry.timestamp
+        if entry.uuid is None:
+            return
+        self._session, self._version = entry.session_id, entry.version
+        if self._root is None:  # copies, because an entry holds on to everything around it
+            self._root = entry.uuid
+            self._agent = entry.agent_id if entry.is_sidechain else None
+        if entry.version is not None:
+            self._versions[entry.version] = None
+        self._cwd = self._cwd or entry.cwd
+        self._branch = entry.git_branch or self._branch
+        if entry.forked_from:
+            self._forked = entry.forked_from.session_id
 
     def _mark(self, kind: str, entry: Entry) -> None:
         """A compaction, or a title of some rank; of equals the last one wins."""
@@ -69,40 +82,27 @@ class About:
         if title and (self._title is None or rank >= self._title[0]):
             self._title = (rank, title)
 
-    def _place(self, entry: Entry) -> None:
-        if entry.uuid is None:
-            return
-        if self._first is None:
-            self._first = entry
-        if entry.version is not None:
-            self._version = entry.version
-            self._versions[entry.version] = None
-        self._last_cwd = self._last_cwd or entry.cwd
-        self._branch = entry.git_branch or self._branch
-        if entry.forked_from:
-            self._forked = entry.forked_from.session_id
-
     def _count(self, entry: Entry) -> None:
         message = entry.message
-        if message is None or message.model == "<synthetic>":
+        usage = message.usage if message else None
+        if message is None or usage is None or message.model == "<synthetic>":
             return
         if message.model and message.model != self._model:
             self._model = message.model
             self._models[message.model] = None
-        usage = message.usage
-        if usage is None:
-            return
-        tokens = _tokens(usage)
-        self.raw_sum += tokens
+        raw = self._raw
+        raw[0] += usage.input_tokens or 0
+        raw[1] += usage.output_tokens or 0
+        raw[2] += usage.cache_creation_input_tokens or 0
+        raw[3] += usage.cache_read_input_tokens or 0
         name = message.id or entry.request_id or entry.request_id_snake
         if name is None:
-            self._nameless += 1
-            name = f"#{self._nameless}"
-        before = self.messages.get(name)
+            name = f"#{len(self._usages)}"
+        before = self._usages.get(name)
         if before is None:
-            self.messages[name] = tokens
-        elif before != tokens:
-            self.messages[name] = before.most(tokens)
+            self._usages[name] = usage
+        elif before != usage:
+            self._usages[name] = _most(before, usage)
 
     def _hear(self, entry: Entry) -> None:
         content = entry.message.content if entry.message else None
@@ -116,23 +116,43 @@ class About:
             self._prompt = " ".join(words.split())[:_PROMPT_LIMIT] or None
 
     @property
+    def messages(self) -> dict[str, Tokens]:
+        """Tokens by message; messages without any id count one by one, as `#n`."""
+        return {name: _tokens(usage) for name, usage in self._usages.items()}
+
+    @property
+    def raw_sum(self) -> Tokens:
+        """What adding up every line gives."""
+        return Tokens(
+            input_tokens=self._raw[0],
+            output_tokens=self._raw[1],
+            cache_creation_input_tokens=self._raw[2],
+            cache_read_input_tokens=self._raw[3],
+        )
+
+    @property
     def tokens(self) -> Tokens:
         """The sum over messages."""
-        return sum(self.messages.values(), Tokens())
+        usages = self._usages.values()
+        return Tokens(
+            input_tokens=sum(usage.input_tokens or 0 for usage in usages),
+            output_tokens=sum(usage.output_tokens or 0 for usage in usages),
+            cache_creation_input_tokens=sum(u.cache_creation_input_tokens or 0 for u in usages),
+            cache_read_input_tokens=sum(usage.cache_read_input_tokens or 0 for usage in usages),
+        )
 
     def info(self, stem: str) -> SessionInfo:
         """What is known, for a file of this name."""
-        first = self._first
         sessions = tuple(self._sessions)
         return SessionInfo(
             session_id=stem if stem in self._sessions else (sessions[-1] if sessions else None),
             session_ids=sessions,
-            agent_id=first.agent_id if first and first.is_sidechain else None,
-            root=first.uuid if first else None,
+            agent_id=self._agent,
+            root=self._root,
             forked_from=self._forked,
             versions=tuple(self._versions),
             models=tuple(self._models),
-            cwd=self._last_cwd,
+            cwd=self._cwd,
             git_branch=self._branch,
             title=self._title[1] if self._title else None,
             first_prompt=self._prompt,
@@ -149,6 +169,20 @@ def _tokens(usage: Usage) -> Tokens:
         output_tokens=usage.output_tokens or 0,
         cache_creation_input_tokens=usage.cache_creation_input_tokens or 0,
         cache_read_input_tokens=usage.cache_read_input_tokens or 0,
+    )
+
+
+def _most(first: Usage, second: Usage) -> Usage:
+    """Field by field the larger of the two."""
+    return Usage(
+        input_tokens=max(first.input_tokens or 0, second.input_tokens or 0),
+        output_tokens=max(first.output_tokens or 0, second.output_tokens or 0),
+        cache_creation_input_tokens=max(
+            first.cache_creation_input_tokens or 0, second.cache_creation_input_tokens or 0
+        ),
+        cache_read_input_tokens=max(
+            first.cache_read_input_tokens or 0, second.cache_read_input_tokens or 0
+        ),
     )
 
 

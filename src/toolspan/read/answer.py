@@ -52,7 +52,9 @@ def answer(
     structured = entry.structured
     facts = structured if type(structured) is StructuredFacts else _NO_FACTS
     text = _text(tool, kind, head, block)
-    background = _background(head, facts)
+    background = "task" if head.startswith(_BACKGROUND) else None
+    if facts is not _NO_FACTS:
+        background = _background(facts) or background
     verdict, words, code = _SUCCEEDED, "", None
     if text or block.is_error or entry.tool_denial_kind or facts.decisive:
         said = _said(tool, text, block, entry, facts, background)
@@ -71,7 +73,7 @@ def answer(
         truncated=verdict.truncated or persisted is not None,
         persisted_path=persisted,
         background_task=background,
-        reported_ms=_reported(facts),
+        reported_ms=None if facts is _NO_FACTS else _reported(facts),
         shelf=shelf,
     )
     agent = facts.agent_id or (agent_in_text(text) if text and kind == "agent" else None)
@@ -128,12 +130,13 @@ def _text(tool: str, kind: ToolKind, head: bytes, block: Block) -> str:
     return ""
 
 
-def _background(head: bytes, facts: StructuredFacts) -> str | None:
+def _background(facts: StructuredFacts) -> str | None:
+    """The task that goes on after the call returned."""
     if facts.background_task_id:
         return facts.background_task_id
     if facts.status in _ASYNC or facts.is_async:
         return facts.agent_id or facts.task_id or "agent"
-    return "task" if head.startswith(_BACKGROUND) else None
+    return None
 
 
 def _persisted(text: str) -> str | None:

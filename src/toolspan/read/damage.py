@@ -26,6 +26,7 @@ CODES: dict[str, Meaning] = {
     "torn_last_line": Meaning(
         "warning", "The last line is half written: the client was killed or still writes", "skips"
     ),
+    "not_an_object": Meaning("error", "The line is JSON but not an object", "skips"),
     "glued_records": Meaning(
         "warning", "Two or more records stand on one line: a newline was lost", "skips"
     ),

@@ -184,7 +184,7 @@ class Follower:
             if not chunk.ended and not last:
                 return
             self._reader.chunk(chunk)
-            self._offset = chunk.offset + (len(chunk.data) or chunk.passed + 1)
+            self._offset = chunk.offset + chunk.size
 
 
 class _Window(io.RawIOBase):

@@ -73,17 +73,22 @@ class Reader:
 
     def chunk(self, chunk: Chunk) -> None:
         """The next lines, in one piece; one by one only where something is odd."""
-        found = claude.decode_whole(chunk.data) if len(chunk.data) <= chunk.limit else None
-        if not found:
+        start = chunk.start
+        small = chunk.end - start <= chunk.limit and not chunk.passed
+        found = claude.decode_whole(chunk.data, start, chunk.end) if small else None
+        if found is None:
             for line in chunk.lines(self._number):
                 self.line(line)
                 self._number = line.number + 1
             return
-        self._lines += len(found)
-        file, offset, number, take = self._file, chunk.offset, self._number, self.entry
-        for entry, start, end in found:
-            take(entry, Place(file, number, offset + start, end - start))
+        entries, ends = found
+        file, number, take = self._file, self._number, self.entry
+        before = chunk.offset - start
+        for entry, end in zip(entries, ends, strict=True):
+            take(entry, Place(file, number, before + start, end - start))
+            start = end + 1
             number += 1
+        self._lines += len(entries)
         self._number = number
 
     def broke_off(self, error: SourceError) -> None:

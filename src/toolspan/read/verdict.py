@@ -124,8 +124,11 @@ _MARKERS = _markers(
      "timed_out", "permission_timeout"),
 )  # fmt: skip
 
+_ANY_MARKER = re.compile("|".join(f"(?P<m{n}>{m.regex.pattern})" for n, m in enumerate(_MARKERS)))
+"""All of them in one: the first that fits names its group."""
 _ABORTED = "<error>Command was aborted before completion</error>"
 _COMMAND_TIMEOUT = re.compile(r"Command timed out after")
+_CALL_TIMEOUT = re.compile(r"\bMCP error -32001\b|timed out after|request timed out")
 _SERVER_TIMEOUT = re.compile(
     r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|request timed out"
 )
@@ -265,15 +268,15 @@ def _says_error(answer: Answer) -> bool:
 
 def _marked(text: str) -> Verdict | None:
     """What a beginning that only the client writes says."""
-    for rule, regex, state, kind in _MARKERS:
-        found = regex.match(text)
-        if found:
-            return Verdict(
-                state=state,
-                kind=kind,
-                evidence=(Evidence(rule, found[0][:120]),),
-                rejection=rule == "user rejected",
-            )
+    found = _ANY_MARKER.match(text)
+    if found and found.lastgroup:
+        marker = _MARKERS[int(found.lastgroup[1:])]
+        return Verdict(
+            state=marker.state,
+            kind=marker.kind,
+            evidence=(Evidence(marker.rule, found[0][:120]),),
+            rejection=marker.rule == "user rejected",
+        )
     if _ABORTED in text:
         return Verdict(
             state="interrupted", kind="interrupted", evidence=(Evidence("aborted by user"),)
@@ -283,8 +286,9 @@ def _marked(text: str) -> Verdict | None:
 
 def _timed_out(answer: Answer) -> Verdict | None:
     """Timeouts, each only where its tool can have one."""
-    shell = tool_kind(answer.tool) == "shell"
-    regex = _COMMAND_TIMEOUT if shell else _SERVER_TIMEOUT
+    kind = tool_kind(answer.tool)
+    shell = kind == "shell"
+    regex = _COMMAND_TIMEOUT if shell else _CALL_TIMEOUT if kind == "mcp" else _SERVER_TIMEOUT
     found = regex.search(answer.text if shell else answer.text[:400])
     if found is None:
         return None

@@ -208,28 +208,29 @@ decode_typed = _ENTRIES.decode
 """The first, fast step: raises one of UNFIT when a known field has another type, or on damage."""
 
 
-def decode_whole(data: bytes) -> list[tuple[Entry, int, int]] | None:
-    """The first step for many lines at once: entries with the start and end of their lines.
+def decode_whole(
+    data: bytes, start: int = 0, stop: int | None = None
+) -> tuple[list[Entry], list[int]] | None:
+    """The first step for many lines at once: entries, and where in `data` their lines end.
 
     None when a line needs a closer look. Every line must begin with `{` and end with `}`: then no
     document can run over the end of a line, and as many documents as lines means one on each.
     """
+    stop = len(data) if stop is None else stop
     ends = []
-    start = 0
-    while (end := data.find(b"\n", start)) >= 0:
-        if data[start] != _OPEN or data[end - 1] != _CLOSE:
+    at = start
+    while (end := data.find(b"\n", at, stop)) >= 0:
+        if data[at] != _OPEN or data[end - 1] != _CLOSE:
             return None
-        ends.append((start, end))
-        start = end + 1
-    if start != len(data):
+        ends.append(end)
+        at = end + 1
+    if at != stop:
         return None
     try:
-        entries = _ENTRIES.decode_lines(data)
+        entries = _ENTRIES.decode_lines(memoryview(data)[start:stop])
     except UNFIT:
         return None
-    if len(entries) != len(ends):
-        return None
-    return [(entry, *ends[n]) for n, entry in enumerate(entries)]
+    return (entries, ends) if len(entries) == len(ends) else None
 
 
 _OPEN, _CLOSE = b"{}"

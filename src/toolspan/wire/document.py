@@ -201,4 +201,12 @@ def _reason(data: bytes, text: str, count: int, *, clean: bool) -> str:
         return "glued_records"
     if count == 1 and clean:
         return "byte_order_mark" if data.startswith(b"\xef\xbb\xbf") else "control_characters"
-    return "torn_line"
+    return "not_an_object" if _decodes(data) else "torn_line"
+
+
+def _decodes(data: bytes) -> bool:
+    try:
+        decode(data)
+    except ValueError:
+        return False
+    return True

@@ -35,24 +35,32 @@ class Line(Struct, frozen=True, gc=False):
         return self.length != len(self.data)
 
 
-class Chunk(Struct, frozen=True, gc=False):
-    """Whole lines in one piece."""
+class Chunk(Struct, frozen=True, kw_only=True, gc=False):
+    """Whole lines in one piece: a part of a buffer, so that nothing is copied."""
 
     offset: int
+    """Of its first line in the source."""
     data: bytes
-    """Each line with its newline; only the last line of a file may lack it."""
+    start: int = 0
+    end: int
+    """Where its lines lie in `data`; only the last line of a file may lack its newline."""
     passed: int = 0
     """Set when the chunk stands for one line over the limit: the length of what was passed over."""
     ended: bool = True
     """For a line passed over: a newline follows."""
     limit: int = LINE_LIMIT
 
+    @property
+    def size(self) -> int:
+        """Bytes of the source it stands for."""
+        return self.passed + self.ended if self.passed else self.end - self.start
+
     def lines(self, number: int) -> Iterator[Line]:
         """The lines, one by one; the first one has this number."""
         if self.passed:
             yield Line(number, self.offset, self.passed, b"", ended=self.ended)
             return
-        pieces = self.data.split(b"\n")
+        pieces = self.data[self.start : self.end].split(b"\n")
         last = len(pieces) - 1
         offset = self.offset
         for n, data in enumerate(pieces):
@@ -88,15 +96,21 @@ def read_chunks(source: Source, *, offset: int = 0, limit: int = LINE_LIMIT) -> 
     with source.open(offset) as stream:
         while data := stream.read(CHUNK):
             end = data.rfind(b"\n") + 1
-            if not end:
-                held.add(data)
-                continue
-            for piece, passed in held.finish(data, end):
-                yield Chunk(offset, piece, passed, limit=limit)
-                offset += len(piece) or passed + 1
-            held.add(data[end:])
-    for piece, passed in held.finish(b"", 0):
-        yield Chunk(offset, piece, passed, ended=False, limit=limit)
+            start = 0
+            if held and end:
+                start = data.find(b"\n") + 1
+                line, passed = held.finish(data[:start])
+                yield Chunk(offset=offset, data=line, end=len(line), passed=passed, limit=limit)
+                offset += len(line) or passed + 1
+            if start < end:
+                yield Chunk(offset=offset, data=data, start=start, end=end, limit=limit)
+                offset += end - start
+            held.add(data[end:] if end else data)
+    if held:
+        line, passed = held.finish(b"")
+        yield Chunk(
+            offset=offset, data=line, end=len(line), passed=passed, ended=False, limit=limit
+        )
 
 
 class _Held:
@@ -107,6 +121,9 @@ class _Held:
         self._pieces: list[bytes] = []
         self._length = 0
 
+    def __bool__(self) -> bool:
+        return self._length > 0
+
     def add(self, piece: bytes) -> None:
         self._length += len(piece)
         if self._length > self._limit:
@@ -114,14 +131,9 @@ class _Held:
         elif piece:
             self._pieces.append(piece)
 
-    def finish(self, data: bytes, end: int) -> list[tuple[bytes, int]]:
-        """What is held together with `data[:end]`, as pieces or as a length passed over."""
-        pieces, length = self._pieces, self._length
+    def finish(self, rest: bytes) -> tuple[bytes, int]:
+        """The whole line with its newline; over the limit nothing but its length without it."""
+        length = self._length + len(rest.removesuffix(b"\n"))
+        line = b"".join([*self._pieces, rest]) if length <= self._limit else b""
         self._pieces, self._length = [], 0
-        first = data.find(b"\n", 0, end)
-        if length + max(first, 0) > self._limit:
-            rest = data[first + 1 : end]
-            return [(b"", length + max(first, 0)), *([(rest, 0)] if rest else [])]
-        whole = data if end == len(data) else data[:end]
-        joined = b"".join([*pieces, whole]) if pieces else whole
-        return [(joined, 0)] if joined else []
+        return line, 0 if line else length
