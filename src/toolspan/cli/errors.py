@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from toolspan.cli.output import clock, console, count, counted, escape, print_json, short
+from toolspan.cli.output import clock, console, count, escape, print_json, short
 from toolspan.cli.select import Filter, complete_session, filters, select
 from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts
@@ -26,20 +26,36 @@ def command(
 ) -> None:
     """What went wrong, grouped by kind and wording, with cause, solution and an example."""
     keep = Filter(**wanted)
-    rows = [row for row in select(names, last=last).calls() if keep.takes(row)]
+    if keep == Filter():
+        rows, calls = _all_failures(names, last=last)
+    else:
+        rows = [row for row in select(names, last=last).calls() if keep.takes(row)]
+        calls = sum(row.state != "orphan_result" for row in rows)
     groups = error_groups(rows)
     if as_json:
         for group in groups:
             print_json(group)
     else:
-        _print(groups, limit, rows)
+        _print(groups, limit, calls)
 
 
-def _print(groups: Sequence[ErrorGroup], limit: int, rows: Sequence[CallFacts]) -> None:
+def _all_failures(names: tuple[str, ...], *, last: bool) -> tuple[Sequence[CallFacts], int]:
+    """Every call that went wrong, and of how many: without filters the others need no rows."""
+    found = select(names, last=last, wanted="failures")
+    if found.joined:
+        return found.ledger.failures, found.ledger.count
+    rows = found.calls()
+    good = sum(len(file.successes) for file in found.ledger.files)
+    return rows, good + sum(row.state != "orphan_result" for row in rows)
+
+
+def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
     out = console()
-    total = sum(group.count for group in groups)
-    share = f" ({total / len(rows):.0%})" if rows else ""
-    out.print(f"[bold]{total:,}[/] of {counted(rows)} did not succeed{share}\n")
+    orphans = sum(group.count for group in groups if group.kind == "orphan_result")
+    total = sum(group.count for group in groups) - orphans
+    share = f" ({total / calls:.0%})" if calls else ""
+    more = f"; {count(orphans, 'orphan result')}" if orphans else ""
+    out.print(f"[bold]{total:,}[/] of {count(calls, 'call')} did not succeed{share}{more}\n")
     shown = groups[:limit] if limit else groups
     for group in shown:
         example = group.example

@@ -20,7 +20,7 @@ from toolspan.model.state import STATES
 from toolspan.read.discover import FoundFile, default_root, discover
 from toolspan.read.facts import CallFacts
 from toolspan.read.history import Ledger, SessionFacts, pick
-from toolspan.read.survey import survey
+from toolspan.read.survey import Wanted, survey
 from toolspan.wire.paths import parse_name
 
 P = ParamSpec("P")
@@ -118,7 +118,7 @@ class Selection(NamedTuple):
         return [row for file in self.ledger.files for row in file.calls]
 
 
-def select(names: Sequence[str], *, last: bool = False) -> Selection:
+def select(names: Sequence[str], *, last: bool = False, wanted: Wanted = "all") -> Selection:
     """What the words name: files, folders, session ids; nothing means this user's transcripts.
 
     Raises:
@@ -126,7 +126,7 @@ def select(names: Sequence[str], *, last: bool = False) -> Selection:
     """
     files, joined = locate(names, last=last)
     with progress(sum(file.size for file in files), "reading") as advance:
-        ledger = Ledger(survey([file.path for file in files], advance=advance))
+        ledger = Ledger(survey([file.path for file in files], wanted=wanted, advance=advance))
     for file in ledger.files:
         if file.problem:
             if len(files) == 1:

@@ -236,13 +236,15 @@ def exit_code(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-_PATHS = re.compile(r"(?:[A-Za-z]:)?[\w.~-]*(?:[/\\][\w.@+~-]+)+[/\\]?")
+_SIGNED = 160
+"""Characters of a line that are masked; far more than are kept."""
+_PATHS = re.compile(r"(?<![\w.~-])(?:[A-Za-z]:)?[\w.~-]*(?:[/\\][\w.@+~-]+)+[/\\]?")
 _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
 _DIGITS = re.compile(r"\d+")
 
 
 def signature(kind: ErrorKind, tool: str, text: str) -> str:
     """What makes two errors the same for a person: kind, tool and a masked first line."""
-    line = unwrap(text).partition("\n")[0]
+    line = unwrap(text).partition("\n")[0][:_SIGNED]
     masked = _DIGITS.sub("N", _PATHS.sub("PATH", _QUOTED.sub("'…'", line)))
     return f"{kind} {tool}: {masked[:60]}"

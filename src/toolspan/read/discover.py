@@ -63,7 +63,7 @@ def discover(root: Path) -> list[FoundFile]:
     if not stat.S_ISDIR(status.st_mode):
         return [_found(root, status)]
     try:
-        return sorted(_walk(root, root), key=lambda file: str(file.path))
+        return sorted(_walk(str(root), root), key=lambda file: str(file.path))
     except OSError as error:
         raise SourceError(f"{root}: {os.strerror(error.errno or 0)}") from error
 
@@ -74,22 +74,23 @@ def _found(path: Path, status: os.stat_result) -> FoundFile:
     )
 
 
-def _walk(folder: Path, root: Path) -> Iterator[FoundFile]:
+def _walk(folder: str, root: Path) -> Iterator[FoundFile]:
     try:
         with os.scandir(folder) as listing:
             items = list(listing)
     except PermissionError:
-        if folder == root:
+        if folder == str(root):
             raise
         return
     for item in items:
         if item.is_dir(follow_symlinks=False):
-            yield from _walk(Path(item.path), root)
-        elif item.name.endswith((".jsonl", ".jsonl.zst")):
+            yield from _walk(item.path, root)
+        elif item.name.endswith((".jsonl", ".jsonl.zst")) and item.is_file():
             path = Path(item.path)
-            usable = item.is_file() and (not item.is_symlink() or inside(path, root))
-            if usable and parse_name(path).role != "other":
-                yield _found(path, item.stat())
+            if not item.is_symlink() or inside(path, root):
+                found = _found(path, item.stat())
+                if found.name.role != "other":
+                    yield found
 
 
 def read_meta(path: Path) -> AgentMeta | None:

@@ -11,8 +11,10 @@ from functools import cached_property
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.errors import Ambiguous, NotFound
+from toolspan.ids import CallId
 from toolspan.model.span import Span
 from toolspan.model.tokens import Tokens
 from toolspan.read.discover import FoundFile, default_root, discover, read_meta
@@ -98,32 +100,40 @@ class Ledger:
         return [_tied(row, starters) for row in rows]
 
     @cached_property
-    def _starters(self) -> dict[str, str]:
-        """Which call started which subagent: side files know best, then results."""
-        found: dict[str, str] = {}
+    def failures(self) -> list[CallFacts]:
+        """The calls that succeeded in no file; from a survey of failures alone, or of all calls."""
+        succeeded = {name for file in self.files for name in file.successes}
+        rows = [row for row in self.calls if row.state != "succeeded"]
+        return [row for row in rows if f"{row.id} {row.batch}" not in succeeded]
+
+    @cached_property
+    def count(self) -> int:
+        """How many calls there are, orphan results not among them."""
+        succeeded = {name for file in self.files for name in file.successes}
+        left = [row for row in self.calls if f"{row.id} {row.batch}" not in succeeded]
+        return len(succeeded) + sum(row.state != "orphan_result" for row in left)
+
+    @cached_property
+    def _starters(self) -> dict[tuple[str | None, str], str]:
+        """Which call started which subagent of a session: side files know best, then results."""
+        found: dict[tuple[str | None, str], str] = {}
         for file in self.files:
-            for row in file.calls:
-                if row.started_agent:
-                    found.setdefault(row.started_agent, row.id)
+            for agent, call_id in file.started.items():
+                found.setdefault((file.info.session_id, agent), call_id)
         for file in self.files:
-            agent = file.info.agent_id
-            meta = read_meta(Path(file.file)) if agent else None
-            if agent and meta and meta.tool_use_id:
-                found[agent] = meta.tool_use_id
+            agent_id = file.info.agent_id
+            meta = read_meta(Path(file.file)) if agent_id else None
+            if agent_id and meta and meta.tool_use_id:
+                found[file.info.session_id, agent_id] = meta.tool_use_id
         return found
 
     def tied(self, span: Span) -> Span:
         """A span whose call names the call that started its subagent."""
         call = span.call
-        starter = self._starters.get(call.agent_id or "")
+        starter = self._starters.get((call.session_id, call.agent_id or ""))
         if starter is None or call.parent_call is not None:
             return span
-        import msgspec
-
-        from toolspan.ids import CallId
-
-        tied = msgspec.structs.replace(call, parent_call=CallId(starter))
-        return msgspec.structs.replace(span, call=tied)
+        return replace(span, call=replace(call, parent_call=CallId(starter)))
 
     @cached_property
     def tokens(self) -> Tokens:
@@ -182,12 +192,11 @@ def _sessions(ledger: Ledger) -> list[SessionFacts]:
     return sorted(found, key=lambda session: (session.started_at, session.id))
 
 
-def _tied(row: CallFacts, starters: dict[str, str]) -> CallFacts:
-    if row.agent is None or row.parent_call is not None or row.agent not in starters:
+def _tied(row: CallFacts, starters: dict[tuple[str | None, str], str]) -> CallFacts:
+    if row.agent is None or row.parent_call is not None:
         return row
-    import msgspec
-
-    return msgspec.structs.replace(row, parent_call=starters[row.agent])
+    starter = starters.get((row.session, row.agent))
+    return row if starter is None else replace(row, parent_call=starter)
 
 
 def pick(name: str, names: Sequence[str], what: str, hint: Callable[[str], str] = str) -> str:

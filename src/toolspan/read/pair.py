@@ -176,6 +176,30 @@ class Pairing:
         batches = self._batches(branches) if branches else {}
         return [self._span(life, batches) for life in self._lives.values()]
 
+    def failures(self, branches: dict[int, Branch]) -> list[Span]:
+        """Only the calls that did not succeed."""
+        batches = self._batches(branches) if branches else {}
+        return [
+            self._span(life, batches)
+            for life in self._lives.values()
+            if life.verdict is None or life.verdict.state != "succeeded" or not life.call.place
+        ]
+
+    def started(self) -> dict[str, str]:
+        """Which call started which subagent."""
+        noted = {agent: call_id for call_id, agent in self.notes.agents.items()}
+        return noted | {
+            life.agent: life.call.id for life in self._lives.values() if life.agent is not None
+        }
+
+    def successes(self) -> list[str]:
+        """A name for each call that succeeded, by which its copies in other files are known."""
+        return [
+            f"{life.call.id} {life.call.message_id}"
+            for life in self._lives.values()
+            if life.verdict is not None and life.verdict.state == "succeeded" and life.call.place
+        ]
+
     def _batches(self, branches: dict[int, Branch]) -> dict[str, Branch]:
         """The branch of each message's calls: they stay together, whichever result came last."""
         found: dict[str, Branch] = {}

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +27,10 @@ _BATCHES = 8
 """Batches per worker, so that none waits long for another."""
 
 
+Wanted = Literal["all", "failures"]
+"""All calls in full, or only those that did not succeed and the names of the others."""
+
+
 class FileFacts(Struct, frozen=True, kw_only=True):
     """What one transcript holds, without bodies."""
 
@@ -36,14 +41,18 @@ class FileFacts(Struct, frozen=True, kw_only=True):
     message_tokens: dict[str, Tokens]
     tokens_raw_sum: Tokens
     findings: list[Finding]
+    started: dict[str, str] = {}
+    """Which call started which subagent, by the subagent's id."""
+    successes: list[str] = []
+    """Names of the calls that `calls` leaves out because they succeeded."""
     problem: str | None = None
     """Set when the file could not be read; everything else is then empty."""
 
 
-def file_facts(path: str) -> FileFacts:
+def file_facts(path: str, wanted: Wanted = "all") -> FileFacts:
     """The facts of one file; a file that cannot be read is told, not raised."""
     try:
-        return facts_from(read(Path(path)))
+        return facts_from(read(Path(path)), wanted)
     except SourceError as error:
         return FileFacts(
             file=path, info=SessionInfo(), counts=Counts(), calls=[], message_tokens={},
@@ -51,49 +60,57 @@ def file_facts(path: str) -> FileFacts:
         )  # fmt: skip
 
 
-def facts_from(transcript: Transcript) -> FileFacts:
+def facts_from(transcript: Transcript, wanted: Wanted = "all") -> FileFacts:
     """The facts of a transcript that is read already."""
+    every = wanted == "all"
+    spans = transcript.spans if every else transcript.failures
     return FileFacts(
         file=transcript.file,
         info=transcript.info,
         counts=transcript.counts,
-        calls=[facts_of(span, transcript.file) for span in transcript.spans],
-        message_tokens=transcript.message_tokens,
+        calls=[facts_of(span, transcript.file) for span in spans],
+        message_tokens=transcript.message_tokens if every else {},
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
+        started=transcript.started,
+        successes=[] if every else transcript.successes,
     )
 
 
 def survey(
-    paths: Sequence[Path], *, advance: Callable[[int], None] = lambda _: None
+    paths: Sequence[Path],
+    *,
+    wanted: Wanted = "all",
+    advance: Callable[[int], None] = lambda _: None,
 ) -> Iterator[FileFacts]:
     """The facts of many files, in their order; `advance` is told the bytes done."""
     sizes = [_size(path) for path in paths]
     workers = min(os.cpu_count() or 1, len(paths))
     if workers < 2 or sum(sizes) < _ALONE:
         for path, size in zip(paths, sizes, strict=True):
-            yield file_facts(str(path))
+            yield file_facts(str(path), wanted)
             advance(size)
         return
-    yield from _pooled(paths, sizes, workers, advance)
+    for facts, size in _pooled(paths, sizes, workers, wanted):
+        yield facts
+        advance(size)
 
 
 def _pooled(
-    paths: Sequence[Path], sizes: Sequence[int], workers: int, advance: Callable[[int], None]
-) -> Iterator[FileFacts]:
+    paths: Sequence[Path], sizes: Sequence[int], workers: int, wanted: Wanted
+) -> Iterator[tuple[FileFacts, int]]:
     with ProcessPoolExecutor(workers) as pool:
         batches = _batched(paths, sizes, workers * _BATCHES)
-        jobs = [(pool.submit(_encoded, [str(paths[n]) for n in batch]), batch) for batch in batches]
-        for job, batch in jobs:
-            yield from _DECODER.decode(job.result())
-            advance(sum(sizes[n] for n in batch))
+        jobs = [pool.submit(_encoded, [str(paths[n]) for n in batch], wanted) for batch in batches]
+        for job, batch in zip(jobs, batches, strict=True):
+            yield from zip(_DECODER.decode(job.result()), (sizes[n] for n in batch), strict=True)
 
 
 _DECODER = msgspec.msgpack.Decoder(list[FileFacts])
 
 
-def _encoded(paths: list[str]) -> bytes:
-    return msgspec.msgpack.encode([file_facts(path) for path in paths])
+def _encoded(paths: list[str], wanted: Wanted) -> bytes:
+    return msgspec.msgpack.encode([file_facts(path, wanted) for path in paths])
 
 
 def _batched(paths: Sequence[Path], sizes: Sequence[int], count: int) -> list[range]:

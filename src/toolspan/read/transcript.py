@@ -15,7 +15,7 @@ from toolspan.model.finding import Finding
 from toolspan.model.message import Message
 from toolspan.model.place import Place
 from toolspan.model.session import SessionInfo
-from toolspan.model.span import Branch, Counts, Span
+from toolspan.model.span import Counts, Span
 from toolspan.model.tokens import Tokens
 from toolspan.read.about import About
 from toolspan.read.damage import finding
@@ -165,13 +165,31 @@ class Transcript:
         self._reader = reader
         self.source = reader.source
         self.counts = reader.counts
-        self.spans: list[Span] = reader.pairing.spans(_branches(reader))
-        """Every call of the file, in the order the model asked."""
 
     @property
     def file(self) -> str:
         """The file's name as given."""
         return self.source.name
+
+    @cached_property
+    def spans(self) -> list[Span]:
+        """Every call of the file, in the order the model asked."""
+        return self._reader.pairing.spans(self.tree.branches())
+
+    @cached_property
+    def failures(self) -> list[Span]:
+        """The calls that did not succeed; cheaper than all of them."""
+        return self._reader.pairing.failures(self.tree.branches())
+
+    @property
+    def started(self) -> dict[str, str]:
+        """Which call started which subagent, by the subagent's id."""
+        return self._reader.pairing.started()
+
+    @property
+    def successes(self) -> list[str]:
+        """A name for each call that succeeded, by which copies in other files are known."""
+        return self._reader.pairing.successes()
 
     @cached_property
     def info(self) -> SessionInfo:
@@ -233,7 +251,3 @@ def _documents(line: Line) -> list[document.Piece]:
     except ValueError:
         return document.recover(line.data).pieces
     return [document.Piece(0, line.length, line.data)]
-
-
-def _branches(reader: Reader) -> dict[int, Branch]:
-    return reader.tree.branches() if len(reader.tree) else {}
