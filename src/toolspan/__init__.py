@@ -59,13 +59,13 @@ _HOMES = {
     "history": "read.history",
     "kind_of": "model.kind",
     "parse_result": "wire.blocks",
-    "read": "read.transcript",
     "transcripts": "read.history",
 }
 _MODULES = {
     "blocks": "wire.blocks",
     "patch": "patch",
     "inputs": "model.inputs",
+    "read": "read",
     "results": "wire.claude_results",
     "sample": "sample",
 }

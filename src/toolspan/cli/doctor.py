@@ -70,6 +70,7 @@ def _row(checkup: Checkup) -> dict[str, object]:
         "healthy": checkup.healthy,
         "client": checkup.client,
         **msgspec.to_builtins(checkup.counts),
+        "entries": checkup.entries,
         "calls": checkup.calls,
         "roundtrip_equal": checkup.roundtrip_equal,
         "findings": [

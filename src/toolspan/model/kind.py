@@ -5,6 +5,7 @@ transcripts; the runner and the reader share it. Read `kind_of` first.
 """
 
 import re
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 from toolspan.model.toolkind import tool_kind
@@ -243,6 +244,7 @@ _QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
 _DIGITS = re.compile(r"\d+")
 
 
+@lru_cache(maxsize=4_096)
 def signature(kind: ErrorKind, tool: str, text: str) -> str:
     """What makes two errors the same for a person: kind, tool and a masked first line."""
     line = unwrap(text).partition("\n")[0][:_SIGNED]

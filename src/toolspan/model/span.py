@@ -5,13 +5,12 @@ with the evidence for it) and what happened around it (events). Facts are fields
 outputs) stay in the transcript and are read when asked for, through an injected `Shelf`.
 """
 
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from msgspec import Struct
 
-from toolspan.ids import CallId, EntryId, SessionId
+from toolspan.ids import CallId, SessionId
 from toolspan.model.event import Event
 from toolspan.model.kind import ADVICE, Advice, ErrorKind
 from toolspan.model.place import Place
@@ -66,7 +65,6 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     """The subagent that asked, None for the main conversation."""
     message_id: str | None = None
     """The assistant message it belongs to: calls that share one are a batch."""
-    entry_id: EntryId | None = None
     prompt_id: str | None = None
     parent_call: CallId | None = None
     """The call that started the subagent which asked."""
@@ -211,7 +209,7 @@ def moment(text: str | None) -> datetime | None:
 
 
 class Counts(Struct, frozen=True, kw_only=True, gc=False):
-    """How many lines a transcript has, and of what."""
+    """How many lines a transcript has, and of what quality."""
 
     lines: int = 0
     """Not blank."""
@@ -220,5 +218,3 @@ class Counts(Struct, frozen=True, kw_only=True, gc=False):
     """Lines that are not exactly one JSON object in UTF-8."""
     recovered: int = 0
     """Entries got out of malformed lines."""
-    entries: Mapping[str, int] = {}
-    """Entries by type."""

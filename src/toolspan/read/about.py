@@ -21,6 +21,7 @@ class About:
         self._session: str | None = None
         self._version: str | None = None
         self._model: str | None = None
+        self._message: str | None = None
         self._sessions: dict[str, None] = {}
         self._versions: dict[str, None] = {}
         self._models: dict[str, None] = {}
@@ -35,8 +36,9 @@ class About:
         self._prompts = 0
         self._compactions = 0
         self._forked: str | None = None
-        self._usages: dict[str, Usage] = {}
-        self._raw = [0, 0, 0, 0]
+        self._usages: dict[str, int] = {}
+        """Tokens by message, packed: there are as many messages as calls."""
+        self._raw = 0
 
     def add(self, entry: Entry) -> None:
         """One entry."""
@@ -90,19 +92,21 @@ class About:
         if message.model and message.model != self._model:
             self._model = message.model
             self._models[message.model] = None
-        raw = self._raw
-        raw[0] += usage.input_tokens or 0
-        raw[1] += usage.output_tokens or 0
-        raw[2] += usage.cache_creation_input_tokens or 0
-        raw[3] += usage.cache_read_input_tokens or 0
+        packed = _packed(usage)
+        self._raw += packed
         name = message.id or entry.request_id or entry.request_id_snake
         if name is None:
             name = f"#{len(self._usages)}"
+        elif name == self._message:
+            if message.id is not None:
+                message.id = self._message  # one object for all lines of a message
+        else:
+            self._message = name
         before = self._usages.get(name)
         if before is None:
-            self._usages[name] = usage
-        elif before != usage:
-            self._usages[name] = _most(before, usage)
+            self._usages[name] = packed
+        elif before != packed:
+            self._usages[name] = _most(before, packed)
 
     def _hear(self, entry: Entry) -> None:
         content = entry.message.content if entry.message else None
@@ -118,28 +122,17 @@ class About:
     @property
     def messages(self) -> dict[str, Tokens]:
         """Tokens by message; messages without any id count one by one, as `#n`."""
-        return {name: _tokens(usage) for name, usage in self._usages.items()}
+        return {name: _unpacked(packed) for name, packed in self._usages.items()}
 
     @property
     def raw_sum(self) -> Tokens:
         """What adding up every line gives."""
-        return Tokens(
-            input_tokens=self._raw[0],
-            output_tokens=self._raw[1],
-            cache_creation_input_tokens=self._raw[2],
-            cache_read_input_tokens=self._raw[3],
-        )
+        return _unpacked(self._raw)
 
     @property
     def tokens(self) -> Tokens:
         """The sum over messages."""
-        usages = self._usages.values()
-        return Tokens(
-            input_tokens=sum(usage.input_tokens or 0 for usage in usages),
-            output_tokens=sum(usage.output_tokens or 0 for usage in usages),
-            cache_creation_input_tokens=sum(u.cache_creation_input_tokens or 0 for u in usages),
-            cache_read_input_tokens=sum(usage.cache_read_input_tokens or 0 for usage in usages),
-        )
+        return _unpacked(sum(self._usages.values()))
 
     def info(self, stem: str) -> SessionInfo:
         """What is known, for a file of this name."""
@@ -163,27 +156,41 @@ class About:
         )
 
 
-def _tokens(usage: Usage) -> Tokens:
+_BITS = 64
+_FIELD = (1 << _BITS) - 1
+_MOST = 1 << 48
+"""No message has that many tokens, and this many messages still fit into a field."""
+
+
+def _packed(usage: Usage) -> int:
+    """Four counts in one number, which also adds up field by field."""
+    return (
+        _count(usage.input_tokens)
+        | _count(usage.output_tokens) << _BITS
+        | _count(usage.cache_creation_input_tokens) << 2 * _BITS
+        | _count(usage.cache_read_input_tokens) << 3 * _BITS
+    )
+
+
+def _count(tokens: int | None) -> int:
+    return tokens if tokens is not None and 0 <= tokens < _MOST else 0
+
+
+def _unpacked(packed: int) -> Tokens:
     return Tokens(
-        input_tokens=usage.input_tokens or 0,
-        output_tokens=usage.output_tokens or 0,
-        cache_creation_input_tokens=usage.cache_creation_input_tokens or 0,
-        cache_read_input_tokens=usage.cache_read_input_tokens or 0,
+        input_tokens=packed & _FIELD,
+        output_tokens=packed >> _BITS & _FIELD,
+        cache_creation_input_tokens=packed >> 2 * _BITS & _FIELD,
+        cache_read_input_tokens=packed >> 3 * _BITS,
     )
 
 
-def _most(first: Usage, second: Usage) -> Usage:
+def _most(first: int, second: int) -> int:
     """Field by field the larger of the two."""
-    return Usage(
-        input_tokens=max(first.input_tokens or 0, second.input_tokens or 0),
-        output_tokens=max(first.output_tokens or 0, second.output_tokens or 0),
-        cache_creation_input_tokens=max(
-            first.cache_creation_input_tokens or 0, second.cache_creation_input_tokens or 0
-        ),
-        cache_read_input_tokens=max(
-            first.cache_read_input_tokens or 0, second.cache_read_input_tokens or 0
-        ),
-    )
+    most = 0
+    for shift in range(0, 4 * _BITS, _BITS):
+        most |= max(first >> shift & _FIELD, second >> shift & _FIELD) << shift
+    return most
 
 
 def _first_text(entry: Entry) -> str:

@@ -30,6 +30,8 @@ class Checkup(Struct, frozen=True, kw_only=True):
 
     file: str
     counts: Counts
+    entries: dict[str, int]
+    """Entries by type."""
     calls: int
     findings: list[Finding]
     roundtrip_equal: int | None
@@ -72,8 +74,8 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Checkup:
             blank=counts.blank,
             malformed=counts.malformed + lines.not_utf8,
             recovered=counts.recovered,
-            entries=counts.entries,
         ),
+        entries=dict(lines.entries),
         calls=sum(1 for span in transcript.spans if span.state != "orphan_result"),
         findings=found,
         roundtrip_equal=lines.equal if roundtrip else None,
@@ -88,6 +90,7 @@ class _Lines:
         self._roundtrip = roundtrip
         self._tools = {span.id: span.tool for span in transcript.spans}
         self._found: dict[tuple[str, str], tuple[Place, int]] = {}
+        self.entries: Counter[str] = Counter()
         self.equal = 0
         self.not_utf8 = 0
 
@@ -100,6 +103,7 @@ class _Lines:
         if not isinstance(document_, dict):
             return
         entry = claude.decode(line.data).entry
+        self.entries[entry.type] += 1
         if not _is_utf8(line.data):
             self.not_utf8 += 1
             self._note("invalid_utf8", "", line)

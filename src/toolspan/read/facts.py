@@ -40,7 +40,6 @@ class CallFacts(Struct, frozen=True, kw_only=True, gc=False):
     parent_call: str | None
     batch: str | None
     prompt: str | None
-    entry: str | None
     started_agent: str | None
     background_task: str | None
     branch: Branch
@@ -86,7 +85,6 @@ def facts_of(span: Span, file: str) -> CallFacts:
         parent_call=call.parent_call,
         batch=call.message_id,
         prompt=call.prompt_id,
-        entry=call.entry_id,
         started_agent=span.agent,
         background_task=result.background_task if result else None,
         branch=span.branch,

@@ -104,13 +104,13 @@ class Ledger:
         """The calls that succeeded in no file; from a survey of failures alone, or of all calls."""
         succeeded = {name for file in self.files for name in file.successes}
         rows = [row for row in self.calls if row.state != "succeeded"]
-        return [row for row in rows if f"{row.id} {row.batch}" not in succeeded]
+        return [row for row in rows if _name(row) not in succeeded]
 
     @cached_property
     def count(self) -> int:
         """How many calls there are, orphan results not among them."""
         succeeded = {name for file in self.files for name in file.successes}
-        left = [row for row in self.calls if f"{row.id} {row.batch}" not in succeeded]
+        left = [row for row in self.calls if _name(row) not in succeeded]
         return len(succeeded) + sum(row.state != "orphan_result" for row in left)
 
     @cached_property
@@ -190,6 +190,10 @@ def _sessions(ledger: Ledger) -> list[SessionFacts]:
         for session, files in agents.items()
     ]
     return sorted(found, key=lambda session: (session.started_at, session.id))
+
+
+def _name(row: CallFacts) -> str:
+    return f"{row.id} {row.batch}"
 
 
 def _tied(row: CallFacts, starters: dict[tuple[str | None, str], str]) -> CallFacts:

@@ -73,8 +73,6 @@ def merge(rows: Iterable[CallFacts], lineages: Lineages) -> list[CallFacts]:
 def _same(first: CallFacts, second: CallFacts, lineages: Lineages) -> bool:
     if first.batch and first.batch == second.batch:
         return True
-    if first.entry and first.entry == second.entry:
-        return True
     return lineages.of(first.file) == lineages.of(second.file)
 
 

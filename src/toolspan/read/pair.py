@@ -6,6 +6,10 @@ same message, several in one line, twice, or without a call. One pass, memory pe
 Read `Pairing.add` and `Pairing.spans` first.
 """
 
+import sys
+from collections.abc import Iterator
+from typing import TypeVar
+
 from msgspec import Raw, Struct
 
 from toolspan.ids import CallId
@@ -19,6 +23,8 @@ from toolspan.read.verdict import Around, Verdict, reconsider
 from toolspan.wire.claude import CALL_BLOCKS, Block, Entry, text_of
 from toolspan.wire.claude_parts import NOTHING, permission_decision
 from toolspan.wire.source import Source
+
+T = TypeVar("T")
 
 _NEARNESS: tuple[Branch, ...] = ("active", "compacted", "abandoned")
 _INTERRUPT = "[Request interrupted by user"
@@ -47,7 +53,10 @@ class Pairing:
         self._lives: dict[CallId, Life] = {}
         self._recent: list[Life] = []
         self._refusals: set[str] = set()
+        self._started: dict[str, str] = {}
         self.notes = Notes()
+        self._before = self._unrecorded(CallId(""), Entry())
+        """The last call, whose names the next one usually shares."""
 
     def __len__(self) -> int:
         return len(self._lives)
@@ -80,17 +89,17 @@ class Pairing:
         if known is not None and known.call.place is not None:
             known.copies += (Copy("call", place),)
             return
-        call = Call(
+        before = self._before
+        call = self._before = Call(
             id=call_id,
-            tool=block.name or "",
+            tool=sys.intern(block.name or ""),
             place=place,
             requested_at=entry.timestamp,
             target=block.input.words() if block.input else None,
-            session_id=entry.session_id or entry.session_id_snake,
-            agent_id=entry.agent_id,
-            message_id=_batch(entry, place),
-            entry_id=entry.uuid,
-            prompt_id=entry.prompt_id,
+            session_id=_same(entry.session_id or entry.session_id_snake, before.session_id),
+            agent_id=_same(entry.agent_id, before.agent_id),
+            message_id=_same(_batch(entry, place), before.message_id),
+            prompt_id=_same(entry.prompt_id, before.prompt_id),
             parent_call=entry.parent_tool_use_id_snake,
             shelf=self._shelf,
         )
@@ -155,6 +164,8 @@ class Pairing:
     def _judge(self, life: Life, block: Block, entry: Entry, place: Place) -> None:
         answered = answer(life.call.id, life.call.tool, block, entry, place, self._shelf)
         life.result, life.verdict, life.words, life.agent = answered
+        if answered.agent is not None:
+            self._started[answered.agent] = life.call.id
         if answered.verdict.ambiguous:
             self._refusals.add(answered.words)
 
@@ -171,34 +182,38 @@ class Pairing:
             shelf=self._shelf,
         )
 
-    def spans(self, branches: dict[int, Branch] | None = None) -> list[Span]:
+    def spans(self, branches: dict[int, Branch] | None = None) -> Iterator[Span]:
         """Every call so far, in the order the model asked; the file counts as finished."""
         batches = self._batches(branches) if branches else {}
-        return [self._span(life, batches) for life in self._lives.values()]
+        return (self._span(life, batches) for life in self._lives.values())
 
-    def failures(self, branches: dict[int, Branch]) -> list[Span]:
+    def failures(self, branches: dict[int, Branch]) -> Iterator[Span]:
         """Only the calls that did not succeed."""
         batches = self._batches(branches) if branches else {}
-        return [
+        return (
             self._span(life, batches)
             for life in self._lives.values()
             if life.verdict is None or life.verdict.state != "succeeded" or not life.call.place
-        ]
+        )
 
+    @property
     def started(self) -> dict[str, str]:
-        """Which call started which subagent."""
-        noted = {agent: call_id for call_id, agent in self.notes.agents.items()}
-        return noted | {
-            life.agent: life.call.id for life in self._lives.values() if life.agent is not None
-        }
+        """Which call started which subagent, by the subagent's id."""
+        noted: dict[str, str] = {agent: call_id for call_id, agent in self.notes.agents.items()}
+        return noted | self._started
 
     def successes(self) -> list[str]:
-        """A name for each call that succeeded, by which its copies in other files are known."""
+        """A name for each call that succeeded."""
         return [
-            f"{life.call.id} {life.call.message_id}"
+            success_name(life.call)
             for life in self._lives.values()
             if life.verdict is not None and life.verdict.state == "succeeded" and life.call.place
         ]
+
+    def release(self) -> None:
+        """Let go of all calls: their spans are kept elsewhere."""
+        self._lives = {}
+        self._recent = []
 
     def _batches(self, branches: dict[int, Branch]) -> dict[str, Branch]:
         """The branch of each message's calls: they stay together, whichever result came last."""
@@ -279,6 +294,16 @@ def _kept(block: Block, entry: Entry) -> tuple[Block, Entry]:
             tool_use_result=[] if isinstance(structured, list) else structured,
         ),
     )
+
+
+def success_name(call: Call) -> str:
+    """What a call and its copies in other files have in common."""
+    return f"{call.id} {call.message_id}"
+
+
+def _same(new: T, before: T) -> T:
+    """One object for equal values: a million copies of one session's name would be many."""
+    return before if new == before else new
 
 
 def _batch(entry: Entry, place: Place) -> str:

@@ -276,7 +276,7 @@ class _Loom:
             (message.place.offset, 0, message) for message in thread.messages
         ]
         for span in thread.spans:
-            name = span.call.message_id or span.call.entry_id or span.id
+            name = span.call.message_id or span.id
             batch = batches.setdefault(name, [])
             if not batch:
                 found.append((_offset(span), 1, batch))

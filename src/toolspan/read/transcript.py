@@ -5,7 +5,6 @@ Nothing a file contains raises; damage becomes findings. This is where reading b
 `read` to `Reader.line`, then `pair.py` for calls and `verdict.py` for their states.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,7 @@ from toolspan.model.span import Counts, Span
 from toolspan.model.tokens import Tokens
 from toolspan.read.about import About
 from toolspan.read.damage import finding
-from toolspan.read.pair import Pairing
+from toolspan.read.pair import Pairing, success_name
 from toolspan.read.tree import Tree
 from toolspan.wire import claude, document
 from toolspan.wire.claude import Entry
@@ -58,7 +57,6 @@ class Reader:
         self._blank = 0
         self._malformed = 0
         self._recovered = 0
-        self._entries: Counter[str] = Counter()
 
     @property
     def counts(self) -> Counts:
@@ -68,7 +66,6 @@ class Reader:
             blank=self._blank,
             malformed=self._malformed,
             recovered=self._recovered,
-            entries=dict(self._entries),
         )
 
     def chunk(self, chunk: Chunk) -> None:
@@ -125,7 +122,6 @@ class Reader:
 
     def entry(self, entry: Entry, place: Place) -> None:
         """One entry and where it stands."""
-        self._entries[entry.type] += 1
         self.about.add(entry)
         if entry.uuid is not None:
             self.tree.add(entry, place.line)
@@ -174,21 +170,32 @@ class Transcript:
     @cached_property
     def spans(self) -> list[Span]:
         """Every call of the file, in the order the model asked."""
+        found = list(self.each_span())
+        self._reader.pairing.release()
+        return found
+
+    def each_span(self) -> Iterator[Span]:
+        """The same one after another, for those who do not want to keep them."""
+        if "spans" in self.__dict__:
+            return iter(self.spans)
         return self._reader.pairing.spans(self.tree.branches())
 
-    @cached_property
-    def failures(self) -> list[Span]:
+    def failures(self) -> Iterator[Span]:
         """The calls that did not succeed; cheaper than all of them."""
+        if "spans" in self.__dict__:
+            return (span for span in self.spans if span.state != "succeeded")
         return self._reader.pairing.failures(self.tree.branches())
 
     @property
     def started(self) -> dict[str, str]:
         """Which call started which subagent, by the subagent's id."""
-        return self._reader.pairing.started()
+        return self._reader.pairing.started
 
     @property
     def successes(self) -> list[str]:
         """A name for each call that succeeded, by which copies in other files are known."""
+        if "spans" in self.__dict__:
+            return [success_name(span.call) for span in self.spans if span.state == "succeeded"]
         return self._reader.pairing.successes()
 
     @cached_property

@@ -107,6 +107,9 @@ class Target(Struct, gc=False):
 
     def words(self, limit: int = 200) -> str | None:
         """What the call is about, shortened: path, command, pattern, address."""
+        likely = self.file_path or self.command or self.pattern
+        if type(likely) is str:
+            return likely[:limit]
         for value in msgspec.structs.astuple(self):
             if value and type(value) is str:
                 return value[:limit]
