@@ -29,6 +29,11 @@ class Shelf(Protocol):
     May do I/O. Raises SourceError when the place no longer holds what it held.
     """
 
+    @property
+    def name(self) -> str:
+        """The file the places are in."""
+        ...
+
     def raw_input(self, call: "Call") -> bytes:
         """The input as JSON."""
         ...
@@ -56,7 +61,8 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     id: CallId
     tool: str
     """Empty for an orphan result: nobody recorded the request."""
-    place: Place | None
+    at: int
+    """Its place, packed; 0 for an orphan result."""
     requested_at: str | None
     target: str | None
     """What it is about: a path, command, pattern, address, question."""
@@ -69,6 +75,11 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     parent_call: CallId | None = None
     """The call that started the subagent which asked."""
     shelf: Shelf
+
+    @property
+    def place(self) -> Place | None:
+        """Where the request stands; None for an orphan result."""
+        return Place.unpacked(self.shelf.name, self.at) if self.at else None
 
     @property
     def kind(self) -> ToolKind:
@@ -91,7 +102,8 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
 
     id: CallId
     tool: str
-    place: Place
+    at: int
+    """Its place, packed."""
     finished_at: str | None
     is_error: bool | None
     """As written: most successes do not carry the flag at all."""
@@ -103,6 +115,11 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     reported_ms: float | None = None
     """The duration the tool itself reported."""
     shelf: Shelf
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return Place.unpacked(self.shelf.name, self.at)
 
     @property
     def text(self) -> str:

@@ -65,7 +65,7 @@ def answer(
     result = Result(
         id=call_id,
         tool=tool,
-        place=place,
+        at=place.packed,
         finished_at=entry.timestamp,
         is_error=block.is_error,
         exit_code=code,

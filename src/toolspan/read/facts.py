@@ -59,6 +59,8 @@ class CallFacts(Struct, frozen=True, kw_only=True, gc=False):
 def facts_of(span: Span, file: str) -> CallFacts:
     """The row of one span."""
     call, result = span.call, span.result
+    asked = call.place
+    answered = result.place if result else None
     duration = span.duration
     advice = span.advice
     return CallFacts(
@@ -69,10 +71,10 @@ def facts_of(span: Span, file: str) -> CallFacts:
         state=span.state,
         error_kind=span.error_kind,
         is_error=result.is_error if result else None,
-        paired=result is not None and call.place is not None,
+        paired=asked is not None and answered is not None,
         background=span.background,
-        request_line=call.place.line if call.place else None,
-        result_line=result.place.line if result else None,
+        request_line=asked.line if asked else None,
+        result_line=answered.line if answered else None,
         requested=call.requested_at,
         finished=result.finished_at if result else None,
         duration_ms=round(duration.total_seconds() * 1000) if duration is not None else None,
@@ -100,8 +102,8 @@ def facts_of(span: Span, file: str) -> CallFacts:
             (event.decision for event in span.events if isinstance(event, Permission)), None
         ),
         evidence=tuple((evidence.rule, evidence.text) for evidence in span.evidence),
-        request_bytes=_bytes(call.place),
-        result_bytes=_bytes(result.place if result else None),
+        request_bytes=_bytes(asked),
+        result_bytes=_bytes(answered),
     )
 
 

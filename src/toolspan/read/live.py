@@ -13,6 +13,7 @@ from toolspan.model.place import Place
 from toolspan.model.span import Branch, Call, Evidence, Span
 from toolspan.read.notes import Notes
 from toolspan.read.pair import Life, Pairing
+from toolspan.read.tree import Branches
 from toolspan.read.verdict import Verdict
 from toolspan.wire.claude import Block, Entry
 from toolspan.wire.source import Source
@@ -49,7 +50,7 @@ class LivePairing(Pairing):
         self._begun.add(call_id)
         self._touched.add(call_id)
 
-    def end(self, branches: dict[int, Branch]) -> None:
+    def end(self, branches: Branches) -> None:
         """The file counts as finished: what is open stays unanswered, and branches are known."""
         self._ended = True
         self._known = self._batches(branches) if branches else {}
@@ -76,7 +77,7 @@ class LivePairing(Pairing):
     def _ask(self, block: Block, entry: Entry, place: Place) -> None:
         call_id = block.id or self._nameless(place)
         before = self._lives.get(call_id)
-        new = before is None or before.call.place is None
+        new = before is None or not before.call.at
         super()._ask(block, entry, place)
         life = self._lives[call_id]
         if new:

@@ -15,10 +15,10 @@ from msgspec import Struct, field
 from toolspan.model.message import Message, Voice
 from toolspan.model.place import Place
 from toolspan.model.session import SessionInfo
-from toolspan.model.span import Branch, Span
+from toolspan.model.span import Span
 from toolspan.model.toolkind import tool_kind
 from toolspan.read.discover import AgentMeta, read_meta
-from toolspan.read.tree import Tree
+from toolspan.read.tree import Branches, Tree
 from toolspan.read.voice import said, voice_of
 from toolspan.wire.claude import Block, Entry, text_of
 from toolspan.wire.source import Source
@@ -248,7 +248,7 @@ class Script(Struct, frozen=True, kw_only=True):
     asides: Mapping[int, str] = {}
     """Lines of subagents kept in this file, each with a key of its subagent: an agent's id, the id
     of the call that started it, or the uuid of its first line."""
-    branches: Mapping[int, Branch] = {}
+    branches: Branches
     """Lines that are not on the active branch."""
     errands: Mapping[str, str] = {}
     """What each call that may start a subagent gave it to do, by call id."""
@@ -282,7 +282,7 @@ def script(transcript: Readable) -> Script:
         spans=transcript.spans,
         messages=words,
         asides=asides.lines,
-        branches=transcript.tree.branches() if len(transcript.tree) else {},
+        branches=transcript.tree.branches(),
         errands=errands,
         starter=meta.tool_use_id,
         role=meta.agent_type,

@@ -19,6 +19,7 @@ from toolspan.model.span import Branch, Call, Copy, Evidence, Result, Span
 from toolspan.read.answer import answer
 from toolspan.read.notes import Notes
 from toolspan.read.shelf import TranscriptShelf
+from toolspan.read.tree import Branches
 from toolspan.read.verdict import Around, Verdict, reconsider
 from toolspan.wire.claude import CALL_BLOCKS, Block, Entry, text_of
 from toolspan.wire.claude_parts import NOTHING, permission_decision
@@ -86,14 +87,14 @@ class Pairing:
     def _ask(self, block: Block, entry: Entry, place: Place) -> None:
         call_id = block.id or self._nameless(place)
         known = self._lives.get(call_id)
-        if known is not None and known.call.place is not None:
+        if known is not None and known.call.at:
             known.copies += (Copy("call", place),)
             return
         before = self._before
         call = self._before = Call(
             id=call_id,
             tool=sys.intern(block.name or ""),
-            place=place,
+            at=place.packed,
             requested_at=entry.timestamp,
             target=block.input.words() if block.input else None,
             session_id=_same(entry.session_id or entry.session_id_snake, before.session_id),
@@ -174,7 +175,7 @@ class Pairing:
         return Call(
             id=call_id,
             tool="",
-            place=None,
+            at=0,
             requested_at=None,
             target=None,
             session_id=entry.session,
@@ -182,18 +183,18 @@ class Pairing:
             shelf=self._shelf,
         )
 
-    def spans(self, branches: dict[int, Branch] | None = None) -> Iterator[Span]:
+    def spans(self, branches: Branches) -> Iterator[Span]:
         """Every call so far, in the order the model asked; the file counts as finished."""
         batches = self._batches(branches) if branches else {}
         return (self._span(life, batches) for life in self._lives.values())
 
-    def failures(self, branches: dict[int, Branch]) -> Iterator[Span]:
+    def failures(self, branches: Branches) -> Iterator[Span]:
         """Only the calls that did not succeed."""
         batches = self._batches(branches) if branches else {}
         return (
             self._span(life, batches)
             for life in self._lives.values()
-            if life.verdict is None or life.verdict.state != "succeeded" or not life.call.place
+            if life.verdict is None or life.verdict.state != "succeeded" or not life.call.at
         )
 
     @property
@@ -207,24 +208,28 @@ class Pairing:
         return [
             success_name(life.call)
             for life in self._lives.values()
-            if life.verdict is not None and life.verdict.state == "succeeded" and life.call.place
+            if life.verdict is not None and life.verdict.state == "succeeded" and life.call.at
         ]
 
-    def release(self) -> None:
-        """Let go of all calls: their spans are kept elsewhere."""
-        self._lives = {}
+    def surrender(self, branches: Branches) -> Iterator[Span]:
+        """The same spans, each call let go as its span is made; nothing is left afterwards."""
+        batches = self._batches(branches) if branches else {}
         self._recent = []
+        lives, self._lives = self._lives, {}
+        for call_id in list(lives):
+            yield self._span(lives.pop(call_id), batches)
 
-    def _batches(self, branches: dict[int, Branch]) -> dict[str, Branch]:
+    def _batches(self, branches: Branches) -> dict[str, Branch]:
         """The branch of each message's calls: they stay together, whichever result came last."""
         found: dict[str, Branch] = {}
         for life in self._lives.values():
             batch = life.call.message_id
-            if batch is None or life.call.place is None:
+            asked = life.call.place
+            if batch is None or asked is None:
                 continue
-            lines = [life.call.place.line] + ([life.result.place.line] if life.result else [])
+            lines = [asked.line] + ([life.result.place.line] if life.result else [])
             for line in lines:
-                branch = branches.get(line, "active")
+                branch = branches.of(line)
                 found[batch] = min(found.get(batch, branch), branch, key=_NEARNESS.index)
         return found
 
@@ -252,7 +257,7 @@ class Pairing:
 
     def _verdict(self, life: Life) -> Verdict:
         call, verdict, notes = life.call, life.verdict, self.notes
-        if call.place is None:
+        if not call.at:
             kind = verdict.kind if verdict else None
             return Verdict(state="orphan_result", kind=kind, evidence=(Evidence("no request"),))
         if verdict is None:

@@ -22,6 +22,7 @@ class TranscriptShelf:
 
     def __init__(self, source: Source) -> None:
         self.source = source
+        self.name = source.name
 
     def raw_input(self, call: Call) -> bytes:
         """The input as JSON; an empty object for an orphan result, whose input nobody recorded."""

@@ -63,7 +63,7 @@ def file_facts(path: str, wanted: Wanted = "all") -> FileFacts:
 def facts_from(transcript: Transcript, wanted: Wanted = "all") -> FileFacts:
     """The facts of a transcript that is read already."""
     every = wanted == "all"
-    spans = transcript.each_span() if every else transcript.failures()
+    spans = transcript.spans if every else transcript.failures()
     return FileFacts(
         file=transcript.file,
         info=transcript.info,

@@ -7,7 +7,7 @@ marked. Pure: no files, no clock. Read `timeline` first, then `_Loom.weave`.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import accumulate
 from typing import NamedTuple
@@ -18,6 +18,7 @@ from toolspan.model.message import Message
 from toolspan.model.span import Branch, Span, moment
 from toolspan.read.facts import facts_of
 from toolspan.read.messages import Script
+from toolspan.read.tree import Branches
 
 _DEEPEST = 16
 """Subagents of subagents beyond this depth are listed beside the conversation."""
@@ -285,7 +286,7 @@ class _Loom:
         return list(self._marked((row[2] for row in found), thread.script.branches, depth))
 
     def _marked(
-        self, rows: Iterable[Message | list[Span]], branches: Mapping[int, Branch], depth: int
+        self, rows: Iterable[Message | list[Span]], branches: Branches, depth: int
     ) -> Iterator[Item]:
         last: Branch = "active"
         for row in rows:
@@ -293,7 +294,7 @@ class _Loom:
                 last = _branch(row)
                 yield self._batch(row, last, depth)
             else:
-                own = branches.get(row.place.line, "active")
+                own = branches.of(row.place.line)
                 if own != "abandoned" or row.voice in ("prompt", "text", "thinking"):
                     last = own  # the client's own lines hang anywhere: they go with the line before
                 yield Said(message=row, branch=last)

@@ -170,15 +170,7 @@ class Transcript:
     @cached_property
     def spans(self) -> list[Span]:
         """Every call of the file, in the order the model asked."""
-        found = list(self.each_span())
-        self._reader.pairing.release()
-        return found
-
-    def each_span(self) -> Iterator[Span]:
-        """The same one after another, for those who do not want to keep them."""
-        if "spans" in self.__dict__:
-            return iter(self.spans)
-        return self._reader.pairing.spans(self.tree.branches())
+        return list(self._reader.pairing.surrender(self.tree.branches()))
 
     def failures(self) -> Iterator[Span]:
         """The calls that did not succeed; cheaper than all of them."""

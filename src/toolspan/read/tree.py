@@ -6,6 +6,7 @@ of uuids, so that a million lines cost a few megabytes. Pure; read `Tree.branche
 """
 
 from array import array
+from bisect import bisect_left
 
 from toolspan.model.span import Branch
 from toolspan.wire.claude import Entry
@@ -14,7 +15,27 @@ SPEAKS = 1
 """A user or assistant line of the main conversation that a person or the model wrote."""
 ASIDE = 2
 """A line of a subagent or a team."""
+_NAMES: tuple[Branch, ...] = ("active", "compacted", "abandoned")
 _SPEAKERS = frozenset({"user", "assistant"})
+
+
+class Branches:
+    """The branch of each line, a byte apiece."""
+
+    def __init__(self, lines: "array[int]", marks: bytearray) -> None:
+        self._lines = lines
+        self._marks = marks
+
+    def __bool__(self) -> bool:
+        """Whether any line is not on the active branch."""
+        return any(self._marks)
+
+    def of(self, line: int) -> Branch:
+        """The branch of a line, by its number; lines outside the tree are active."""
+        at = bisect_left(self._lines, line)
+        if at == len(self._lines) or self._lines[at] != line:
+            return "active"
+        return _NAMES[self._marks[at]]
 
 
 class Tree:
@@ -22,7 +43,7 @@ class Tree:
 
     def __init__(self) -> None:
         self._keys = array("q")
-        self._lines = array("q")
+        self._lines = array("L")
         self._flags = bytearray()
         self._elsewhere: dict[int, int | None] = {}
         """Positions whose parent is not the line before: the parent's key, None for a root."""
@@ -48,20 +69,18 @@ class Tree:
         if entry.logical_parent_uuid is not None:
             self._logical[len(self._keys) - 1] = hash(entry.logical_parent_uuid)
 
-    def branches(self) -> dict[int, Branch]:
-        """The branch of every line that is not on the active one, by line number."""
-        if len(self._elsewhere) < 2:  # one unbroken chain
-            return {}
-        parents = self._resolve()
-        leaf = self._leaf(parents)
-        active = self._walk(leaf, parents, logical=False)
-        reached = self._walk(leaf, parents, logical=True)
-        found: dict[int, Branch] = {}
-        for n, line in enumerate(self._lines):
-            if self._flags[n] & ASIDE or active[n]:
-                continue
-            found[line] = "compacted" if reached[n] else "abandoned"
-        return found
+    def branches(self) -> "Branches":
+        """The branch of every line."""
+        marks = bytearray(len(self._lines))
+        if len(self._elsewhere) > 1:  # not one unbroken chain
+            parents = self._resolve()
+            leaf = self._leaf(parents)
+            active = self._walk(leaf, parents, logical=False)
+            reached = self._walk(leaf, parents, logical=True)
+            for n, flags in enumerate(self._flags):
+                if not (flags & ASIDE or active[n]):
+                    marks[n] = 1 if reached[n] else 2
+        return Branches(self._lines, marks)
 
     def missing_parents(self) -> list[int]:
         """Lines whose parent is not in the file."""

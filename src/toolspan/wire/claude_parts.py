@@ -105,7 +105,7 @@ class Target(Struct, gc=False):
     task: Any = field(default=None, name="taskId")
     prompt: Any = None
 
-    def words(self, limit: int = 200) -> str | None:
+    def words(self, limit: int = 160) -> str | None:
         """What the call is about, shortened: path, command, pattern, address."""
         likely = self.file_path or self.command or self.pattern
         if type(likely) is str:
