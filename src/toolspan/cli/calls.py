@@ -1,7 +1,7 @@
 """`toolspan calls`: every tool call, one row each."""
 
-from collections.abc import Sequence
-from pathlib import PurePath
+from collections.abc import Iterable, Sequence
+from pathlib import Path, PurePath
 from typing import Any
 
 import click
@@ -19,7 +19,8 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.select import Filter, complete_session, filters, select
 from toolspan.model.span import moment
-from toolspan.read.facts import CallFacts
+from toolspan.read.facts import CallFacts, facts_of
+from toolspan.read.transcript import read
 
 
 @click.command("calls")
@@ -39,12 +40,20 @@ def command(
     call is listed once. Without a name: all of this user's transcripts.
     """
     keep = Filter(**wanted)
-    rows = [row for row in select(names, last=last).calls() if keep.takes(row)]
+    rows = (row for row in _rows(names, last=last) if keep.takes(row))
     if as_json:
         for row in rows:
             print_json(row)
     else:
-        _print(rows, limit)
+        _print(list(rows), limit)
+
+
+def _rows(names: tuple[str, ...], *, last: bool) -> Iterable[CallFacts]:
+    """The calls of what is named; those of a single file one by one, however many there are."""
+    if len(names) == 1 and not last and Path(names[0]).is_file():
+        transcript = read(names[0])
+        return (facts_of(span, transcript.file) for span in transcript.surrender())
+    return select(names, last=last).calls()
 
 
 def _print(rows: Sequence[CallFacts], limit: int) -> None:

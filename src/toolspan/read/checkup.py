@@ -22,6 +22,8 @@ from toolspan.wire.jsonl import Line, read_lines
 from toolspan.wire.paths import inside, parse_name, session_folder
 from toolspan.wire.source import Source
 
+_HUGE = 16 << 20
+"""Lines longer than this are not searched for drift."""
 _WORST: tuple[Acceptance, ...] = ("refuses", "loses", "skips", "unknown", "accepts")
 
 
@@ -95,6 +97,8 @@ class _Lines:
         self.not_utf8 = 0
 
     def add(self, line: Line) -> None:
+        if line.length > _HUGE and not self._roundtrip:
+            return  # decoding all of it takes several times its size
         try:
             document_ = document.decode(line.data)
         except ValueError:

@@ -5,7 +5,7 @@ function of one file serves a process pool here and could serve any other execut
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ from msgspec import Struct
 from toolspan.errors import SourceError
 from toolspan.model.finding import Finding
 from toolspan.model.session import SessionInfo
-from toolspan.model.span import Counts
+from toolspan.model.span import Counts, Span
 from toolspan.model.tokens import Tokens
 from toolspan.read.facts import CallFacts, facts_of
 from toolspan.read.transcript import Transcript, read
@@ -52,7 +52,10 @@ class FileFacts(Struct, frozen=True, kw_only=True):
 def file_facts(path: str, wanted: Wanted = "all") -> FileFacts:
     """The facts of one file; a file that cannot be read is told, not raised."""
     try:
-        return facts_from(read(Path(path)), wanted)
+        transcript = read(Path(path))
+        if wanted == "failures":
+            return _facts(transcript, transcript.failures(), successes=transcript.successes)
+        return _facts(transcript, transcript.surrender(), tokens=transcript.message_tokens)
     except SourceError as error:
         return FileFacts(
             file=path, info=SessionInfo(), counts=Counts(), calls=[], message_tokens={},
@@ -60,20 +63,28 @@ def file_facts(path: str, wanted: Wanted = "all") -> FileFacts:
         )  # fmt: skip
 
 
-def facts_from(transcript: Transcript, wanted: Wanted = "all") -> FileFacts:
+def facts_from(transcript: Transcript) -> FileFacts:
     """The facts of a transcript that is read already."""
-    every = wanted == "all"
-    spans = transcript.spans if every else transcript.failures()
+    return _facts(transcript, transcript.spans, tokens=transcript.message_tokens)
+
+
+def _facts(
+    transcript: Transcript,
+    spans: Iterable[Span],
+    *,
+    tokens: dict[str, Tokens] | None = None,
+    successes: Sequence[str] = (),
+) -> FileFacts:
     return FileFacts(
         file=transcript.file,
         info=transcript.info,
         counts=transcript.counts,
         calls=[facts_of(span, transcript.file) for span in spans],
-        message_tokens=transcript.message_tokens if every else {},
+        message_tokens=tokens or {},
         tokens_raw_sum=transcript.tokens_raw_sum,
         findings=transcript.findings,
         started=transcript.started,
-        successes=[] if every else transcript.successes,
+        successes=list(successes),
     )
 
 

@@ -170,7 +170,11 @@ class Transcript:
     @cached_property
     def spans(self) -> list[Span]:
         """Every call of the file, in the order the model asked."""
-        return list(self._reader.pairing.surrender(self.tree.branches()))
+        return list(self.surrender())
+
+    def surrender(self) -> Iterator[Span]:
+        """The same one after another, each let go as it is given; `spans` is empty afterwards."""
+        return self._reader.pairing.surrender(self.tree.branches())
 
     def failures(self) -> Iterator[Span]:
         """The calls that did not succeed; cheaper than all of them."""
