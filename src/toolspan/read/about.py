@@ -17,7 +17,8 @@ _PROMPT_LIMIT = 200
 class About:
     """What is known of a conversation so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, tokens: bool = True) -> None:
+        self._counting = tokens
         self._session: str | None = None
         self._version: str | None = None
         self._model: str | None = None
@@ -48,7 +49,8 @@ class About:
             self._turn(entry)
         kind = entry.type
         if kind == "assistant":
-            self._count(entry)
+            if self._counting:
+                self._count(entry)
         elif kind == "user":
             self._hear(entry)
         elif kind in _TITLES or entry.subtype == "compact_boundary":
@@ -163,17 +165,15 @@ _MOST = 1 << 48
 
 
 def _packed(usage: Usage) -> int:
-    """Four counts in one number, which also adds up field by field."""
-    return (
-        _count(usage.input_tokens)
-        | _count(usage.output_tokens) << _BITS
-        | _count(usage.cache_creation_input_tokens) << 2 * _BITS
-        | _count(usage.cache_read_input_tokens) << 3 * _BITS
-    )
-
-
-def _count(tokens: int | None) -> int:
-    return tokens if tokens is not None and 0 <= tokens < _MOST else 0
+    """Four counts in one number, which also adds up field by field; absurd ones count as none."""
+    asked = usage.input_tokens or 0
+    given = usage.output_tokens or 0
+    made = usage.cache_creation_input_tokens or 0
+    used = usage.cache_read_input_tokens or 0
+    if 0 <= (asked | given | made | used) < _MOST:
+        return asked | given << _BITS | made << 2 * _BITS | used << 3 * _BITS
+    sane = (count if 0 <= count < _MOST else 0 for count in (asked, given, made, used))
+    return sum(count << n * _BITS for n, count in enumerate(sane))
 
 
 def _unpacked(packed: int) -> Tokens:

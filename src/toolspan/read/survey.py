@@ -19,7 +19,7 @@ from toolspan.model.session import SessionInfo
 from toolspan.model.span import Counts, Span
 from toolspan.model.tokens import Tokens
 from toolspan.read.facts import CallFacts, facts_of
-from toolspan.read.transcript import Transcript, read
+from toolspan.read.transcript import Transcript, read, read_calls
 
 _ALONE = 12 << 20
 """Below so many bytes a pool costs more than it gives."""
@@ -52,9 +52,10 @@ class FileFacts(Struct, frozen=True, kw_only=True):
 def file_facts(path: str, wanted: Wanted = "all") -> FileFacts:
     """The facts of one file; a file that cannot be read is told, not raised."""
     try:
-        transcript = read(Path(path))
         if wanted == "failures":
+            transcript = read_calls(Path(path))
             return _facts(transcript, transcript.failures(), successes=transcript.successes)
+        transcript = read(Path(path))
         return _facts(transcript, transcript.surrender(), tokens=transcript.message_tokens)
     except SourceError as error:
         return FileFacts(

@@ -32,10 +32,21 @@ def read(path: Path | str | Source) -> "Transcript":
     Raises:
         SourceError: the file cannot be opened or read.
     """
-    source = source_of(path) if isinstance(path, str | Path) else path
-    reader = Reader(source)
+    return _read(Reader(source_of(path) if isinstance(path, str | Path) else path))
+
+
+def read_calls(path: Path) -> "Transcript":
+    """The same without tokens, for those who only ask about calls.
+
+    Raises:
+        SourceError: the file cannot be opened or read.
+    """
+    return _read(Reader(source_of(path), tokens=False))
+
+
+def _read(reader: "Reader") -> "Transcript":
     try:
-        for chunk in read_chunks(source):
+        for chunk in read_chunks(reader.source):
             reader.chunk(chunk)
     except SourceError as error:
         reader.broke_off(error)
@@ -45,11 +56,11 @@ def read(path: Path | str | Source) -> "Transcript":
 class Reader:
     """Takes lines in file order and keeps what they say."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, *, tokens: bool = True) -> None:
         self.source = source
         self._file = source.name
         self.pairing = Pairing(source)
-        self.about = About()
+        self.about = About(tokens=tokens)
         self.tree = Tree()
         self.findings: list[Finding] = []
         self._number = 1
