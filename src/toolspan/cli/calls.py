@@ -59,14 +59,17 @@ def _rows(names: tuple[str, ...], *, last: bool) -> Iterable[CallFacts]:
 def _print(rows: Sequence[CallFacts], limit: int) -> None:
     out = console()
     shown = rows[-limit:] if limit else rows
-    listing = table("requested", "session", "tool", "state", "took", "about", right=("took",))
+    listing = table(
+        "requested", "session", "tool", "state", "took", "about",
+        right=("took",), cut=("about",),
+    )  # fmt: skip
     for row in shown:
         style = STATE_STYLE[row.state]
         state = row.state + (f" · {row.error_kind}" if row.error_kind else "")
         listing.add_row(
             clock(moment(row.requested)),
             (row.session or PurePath(row.file).stem)[:8] + (" ↳" if row.agent else ""),
-            escape(row.tool or "?"),
+            escape(short(row.tool or "?", 30)),
             f"[{style}]{state}[/]" + (" ⟳" if row.background else ""),
             duration(row.duration_ms),
             escape(short(row.target or row.message, 70)),

@@ -52,14 +52,23 @@ def console(*, stderr: bool = False) -> "Console":
     return Console(file=stream, stderr=stderr, highlight=False, width=wide, soft_wrap=False)
 
 
-def table(*columns: str, right: Sequence[str] = ()) -> "Table":
-    """An empty table with these columns."""
+def table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()) -> "Table":
+    """An empty table with these columns; the cut ones give way where the screen is narrow."""
     from rich import box
     from rich.table import Table
 
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
+    made = Table(
+        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", expand=bool(cut)
+    )
     for column in columns:
-        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+        gives_way = column in cut
+        made.add_column(
+            column,
+            justify="right" if column in right else "left",
+            overflow="ellipsis" if cut else "fold",
+            no_wrap=bool(cut),
+            ratio=1 if gives_way else None,
+        )
     return made
 
 

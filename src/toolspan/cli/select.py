@@ -112,9 +112,9 @@ class Selection(NamedTuple):
     """Files were read as a set, not one by one."""
 
     def calls(self) -> Sequence[CallFacts]:
-        """The calls: each once when joined, else file by file."""
+        """The calls: each once and by time when joined, else file by file."""
         if self.joined:
-            return self.ledger.calls
+            return sorted(self.ledger.calls, key=lambda row: row.requested or row.finished or "")
         return [row for file in self.ledger.files for row in file.calls]
 
 

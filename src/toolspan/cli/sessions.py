@@ -90,7 +90,7 @@ def _print(sessions: list[SessionFacts], limit: int) -> None:
     shown = sessions[-limit:] if limit else sessions
     listing = table(
         "session", "started", "lasted", "calls", "wrong", "agents", "project", "about",
-        right=("lasted", "calls", "wrong", "agents"),
+        right=("lasted", "calls", "wrong", "agents"), cut=("project", "about"),
     )  # fmt: skip
     for session in shown:
         info = session.file.info
