@@ -1,7 +1,7 @@
 """`toolspan calls`: every tool call, one row each."""
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import click
@@ -17,7 +17,7 @@ from toolspan.cli.output import (
     short,
     table,
 )
-from toolspan.cli.select import Filter, complete_session, filters, select
+from toolspan.cli.select import Filter, complete_session, filters, locate, select
 from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts, facts_of
 from toolspan.read.transcript import read
@@ -50,10 +50,11 @@ def command(
 
 def _rows(names: tuple[str, ...], *, last: bool) -> Iterable[CallFacts]:
     """The calls of what is named; those of a single file one by one, however many there are."""
-    if len(names) == 1 and not last and Path(names[0]).is_file():
-        transcript = read(names[0])
-        return (facts_of(span, transcript.file) for span in transcript.surrender())
-    return select(names, last=last).calls()
+    files, joined = locate(names, last=last)
+    if joined or len(files) > 1:
+        return select(names, last=last).calls()
+    transcript = read(files[0].path)
+    return (facts_of(span, transcript.file) for span in transcript.surrender())
 
 
 def _print(rows: Sequence[CallFacts], limit: int) -> None:

@@ -13,7 +13,7 @@ from typing import NamedTuple, ParamSpec, TypeVar
 import click
 
 from toolspan.cli.output import progress
-from toolspan.errors import NotFound, ToolspanError
+from toolspan.errors import NotFound, ToolspanError, UnknownDialect
 from toolspan.model.kind import ERROR_KINDS
 from toolspan.model.span import moment
 from toolspan.model.state import STATES
@@ -21,7 +21,9 @@ from toolspan.read.discover import FoundFile, default_root, discover
 from toolspan.read.facts import CallFacts
 from toolspan.read.history import Ledger, SessionFacts, pick
 from toolspan.read.survey import Wanted, survey
+from toolspan.wire.detect import dialect_of
 from toolspan.wire.paths import parse_name
+from toolspan.wire.source import source_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -147,12 +149,27 @@ def locate(names: Sequence[str], *, last: bool = False) -> tuple[list[FoundFile]
         return discover(default_root()), True
     paths = [Path(name) for name in names]
     if all(_is_file(path) for path in paths):
+        for path in paths:
+            _refuse_strangers(path)
         return [file for path in paths for file in discover(path)], False
     found: dict[Path, FoundFile] = {}
     for name, path in zip(names, paths, strict=True):
         for file in discover(path) if _exists(path) else session_files(name):
             found[file.path] = file
     return list(found.values()), True
+
+
+def _refuse_strangers(path: Path) -> None:
+    """A file that is named should be one we can read.
+
+    Raises:
+        UnknownDialect: it is another client's, or no transcript at all.
+    """
+    dialect = dialect_of(source_of(path))
+    if dialect == "codex":
+        raise UnknownDialect(f"{path}: a Codex rollout; only Claude Code's transcripts are read")
+    if dialect == "unknown":
+        raise UnknownDialect(f"{path}: not a transcript: no line is a record of Claude Code")
 
 
 def _is_file(path: Path) -> bool:

@@ -96,7 +96,7 @@ def _said(
         exit_code=exit_code(words),
         wrapped=text.lstrip().startswith("<tool_use_error>"),
         denial=entry.tool_denial_kind,
-        structured=isinstance(entry.structured, StructuredFacts | list),
+        structured=type(entry.structured) in (StructuredFacts, list),
         version=_numbers(entry.version),
         interrupted=bool(facts.interrupted or facts.was_interrupted),
         timed_out=facts.timed_out_after_ms is not None,

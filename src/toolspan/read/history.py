@@ -173,6 +173,8 @@ def _sessions(ledger: Ledger) -> list[SessionFacts]:
     agents: dict[str, list[FileFacts]] = {}
     mains: list[FileFacts] = []
     for file in ledger.files:
+        if not _tells_anything(file):
+            continue
         if file.info.agent_id is None:
             mains.append(file)
         elif file.info.session_id:
@@ -190,6 +192,11 @@ def _sessions(ledger: Ledger) -> list[SessionFacts]:
         for session, files in agents.items()
     ]
     return sorted(found, key=lambda session: (session.started_at, session.id))
+
+
+def _tells_anything(file: FileFacts) -> bool:
+    """Not every file that ends in .jsonl is a conversation."""
+    return bool(file.info.session_ids or file.info.root or file.info.title or file.calls)
 
 
 def _name(row: CallFacts) -> str:

@@ -6,6 +6,7 @@ Read `judge` first, then `reconsider`.
 """
 
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -149,8 +150,9 @@ _DENIALS: dict[str, tuple[State, ErrorKind]] = {
 }
 
 
+@lru_cache(maxsize=512)
 def judge(answer: Answer) -> Verdict:
-    """What the result alone says."""
+    """What the result alone says; the same refusal is often repeated word for word."""
     if answer.text.startswith(_MISSING):
         return Verdict(
             state="never_answered",

@@ -14,6 +14,8 @@ Role = Literal["session", "agent", "other"]
 
 _NAME_LIMIT = 200
 _AGENT = re.compile(r"(?:agent-|acompact-)(.+)")
+_ROLLOUT = re.compile(r"rollout-\d{4}-")
+"""How Codex names its transcripts."""
 _SUFFIXES = (".jsonl", ".jsonl.zst")
 _NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl"})
 
@@ -47,7 +49,7 @@ def parse_name(path: PurePath) -> FileName:
     name = path.name
     suffix = next((s for s in _SUFFIXES if name.endswith(s)), None)
     stem = name.removesuffix(suffix or "")
-    if suffix is None or name in _NOT_TRANSCRIPTS or _is_side_file(path):
+    if suffix is None or name in _NOT_TRANSCRIPTS or _is_side_file(path) or _ROLLOUT.match(name):
         return FileName("other", stem, None, None, None)
     agent = _AGENT.fullmatch(stem)
     if agent is None:

@@ -1,0 +1,111 @@
+"""The command line as a whole: help, exit codes, what all commands share."""
+
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from tests.requirement import requirement
+from toolspan.cli.app import COMMANDS, app
+from toolspan.testing import TranscriptBuilder, bodies
+
+COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
+READING = ("calls", "errors", "stats", "sessions", "doctor")
+
+
+def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def story() -> TranscriptBuilder:
+    made = TranscriptBuilder().prompt("go")
+    return made.result(made.call("Bash", {"command": "ls"}), bodies.ran("a"))
+
+
+def test_help_lists_every_command() -> None:
+    output = CliRunner().invoke(app, ["--help"]).stdout
+
+    for name, words in COMMANDS.items():
+        assert name in output
+        assert words in output
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_command_has_help_and_json(name: str) -> None:
+    command = import_module(f"toolspan.cli.{name}").command
+
+    assert isinstance(command, click.Command)
+    assert command.name == name
+    assert "--json" in CliRunner().invoke(app, [name, "--help"]).stdout
+
+
+def test_help_loads_no_command() -> None:
+    code = (
+        "import sys; from toolspan.cli.app import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in sys.modules if name == 'rich' or name == 'toolspan.cli.calls'])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+
+    assert done.stdout.endswith("[]\n")
+
+
+def test_the_version_is_the_packages() -> None:
+    assert version("toolspan") in CliRunner().invoke(app, ["--version"]).stdout
+
+
+@requirement("cli.exit-codes")
+@pytest.mark.parametrize("name", READING)
+def test_done_is_exit_code_0_and_silent_on_stderr(name: str, tmp_path: Path) -> None:
+    done = run(name, story().write(tmp_path / "s.jsonl"))
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+@requirement("cli.exit-codes")
+@pytest.mark.parametrize("name", READING)
+def test_a_missing_file_is_exit_code_2_and_one_line(name: str, tmp_path: Path) -> None:
+    done = run(name, tmp_path / "gone.jsonl")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"toolspan: {tmp_path}/gone.jsonl: no such file or folder\n"
+
+
+@requirement("cli.exit-codes")
+def test_damage_is_exit_code_1_only_for_the_doctor(tmp_path: Path) -> None:
+    path = story().raw(b"{torn").raw(b'{"type":"mode"}').write(tmp_path / "s.jsonl")
+
+    assert {name: run(name, path).returncode for name in READING} == {
+        "calls": 0,
+        "errors": 0,
+        "stats": 0,
+        "sessions": 0,
+        "doctor": 1,
+    }
+
+
+@requirement("cli.exit-codes")
+@pytest.mark.parametrize("words", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]])
+def test_wrong_words_are_exit_code_2(words: list[str]) -> None:
+    done = CliRunner().invoke(app, words)
+
+    assert done.exit_code == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_output_in_a_pipe_has_no_colours(tmp_path: Path) -> None:
+    path = story().write(tmp_path / "s.jsonl")
+
+    assert all("\x1b" not in run(name, path).stdout for name in READING)

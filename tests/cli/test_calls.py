@@ -1,0 +1,418 @@
+"""`toolspan calls`: one row per call, for people and for programs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.read.facts import CallFacts
+from toolspan.testing import TranscriptBuilder, bodies, project_name
+
+CWD = "/home/dev/project"
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
+
+
+def calls(*words: str | Path, root: Path | None = None) -> Result:
+    env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
+    return CliRunner().invoke(app, ["calls", *map(str, words)], env=env)
+
+
+def listed(*words: str | Path, root: Path | None = None) -> str:
+    done = calls(*words, root=root)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def rows(*words: str | Path, root: Path | None = None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in listed(*words, "--json", root=root).splitlines()]
+
+
+def ids(*words: str | Path, root: Path | None = None) -> list[str]:
+    return [row["id"] for row in rows(*words, root=root)]
+
+
+def saved(story: TranscriptBuilder, root: Path) -> Path:
+    """A session in the folder of a client."""
+    folder = root / "projects" / project_name(CWD)
+    folder.mkdir(parents=True, exist_ok=True)
+    return story.write(folder / f"{story.session_id}.jsonl")
+
+
+def asked(session_id: str, *names: str) -> TranscriptBuilder:
+    """A session whose calls have these ids and all end well."""
+    story = TranscriptBuilder(session_id=session_id).prompt("go")
+    for name in names:
+        story.result(story.call("Bash", {"command": "ls"}, id=name), bodies.ran("x"))
+    return story
+
+
+@requirement("calls.json-is-call-facts")
+def test_a_row_of_json_has_exactly_the_fields_of_call_facts(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="one").prompt("go")
+    call = story.call("Bash", {"command": "make"}, id="toolu_1")
+    story.result(call, bodies.exited(2, "no rule"), after_ms=1_500)
+    path = story.write(tmp_path / "one.jsonl")
+
+    (row,) = rows(path)
+
+    assert tuple(row) == CallFacts.__struct_fields__
+    lines = path.read_bytes().splitlines(keepends=True)
+    known = {
+        "file": str(path),
+        "id": "toolu_1",
+        "tool": "Bash",
+        "kind": "shell",
+        "state": "failed",
+        "error_kind": "command_failed",
+        "is_error": True,
+        "paired": True,
+        "request_line": 2,
+        "result_line": 3,
+        "requested": "2026-11-02T09:00:00.000Z",
+        "finished": "2026-11-02T09:00:01.500Z",
+        "duration_ms": 1500,
+        "target": "make",
+        "message": "Exit code 2\nno rule",
+        "exit_code": 2,
+        "retry": "fix",
+        "session": "one",
+        "branch": "active",
+        "copies": 0,
+        "permission": "accept",
+        "evidence": [["is_error", None]],
+        "request_bytes": [len(lines[0]), len(lines[1]) - 1],
+        "result_bytes": [len(lines[0]) + len(lines[1]), len(lines[2]) - 1],
+    }
+    assert {key: row[key] for key in known} == known
+
+
+@requirement("calls.files-alone-folders-joined")
+def test_a_fork_in_a_folder_counts_its_copies_once(tmp_path: Path) -> None:
+    story = asked("one", "toolu_a", "toolu_b")
+    twin = story.fork("two")
+    twin.result(twin.call("Read", {"file_path": "/a"}, id="toolu_c"), bodies.read("/a", "a"))
+    first, second = saved(story, tmp_path), saved(twin, tmp_path)
+
+    assert sorted(ids(tmp_path)) == ["toolu_a", "toolu_b", "toolu_c"]
+    assert {row["id"]: row["session"] for row in rows(tmp_path)} == {
+        "toolu_a": "one",
+        "toolu_b": "one",
+        "toolu_c": "two",
+    }
+    assert ids(first, second) == ["toolu_a", "toolu_b", "toolu_a", "toolu_b", "toolu_c"]
+
+
+@requirement("calls.files-alone-folders-joined")
+def test_lines_that_a_resume_copied_into_a_new_file_count_once(tmp_path: Path) -> None:
+    before = asked("one", "toolu_a")
+    after = asked("two", "toolu_b")
+    saved(before, tmp_path)
+    path = saved(after, tmp_path)
+    path.write_bytes(before.data() + after.data())
+
+    assert ids(tmp_path) == ["toolu_a", "toolu_b"]
+    assert ids(path) == ["toolu_a", "toolu_b"]
+
+
+@requirement("calls.ids-are-scoped-by-lineage")
+def test_equal_ids_in_sessions_that_have_nothing_in_common_are_two_calls(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        saved(asked(name, "call_1"), tmp_path)
+
+    assert [(row["session"], row["id"]) for row in rows(tmp_path)] == [
+        ("one", "call_1"),
+        ("two", "call_1"),
+    ]
+
+
+def with_agent(version: str) -> tuple[TranscriptBuilder, str, str]:
+    """A session that started a subagent: the ids of its call and of the subagent's."""
+    story = TranscriptBuilder(version=version).prompt("go")
+    starter = story.call("Task", {"description": "a", "prompt": "Look"})
+    agent = story.agent(starter).prompt("Look")
+    inner = agent.call("Read", {"file_path": "/a"})
+    agent.result(inner, bodies.read("/a", "a"))
+    report = bodies.reported(agent.agent_id, "seen", prompt="Look", calls=1, took_ms=10)
+    return story.result(starter, report), starter, inner
+
+
+@requirement("calls.subagents-name-their-starter")
+@pytest.mark.parametrize("version", ["2.1.325", "2.1.80", "2.0.65"])
+def test_a_subagents_call_names_the_call_that_started_it(version: str, tmp_path: Path) -> None:
+    story, starter, inner = with_agent(version)
+    saved(story, tmp_path)
+
+    found = {row["id"]: row["parent_call"] for row in rows(tmp_path)}
+
+    assert found == {starter: None, inner: starter}
+
+
+@requirement("calls.subagents-name-their-starter")
+def test_without_its_side_file_a_subagent_is_known_by_the_result(tmp_path: Path) -> None:
+    story, starter, inner = with_agent("2.1.325")
+    saved(story, tmp_path)
+    (meta,) = tmp_path.rglob("*.meta.json")
+    meta.unlink()
+
+    assert {row["id"]: row["parent_call"] for row in rows(tmp_path)}[inner] == starter
+
+
+@requirement("calls.subagents-name-their-starter")
+def test_the_side_file_alone_ties_a_subagent_to_its_call(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    starter = story.call("Agent", {"description": "a", "prompt": "Look"})
+    agent = story.agent(starter).prompt("Look")
+    inner = agent.call("Read", {"file_path": "/a"})
+    saved(story, tmp_path)
+
+    assert {row["id"]: row["parent_call"] for row in rows(tmp_path)}[inner] == starter
+
+
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+def test_a_sessions_id_brings_its_subagents_along(version: str, tmp_path: Path) -> None:
+    story, starter, inner = with_agent(version)
+    saved(story, tmp_path)
+    saved(asked("other", "toolu_other"), tmp_path)
+
+    assert sorted(ids(story.session_id[:8], root=tmp_path)) == sorted([starter, inner])
+
+
+@requirement("calls.files-alone-folders-joined")
+def test_a_file_is_read_without_its_subagents(tmp_path: Path) -> None:
+    story, starter, _ = with_agent("2.1.325")
+
+    assert ids(saved(story, tmp_path)) == [starter]
+
+
+def mixed() -> TranscriptBuilder:
+    """Four calls an hour apart, each with its own tool and end; the last one in a subagent."""
+    story = TranscriptBuilder(session_id="mixed").prompt("go")
+    story.result(story.call("Read", {"file_path": "/a"}, id="read"), bodies.read("/a", "a"))
+    call = story.call("Bash", {"command": "x"}, id="bash", after_ms=3_600_000)
+    story.result(call, bodies.exited(1))
+    call = story.call("Edit", {"file_path": "/a"}, id="edit", after_ms=3_600_000)
+    story.result(call, bodies.refused("File has not been read yet."))
+    starter = story.call("Agent", {"prompt": "p"}, id="agent", after_ms=3_600_000)
+    agent = story.agent(starter).prompt("p")
+    agent.result(agent.call("Glob", {"pattern": "*"}, id="glob"), "x")
+    return story
+
+
+@requirement("cli.filters")
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--tool", "Bash"], {"bash"}),
+        (["--tool", "Bash", "--tool", "Read"], {"bash", "read"}),
+        (["--tool", "bash"], set()),
+        (["--state", "failed"], {"bash", "edit"}),
+        (["--state", "succeeded", "--state", "never_answered"], {"read", "agent", "glob"}),
+        (["--error", "read_required"], {"edit"}),
+        (["--error", "command_failed", "--tool", "Edit"], set()),
+        (["--since", "2026-11-02T11:00:00Z"], {"edit", "agent", "glob"}),
+        (["--until", "2026-11-02T11:00:00Z"], {"read", "bash"}),
+        (["--since", "2026-11-02T10:00:00Z", "--until", "2026-11-02T11:00:00Z"], {"bash"}),
+        (["--until", "2026-11-02"], set()),
+        (["--since", "2026-11-02"], {"read", "bash", "edit", "agent", "glob"}),
+        (["--session", "mix"], {"read", "bash", "edit", "agent", "glob"}),
+        (["--session", "xim"], set()),
+        (["--project", "home-dev"], {"read", "bash", "edit", "agent", "glob"}),
+        (["--project", "elsewhere"], set()),
+        (["--dialect", "claude"], {"read", "bash", "edit", "agent", "glob"}),
+    ],
+)
+def test_filters_choose_calls(words: list[str], wanted: set[str], tmp_path: Path) -> None:
+    saved(mixed(), tmp_path)
+
+    assert set(ids(tmp_path, *words)) == wanted
+
+
+@requirement("cli.filters")
+def test_the_agent_filter_takes_the_beginning_of_a_subagents_id(tmp_path: Path) -> None:
+    saved(mixed(), tmp_path)
+    (agent,) = (row["agent"] for row in rows(tmp_path) if row["agent"])
+
+    assert ids(tmp_path, "--agent", agent[:6]) == ["glob"]
+
+
+@requirement("cli.filters")
+def test_a_time_may_be_told_as_how_long_ago(tmp_path: Path) -> None:
+    saved(mixed(), tmp_path)
+
+    assert ids(tmp_path, "--until", "36500d") == []
+    assert len(ids(tmp_path, "--since", "36500d")) == 5
+
+
+@requirement("cli.wrong-words-are-one-line")
+@pytest.mark.parametrize("time", ["x", "2026-13-01", "7y", "9999999w", "999999999999d"])
+def test_a_time_that_is_none_is_refused(time: str, tmp_path: Path) -> None:
+    done = calls(saved(mixed(), tmp_path), "--since", time)
+
+    assert done.exit_code == 2
+    assert time in done.stderr
+
+
+@requirement("calls.limit")
+def test_the_table_shows_the_last_rows_and_says_so(tmp_path: Path) -> None:
+    path = asked("one", *(f"toolu_{n}" for n in range(60))).write(tmp_path / "one.jsonl")
+
+    assert listed(path).count("Bash") == 50
+    assert "60 calls, the last 50 shown" in listed(path)
+    assert listed(path, "--limit", "0").count("Bash") == 60
+    assert "shown" not in listed(path, "--limit", "0")
+    assert len(ids(path)) == 60
+
+
+def test_a_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:
+    assert listed(tmp_path) == "0 calls\n"
+    assert listed(tmp_path, "--json") == ""
+
+
+@requirement("cli.wrong-words-are-one-line")
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("aaaa", "2 sessions begin with 'aaaa'"),
+        ("zzzz", "no session begins with 'zzzz'"),
+        ("gone.jsonl", "gone.jsonl: no such file or folder"),
+        ("no/such", "no/such: no such file or folder"),
+        ("a" * 300, "no session begins with"),
+        ("a\0b", "no session begins with"),
+    ],
+)
+def test_a_word_that_names_nothing_or_too_much_is_one_line_and_exit_code_2(
+    word: str, told: str, tmp_path: Path
+) -> None:
+    for last in "12":
+        saved(asked(f"aaaa-{last}", "toolu_a"), tmp_path)
+
+    done = calls(word, root=tmp_path)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert told in done.stderr
+
+
+@requirement("cli.wrong-words-are-one-line")
+def test_a_missing_default_folder_says_what_to_do(tmp_path: Path) -> None:
+    done = calls(root=tmp_path)
+
+    assert done.exit_code == 2
+    assert "set CLAUDE_CONFIG_DIR" in done.stderr
+
+
+def test_an_id_that_is_the_beginning_of_another_names_its_own_session(tmp_path: Path) -> None:
+    saved(asked("aaaa", "toolu_a"), tmp_path)
+    saved(asked("aaaa-b", "toolu_b"), tmp_path)
+
+    assert ids("aaaa", root=tmp_path) == ["toolu_a"]
+
+
+@requirement("cli.default-root")
+def test_without_a_name_the_folder_of_the_user_is_read(tmp_path: Path) -> None:
+    saved(asked("one", "toolu_a"), tmp_path / "configured")
+    saved(asked("two", "toolu_b"), tmp_path / "home" / ".claude")
+    home = {"HOME": str(tmp_path / "home")}
+
+    named = CliRunner().invoke(
+        app, ["calls", "--json"], env=home | {"CLAUDE_CONFIG_DIR": str(tmp_path / "configured")}
+    )
+    usual = CliRunner().invoke(app, ["calls", "--json"], env=home | {"CLAUDE_CONFIG_DIR": None})
+
+    assert json.loads(named.stdout)["id"] == "toolu_a"
+    assert json.loads(usual.stdout)["id"] == "toolu_b"
+
+
+@requirement("cli.last-session")
+def test_last_is_the_session_written_to_last_with_its_subagents(tmp_path: Path) -> None:
+    story, starter, inner = with_agent("2.1.325")
+    os.utime(saved(story, tmp_path), (2_000, 2_000))
+    for name, at in (("one", 1_000), ("two", 1_500)):
+        os.utime(saved(asked(name, f"toolu_{name}"), tmp_path), (at, at))
+
+    assert sorted(ids("--last", root=tmp_path)) == sorted([starter, inner])
+    assert sorted(ids("--last", tmp_path / "projects")) == sorted([starter, inner])
+
+
+@requirement("cli.closed-pipe-is-quiet")
+@pytest.mark.parametrize("words", [["--json"], ["--limit", "0"]])
+def test_a_reader_that_goes_away_is_no_error(words: list[str], tmp_path: Path) -> None:
+    path = asked("one", *(f"toolu_{n}" for n in range(3_000))).write(tmp_path / "one.jsonl")
+
+    with subprocess.Popen(
+        [*COMMAND, "calls", str(path), *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+        process.wait(60)
+
+    assert said == b""
+
+
+@requirement("cli.hostile-text-is-safe")
+@pytest.mark.parametrize("place", ["session", "tool", "target", "message", "id"])
+def test_hostile_text_prints_no_escape_codes_and_is_no_markup(place: str, tmp_path: Path) -> None:
+    words = {name: "plain" for name in ("session", "tool", "target", "message", "id")}
+    words[place] = f"[/x]{ESCAPE}\u202e"
+    story = TranscriptBuilder(session_id=words["session"]).prompt("go")
+    call = story.call(words["tool"], {"command": words["target"]}, id=words["id"])
+    story.result(call, bodies.failed(words["message"]))
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(story.data())
+
+    output = listed(path)
+
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
+    assert len(rows(path)) == 1
+
+
+@requirement("cli.half-surrogates-are-safe")
+def test_half_a_surrogate_pair_is_printed_and_kept_in_json(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "echo HALF"})
+    story.result(call, bodies.exited(1, "HALF"))
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(story.data().replace(b"HALF", rb"\ud83d"))
+
+    (row,) = rows(path)
+
+    assert (row["target"], row["message"]) == ("echo \ud83d", "Exit code 1\n\ud83d")
+    assert "echo" in listed(path)
+
+
+def test_calls_of_subagents_background_calls_and_orphans_are_marked(tmp_path: Path) -> None:
+    story = mixed()
+    call = story.call("Bash", {"command": "serve"})
+    story.result(call, bodies.in_background("b1", story.task_output("b1")))
+    story.result("toolu_gone", "late")
+    saved(story, tmp_path)
+
+    output = listed(tmp_path)
+
+    assert "succeeded ⟳" in output
+    assert re.search(r"mixed ↳ +Glob", output)
+    assert "6 calls and 1 orphan result" in output
+
+
+def test_a_file_that_cannot_be_read_is_told_and_the_others_are_listed(tmp_path: Path) -> None:
+    asked("one", "toolu_a").write(tmp_path / "one.jsonl")
+    (tmp_path / "broken.jsonl.zst").write_bytes(b"no frame")
+
+    done = calls(tmp_path, "--json")
+
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["id"] == "toolu_a"
+    assert "broken.jsonl.zst" in done.stderr
+    assert calls(tmp_path / "broken.jsonl.zst").exit_code == 2

@@ -1,0 +1,199 @@
+"""`toolspan doctor`: its exit code, its words, its JSON."""
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies, project_name
+
+
+def doctor(*words: str | Path, root: Path | None = None) -> Result:
+    env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
+    return CliRunner().invoke(app, ["doctor", *map(str, words)], env=env)
+
+
+def rows(*words: str | Path, root: Path | None = None) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in doctor(*words, "--json", root=root).stdout.splitlines()]
+
+
+def healthy(session_id: str = "s") -> TranscriptBuilder:
+    story = TranscriptBuilder(session_id=session_id).prompt("go")
+    return story.result(story.call("Bash", {"command": "ls"}), bodies.ran("a")).text("done")
+
+
+def torn(session_id: str = "s") -> TranscriptBuilder:
+    return healthy(session_id).raw(b'{"type":"us').raw(b'{"type":"mode"}')
+
+
+def saved(story: TranscriptBuilder, root: Path, cwd: str | Path, at: int = 1_000) -> Path:
+    folder = root / "projects" / project_name(str(cwd))
+    path = story.write(folder / f"{story.session_id}.jsonl")
+    os.utime(path, (at, at))
+    return path
+
+
+@requirement("doctor.exit-code")
+def test_a_healthy_file_is_exit_code_0(tmp_path: Path) -> None:
+    done = doctor(healthy().write(tmp_path / "s.jsonl"))
+
+    assert done.exit_code == 0
+    assert "4 lines · 1 call · 0 malformed" in done.stdout
+    assert "healthy; the client accepts it" in done.stdout
+
+
+@requirement("doctor.exit-code")
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_file_that_needs_mending_is_exit_code_1(form: list[str], tmp_path: Path) -> None:
+    assert doctor(torn().write(tmp_path / "s.jsonl"), *form).exit_code == 1
+
+
+def test_the_report_says_what_is_wrong_and_what_the_client_makes_of_it(tmp_path: Path) -> None:
+    output = doctor(torn().write(tmp_path / "s.jsonl")).stdout
+
+    assert re.search(r"5 +torn_line +1 +A line in the middle", output)
+    assert "needs mending; the client skips the line" in output
+
+
+@requirement("doctor.exit-code")
+def test_one_sick_file_among_many_is_exit_code_1(tmp_path: Path) -> None:
+    healthy("a").write(tmp_path / "a.jsonl")
+    torn("b").write(tmp_path / "b.jsonl")
+
+    done = doctor(tmp_path)
+
+    assert done.exit_code == 1
+    assert "b.jsonl" in done.stdout
+    assert "a.jsonl" not in done.stdout
+    assert "2 files examined" in done.stdout
+
+
+@requirement("doctor.exit-code")
+def test_warnings_alone_are_exit_code_0(tmp_path: Path) -> None:
+    done = doctor(healthy().result("toolu_gone", "late").write(tmp_path / "s.jsonl"))
+
+    assert done.exit_code == 0
+    assert "orphan_result" in done.stdout
+
+
+@requirement("doctor.roundtrip")
+def test_the_round_trip_counts_lines_that_are_equal_json(tmp_path: Path) -> None:
+    path = torn().write(tmp_path / "s.jsonl")
+
+    assert "5 re-encode to equal JSON" in doctor(path, "--roundtrip").stdout
+    assert rows(path, "--roundtrip")[0]["roundtrip_equal"] == 5
+    assert rows(path)[0]["roundtrip_equal"] is None
+    assert "re-encode" not in doctor(path).stdout
+
+
+@requirement("doctor.json")
+def test_json_has_one_object_per_file(tmp_path: Path) -> None:
+    path = torn().write(tmp_path / "s.jsonl")
+
+    assert rows(path) == [
+        {
+            "file": str(path),
+            "healthy": False,
+            "client": "skips",
+            "lines": 6,
+            "blank": 0,
+            "malformed": 1,
+            "recovered": 0,
+            "entries": {"user": 2, "assistant": 2, "mode": 1},
+            "calls": 1,
+            "roundtrip_equal": None,
+            "findings": [
+                {
+                    "code": "torn_line",
+                    "severity": "error",
+                    "place": f"{path}:5",
+                    "explanation": (
+                        "A line in the middle of the file is not whole JSON: a write was cut short"
+                        " (0 entries recovered)"
+                    ),
+                    "client": "skips",
+                    "count": 1,
+                }
+            ],
+        }
+    ]
+
+
+@requirement("doctor.default-session")
+def test_without_a_name_the_newest_session_of_the_current_folder_is_examined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    cwd = here.resolve()
+    saved(healthy("old"), tmp_path, cwd, 1_000)
+    newest = saved(healthy("new"), tmp_path, cwd, 2_000)
+    saved(healthy("elsewhere"), tmp_path, "/elsewhere", 3_000)
+
+    assert [row["file"] for row in rows(root=tmp_path)] == [str(newest)]
+
+
+@requirement("doctor.default-session")
+def test_a_folder_whose_name_begins_alike_is_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    cwd = here.resolve()
+    own = saved(healthy("own"), tmp_path, cwd, 1_000)
+    saved(healthy("twin"), tmp_path, f"{cwd}-two", 2_000)
+
+    assert [row["file"] for row in rows(root=tmp_path)] == [str(own)]
+
+
+@requirement("doctor.default-session")
+def test_a_folder_without_sessions_asks_for_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    saved(healthy(), tmp_path, "/elsewhere")
+
+    done = doctor(root=tmp_path)
+
+    assert done.exit_code == 2
+    assert "no session of this folder" in done.stderr
+
+
+@requirement("cli.wrong-words-are-one-line")
+def test_a_missing_file_is_exit_code_2(tmp_path: Path) -> None:
+    done = doctor(tmp_path / "gone.jsonl")
+
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+@requirement("doctor.unreadable-files-are-told")
+def test_a_file_that_cannot_be_read_does_not_hide_the_others(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.zst").write_bytes(b"no frame")
+    torn("b").write(tmp_path / "b.jsonl")
+
+    done = doctor(tmp_path)
+
+    assert "a.jsonl.zst" in done.stderr
+    assert "torn_line" in done.stdout
+
+
+@requirement("cli.hostile-text-is-safe")
+def test_hostile_text_prints_no_escape_codes_and_is_no_markup(tmp_path: Path) -> None:
+    hostile = "[/x]\x1b[2J\x9b\u202e"
+    story = TranscriptBuilder().prompt("go").raw(json.dumps({"type": hostile, hostile: 1}).encode())
+    story.call(hostile, {})
+
+    done = doctor(story.write(tmp_path / "s.jsonl"))
+
+    assert done.exit_code == 1
+    assert "unknown_type" in done.stdout
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stdout)

@@ -1,0 +1,182 @@
+"""`toolspan errors`: what went wrong, grouped, with what helps."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.model.kind import ADVICE
+from toolspan.testing import TranscriptBuilder, bodies
+
+EVERYTHING = ["--since", "2000-01-01"]
+
+
+def errors(*words: str | Path) -> Result:
+    done = CliRunner().invoke(app, ["errors", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def groups(*words: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in errors(*words, "--json").stdout.splitlines()]
+
+
+def night(session_id: str = "night") -> TranscriptBuilder:
+    """Three commands that failed alike, one edit that was refused, one call that went well."""
+    story = TranscriptBuilder(session_id=session_id).prompt("go")
+    for code in (1, 2, 3):
+        call = story.call("Bash", {"command": "make"}, after_ms=1_000)
+        story.result(call, bodies.exited(code, f"/tmp/{code}/x is missing"))
+    call = story.call("Edit", {"file_path": "/a"})
+    story.result(call, bodies.refused("File has not been read yet."))
+    return story.result(story.call("Read", {"file_path": "/a"}), bodies.read("/a", "a"))
+
+
+@requirement("errors.groups")
+def test_errors_of_one_kind_tool_and_wording_are_one_group_the_most_frequent_first(
+    tmp_path: Path,
+) -> None:
+    found = groups(night().write(tmp_path / "s.jsonl"))
+
+    assert [(g["count"], g["kind"], g["tool"], g["signature"]) for g in found] == [
+        (3, "command_failed", "Bash", "command_failed Bash: Exit code N"),
+        (1, "read_required", "Edit", "read_required Edit: File has not been read yet."),
+    ]
+    assert found[0]["states"] == {"failed": 3}
+    assert (found[0]["first"], found[0]["last"]) == (
+        "2026-11-02T09:00:01.000Z",
+        "2026-11-02T09:00:03.000Z",
+    )
+    assert found[0]["example"]["exit_code"] == 3
+
+
+@requirement("errors.groups")
+def test_sessions_are_counted_per_group(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        night(name).write(tmp_path / f"{name}.jsonl")
+
+    assert [(group["count"], group["sessions"]) for group in groups(tmp_path)] == [(6, 2), (2, 2)]
+
+
+@requirement("errors.advice")
+def test_each_group_tells_cause_and_solution(tmp_path: Path) -> None:
+    path = night().write(tmp_path / "s.jsonl")
+
+    output = errors(path).stdout
+
+    for group in groups(path):
+        advice = ADVICE[group["kind"]]
+        assert (group["cause"], group["solution"], group["retry"]) == advice
+        assert f"{advice.cause}. {advice.solution}." in output
+    assert "3× command_failed  Bash" in output
+    assert re.search(r"e\.g\. toolu_\w+ in s\.jsonl…:\d+", output)
+
+
+@requirement("errors.share")
+def test_the_first_line_tells_how_many_calls_of_all_went_wrong(tmp_path: Path) -> None:
+    path = night().write(tmp_path / "s.jsonl")
+
+    assert errors(path).stdout.startswith("4 of 5 calls did not succeed (80%)\n")
+    assert errors(path, "--tool", "Bash").stdout.startswith("3 of 3 calls did not succeed (100%)\n")
+
+
+@requirement("errors.share")
+def test_results_without_a_call_are_no_calls(tmp_path: Path) -> None:
+    path = night().result("toolu_gone", bodies.failed("late")).write(tmp_path / "s.jsonl")
+
+    assert errors(path).stdout.startswith("4 of 5 calls did not succeed (80%); 1 orphan result\n")
+    (orphan,) = (group for group in groups(path) if group["kind"] == "orphan_result")
+    assert "another file" in orphan["cause"]
+
+
+def test_calls_without_a_result_are_told_as_such(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    story.call("Bash", {"command": "sleep 9"})
+
+    (group,) = groups(story.write(tmp_path / "s.jsonl"))
+
+    assert (group["kind"], group["states"]) == ("never_answered", {"never_answered": 1})
+    assert "before the result was recorded" in group["cause"]
+
+
+def family(root: Path) -> None:
+    """A session with a subagent, a fork, an open call and an orphan, and a stranger."""
+    story = night()
+    starter = story.call("Agent", {"prompt": "p"})
+    agent = story.agent(starter).prompt("p")
+    agent.result(agent.call("Bash", {"command": "x"}), bodies.exited(9))
+    twin = story.fork("twin")
+    twin.result(twin.call("Grep", {"pattern": "("}), bodies.failed("regex parse error"))
+    twin.call("Bash", {"command": "sleep 1"})
+    story.result(starter, bodies.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1))
+    story.result("toolu_gone", bodies.failed("late"))
+    for each in (story, twin, night("stranger")):
+        each.write(root / f"{each.session_id}.jsonl")
+
+
+@requirement("errors.filters-change-nothing-else")
+@pytest.mark.parametrize("form", [[], ["--json"], ["--limit", "0"]])
+def test_a_filter_that_takes_everything_changes_nothing(form: list[str], tmp_path: Path) -> None:
+    family(tmp_path)
+
+    assert errors(tmp_path, *form).stdout == errors(tmp_path, *form, *EVERYTHING).stdout
+
+
+@requirement("errors.filters-change-nothing-else")
+def test_a_filter_that_takes_everything_changes_nothing_for_files(tmp_path: Path) -> None:
+    family(tmp_path)
+    files = sorted(tmp_path.glob("*.jsonl"))
+
+    assert len(files) == 3
+    assert errors(*files).stdout == errors(*files, *EVERYTHING).stdout
+
+
+@requirement("history.success-beats-interruption")
+@pytest.mark.parametrize("words", [[], EVERYTHING])
+def test_a_success_beats_the_interrupted_copy_that_a_fork_kept(
+    words: list[str], tmp_path: Path
+) -> None:
+    story = TranscriptBuilder(session_id="origin").prompt("go")
+    call = story.call("Bash", {"command": "make"})
+    twin = story.fork("twin").resume()
+    story.result(call, bodies.ran("done"))
+    for each in (story, twin):
+        each.write(tmp_path / f"{each.session_id}.jsonl")
+
+    assert errors(tmp_path, *words).stdout.startswith("0 of 1 call did not succeed (0%)\n")
+    assert [group["kind"] for group in groups(tmp_path / "twin.jsonl", *words)] == ["interrupted"]
+
+
+def test_the_limit_says_how_many_groups_are_left(tmp_path: Path) -> None:
+    path = night().write(tmp_path / "s.jsonl")
+
+    output = errors(path, "--limit", "1").stdout
+
+    assert "read_required" not in output
+    assert "1 more group (--limit 0: all)" in output
+    assert "more group" not in errors(path, "--limit", "0").stdout
+
+
+def test_nothing_wrong_has_no_groups(tmp_path: Path) -> None:
+    assert errors(tmp_path).stdout.startswith("0 of 0 calls did not succeed\n")
+    assert groups(tmp_path) == []
+
+
+@requirement("cli.hostile-text-is-safe")
+def test_hostile_text_prints_no_escape_codes_and_is_no_markup(tmp_path: Path) -> None:
+    hostile = "[/x]\x1b[2J\x9b\u202e"
+    story = TranscriptBuilder(session_id=hostile).prompt("go")
+    call = story.call(hostile, {"command": hostile}, id=f"toolu{hostile}")
+    story.result(call, bodies.failed(hostile))
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(story.data())
+
+    output = errors(path).stdout
+
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
+    assert "[/x]" in output

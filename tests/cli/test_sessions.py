@@ -1,0 +1,205 @@
+"""`toolspan sessions`: which conversations there are."""
+
+import json
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies
+
+
+def printed(*words: str | Path) -> str:
+    done = CliRunner().invoke(app, ["sessions", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def sessions(*words: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed(*words, "--json").splitlines()]
+
+
+def write(story: TranscriptBuilder, root: Path) -> Path:
+    return story.write(root / f"{story.session_id}.jsonl")
+
+
+def with_agents(version: str) -> TranscriptBuilder:
+    """A session with one call of its own beside two that started subagents, each with a call."""
+    story = TranscriptBuilder(session_id="family", version=version).prompt("Find  the\nbug")
+    story.result(story.call("Bash", {"command": "x"}), bodies.exited(1))
+    for word in ("one", "two"):
+        starter = story.call("Task", {"description": word, "prompt": word})
+        agent = story.agent(starter).prompt(word)
+        agent.result(agent.call("Read", {"file_path": "/a"}), bodies.read("/a", "a"))
+        report = bodies.reported(
+            agent.agent_id, "r", prompt="p", calls=1, took_ms=1, version=version
+        )
+        story.result(starter, report)
+    return story
+
+
+@requirement("sessions.subagents-belong-to-their-session")
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+def test_subagents_count_with_the_session_that_started_them(version: str, tmp_path: Path) -> None:
+    write(with_agents(version), tmp_path)
+
+    (found,) = sessions(tmp_path)
+
+    assert found["id"] == "family"
+    assert (found["agents"], len(found["files"])) == (2, 3)
+    assert found["states"] == {"failed": 1, "succeeded": 4}
+    assert found["calls"] == 5
+    assert "1 session\n" in printed(tmp_path)
+
+
+@requirement("sessions.facts")
+def test_a_session_tells_what_it_is(tmp_path: Path) -> None:
+    story = with_agents("2.1.325").wait(5_000).prompt("and now?").compact("so far")
+    path = write(story, tmp_path)
+
+    (found,) = sessions(path)
+
+    known = {
+        "id": "family",
+        "title": None,
+        "first_prompt": "Find the bug",
+        "project": "/home/dev/project",
+        "git_branch": "main",
+        "started": "2026-11-02T09:00:00.000Z",
+        "ended": "2026-11-02T09:00:05.000Z",
+        "versions": ["2.1.325"],
+        "models": ["claude-opus-5-5"],
+        "prompts": 2,
+        "compactions": 1,
+        "calls": 3,
+        "agents": 0,
+        "malformed": 0,
+        "files": [str(path)],
+        "session_ids": ["family"],
+    }
+    assert {key: found[key] for key in known} == known
+
+
+SUMMARY = {"type": "summary", "summary": "from a summary", "leafUuid": "x"}
+AI = {"type": "ai-title", "aiTitle": "from the model", "sessionId": "s"}
+LATER = {"type": "ai-title", "aiTitle": "from the model again", "sessionId": "s"}
+CUSTOM = {"type": "custom-title", "customTitle": "from a person", "sessionId": "s"}
+
+
+@requirement("sessions.title-precedence")
+@pytest.mark.parametrize(
+    ("records", "title"),
+    [
+        ([], None),
+        ([SUMMARY], "from a summary"),
+        ([SUMMARY, AI], "from the model"),
+        ([AI, SUMMARY], "from the model"),
+        ([AI, LATER], "from the model again"),
+        ([CUSTOM, AI, SUMMARY], "from a person"),
+        ([AI, CUSTOM, LATER], "from a person"),
+    ],
+)
+def test_a_persons_title_beats_the_models_and_that_beats_a_summary(
+    records: list[dict[str, str]], title: str | None, tmp_path: Path
+) -> None:
+    story = TranscriptBuilder(session_id="s").prompt("go")
+    for record in records:
+        story.raw(json.dumps(record).encode())
+    path = write(story, tmp_path)
+
+    assert sessions(path)[0]["title"] == title
+    assert (title or "go") in printed(path)
+
+
+@requirement("sessions.first-prompt")
+def test_the_first_prompt_is_what_a_person_said_first(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="s").state("mode", mode="normal")
+    story.prompt("<command-name>/clear</command-name>")
+    story.prompt("[Request interrupted by user]")
+    story.prompt("Mend the  roof").text("yes").prompt("second")
+
+    (found,) = sessions(write(story, tmp_path))
+
+    assert found["first_prompt"] == "Mend the roof"
+
+
+@requirement("sessions.order")
+def test_the_newest_session_is_last(tmp_path: Path) -> None:
+    for name, day in (("b", 3), ("a", 5), ("c", 4)):
+        start = datetime(2026, 11, day, tzinfo=UTC)
+        write(TranscriptBuilder(session_id=name, start=start).prompt("go"), tmp_path)
+
+    assert [found["id"] for found in sessions(tmp_path)] == ["b", "c", "a"]
+    limited = printed(tmp_path, "--limit", "1")
+    assert "2026-11-05" in limited
+    assert "2026-11-04" not in limited
+    assert "3 sessions, the last 1 shown" in limited
+
+
+@requirement("cli.filters")
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        (["--project", "shop"], ["a"]),
+        (["--project", "/home"], ["a", "b"]),
+        (["--since", "2026-11-04"], ["b"]),
+        (["--until", "2026-11-04"], ["a"]),
+    ],
+)
+def test_sessions_are_chosen_by_project_and_time(
+    words: list[str], wanted: list[str], tmp_path: Path
+) -> None:
+    for name, cwd, day in (("a", "/home/dev/shop", 3), ("b", "/home/dev/bank", 4)):
+        start = datetime(2026, 11, day, tzinfo=UTC)
+        write(TranscriptBuilder(session_id=name, cwd=cwd, start=start).prompt("go"), tmp_path)
+
+    assert [found["id"] for found in sessions(tmp_path, *words)] == wanted
+
+
+def test_a_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="one").prompt("go").text("yes")
+    for each in (story, story.fork("two").prompt("more")):
+        write(each, tmp_path)
+
+    assert [(found["id"], found["prompts"]) for found in sessions(tmp_path)] == [
+        ("one", 1),
+        ("two", 2),
+    ]
+
+
+def test_a_subagent_whose_session_is_gone_is_listed_under_its_sessions_id(tmp_path: Path) -> None:
+    write(with_agents("2.1.325"), tmp_path).unlink()
+
+    (found,) = sessions(tmp_path)
+
+    assert (found["id"], found["calls"]) == ("family", 2)
+
+
+@requirement("sessions.orphans-are-no-calls")
+def test_results_without_a_call_are_no_calls(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="s").prompt("go").result("toolu_gone", "late")
+
+    (found,) = sessions(write(story, tmp_path))
+
+    assert found["states"] == {"orphan_result": 1}
+    assert found["calls"] == 0
+
+
+@requirement("cli.hostile-text-is-safe")
+@pytest.mark.parametrize("place", ["id", "cwd", "title"])
+def test_hostile_text_prints_no_escape_codes_and_is_no_markup(place: str, tmp_path: Path) -> None:
+    words = {"id": "s", "cwd": "/home", "title": "t"}
+    words[place] = "[/x]\x1b[2J\x9b\u202e"
+    story = TranscriptBuilder(session_id=words["id"], cwd=words["cwd"]).prompt("go")
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(story.title(words["title"]).data())
+
+    output = printed(path)
+
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
+    assert "1 session" in output

@@ -1,0 +1,196 @@
+"""`toolspan stats`: numbers per tool, tokens counted once."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies
+
+
+def printed(*words: str | Path) -> str:
+    done = CliRunner().invoke(app, ["stats", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def stats(*words: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(printed(*words, "--json"))
+    return found
+
+
+def timed(*durations: int) -> TranscriptBuilder:
+    """Commands that took so many milliseconds."""
+    story = TranscriptBuilder(session_id="timed").prompt("go")
+    for ms in durations:
+        story.result(story.call("Bash", {"command": "x"}), bodies.ran("x"), after_ms=ms)
+    return story
+
+
+@requirement("stats.nearest-rank")
+@pytest.mark.parametrize(
+    ("durations", "p50", "p95", "longest"),
+    [
+        ([700], 700, 700, 700),
+        ([30, 10, 20], 20, 30, 30),
+        ([40, 10, 30, 20], 20, 40, 40),
+        ([n * 100 for n in range(20, 0, -1)], 1_000, 1_900, 2_000),
+        (list(range(1, 102)), 51, 96, 101),
+    ],
+)
+def test_percentiles_are_values_that_occurred(
+    durations: list[int], p50: int, p95: int, longest: int, tmp_path: Path
+) -> None:
+    (tool,) = stats(timed(*durations).write(tmp_path / "s.jsonl"))["tools"]
+
+    assert (tool["p50_ms"], tool["p95_ms"], tool["max_ms"]) == (p50, p95, longest)
+    assert (tool["total_ms"], tool["timed"]) == (sum(durations), len(durations))
+
+
+def test_a_call_without_result_counts_but_has_no_duration(tmp_path: Path) -> None:
+    story = timed(100)
+    story.call("Bash", {"command": "sleep"})
+
+    (tool,) = stats(story.write(tmp_path / "s.jsonl"))["tools"]
+
+    assert (tool["calls"], tool["timed"], tool["max_ms"], tool["errors"]) == (2, 1, 100, 1)
+
+
+@requirement("stats.timeouts")
+def test_timeouts_are_told_as_a_share_of_the_tools_calls(tmp_path: Path) -> None:
+    story = timed(10, 10, 10)
+    call = story.call("Bash", {"command": "sleep 999"})
+    story.result(call, bodies.timed_out("2m 0s"), after_ms=120_000)
+    story.result(story.call("Read", {"file_path": "/a"}), bodies.read("/a", "a"))
+    path = story.write(tmp_path / "s.jsonl")
+
+    found = stats(path)
+
+    assert [(tool["tool"], tool["timeouts"], tool["timeout_share"]) for tool in found["tools"]] == [
+        ("Bash", 1, 0.25),
+        ("Read", 0, 0.0),
+    ]
+    assert found["states"] == {"succeeded": 4, "timed_out": 1}
+    assert found["error_kinds"] == {"command_timeout": 1}
+    assert "25.0%" in printed(path)
+
+
+@requirement("stats.counts")
+def test_lines_damage_calls_and_orphans_are_counted(tmp_path: Path) -> None:
+    story = timed(10).result("toolu_gone", "late").raw(b"{torn").text("end")
+
+    found = stats(story.write(tmp_path / "s.jsonl"))
+
+    assert {key: found[key] for key in ("files", "sessions", "lines", "malformed")} == {
+        "files": 1,
+        "sessions": 1,
+        "lines": 6,
+        "malformed": 1,
+    }
+    assert (found["calls"], found["orphan_results"]) == (1, 1)
+
+
+@requirement("tokens.once-per-message")
+def test_the_lines_of_one_message_count_its_tokens_once(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go").text("I look at both")
+    story.call("Read", {"file_path": "/a"})
+    story.call("Read", {"file_path": "/b"})
+    story.usage(
+        input_tokens=3,
+        output_tokens=50,
+        cache_creation_input_tokens=200,
+        cache_read_input_tokens=1_000,
+    )
+    path = story.write(tmp_path / "s.jsonl")
+
+    found = stats(path)
+
+    assert found["tokens"] == {
+        "input_tokens": 3,
+        "output_tokens": 50,
+        "cache_creation_input_tokens": 200,
+        "cache_read_input_tokens": 1_000,
+    }
+    assert found["tokens_raw_sum"] == {key: 3 * n for key, n in found["tokens"].items()}
+    assert re.search(r"output +50 +150\n", printed(path))
+
+
+@requirement("tokens.once-per-message")
+def test_of_counts_that_grow_the_largest_one_counts(tmp_path: Path) -> None:
+    story = TranscriptBuilder(version="2.1.80").prompt("go").text("first").text("second")
+    story.usage(output_tokens=50)
+
+    found = stats(story.write(tmp_path / "s.jsonl"))
+
+    assert found["tokens"]["output_tokens"] == 50
+    assert found["tokens_raw_sum"]["output_tokens"] == 51
+
+
+@requirement("tokens.once-per-message")
+def test_messages_that_a_fork_copied_count_once(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="one").prompt("go").text("a").usage(output_tokens=7)
+    twin = story.fork("two").prompt("more").text("b").usage(output_tokens=100)
+    for each in (story, twin):
+        each.write(tmp_path / f"{each.session_id}.jsonl")
+
+    found = stats(tmp_path)
+
+    assert found["tokens"]["output_tokens"] == 107
+    assert found["tokens_raw_sum"]["output_tokens"] == 114
+    assert found["sessions"] == 2
+
+
+@requirement("tokens.once-per-message")
+def test_tokens_of_subagents_count(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="one").prompt("go")
+    starter = story.call("Agent", {"prompt": "p"})
+    story.usage(output_tokens=5)
+    story.agent(starter).prompt("p").text("seen").usage(output_tokens=30)
+    story.write(tmp_path / "one.jsonl")
+
+    assert stats(tmp_path)["tokens"]["output_tokens"] == 35
+
+
+def test_words_the_client_made_up_cost_nothing(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go").text("a").usage(output_tokens=7)
+    line = story.lines()[-1].replace(b"claude-opus-5-5", b"<synthetic>")
+    path = story.raw(line.replace(b'"id":"msg_01', b'"id":"msg_02')).write(tmp_path / "s.jsonl")
+
+    assert b"<synthetic>" in path.read_bytes()
+    assert stats(path)["tokens"]["output_tokens"] == 7
+
+
+@requirement("stats.filters-choose-calls")
+def test_filters_choose_calls_and_leave_the_tokens(tmp_path: Path) -> None:
+    story = timed(10)
+    story.result(story.call("Read", {"file_path": "/a"}), bodies.read("/a", "a"))
+    path = story.write(tmp_path / "s.jsonl")
+
+    found = stats(path, "--tool", "Read")
+
+    assert [tool["tool"] for tool in found["tools"]] == ["Read"]
+    assert found["calls"] == 1
+    assert found["tokens"] == stats(path)["tokens"]
+
+
+def test_nothing_has_no_numbers(tmp_path: Path) -> None:
+    found = stats(tmp_path)
+
+    assert (found["files"], found["calls"], found["tools"]) == (0, 0, [])
+    assert "0 calls in 0 sessions" in printed(tmp_path)
+
+
+@requirement("cli.hostile-text-is-safe")
+def test_hostile_tool_names_print_no_escape_codes_and_are_no_markup(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    story.result(story.call("mcp__[/x]\x1b[2J\x9b", {}), "x")
+
+    output = printed(story.write(tmp_path / "s.jsonl"))
+
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", output)
+    assert "mcp__[/x]" in output
