@@ -131,7 +131,7 @@ def test_s0_30_is_a_hook_of_the_call_and_no_answer_to_it() -> None:
     (hook,) = span.events
 
     assert isinstance(hook, Hook)
-    assert (hook.point, hook.name, hook.outcome) == ("PreToolUse", "security_check", "running")
+    assert (hook.point, hook.name, hook.outcome) == ("PreToolUse", "security_check", "started")
     assert span.state == "never_answered"
 
 

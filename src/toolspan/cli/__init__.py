@@ -1,8 +1,45 @@
 """The command line: thin, one file per command. `app.py` holds the table of commands."""
 
+import os
+import sys
+
+_CLOSED = 141
+"""What a shell reports of a program whose reader went away."""
+_UNWRITABLE = 3
+
 
 def main() -> None:
     """Run `toolspan`."""
+    if sys.stdout is None:  # started without one
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    try:
+        code = _run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = _CLOSED
+        _drop_output()
+    except OSError as error:
+        code = _UNWRITABLE
+        _drop_output()
+        sys.stderr.write(f"toolspan: cannot write: {error.strerror}\n")
+    sys.exit(code)
+
+
+def _run() -> int:
+    import click
+
     from toolspan.cli.app import app
 
-    app()
+    try:
+        return app.main(prog_name="toolspan", standalone_mode=False) or 0
+    except click.Abort:
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+
+
+def _drop_output() -> None:
+    """Nobody reads on: keep the interpreter from trying to write what is left."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

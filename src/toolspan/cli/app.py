@@ -72,7 +72,7 @@ def app() -> None:
     """Run, record and read the tool calls of coding agents.
 
     Exit codes: 0 done; 1 done, and doctor found something wrong; 2 a name, file or option is wrong;
-    130 stopped with Ctrl-C.
+    3 the output cannot be written; 130 stopped with Ctrl-C; 141 the reader of the output went away.
 
     Shell completion: eval "$(_TOOLSPAN_COMPLETE=bash_source toolspan)", likewise zsh and fish.
     """

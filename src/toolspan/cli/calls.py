@@ -17,18 +17,22 @@ from toolspan.cli.output import (
     short,
     table,
 )
-from toolspan.cli.select import Filter, complete_session, filters, locate, select
+from toolspan.cli.select import filters, locate, named, select, wanted_filter
 from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts, facts_of
 from toolspan.read.transcript import read
 
 
 @click.command("calls")
-@click.argument(
-    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
-)
+@named
 @click.option("--last", is_flag=True, help="The session written to last.")
-@click.option("--limit", default=50, show_default=True, help="Rows of the table; 0 for all.")
+@click.option(
+    "--limit",
+    default=50,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Rows of the table; 0 for all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @filters
 def command(
@@ -39,7 +43,7 @@ def command(
     Files are read alone; a folder or a session's id joins subagents, resumes and forks, and each
     call is listed once. Without a name: all of this user's transcripts.
     """
-    keep = Filter(**wanted)
+    keep = wanted_filter(wanted)
     rows = (row for row in _rows(names, last=last) if keep.takes(row))
     if as_json:
         for row in rows:

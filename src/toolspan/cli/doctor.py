@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from toolspan.cli.output import console, count, escape, print_json, table
-from toolspan.cli.select import complete_session, locate
+from toolspan.cli.output import console, count, escape, print_json, progress, table
+from toolspan.cli.select import locate, named
 from toolspan.errors import NotFound
 from toolspan.model.finding import Finding
 from toolspan.read.checkup import Checkup, check
@@ -19,16 +19,21 @@ _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _CLIENT = {
     "accepts": "accepts it",
     "skips": "skips the line",
-    "loses": "loses part of the conversation on resume",
-    "refuses": "may refuse to resume",
+    "loses": "loses part of the conversation",
+    "refuses": "refuses it",
     "unknown": "not known",
+}
+_VERDICT = {
+    "accepts": "the client accepts it",
+    "skips": "the client skips damaged lines and goes on",
+    "loses": "on resume the client loses part of the conversation",
+    "refuses": "the client cannot resume it",
+    "unknown": "what the client does with it is not known",
 }
 
 
 @click.command("doctor")
-@click.argument(
-    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
-)
+@named
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--roundtrip", is_flag=True, help="Re-encode every line and compare.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per file.")
@@ -41,15 +46,17 @@ def command(
     Without a name: the newest session of the current folder. Exit code 1 when something needs
     mending.
     """
-    files = locate(names, last=last)[0] if names or last else [_newest_here()]
+    files = locate(names, last=last, strangers=True)[0] if names or last else [_newest_here()]
     healthy = True
-    for file in files:
-        checkup = check(file.path, roundtrip=roundtrip)
-        healthy = healthy and checkup.healthy
-        if as_json:
-            print_json(_row(checkup))
-        else:
-            _print(checkup, quiet=len(files) > 1)
+    with progress(sum(file.size for file in files), "examining") as advance:
+        for file in files:
+            checkup = check(file.path, roundtrip=roundtrip)
+            healthy = healthy and checkup.healthy
+            advance(file.size)
+            if as_json:
+                print_json(_row(checkup))
+            else:
+                _print(checkup, quiet=len(files) > 1)
     if not as_json and len(files) > 1:
         console().print(f"{count(len(files), 'file')} examined")
     ctx.exit(0 if healthy else 1)
@@ -96,17 +103,18 @@ def _print(checkup: Checkup, *, quiet: bool) -> None:
     out.print("  " + " · ".join(facts), style="dim")
     _print_findings(checkup)
     verdict = "[green]healthy[/]" if checkup.healthy else "[bold red]needs mending[/]"
-    out.print(f"  {verdict}; the client {_CLIENT[checkup.client]}\n")
+    out.print(f"  {verdict}; {_VERDICT[checkup.client]}\n")
 
 
 def _print_findings(checkup: Checkup) -> None:
     listing = table(
-        "line", "finding", "times", "what it means", "the client", right=("line", "times")
+        "", "finding", "line", "times", "what it means", "the client", right=("line", "times")
     )
     for found in _by_severity(checkup):
         listing.add_row(
+            f"[{_STYLE[found.severity]}]{found.severity}[/]",
+            found.code,
             str(found.place.line) if found.place else "",
-            f"[{_STYLE[found.severity]}]{found.code}[/]",
             str(found.count),
             escape(found.explanation),
             _CLIENT[found.client],
@@ -117,4 +125,7 @@ def _print_findings(checkup: Checkup) -> None:
 
 def _by_severity(checkup: Checkup) -> Sequence[Finding]:
     rank = {"error": 0, "warning": 1, "info": 2}
-    return sorted(checkup.findings, key=lambda found: rank[found.severity])
+    return sorted(
+        checkup.findings,
+        key=lambda found: (rank[found.severity], found.place.line if found.place else 0),
+    )

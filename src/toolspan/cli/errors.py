@@ -7,25 +7,29 @@ from typing import Any
 import click
 
 from toolspan.cli.output import clock, console, count, escape, print_json, short
-from toolspan.cli.select import Filter, complete_session, filters, select
+from toolspan.cli.select import Filter, filters, named, select, wanted_filter
 from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts
 from toolspan.read.groups import ErrorGroup, error_groups
 
 
 @click.command("errors")
-@click.argument(
-    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
-)
+@named
 @click.option("--last", is_flag=True, help="The session written to last.")
-@click.option("--limit", default=15, show_default=True, help="Groups shown; 0 for all.")
+@click.option(
+    "--limit",
+    default=15,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Groups shown; 0 for all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per group.")
 @filters
 def command(
     names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **wanted: Any
 ) -> None:
     """What went wrong, grouped by kind and wording, with cause, solution and an example."""
-    keep = Filter(**wanted)
+    keep = wanted_filter(wanted)
     if keep == Filter():
         rows, calls = _all_failures(names, last=last)
     else:

@@ -408,8 +408,8 @@ def _usual(event: Event, events: Sequence[Event]) -> bool:
     """Consent by configuration, denials told anyway, the start of a hook whose end is told."""
     if isinstance(event, Permission):
         return event.source is None or (event.decision, event.source) == ("accept", "config")
-    if isinstance(event, Hook) and event.outcome == "running":
-        ends = (other for other in events if isinstance(other, Hook) and other.outcome != "running")
+    if isinstance(event, Hook) and event.outcome == "started":
+        ends = (other for other in events if isinstance(other, Hook) and other.outcome != "started")
         return any(other.name == event.name for other in ends)
     return False
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePath
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import click
 
@@ -22,7 +22,7 @@ from toolspan.read.facts import CallFacts
 from toolspan.read.history import Ledger, SessionFacts, pick
 from toolspan.read.survey import Wanted, survey
 from toolspan.wire.detect import dialect_of
-from toolspan.wire.paths import parse_name
+from toolspan.wire.paths import parse_name, project_name
 from toolspan.wire.source import source_of
 
 P = ParamSpec("P")
@@ -46,7 +46,7 @@ class Filter(NamedTuple):
         """Whether a call is wanted."""
         return (
             self._names(row)
-            and (self.project is None or self.project in row.file)
+            and (self.project is None or in_project(self.project, row.file))
             and (self.session is None or (row.session or "").startswith(self.session))
             and (self.agent is None or (row.agent or "").startswith(self.agent))
             and self._times(row)
@@ -54,7 +54,7 @@ class Filter(NamedTuple):
 
     def _names(self, row: CallFacts) -> bool:
         return (
-            (not self.tool or (row.tool or "") in self.tool)
+            (not self.tool or (row.tool or "").casefold() in self.tool)
             and (not self.state or row.state in self.state)
             and (not self.error or (row.error_kind or "") in self.error)
             and (self.dialect in (None, "claude"))
@@ -67,6 +67,16 @@ class Filter(NamedTuple):
         if at is None:
             return False
         return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
+
+
+def in_project(word: str, file: str, cwd: str | None = None) -> bool:
+    """Whether a file belongs to a project: by its path, or by the working folder behind it."""
+    return word in file or project_name(word) in file or (cwd is not None and word in cwd)
+
+
+def wanted_filter(words: dict[str, Any]) -> Filter:
+    """The filter that the options of a command line make."""
+    return Filter(**{**words, "tool": tuple(tool.casefold() for tool in words["tool"])})
 
 
 _AGO = re.compile(r"(\d+)\s*([smhdw])")
@@ -106,6 +116,24 @@ def filters(command: Callable[P, R]) -> Callable[P, R]:
     return command
 
 
+def named(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds the words that name files, folders or sessions to a command."""
+    return click.argument(
+        "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
+    )(command)
+
+
+def limited(default: int, what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Adds a limit on what a table shows to a command."""
+    return click.option(
+        "--limit",
+        default=default,
+        show_default=True,
+        type=click.IntRange(min=0),
+        help=f"{what} shown; 0 for all.",
+    )
+
+
 class Selection(NamedTuple):
     """What was named, read."""
 
@@ -137,8 +165,12 @@ def select(names: Sequence[str], *, last: bool = False, wanted: Wanted = "all") 
     return Selection(ledger, joined)
 
 
-def locate(names: Sequence[str], *, last: bool = False) -> tuple[list[FoundFile], bool]:
+def locate(
+    names: Sequence[str], *, last: bool = False, strangers: bool = False
+) -> tuple[list[FoundFile], bool]:
     """The files the words name, and whether they are to be read as a set.
+
+    Files of other clients or other kinds are refused, unless strangers are welcome.
 
     Raises:
         ToolspanError: something does not exist, or could be several things.
@@ -149,7 +181,7 @@ def locate(names: Sequence[str], *, last: bool = False) -> tuple[list[FoundFile]
         return discover(default_root()), True
     paths = [Path(name) for name in names]
     if all(_is_file(path) for path in paths):
-        for path in paths:
+        for path in paths if not strangers else ():
             _refuse_strangers(path)
         return [file for path in paths for file in discover(path)], False
     found: dict[Path, FoundFile] = {}
@@ -192,12 +224,8 @@ def session_files(name: str, root: Path | None = None) -> list[FoundFile]:
     if "/" in name or name.endswith((".jsonl", ".zst")):
         raise NotFound(f"{name}: no such file or folder")
     everything = discover(root or default_root())
-    session = pick(
-        name,
-        [file.name.stem for file in everything if file.name.role == "session"],
-        "session",
-        hint=lambda known: known[:13],
-    )
+    known = [file.name.session_id for file in everything if file.name.session_id]
+    session = pick(name, known, "session", hint=lambda one: one[:13])
     return [file for file in everything if _belongs(file, session)]
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 import click
 
 from toolspan.cli.output import clock, console, count, duration, escape, print_json, short, table
-from toolspan.cli.select import complete_session, project_of, select, when
+from toolspan.cli.select import in_project, named, project_of, select, when
 from toolspan.model.span import moment
 from toolspan.model.tokens import Tokens
 from toolspan.read.history import SessionFacts
@@ -14,13 +14,17 @@ from toolspan.read.lineage import sum_tokens
 
 
 @click.command("sessions")
-@click.argument(
-    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
-)
+@named
 @click.option("--project", help="Only sessions whose folder has this in it.")
 @click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01.")
 @click.option("--until", callback=when, help="Before that time.")
-@click.option("--limit", default=30, show_default=True, help="Rows of the table; 0 for all.")
+@click.option(
+    "--limit",
+    default=30,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Rows of the table; 0 for all.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def command(
     names: tuple[str, ...], *, project: str | None, since: datetime | None,
@@ -33,7 +37,7 @@ def command(
     found = [
         session
         for session in select(names).ledger.sessions
-        if (project is None or project in project_of(session))
+        if (project is None or in_project(project, session.file.file, session.file.info.cwd))
         and _within(moment(session.file.info.started_at), since, until)
     ]
     if as_json:

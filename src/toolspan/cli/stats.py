@@ -5,54 +5,84 @@ from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from toolspan.cli.output import console, count, duration, escape, print_json, table
-from toolspan.cli.select import Filter, Selection, complete_session, filters, select
+from toolspan.cli.select import (
+    Filter,
+    Selection,
+    filters,
+    in_project,
+    named,
+    select,
+    wanted_filter,
+)
 from toolspan.model.tokens import Tokens
 from toolspan.read.facts import CallFacts
 from toolspan.read.groups import tool_stats
+from toolspan.read.history import Ledger
+from toolspan.read.survey import FileFacts
 
 
 @click.command("stats")
-@click.argument(
-    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
-)
+@named
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @filters
 def command(names: tuple[str, ...], *, last: bool, as_json: bool, **wanted: Any) -> None:
     """Counts, durations and timeouts per tool; tokens counted once per message.
 
-    Filters choose calls; tokens are those of everything named.
+    Tokens belong to messages, not to calls: with a filter that chooses calls (tool, state, error,
+    agent, time) they are left out.
     """
-    keep = Filter(**wanted)
-    found = select(names, last=last)
+    keep = wanted_filter(wanted)
+    found = _narrowed(select(names, last=last), keep)
     rows = [row for row in found.calls() if keep.takes(row)]
     if as_json:
-        print_json(_row(found, rows))
+        print_json(_row(found, rows, keep))
     else:
         _print(found, rows)
+        if not _chooses_calls(keep):
+            _print_tokens(found)
 
 
-def _tokens(found: Selection) -> tuple[Tokens, Tokens]:
+def _narrowed(found: Selection, keep: Filter) -> Selection:
+    """Only the files that a filter can mean, so that sessions and tokens are theirs."""
+    if keep == Filter():
+        return found
+    files = [file for file in found.ledger.files if _meant(file, keep)]
+    if _chooses_calls(keep):
+        files = [replace(file, message_tokens={}, tokens_raw_sum=Tokens()) for file in files]
+    return Selection(Ledger(files), found.joined)
+
+
+def _meant(file: FileFacts, keep: Filter) -> bool:
+    if keep.project is not None and not in_project(keep.project, file.file, file.info.cwd):
+        return False
+    if keep.session is not None:
+        return any(session.startswith(keep.session) for session in file.info.session_ids)
+    return any(keep.takes(row) for row in file.calls) or not _chooses_calls(keep)
+
+
+def _chooses_calls(keep: Filter) -> bool:
+    return keep._replace(project=None, session=None) != Filter()
+
+
+def _row(found: Selection, rows: list[CallFacts], keep: Filter) -> dict[str, object]:
     ledger = found.ledger
-    return ledger.tokens, ledger.tokens_raw_sum
-
-
-def _row(found: Selection, rows: list[CallFacts]) -> dict[str, object]:
-    tokens, raw = _tokens(found)
-    files = found.ledger.files
+    files = ledger.files
+    counted = not _chooses_calls(keep)
     return {
         "files": len(files),
-        "sessions": len(found.ledger.sessions),
+        "sessions": len(ledger.sessions),
         "lines": sum(file.counts.lines for file in files),
         "malformed": sum(file.counts.malformed for file in files),
         "calls": sum(row.state != "orphan_result" for row in rows),
         "orphan_results": sum(row.state == "orphan_result" for row in rows),
         "states": dict(Counter(row.state for row in rows)),
         "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
-        "tokens": msgspec.to_builtins(tokens),
-        "tokens_raw_sum": msgspec.to_builtins(raw),
+        "tokens": msgspec.to_builtins(ledger.tokens) if counted else None,
+        "tokens_raw_sum": msgspec.to_builtins(ledger.tokens_raw_sum) if counted else None,
         "tools": [msgspec.to_builtins(stats) for stats in tool_stats(rows)],
     }
 
@@ -63,13 +93,14 @@ def _print(found: Selection, rows: list[CallFacts]) -> None:
     files = found.ledger.files
     out.print(
         f"[bold]{count(len(rows) - states['orphan_result'], 'call')}[/] in "
-        f"{count(len(found.ledger.sessions), 'session')} ({count(len(files), 'file')}): "
+        f"{count(len(found.ledger.sessions), 'session')} ({count(len(files), 'file')})"
+        + (": " if states else "")
         + ", ".join(f"{n:,} {state}" for state, n in states.most_common())
         + "\n"
     )
     listing = table(
         "tool", "calls", "wrong", "p50", "p95", "max", "total", "timed out", "pace",
-        right=("calls", "wrong", "p50", "p95", "max", "total", "timed out"),
+        right=("calls", "wrong", "p50", "p95", "max", "total", "timed out"), cut=("tool",),
     )  # fmt: skip
     for stats in tool_stats(rows):
         listing.add_row(
@@ -83,17 +114,15 @@ def _print(found: Selection, rows: list[CallFacts]) -> None:
             f"{stats.timeout_share:.1%}" if stats.timeouts else "",
             stats.pace,
         )
-    out.print(listing)
-    _print_tokens(found)
+    if rows:
+        out.print(listing)
+    out.print("[dim]Durations run from request to result and include the wait for permission.[/]")
 
 
 def _print_tokens(found: Selection) -> None:
-    tokens, raw = _tokens(found)
+    tokens, raw = found.ledger.tokens, found.ledger.tokens_raw_sum
     listing = table("tokens", "counted once", "naive sum", right=("counted once", "naive sum"))
     for name in Tokens.__struct_fields__:
         label = name.removesuffix("_tokens").replace("_", " ")
         listing.add_row(label, f"{getattr(tokens, name):,}", f"{getattr(raw, name):,}")
     console().print("\n", listing, sep="")
-    console().print(
-        "[dim]Durations run from request to result and include the wait for permission.[/]"
-    )

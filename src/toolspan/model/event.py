@@ -7,7 +7,7 @@ from msgspec import Struct
 from toolspan.model.place import Place
 
 HookOutcome = Literal[
-    "running", "success", "error", "blocked", "cancelled", "context", "message", "decision",
+    "started", "success", "error", "blocked", "cancelled", "context", "message", "decision",
     "stopped", "deferred",
 ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from toolspan.model.span import Result, Shelf
 from toolspan.model.toolkind import ToolKind, tool_kind
 from toolspan.read.verdict import Answer, Verdict, judge
 from toolspan.wire.claude import Block, Entry, text_of
-from toolspan.wire.claude_parts import StructuredFacts, agent_in_text
+from toolspan.wire.claude_parts import StructuredFacts, agent_in_text, permission_decision
 
 _SUSPECT = (b'"<tool_use_error', b'"[', b'"Error', b'"result (', b'[{"type":"text","text":"Error')
 """How the content of a result without error flag begins when it deserves a closer look."""
@@ -96,12 +96,18 @@ def _said(
         exit_code=exit_code(words),
         wrapped=text.lstrip().startswith("<tool_use_error>"),
         denial=entry.tool_denial_kind,
+        denier=_denier(entry) if entry.tool_denial_kind else None,
         structured=type(entry.structured) in (StructuredFacts, list),
         version=_numbers(entry.version),
         interrupted=bool(facts.interrupted or facts.was_interrupted),
         timed_out=facts.timed_out_after_ms is not None,
         background=background is not None,
     )
+
+
+def _denier(entry: Entry) -> str | None:
+    found = permission_decision(entry.permission_decision)
+    return found.source if found and found.decision == "reject" else None
 
 
 @lru_cache(maxsize=64)

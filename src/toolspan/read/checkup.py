@@ -18,6 +18,7 @@ from toolspan.read.narrow import drift
 from toolspan.read.transcript import Transcript, read
 from toolspan.wire import claude, document
 from toolspan.wire.claude_keys import unknown_keys
+from toolspan.wire.detect import dialect_of
 from toolspan.wire.jsonl import Line, read_lines
 from toolspan.wire.paths import inside, parse_name, session_folder
 from toolspan.wire.source import Source
@@ -41,8 +42,9 @@ class Checkup(Struct, frozen=True, kw_only=True):
 
     @property
     def healthy(self) -> bool:
-        """Nothing is wrong that needs mending."""
-        return not any(found.severity == "error" for found in self.findings)
+        """Nothing is wrong that needs mending, and the client keeps the whole conversation."""
+        errors = any(found.severity == "error" for found in self.findings)
+        return not errors and self.client not in ("loses", "refuses")
 
     @property
     def client(self) -> Acceptance:
@@ -62,6 +64,7 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Checkup:
     for line in read_lines(transcript.source):
         lines.add(line)
     found = [
+        *_about_dialect(transcript),
         *_grouped(transcript.findings),
         *lines.findings(),
         *_about_calls(transcript.spans),
@@ -191,15 +194,24 @@ def _grouped(found: Sequence[Finding]) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def _about_dialect(transcript: Transcript) -> Iterator[Finding]:
+    dialect = dialect_of(transcript.source)
+    if dialect in ("codex", "unknown"):
+        detail = "it is a Codex rollout" if dialect == "codex" else ""
+        yield finding("no_transcript", Place(transcript.file, 1, 0, 0), detail)
+
+
 def _about_calls(spans: Sequence[Span]) -> Iterator[Finding]:
+    copies: dict[str, list[Place]] = {}
     for span in spans:
-        place = span.call.place
         if span.state == "orphan_result" and span.result:
             yield finding("orphan_result", span.result.place, span.id)
         elif span.result is None and not span.deferred:
-            yield finding("unanswered_call", place, f"{span.tool} {span.id}")
+            yield finding("unanswered_call", span.call.place, f"{span.tool} {span.id}")
         for copy in span.copies:
-            yield finding(f"duplicate_{copy.what}", copy.place, f"{span.tool} {span.id}")
+            copies.setdefault(f"duplicate_{copy.what}", []).append(copy.place)
+    for code, places in copies.items():
+        yield finding(code, places[0], "", len(places))
 
 
 def _about_tree(transcript: Transcript) -> Iterator[Finding]:

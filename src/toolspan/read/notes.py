@@ -114,7 +114,7 @@ class Notes:
             Hook(
                 point=data.hook_event or "",
                 name=data.hook_name or "",
-                outcome="running",
+                outcome="started",
                 command=data.command,
                 at=at,
                 place=place,

@@ -16,7 +16,9 @@ from toolspan.ids import CallId
 from toolspan.model.event import Event, Permission, Progress
 from toolspan.model.place import Place
 from toolspan.model.span import Branch, Call, Copy, Evidence, Result, Span
+from toolspan.model.toolkind import tool_kind
 from toolspan.read.answer import answer
+from toolspan.read.inline import InlineAgents
 from toolspan.read.notes import Notes
 from toolspan.read.shelf import TranscriptShelf
 from toolspan.read.tree import Branches
@@ -56,6 +58,8 @@ class Pairing:
         self._refusals: set[str] = set()
         self._started: dict[str, str] = {}
         self.notes = Notes()
+        self._prompt: str | None = None
+        self._inside = InlineAgents()
         self._before = self._unrecorded(CallId(""), Entry())
         """The last call, whose names the next one usually shares."""
 
@@ -68,11 +72,14 @@ class Pairing:
         if kind == "assistant":
             self._assistant(entry, place)
         elif kind == "user":
+            self._prompt = entry.prompt_id or self._prompt
             self._user(entry, place)
         else:
             self.notes.add(entry, place)
 
     def _assistant(self, entry: Entry, place: Place) -> None:
+        if entry.is_sidechain and entry.agent_id is None:
+            self._inside.owner(entry)
         if self._recent:
             self._recent.clear()
         message = entry.message
@@ -91,6 +98,9 @@ class Pairing:
             known.copies += (Copy("call", place),)
             return
         before = self._before
+        starter = entry.parent_tool_use_id_snake
+        if entry.is_sidechain and entry.agent_id is None:
+            starter = starter or self._inside.owner(entry)
         call = self._before = Call(
             id=call_id,
             tool=sys.intern(block.name or ""),
@@ -100,10 +110,12 @@ class Pairing:
             session_id=_same(entry.session_id or entry.session_id_snake, before.session_id),
             agent_id=_same(entry.agent_id, before.agent_id),
             message_id=_same(_batch(entry, place), before.message_id),
-            prompt_id=_same(entry.prompt_id, before.prompt_id),
-            parent_call=entry.parent_tool_use_id_snake,
+            prompt_id=_same(entry.prompt_id or self._prompt, before.prompt_id),
+            parent_call=_same(starter, before.parent_call),
             shelf=self._shelf,
         )
+        if block.input and tool_kind(call.tool) == "agent":
+            self._inside.send(call.id, block.input.prompt)
         if known is None:
             self._lives[call_id] = Life(call)
             return
@@ -122,6 +134,8 @@ class Pairing:
         return CallId(f"byte-{place.offset}.{number}")
 
     def _user(self, entry: Entry, place: Place) -> None:
+        if entry.is_sidechain and entry.agent_id is None:
+            self._inside.owner(entry)
         content = entry.message.content if entry.message else None
         if isinstance(content, str):
             self._said(content, entry, place)

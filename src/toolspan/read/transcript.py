@@ -134,7 +134,7 @@ class Reader:
     def entry(self, entry: Entry, place: Place) -> None:
         """One entry and where it stands."""
         self.about.add(entry)
-        if entry.uuid is not None:
+        if entry.uuid is not None and entry.session_id_snake is None:  # a stream has no links
             self.tree.add(entry, place.line)
         self.pairing.add(entry, place)
 

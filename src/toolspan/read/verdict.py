@@ -29,6 +29,8 @@ class Answer(Struct, frozen=True, kw_only=True, gc=False):
     """The text came in error tags."""
     denial: str | None = None
     """The denial kind the client recorded."""
+    denier: str | None = None
+    """Who refused, as the client recorded it: `config`, `hook`, `user_reject`, …"""
     structured: bool = False
     """The structured companion is an object or a list, as successes have it."""
     version: tuple[int, ...] = ()
@@ -140,6 +142,10 @@ _SPILLED = re.compile(
 )
 _TOKENS_SPILLED = re.compile(r"\A(?:Error: )?result \(.{1,60}\) exceeds maximum allowed tokens")
 
+_DENIERS: dict[str, tuple[State, ErrorKind]] = {
+    "user": ("denied", "user_denied"),
+    "hook": ("blocked_by_hook", "hook_blocked"),
+}
 _DENIALS: dict[str, tuple[State, ErrorKind]] = {
     "user-rejected": ("denied", "user_denied"),
     "permission-rule": ("denied", "rule_denied"),
@@ -174,12 +180,16 @@ def _judge_denial(answer: Answer, denial: str) -> Verdict:
     state, kind = _DENIALS.get(denial.replace("_", "-"), ("denied", "rule_denied"))
     if state == "denied" and said and said.state in ("denied", "blocked_by_hook"):
         state, kind = said.state, said.kind or kind
+    elif denial == "permission-rule":
+        state, kind = _DENIERS.get((answer.denier or "").partition("_")[0], (state, kind))
     evidence = (rule, *said.evidence) if said else (rule,)
+    if answer.denier:
+        evidence = (*evidence, Evidence("refused by", answer.denier))
     return Verdict(
         state=state,
         kind=kind,
         evidence=evidence,
-        ambiguous=_unnamed(denial, said),
+        ambiguous=_unnamed(denial, said) and answer.denier is None,
         rejection=state == "denied" and said is not None and said.rejection,
     )
 
@@ -213,12 +223,18 @@ def _judge_error(answer: Answer) -> Verdict:
 
 def _kind(answer: Answer) -> ErrorKind:
     kind = kind_of(answer.tool, answer.text)
-    if kind == "unknown" and answer.exit_code:
+    if kind == "unknown" and (answer.exit_code or _is_old_shell(answer)):
         return "command_failed"
     if kind == "unknown" and (2, 0) <= answer.version < (2, 1):
         # search.missing-path: 2.0 does not add the note by which later texts are known
         return "not_found" if answer.text.startswith("Path does not exist") else kind
     return kind
+
+
+def _is_old_shell(answer: Answer) -> bool:
+    """Clients before the exit code line gave a failed command's bare output."""
+    shell = tool_kind(answer.tool) == "shell" and not answer.wrapped
+    return shell and () < answer.version < _EXIT_LINE
 
 
 _EXIT_LINE = (2, 0, 53)

@@ -6,6 +6,7 @@ local path. Offsets always count decompressed bytes.
 
 import io
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,7 @@ class FileSource:
     def open(self, offset: int = 0) -> BinaryIO:
         """An unbuffered stream: the line reader brings its own large buffer."""
         with _explained(self.path):
+            _refuse_special(self.path)
             stream = self.path.open("rb", buffering=0)
             stream.seek(offset)
             return _Explaining(stream, self.path)
@@ -71,6 +73,7 @@ class ZstSource:
     def open(self, offset: int = 0) -> BinaryIO:
         """A decompressing stream."""
         with _explained(self.path):
+            _refuse_special(self.path)
             stream = _Explaining(_Unpacked(self.path.open("rb")), self.path)
         _skip(stream, offset)
         return stream
@@ -183,6 +186,13 @@ class _Explaining(io.RawIOBase, BinaryIO):
     def close(self) -> None:
         self._stream.close()
         super().close()
+
+
+def _refuse_special(path: Path) -> None:
+    """A pipe or a device may never answer, and cannot be read twice."""
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise SourceError(f"{path}: not a regular file")
 
 
 @contextmanager

@@ -1,0 +1,168 @@
+"""`toolspan.history`: many files as one, each call once."""
+
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.errors import Ambiguous, NotFound, SourceError
+from toolspan.read.history import pick
+from toolspan.testing import TranscriptBuilder, bodies
+
+
+def asked(session_id: str, *names: str) -> TranscriptBuilder:
+    story = TranscriptBuilder(session_id=session_id).prompt("go")
+    for name in names:
+        story.result(story.call("Bash", {"command": name}, id=name), bodies.ran("x"))
+    return story
+
+
+def write(root: Path, *stories: TranscriptBuilder) -> None:
+    for story in stories:
+        story.write(root / f"{story.session_id}.jsonl")
+
+
+def states(root: Path) -> dict[str, str]:
+    spans = list(toolspan.history(root).spans)
+    found = {str(span.id): str(span.state) for span in spans}
+    assert len(found) == len(spans)  # each id once
+    return found
+
+
+@requirement("history.each-call-once")
+def test_copies_in_forks_and_forks_of_forks_are_one_call(tmp_path: Path) -> None:
+    story = asked("a", "one")
+    child = story.fork("b")
+    child.result(child.call("Bash", {"command": "x"}, id="two"), bodies.ran("x"))
+    grandchild = child.fork("c")
+    grandchild.result(grandchild.call("Bash", {"command": "x"}, id="three"), bodies.ran("x"))
+    write(tmp_path, story, child, grandchild)
+
+    assert states(tmp_path) == {"one": "succeeded", "two": "succeeded", "three": "succeeded"}
+    assert sum(len(each.spans) for each in toolspan.transcripts(tmp_path)) == 6
+
+
+@requirement("history.each-call-once")
+def test_a_copy_is_told_by_its_own_sessions_file(tmp_path: Path) -> None:
+    story = asked("m", "one")
+    write(tmp_path, story, story.fork("a"), story.fork("z"))
+
+    (span,) = toolspan.history(tmp_path).spans
+
+    assert span.call.session_id == "m"
+    assert span.call.place is not None
+    assert Path(span.call.place.file).name == "m.jsonl"
+
+
+@requirement("history.success-beats-interruption")
+@pytest.mark.parametrize("fork", ["a", "z"])
+def test_a_success_in_the_origin_beats_what_the_copy_says(fork: str, tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="m").prompt("go")
+    call = story.call("Bash", {"command": "make"}, id="one")
+    twin = story.fork(fork).resume()
+    story.result(call, bodies.ran("done"))
+    write(tmp_path, story, twin)
+
+    assert states(tmp_path) == {"one": "succeeded"}
+    assert [span.state for span in toolspan.read(tmp_path / f"{fork}.jsonl").spans] == [
+        "interrupted"
+    ]
+
+
+@requirement("history.success-beats-interruption")
+def test_an_orphan_result_joins_its_call_in_another_file_of_the_session(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="m").prompt("go")
+    call = story.call("Bash", {"command": "make"}, id="one")
+    late = TranscriptBuilder(session_id="m").result(call, bodies.ran("done"))
+    write(tmp_path, story)
+    (tmp_path / "later").mkdir()
+    late.write(tmp_path / "later" / "m.jsonl")
+
+    assert len(list(toolspan.history(tmp_path).spans)) == 1
+
+
+@requirement("calls.ids-are-scoped-by-lineage")
+def test_equal_ids_of_strangers_are_two_calls(tmp_path: Path) -> None:
+    write(tmp_path, asked("a", "call_1"), asked("b", "call_1"))
+
+    assert [span.id for span in toolspan.history(tmp_path).spans] == ["call_1", "call_1"]
+
+
+@requirement("calls.subagents-name-their-starter")
+@pytest.mark.parametrize("version", ["2.1.325", "2.1.80", "2.0.65"])
+def test_spans_of_subagents_name_the_call_that_started_them(version: str, tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="m", version=version).prompt("go")
+    starter = story.call("Task", {"prompt": "p"}, id="starter")
+    agent = story.agent(starter).prompt("p")
+    agent.result(agent.call("Read", {"file_path": "/a"}, id="inner"), bodies.read("/a", "a"))
+    report = bodies.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1, version=version)
+    write(tmp_path, story.result(starter, report))
+
+    found = {span.id: span.call.parent_call for span in toolspan.history(tmp_path).spans}
+
+    assert found == {"starter": None, "inner": "starter"}
+
+
+def test_bodies_of_joined_spans_can_be_read(tmp_path: Path) -> None:
+    story = asked("a", "one")
+    write(tmp_path, story, story.fork("b"))
+
+    (span,) = toolspan.history(tmp_path).spans
+
+    assert span.input == toolspan.BashInput(command="one")
+    assert span.result is not None
+    assert span.result.text == "x"
+
+
+@requirement("tokens.once-per-message")
+def test_tokens_of_copied_messages_count_once(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="a").prompt("go").text("x").usage(output_tokens=7)
+    write(tmp_path, story, story.fork("b"), story.fork("c"))
+
+    history = toolspan.history(tmp_path)
+
+    assert history.tokens.output_tokens == 7
+    assert history.ledger.tokens_raw_sum.output_tokens == 21
+
+
+@requirement("history.compressed-files")
+def test_a_compressed_session_joins_like_a_plain_one(tmp_path: Path) -> None:
+    story = asked("a", "one")
+    twin = story.fork("b")
+    twin.result(twin.call("Bash", {"command": "x"}, id="two"), bodies.ran("x"))
+    write(tmp_path, twin)
+    packed = zstandard.ZstdCompressor().compress(story.data())
+    (tmp_path / "a.jsonl.zst").write_bytes(packed)
+
+    assert states(tmp_path) == {"one": "succeeded", "two": "succeeded"}
+
+
+def test_one_file_is_a_history_too(tmp_path: Path) -> None:
+    path = asked("a", "one").write(tmp_path / "a.jsonl")
+
+    assert [span.id for span in toolspan.history(path).spans] == ["one"]
+
+
+def test_without_a_folder_it_is_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
+    with pytest.raises(SourceError, match="no such folder"):
+        toolspan.history()
+    (tmp_path / "projects").mkdir()
+    write(tmp_path / "projects", asked("a", "one"))
+
+    assert [span.id for span in toolspan.history().spans] == ["one"]
+
+
+def test_a_name_picks_what_begins_with_it() -> None:
+    names = ["aa", "aab", "b"]
+
+    assert pick("aa", names, "thing") == "aa"
+    assert pick("b", names, "thing") == "b"
+    with pytest.raises(NotFound, match="no thing begins with 'c'"):
+        pick("c", names, "thing")
+    with pytest.raises(Ambiguous, match="2 things begin with 'a': aa, aab"):
+        pick("a", names, "thing")

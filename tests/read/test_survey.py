@@ -1,0 +1,87 @@
+"""Many files at once: the same facts from one process and from many."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.read import survey as module
+from toolspan.read.survey import Wanted, survey
+from toolspan.testing import TranscriptBuilder, bodies
+
+
+def archive(root: Path) -> list[Path]:
+    """Thirty files: calls of all sorts, damage, a subagent, an empty and an unreadable file."""
+    paths = []
+    for n in range(28):
+        story = TranscriptBuilder(session_id=f"s{n:02}").prompt("go")
+        for m in range(n):
+            call = story.call("Bash", {"command": f"half \ud83d {m}"[: 4 + m]}, after_ms=5)
+            story.result(call, bodies.exited(m) if m % 3 else bodies.ran("x"), after_ms=n)
+        if n % 5 == 0:
+            story.raw(b'{"torn').call("Read", {"file_path": "/a"})
+        paths.append(story.write(root / f"s{n:02}.jsonl"))
+    (root / "empty.jsonl").touch()
+    (root / "broken.jsonl.zst").write_bytes(b"no frame")
+    return [*paths[:9], root / "empty.jsonl", root / "broken.jsonl.zst", *paths[9:]]
+
+
+@requirement("survey.cores-change-nothing")
+@pytest.mark.parametrize("wanted", ["all", "failures"])
+def test_many_processes_give_what_one_gives(
+    wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = archive(tmp_path)
+    alone = list(survey(paths, wanted=wanted))
+    read_here: list[str] = []
+    monkeypatch.setattr(module, "_ALONE", 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(module, "file_facts", lambda path, _: read_here.append(path))
+
+    with pytest.MonkeyPatch.context() as real:
+        real.setattr(module, "file_facts", FILE_FACTS)
+        together = list(survey(paths, wanted=wanted))
+
+    assert together == alone
+    assert [Path(facts.file) for facts in together] == paths
+
+
+FILE_FACTS = module.file_facts
+
+
+@requirement("survey.progress")
+@pytest.mark.parametrize("alone", [0, 1 << 40])
+def test_every_byte_is_told_once(
+    alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = archive(tmp_path)
+    monkeypatch.setattr(module, "_ALONE", alone)
+    monkeypatch.setattr(os, "cpu_count", lambda: 3)
+    told: list[int] = []
+
+    list(survey(paths, advance=told.append))
+
+    assert told == [path.stat().st_size for path in paths]
+
+
+@requirement("survey.unreadable-files-are-told")
+def test_a_file_that_cannot_be_read_is_told_not_raised(tmp_path: Path) -> None:
+    paths = [*archive(tmp_path), tmp_path / "gone.jsonl"]
+
+    problems = {Path(facts.file).name: facts.problem for facts in survey(paths) if facts.problem}
+
+    assert set(problems) == {"broken.jsonl.zst", "gone.jsonl"}
+
+
+@requirement("survey.failures")
+def test_failures_and_names_of_successes_are_all_calls(tmp_path: Path) -> None:
+    paths = archive(tmp_path)
+
+    for whole, part in zip(survey(paths), survey(paths, wanted="failures"), strict=True):
+        assert part.calls == [row for row in whole.calls if row.state != "succeeded"]
+        assert len(part.calls) + len(part.successes) == len(whole.calls)
+
+
+def test_nothing_gives_nothing() -> None:
+    assert list(survey([])) == []
