@@ -1,6 +1,9 @@
 """Writes the reference pages that come from code; --check only says whether they are current."""
 
+import ast
+import inspect
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -8,8 +11,8 @@ import click
 from toolspan.cli.app import COMMANDS, app
 from toolspan.model.kind import ADVICE
 from toolspan.model.state import MEANING, OPEN_STATES
+from toolspan.read import facts
 from toolspan.read.damage import CODES
-from toolspan.read.facts import CallFacts
 
 DOCS = Path(__file__).parent.parent / "docs"
 NOTE = "<!-- Written by scripts/docs.py; `make docs` checks it. -->\n"
@@ -24,9 +27,21 @@ def commands() -> str:
         assert command is not None
         inner = click.Context(command, info_name=name, parent=ctx, terminal_width=90)
         parts.append(f"## {name}\n\n```text\n{command.get_help(inner)}\n```\n")
-    fields = "\n".join(f"| `{name}` |" for name in CallFacts.__struct_fields__)
-    parts.append(f"## Fields of `calls --json`\n\n| field |\n|---|\n{fields}\n")
+    rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in fields().items())
+    parts.append(f"## Fields of `calls --json`\n\n| field | meaning |\n|---|---|\n{rows}\n")
     return "\n".join(parts)
+
+
+def fields() -> dict[str, str]:
+    """Every field of a row with the string below it in the code."""
+    module = ast.parse(inspect.getsource(facts))
+    (row,) = (n for n in module.body if isinstance(n, ast.ClassDef) and n.name == "CallFacts")
+    found = {}
+    for field, below in pairwise(row.body):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            assert isinstance(below, ast.Expr), f"{field.target.id} has no meaning"
+            found[field.target.id] = ast.literal_eval(below.value)
+    return found
 
 
 def states() -> str:

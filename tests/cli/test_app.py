@@ -97,7 +97,9 @@ def test_damage_is_exit_code_1_only_for_the_doctor(tmp_path: Path) -> None:
 
 
 @requirement("cli.exit-codes")
-@pytest.mark.parametrize("words", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]])
+@pytest.mark.parametrize(
+    "words", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]]
+)
 def test_wrong_words_are_exit_code_2(words: list[str]) -> None:
     done = CliRunner().invoke(app, words)
 

@@ -57,8 +57,8 @@ def test_a_file_that_needs_mending_is_exit_code_1(form: list[str], tmp_path: Pat
 def test_the_report_says_what_is_wrong_and_what_the_client_makes_of_it(tmp_path: Path) -> None:
     output = doctor(torn().write(tmp_path / "s.jsonl")).stdout
 
-    assert re.search(r"5 +torn_line +1 +A line in the middle", output)
-    assert "needs mending; the client skips the line" in output
+    assert re.search(r"error +torn_line +5 +1 +A line in the middle", output)
+    assert "needs mending; the client skips damaged lines" in output
 
 
 @requirement("doctor.exit-code")

@@ -70,9 +70,9 @@ def test_each_group_tells_cause_and_solution(tmp_path: Path) -> None:
     output = errors(path).stdout
 
     for group in groups(path):
-        advice = ADVICE[group["kind"]]
-        assert (group["cause"], group["solution"], group["retry"]) == advice
-        assert f"{advice.cause}. {advice.solution}." in output
+        cause, solution, retry = ADVICE[group["kind"]]
+        assert (group["cause"], group["solution"], group["retry"]) == (cause, solution, retry)
+        assert f"{cause}. {solution}." in output
     assert "3× command_failed  Bash" in output
     assert re.search(r"e\.g\. toolu_\w+ in s\.jsonl…:\d+", output)
 

@@ -166,7 +166,7 @@ def test_words_the_client_made_up_cost_nothing(tmp_path: Path) -> None:
 
 
 @requirement("stats.filters-choose-calls")
-def test_filters_choose_calls_and_leave_the_tokens(tmp_path: Path) -> None:
+def test_filters_that_choose_calls_leave_the_tokens_out(tmp_path: Path) -> None:
     story = timed(10)
     story.result(story.call("Read", {"file_path": "/a"}), bodies.read("/a", "a"))
     path = story.write(tmp_path / "s.jsonl")
@@ -175,7 +175,9 @@ def test_filters_choose_calls_and_leave_the_tokens(tmp_path: Path) -> None:
 
     assert [tool["tool"] for tool in found["tools"]] == ["Read"]
     assert found["calls"] == 1
-    assert found["tokens"] == stats(path)["tokens"]
+    assert found["tokens"] is None
+    assert stats(path, "--session", "timed")["tokens"] == stats(path)["tokens"]
+    assert stats(path, "--session", "other")["tokens"]["output_tokens"] == 0
 
 
 def test_nothing_has_no_numbers(tmp_path: Path) -> None:

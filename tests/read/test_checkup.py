@@ -117,9 +117,7 @@ def missing_parent() -> bytes:
 def parent_cycle() -> bytes:
     story = healthy()
     first = json.loads(story.lines()[0])
-    return story.data().replace(
-        b'"parentUuid":null', f'"parentUuid":"{first["uuid"]}"'.encode(), 1
-    )
+    return story.data().replace(b'"parentUuid":null', f'"parentUuid":"{first["uuid"]}"'.encode(), 1)
 
 
 def missing_sidecar() -> bytes:
@@ -154,7 +152,7 @@ CASES: list[tuple[Callable[[], bytes], str, str, bool]] = [
     (duplicate_call, "info", "accepts", True),
     (duplicate_result, "info", "accepts", True),
     (duplicate_uuid, "warning", "accepts", True),
-    (missing_parent, "warning", "loses", True),
+    (missing_parent, "warning", "loses", False),
     (parent_cycle, "error", "refuses", False),
     (missing_sidecar, "info", "accepts", True),
     (outside_path, "warning", "unknown", True),

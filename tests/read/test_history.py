@@ -47,7 +47,9 @@ def test_copies_in_forks_and_forks_of_forks_are_one_call(tmp_path: Path) -> None
 @requirement("history.each-call-once")
 def test_a_copy_is_told_by_its_own_sessions_file(tmp_path: Path) -> None:
     story = asked("m", "one")
-    write(tmp_path, story, story.fork("a"), story.fork("z"))
+    write(tmp_path, story)
+    for name in ("a", "z"):
+        (tmp_path / f"{name}.jsonl").write_bytes(story.data() + asked(name).data())
 
     (span,) = toolspan.history(tmp_path).spans
 

@@ -45,7 +45,7 @@ ERRORS = [
     ),
     (
         "Bash",
-        f"{REJECTED}{STOP}\n\nNote: The user's next message may contain a correction or preference.",
+        f"{REJECTED}{STOP}\n\nNote: The user's next message may contain a correction",
         NEW,
         "denied",
         "user_denied",
@@ -59,7 +59,13 @@ ERRORS = [
     ),
     ("Bash", "[Request interrupted by user for tool use]", NEW, "interrupted", "interrupted"),
     ("Bash", "[Request interrupted by user]", OLD, "interrupted", "interrupted"),
-    ("Bash", "Error: [Request interrupted by user for tool use]", OLD, "interrupted", "interrupted"),
+    (
+        "Bash",
+        "Error: [Request interrupted by user for tool use]",
+        OLD,
+        "interrupted",
+        "interrupted",
+    ),
     ("Bash", SESSION_ENDED, NEW, "interrupted", "interrupted"),
     ("WebFetch", "Permission to use WebFetch has been denied.", NEW, "denied", "rule_denied"),
     (
@@ -372,7 +378,9 @@ def test_exit_codes_are_read_from_the_first_or_the_last_line(
     assert result.exit_code == code
 
 
-def rejected(prepare: Callable[[TranscriptBuilder, str], object], *, stop: bool) -> TranscriptBuilder:
+def rejected(
+    prepare: Callable[[TranscriptBuilder, str], object], *, stop: bool
+) -> TranscriptBuilder:
     """A call that was rejected, perhaps because the person stopped the turn."""
     story = TranscriptBuilder(version="2.1.80").prompt("go")
     call = story.call("Bash", {"command": "x"})
@@ -488,7 +496,7 @@ def test_a_failed_command_without_exit_code_never_ran(tmp_path: Path) -> None:
     new, old = (ended("Bash", body, tmp_path, version) for version in (NEW, "2.0.50"))
 
     assert (new.state, new.error_kind, new.ambiguous) == ("denied", "rule_denied", True)
-    assert (old.state, old.error_kind) == ("failed", "unknown")
+    assert (old.state, old.error_kind) == ("failed", "command_failed")
 
 
 @requirement("verdict.commands-without-exit-code")

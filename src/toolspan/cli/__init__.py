@@ -3,8 +3,6 @@
 import os
 import sys
 
-_CLOSED = 141
-"""What a shell reports of a program whose reader went away."""
 _UNWRITABLE = 3
 
 
@@ -12,11 +10,15 @@ def main() -> None:
     """Run `toolspan`."""
     if sys.stdout is None:  # started without one
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    from toolspan.cli.app import CLOSED
+
     try:
         code = _run()
+        if code == CLOSED:
+            _drop_output()
         sys.stdout.flush()
     except BrokenPipeError:
-        code = _CLOSED
+        code = CLOSED
         _drop_output()
     except OSError as error:
         code = _UNWRITABLE

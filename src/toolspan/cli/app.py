@@ -19,6 +19,10 @@ COMMANDS = {
 """Name and one-line help; the command itself is `toolspan.cli.NAME.command`."""
 
 
+CLOSED = 141
+"""Exit code: the reader of the output went away, as a shell reports it of any program."""
+
+
 class Commands(click.Group):
     """A group that knows its commands by name and loads them late."""
 
@@ -54,6 +58,8 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except ToolspanError as error:
             raise _Failure(str(error)) from error
+        except BrokenPipeError as error:  # click would call it a failure
+            raise click.exceptions.Exit(CLOSED) from error
 
 
 class _Failure(click.ClickException):

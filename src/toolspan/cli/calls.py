@@ -20,6 +20,7 @@ from toolspan.cli.output import (
 from toolspan.cli.select import filters, locate, named, select, wanted_filter
 from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts, facts_of
+from toolspan.read.history import short_id
 from toolspan.read.transcript import read
 
 
@@ -65,7 +66,7 @@ def _print(rows: Sequence[CallFacts], limit: int) -> None:
     out = console()
     shown = rows[-limit:] if limit else rows
     listing = table(
-        "requested", "session", "tool", "state", "took", "about",
+        "requested", "session", "call", "tool", "state", "took", "about",
         right=("took",), cut=("about",),
     )  # fmt: skip
     for row in shown:
@@ -73,11 +74,12 @@ def _print(rows: Sequence[CallFacts], limit: int) -> None:
         state = row.state + (f" · {row.error_kind}" if row.error_kind else "")
         listing.add_row(
             clock(moment(row.requested)),
-            (row.session or PurePath(row.file).stem)[:8] + (" ↳" if row.agent else ""),
+            escape((row.session or PurePath(row.file).stem)[:8]) + (" ↳" if row.agent else ""),
+            escape(short_id(row.id)[:8]),
             escape(short(row.tool or "?", 30)),
             f"[{style}]{state}[/]" + (" ⟳" if row.background else ""),
             duration(row.duration_ms),
-            escape(short(row.target or row.message, 70)),
+            escape(short(row.target or row.message, 200)),
         )
     if shown:
         out.print(listing)

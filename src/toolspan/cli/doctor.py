@@ -9,11 +9,11 @@ import msgspec
 
 from toolspan.cli.output import console, count, escape, print_json, progress, table
 from toolspan.cli.select import locate, named
-from toolspan.errors import NotFound
+from toolspan.errors import NotFound, SourceError
 from toolspan.model.finding import Finding
 from toolspan.read.checkup import Checkup, check
 from toolspan.read.discover import FoundFile, default_root, discover
-from toolspan.wire.paths import project_name
+from toolspan.wire.paths import NAME_LIMIT, project_name
 
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _CLIENT = {
@@ -50,9 +50,16 @@ def command(
     healthy = True
     with progress(sum(file.size for file in files), "examining") as advance:
         for file in files:
-            checkup = check(file.path, roundtrip=roundtrip)
-            healthy = healthy and checkup.healthy
             advance(file.size)
+            try:
+                checkup = check(file.path, roundtrip=roundtrip)
+            except SourceError as error:
+                if len(files) == 1:
+                    raise
+                click.echo(f"toolspan: {error}", err=True)
+                healthy = False
+                continue
+            healthy = healthy and checkup.healthy
             if as_json:
                 print_json(_row(checkup))
             else:
@@ -65,10 +72,15 @@ def command(
 def _newest_here() -> FoundFile:
     name = project_name(os.path.realpath(Path.cwd()))
     sessions = [file for file in discover(default_root()) if file.name.role == "session"]
-    here = [file for file in sessions if (file.name.project or "").startswith(name)]
+    here = [file for file in sessions if _is_project(file.name.project or "", name)]
     if not here:
         raise NotFound("no session of this folder; name a file, a folder or a session")
     return max(here, key=lambda file: file.modified)
+
+
+def _is_project(folder: str, name: str) -> bool:
+    """Very long names are cut and end in a hash."""
+    return folder == name or (len(name) == NAME_LIMIT and folder.startswith(f"{name}-"))
 
 
 def _row(checkup: Checkup) -> dict[str, object]:

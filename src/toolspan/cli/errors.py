@@ -69,7 +69,7 @@ def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
             f"  [dim]{count(group.sessions, 'session')}, last {clock(moment(group.last))}[/]"
         )
         if example.message:
-            out.print(f"       {escape(short(example.message, 130))}")
+            out.print(f"       {escape(short(example.message, out.width - 8))}")
         out.print(f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]")
         place = f"{PurePath(example.file).name[:13]}…:{line}"
         out.print(f"       [dim]e.g. {escape(example.id)} in {escape(place)}[/]\n")

@@ -1,6 +1,7 @@
 """How commands print: JSON lines for programs, tables for people, a progress bar for patience."""
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -48,8 +49,14 @@ def console(*, stderr: bool = False) -> "Console":
     stream = sys.stderr if stderr else sys.stdout
     with contextlib.suppress(AttributeError, OSError):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
-    wide = None if stream.isatty() else 160
-    return Console(file=stream, stderr=stderr, highlight=False, width=wide, soft_wrap=False)
+    wide = None if stream.isatty() or "COLUMNS" in os.environ else 160
+    made = Console(file=stream, stderr=stderr, highlight=False, width=wide, soft_wrap=False)
+    made.on_broken_pipe = _broken_pipe  # type: ignore[method-assign]
+    return made
+
+
+def _broken_pipe() -> None:
+    raise BrokenPipeError
 
 
 def table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()) -> "Table":
@@ -88,16 +95,20 @@ def progress(total: int, label: str) -> Iterator[Callable[[int], None]]:
 
 def short(text: str | None, width: int) -> str:
     """One line of a text, cut to a width; control characters shown, never sent."""
-    line = " ".join((text or "").split())
-    clean = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
-    return clean if len(clean) <= width else clean[: width - 1] + "…"
+    line = clean(" ".join((text or "").split()))
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def clean(text: str) -> str:
+    """A text without anything that would move the cursor or change colours."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def escape(text: str) -> str:
-    """A text that rich prints as it is."""
+    """A text that rich prints as it is, control characters shown and never sent."""
     from rich.markup import escape as rich_escape
 
-    return rich_escape(text)
+    return rich_escape(clean(text))
 
 
 def duration(ms: float | None) -> str:

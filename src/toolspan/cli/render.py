@@ -381,7 +381,12 @@ def _failure(span: Span, gutter: str, width: int) -> Iterator[Row]:
     """What went wrong and what helps; on one line if both fit."""
     if span.state == "succeeded" or (span.error_kind is None and not span.message):
         return
-    said = Text(span.error_kind or span.state, style=STATE_STYLE[span.state])
+    follows = any(evidence.rule == "interrupt marker follows" for evidence in span.evidence)
+    doubt = span.ambiguous and follows
+    words = (span.error_kind or span.state) + (
+        " or interrupted" if doubt and span.ambiguous else ""
+    )
+    said = Text(words, style=STATE_STYLE[span.state])
     if span.message:
         said.append(": " + plain_line(span.message, width), style="default")
     helps = Text(f"→ {span.advice.solution}" if span.advice else "", style="dim")

@@ -89,7 +89,10 @@ def when(_: click.Context, __: click.Parameter, text: str | None) -> datetime | 
         return None
     ago = _AGO.fullmatch(text.strip())
     if ago:
-        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        try:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+        except (OverflowError, ValueError) as error:
+            raise click.BadParameter(f"{text!r} is too long ago") from error
     found = moment(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is neither like 7d or 24h nor a date")

@@ -56,7 +56,9 @@ def _within(at: datetime | None, since: datetime | None, until: datetime | None)
 
 
 def _states(session: SessionFacts) -> Counter[str]:
-    return Counter(row.state for file in session.files for row in file.calls)
+    """Calls by state; results without a call are no calls."""
+    rows = (row for file in session.files for row in file.calls)
+    return Counter(row.state for row in rows if row.state != "orphan_result")
 
 
 def _tokens(session: SessionFacts) -> Tokens:
@@ -103,7 +105,7 @@ def _print(sessions: list[SessionFacts], limit: int) -> None:
         start, end = moment(info.started_at), moment(info.ended_at)
         lasted = (end - start).total_seconds() * 1000 if start and end else None
         listing.add_row(
-            session.id[:8],
+            escape(session.id[:8]),
             clock(start),
             duration(lasted),
             f"{sum(states.values()):,}",

@@ -6,10 +6,12 @@ calls and damage, once line by line for drift, UTF-8 and re-encoding. Read `chec
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
 
+from toolspan.errors import SourceError
 from toolspan.model.finding import Acceptance, Finding
 from toolspan.model.place import Place
 from toolspan.model.span import Counts, Span
@@ -61,8 +63,9 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Checkup:
     """
     transcript = read(source)
     lines = _Lines(transcript, roundtrip=roundtrip)
-    for line in read_lines(transcript.source):
-        lines.add(line)
+    with suppress(SourceError):  # reading has told of it already
+        for line in read_lines(transcript.source):
+            lines.add(line)
     found = [
         *_about_dialect(transcript),
         *_grouped(transcript.findings),
@@ -171,6 +174,13 @@ class _Lines:
                 for (code, detail), (place, times) in self._found.items()]  # fmt: skip
 
 
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # a name no file system takes
+        return False
+
+
 def _is_utf8(data: bytes) -> bool:
     try:
         data.decode("utf-8")
@@ -240,5 +250,5 @@ def _about_sidecars(transcript: Transcript) -> Iterator[Finding]:
         own = inside(Path(named), folder) or Path(named).parent.name == "tool-results"
         if not own:
             yield finding("outside_path", span.result.place, named[:200])
-        elif not sidecar.is_file():
+        elif not _is_file(sidecar):
             yield finding("missing_sidecar", span.result.place, Path(named).name)

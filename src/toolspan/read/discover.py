@@ -96,7 +96,21 @@ def _walk(folder: str, root: Path) -> Iterator[FoundFile]:
 def read_meta(path: Path) -> AgentMeta | None:
     """What a subagent's side file tells; None when there is none that can be read."""
     try:
-        with meta_path(path).open("rb") as stream:
-            return msgspec.json.decode(stream.read(_META_LIMIT), type=AgentMeta)
+        data = _own_file(meta_path(path), _META_LIMIT)
+        return msgspec.json.decode(data, type=AgentMeta)
     except (OSError, ValueError, msgspec.MsgspecError):
         return None
+
+
+def _own_file(path: Path, limit: int) -> bytes:
+    """The bytes of a plain file: no link that leads elsewhere, no pipe that never answers.
+
+    Raises:
+        OSError: it is none, or cannot be read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags)
+    with open(descriptor, "rb") as stream:  # noqa: PTH123 - it is open already
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path}: not a regular file")
+        return stream.read(limit)

@@ -6,7 +6,7 @@ A row holds facts and places, never bodies. Times are as the client wrote them.
 import msgspec
 from msgspec import Struct
 
-from toolspan.model.event import Hook, Permission
+from toolspan.model.event import Hook, HookOutcome, Notification, Permission
 from toolspan.model.kind import ErrorKind, Retry
 from toolspan.model.place import Place
 from toolspan.model.span import Branch, Span
@@ -14,46 +14,94 @@ from toolspan.model.state import State
 from toolspan.model.toolkind import ToolKind
 
 
+class HookFacts(Struct, frozen=True, kw_only=True, gc=False):
+    """One hook's part in a call, without its place."""
+
+    point: str
+    name: str
+    outcome: HookOutcome
+    command: str | None
+    exit_code: int | None
+    duration_ms: float | None
+
+
 class CallFacts(Struct, frozen=True, kw_only=True, gc=False):
     """One call in one row; `toolspan calls --json` prints exactly these fields."""
 
     file: str
+    """The transcript it stands in."""
     id: str
+    """The call's id."""
     tool: str | None
+    """The tool; null for an orphan result."""
     kind: ToolKind
+    """What sort of work the tool does."""
     state: State
+    """How it ended."""
     error_kind: ErrorKind | None
+    """Why it did not succeed; null when it did."""
     is_error: bool | None
+    """The flag as written; most successes have none."""
     paired: bool
+    """Request and result are both in the file."""
     background: bool
+    """It returned while its work went on."""
     request_line: int | None
+    """Line of the request, from 1."""
     result_line: int | None
+    """Line of the result, from 1."""
     requested: str | None
+    """When it was asked for, as written."""
     finished: str | None
+    """When its result was recorded, as written."""
     duration_ms: int | None
+    """From request to result, permission wait included."""
     target: str | None
+    """What it is about: path, command, pattern, address."""
     message: str | None
+    """The beginning of the error text, tags removed."""
     exit_code: int | None
+    """The exit code its text states."""
     retry: Retry | None
+    """What usually helps."""
     session: str | None
+    """The session that asked."""
     agent: str | None
+    """The subagent that asked."""
     parent_call: str | None
+    """The call that started that subagent."""
     batch: str | None
+    """The assistant message; calls that share it were asked for together."""
     prompt: str | None
+    """The prompt of the turn."""
     started_agent: str | None
+    """The subagent it started."""
     background_task: str | None
+    """The task that went on."""
+    background_outcome: str | None
+    """How that task ended, when somebody said so."""
     branch: Branch
+    """active, compacted (before a compaction) or abandoned (left by a rewind)."""
     ambiguous: bool
+    """The transcript allows another reading."""
     synthetic: bool
+    """The client made the result up to repair the conversation."""
     deferred: bool
+    """A hook put it off."""
     truncated: bool
+    """The model saw only part of the output."""
     copies: int
-    hooks: tuple[str, ...]
+    """Repetitions of its request or result in the file."""
+    hooks: tuple["HookFacts", ...]
+    """Hooks that had a part in it."""
     permission: str | None
+    """What the client recorded about consent."""
     evidence: tuple[tuple[str, str | None], ...]
+    """The reasons for the state: rule, and the text it saw."""
     request_bytes: tuple[int, int] | None
     """Offset and length of the line with the request."""
     result_bytes: tuple[int, int] | None
+    """Offset and length of the line with the result."""
 
 
 def facts_of(span: Span, file: str) -> CallFacts:
@@ -95,8 +143,9 @@ def facts_of(span: Span, file: str) -> CallFacts:
         deferred=span.deferred,
         truncated=bool(result and result.truncated),
         copies=len(span.copies),
-        hooks=tuple(
-            f"{event.name}: {event.outcome}" for event in span.events if isinstance(event, Hook)
+        hooks=tuple(_hook(event) for event in span.events if isinstance(event, Hook)),
+        background_outcome=next(
+            (e.status for e in reversed(span.events) if isinstance(e, Notification)), None
         ),
         permission=next(
             (event.decision for event in span.events if isinstance(event, Permission)), None
@@ -104,6 +153,17 @@ def facts_of(span: Span, file: str) -> CallFacts:
         evidence=tuple((evidence.rule, evidence.text) for evidence in span.evidence),
         request_bytes=_bytes(asked),
         result_bytes=_bytes(answered),
+    )
+
+
+def _hook(hook: Hook) -> HookFacts:
+    return HookFacts(
+        point=hook.point,
+        name=hook.name,
+        outcome=hook.outcome,
+        command=hook.command,
+        exit_code=hook.exit_code,
+        duration_ms=hook.duration_ms,
     )
 
 

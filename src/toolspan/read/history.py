@@ -210,6 +210,11 @@ def _tied(row: CallFacts, starters: dict[tuple[str | None, str], str]) -> CallFa
     return row if starter is None else replace(row, parent_call=starter)
 
 
+def short_id(name: str) -> str:
+    """An id without the beginning that all have in common."""
+    return name.removeprefix("toolu_").removeprefix("bdrk_").removeprefix("01")
+
+
 def pick(name: str, names: Sequence[str], what: str, hint: Callable[[str], str] = str) -> str:
     """The one name that begins with `name`.
 
@@ -219,7 +224,11 @@ def pick(name: str, names: Sequence[str], what: str, hint: Callable[[str], str] 
     """
     if name in names:
         return name
-    found = [known for known in dict.fromkeys(names) if known.startswith(name)]
+    found = [
+        known
+        for known in dict.fromkeys(names)
+        if known.startswith(name) or short_id(known).startswith(name)
+    ]
     if not found:
         raise NotFound(f"no {what} begins with {name!r}")
     if len(found) > 1:

@@ -252,11 +252,21 @@ class Transcript:
 
 
 def entries(source: Source) -> Iterator[tuple[Entry, Place]]:
-    """The entries of a source, those recovered from damaged lines included."""
-    for line in read_lines(source):
-        for offset, length, data in _documents(line):
-            place = Place(source.name, line.number, line.offset + offset, length)
-            yield claude.decode(data).entry, place
+    """The entries of a source, those recovered from damaged lines included.
+
+    Raises:
+        SourceError: nothing can be read.
+    """
+    begun = False
+    try:
+        for line in read_lines(source):
+            begun = True
+            for offset, length, data in _documents(line):
+                place = Place(source.name, line.number, line.offset + offset, length)
+                yield claude.decode(data).entry, place
+    except SourceError:
+        if not begun:
+            raise
 
 
 def _documents(line: Line) -> list[document.Piece]:

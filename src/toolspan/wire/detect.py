@@ -53,7 +53,7 @@ def _vote(line: bytes) -> Literal["claude", "codex"] | None:
 
 
 def _is_codex(found: dict[str, Any]) -> bool:
-    kind = found.get("type")
+    kind = str(found.get("type"))
     if kind in _CODEX or found.get("record_type") == "state":
         return True
     return kind in _CODEX_BARE or ("instructions" in found and "git" in found)

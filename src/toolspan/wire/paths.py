@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 Role = Literal["session", "agent", "other"]
 
-_NAME_LIMIT = 200
+NAME_LIMIT = 200
 _AGENT = re.compile(r"(?:agent-|acompact-)(.+)")
 _ROLLOUT = re.compile(r"rollout-\d{4}-")
 """How Codex names its transcripts."""
@@ -29,7 +29,7 @@ def config_dir(environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
 def project_name(cwd: str) -> str:
     """The project folder's name for a working folder, without the hash of very long ones."""
     name = re.sub(r"[^A-Za-z0-9]", "-", unicodedata.normalize("NFC", cwd))
-    return name[:_NAME_LIMIT]
+    return name[:NAME_LIMIT]
 
 
 class FileName(NamedTuple):
