@@ -56,9 +56,12 @@ def _within(at: datetime | None, since: datetime | None, until: datetime | None)
 
 
 def _states(session: SessionFacts) -> Counter[str]:
-    """Calls by state; results without a call are no calls."""
-    rows = (row for file in session.files for row in file.calls)
-    return Counter(row.state for row in rows if row.state != "orphan_result")
+    return Counter(row.state for file in session.files for row in file.calls)
+
+
+def _calls(states: Counter[str]) -> int:
+    """How many calls there are; results without a call are none."""
+    return sum(states.values()) - states["orphan_result"]
 
 
 def _tokens(session: SessionFacts) -> Tokens:
@@ -80,7 +83,7 @@ def _row(session: SessionFacts) -> dict[str, object]:
         "models": info.models,
         "prompts": info.prompts,
         "compactions": info.compactions,
-        "calls": sum(_states(session).values()),
+        "calls": _calls(_states(session)),
         "states": dict(_states(session)),
         "agents": len(session.agents),
         "tokens": {name: getattr(tokens, name) for name in tokens.__struct_fields__},
@@ -101,14 +104,14 @@ def _print(sessions: list[SessionFacts], limit: int) -> None:
     for session in shown:
         info = session.file.info
         states = _states(session)
-        wrong = sum(states.values()) - states["succeeded"]
+        wrong = _calls(states) - states["succeeded"]
         start, end = moment(info.started_at), moment(info.ended_at)
         lasted = (end - start).total_seconds() * 1000 if start and end else None
         listing.add_row(
             escape(session.id[:8]),
             clock(start),
             duration(lasted),
-            f"{sum(states.values()):,}",
+            f"{_calls(states):,}",
             f"[red]{wrong}[/]" if wrong else "",
             str(len(session.agents) or ""),
             escape(short(project_of(session), 34)),
