@@ -13,7 +13,7 @@ from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.wire import jsonl
 from toolspan.wire.jsonl import Line, read_chunks, read_lines
-from toolspan.wire.source import BytesSource, FileSource, Source, ZstSource, size_of, source_of
+from toolspan.wire.source import BytesSource, FileSource, Source, ZstSource, source_of
 
 LINES = b'{"a":1}\n\n{"b":"\xc3\xa9"}\r\n{"c":3}\n'
 bytes_with_newlines = st.lists(st.sampled_from([b"\n", b"a", b"\r", b"\0", b"bc"])).map(b"".join)
@@ -272,11 +272,6 @@ def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path, name: str) -> 
         source.read(0, 1)
 
 
-def test_the_size_of_a_missing_file_is_an_error_too(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="No such file or directory"):
-        size_of(source_of(tmp_path / "away.jsonl"))
-
-
 @requirement("wire.unreadable-sources")
 @pytest.mark.parametrize("name", ["folder", "folder.zst"])
 def test_a_folder_is_an_error_that_says_so(tmp_path: Path, name: str) -> None:
@@ -326,9 +321,3 @@ def test_a_range_past_the_end_is_shorter(tmp_path: Path) -> None:
     ):
         assert source.read(4, 10) == b"ef"
         assert source.read(9, 10) == b""
-
-
-def test_sizes_are_known_for_what_is_not_compressed(tmp_path: Path) -> None:
-    assert size_of(written(tmp_path, LINES)) == len(LINES)
-    assert size_of(BytesSource(LINES)) == len(LINES)
-    assert size_of(written(tmp_path, compressed(LINES), "t.zst")) is None

@@ -59,16 +59,8 @@ class FileSource:
             return _range(stream, offset, length)
 
 
-class ZstSource:
+class ZstSource(FileSource):
     """A file compressed with Zstandard; reading a range decompresses what lies before it."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def name(self) -> str:
-        """The path as given."""
-        return str(self.path)
 
     def open(self, offset: int = 0) -> BinaryIO:
         """A decompressing stream."""
@@ -111,14 +103,6 @@ def source_of(path: Path | str) -> Source:
     """The source for a path, by its ending."""
     path = Path(path)
     return ZstSource(path) if path.name.endswith(".zst") else FileSource(path)
-
-
-def size_of(source: Source) -> int | None:
-    """How many bytes a plain file has on disk now; None when that is not known."""
-    if isinstance(source, FileSource):
-        with _explained(source.path):
-            return source.path.stat().st_size
-    return len(source.data) if isinstance(source, BytesSource) else None
 
 
 class _Unpacked(io.RawIOBase):
