@@ -17,7 +17,14 @@ from toolspan.cli.output import (
     short,
     table,
 )
-from toolspan.cli.select import filters, locate, named, select, wanted_filter
+from toolspan.cli.select import (
+    filters,
+    limited,
+    locate,
+    named,
+    select,
+    wanted_filter,
+)
 from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts, facts_of
 from toolspan.read.history import short_id
@@ -27,13 +34,7 @@ from toolspan.read.transcript import read
 @click.command("calls")
 @named
 @click.option("--last", is_flag=True, help="The session written to last.")
-@click.option(
-    "--limit",
-    default=50,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Rows of the table; 0 for all.",
-)
+@limited(50, "Rows")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @filters
 def command(

@@ -7,7 +7,14 @@ from typing import Any
 import click
 
 from toolspan.cli.output import clock, console, count, escape, print_json, short
-from toolspan.cli.select import Filter, filters, named, select, wanted_filter
+from toolspan.cli.select import (
+    Filter,
+    filters,
+    limited,
+    named,
+    select,
+    wanted_filter,
+)
 from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts
 from toolspan.read.groups import ErrorGroup, error_groups
@@ -16,13 +23,7 @@ from toolspan.read.groups import ErrorGroup, error_groups
 @click.command("errors")
 @named
 @click.option("--last", is_flag=True, help="The session written to last.")
-@click.option(
-    "--limit",
-    default=15,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Groups shown; 0 for all.",
-)
+@limited(15, "Groups")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per group.")
 @filters
 def command(

@@ -6,7 +6,14 @@ from datetime import datetime
 import click
 
 from toolspan.cli.output import clock, console, count, duration, escape, print_json, short, table
-from toolspan.cli.select import in_project, named, project_of, select, when
+from toolspan.cli.select import (
+    in_project,
+    limited,
+    named,
+    project_of,
+    select,
+    when,
+)
 from toolspan.model.span import moment
 from toolspan.model.tokens import Tokens
 from toolspan.read.history import SessionFacts
@@ -18,13 +25,7 @@ from toolspan.read.lineage import sum_tokens
 @click.option("--project", help="Only sessions whose folder has this in it.")
 @click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01.")
 @click.option("--until", callback=when, help="Before that time.")
-@click.option(
-    "--limit",
-    default=30,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Rows of the table; 0 for all.",
-)
+@limited(30, "Rows")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def command(
     names: tuple[str, ...], *, project: str | None, since: datetime | None,

@@ -16,7 +16,7 @@ from toolspan.model.finding import Acceptance, Finding
 from toolspan.model.place import Place
 from toolspan.model.span import Counts, Span
 from toolspan.read.damage import finding
-from toolspan.read.narrow import drift
+from toolspan.read.narrow import drift, input_drift
 from toolspan.read.transcript import Transcript, read
 from toolspan.wire import claude, document
 from toolspan.wire.claude_keys import unknown_keys
@@ -148,6 +148,9 @@ class _Lines:
             self._note("unknown_type", entry.type or "no type", line)
         for key in unknown_keys(found):
             self._note("unknown_field", key, line)
+        for tool, given in _asked(found):
+            for path in input_drift(tool, given):
+                self._note("unknown_input", f"{tool}: {path}", line)
         structured = found.get("toolUseResult", found.get("tool_use_result"))
         if structured is None or entry.type != "user":
             return
@@ -172,6 +175,16 @@ class _Lines:
     def findings(self) -> list[Finding]:
         return [finding(code, place, detail, times)
                 for (code, detail), (place, times) in self._found.items()]  # fmt: skip
+
+
+def _asked(found: dict[str, object]) -> Iterator[tuple[str, bytes]]:
+    """The tools a line asks for, and the inputs it gives them."""
+    message = found.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and block.get("type") == "tool_use":
+            with suppress(ValueError):  # nested too deeply to be written again
+                yield str(block.get("name")), document.encode(block.get("input"))
 
 
 def _is_file(path: Path) -> bool:

@@ -48,6 +48,11 @@ CODES: dict[str, Meaning] = {
     "odd_type": Meaning("warning", "A known field has a value of another type", "unknown"),
     "unknown_type": Meaning("info", "A record type nobody has described yet (drift)", "accepts"),
     "unknown_field": Meaning("info", "A field nobody has described yet (drift)", "accepts"),
+    "unknown_input": Meaning(
+        "info",
+        "An input whose tool or keys nobody has described yet (drift, or the model's slip)",
+        "accepts",
+    ),
     "unknown_result": Meaning(
         "info", "A structured result of a shape nobody has described yet (drift)", "accepts"
     ),

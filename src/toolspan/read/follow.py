@@ -9,6 +9,7 @@ result are `requested` or `running` here and nowhere else. Looking never waits a
 import io
 import os
 import stat
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -215,7 +216,7 @@ def _explained(path: Path) -> Iterator[None]:
         raise SourceError(f"{path}: {error.strerror or error}") from error
 
 
-class _SetFollower:
+class _SetFollower(ABC):
     """Follows files that belong together, those among them that appear later."""
 
     recursive = False
@@ -243,8 +244,9 @@ class _SetFollower:
         """The folders in which something may happen."""
         return [self.path]
 
+    @abstractmethod
     def _files(self, changed: Iterable[Path] | None) -> Iterable[Path]:
-        raise NotImplementedError
+        """The files to look at now."""
 
     def _each(
         self, paths: Iterable[Path], look: Callable[[Follower], list[Update]]

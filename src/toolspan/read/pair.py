@@ -3,7 +3,7 @@
 In: entries in file order, each with its place. Out: spans in the order the model asked. Pairing is
 by id alone, never by position or parent: results come in any order, interleaved with calls of the
 same message, several in one line, twice, or without a call. One pass, memory per call, no I/O.
-Read `Pairing.add` and `Pairing.spans` first.
+Read `Pairing.add` and `Pairing.surrender` first.
 """
 
 import sys
@@ -197,11 +197,6 @@ class Pairing:
             shelf=self._shelf,
         )
 
-    def spans(self, branches: Branches) -> Iterator[Span]:
-        """Every call so far, in the order the model asked; the file counts as finished."""
-        batches = self._batches(branches) if branches else {}
-        return (self._span(life, batches) for life in self._lives.values())
-
     def failures(self, branches: Branches) -> Iterator[Span]:
         """Only the calls that did not succeed."""
         batches = self._batches(branches) if branches else {}
@@ -226,7 +221,10 @@ class Pairing:
         ]
 
     def surrender(self, branches: Branches) -> Iterator[Span]:
-        """The same spans, each call let go as its span is made; nothing is left afterwards."""
+        """Every call, in the order the model asked; the file counts as finished.
+
+        Each call is let go as its span is made: nothing is left afterwards.
+        """
         batches = self._batches(branches) if branches else {}
         self._recent = []
         lives, self._lives = self._lives, {}

@@ -184,7 +184,7 @@ class Transcript:
         return list(self.surrender())
 
     def surrender(self) -> Iterator[Span]:
-        """The same one after another, each let go as it is given; `spans` is empty afterwards."""
+        """The same one after another, each let go as it is given, for those who keep none."""
         return self._reader.pairing.surrender(self.tree.branches())
 
     def failures(self) -> Iterator[Span]:
