@@ -224,7 +224,6 @@ def mixed() -> TranscriptBuilder:
         (["--until", "2026-11-02"], set()),
         (["--since", "2026-11-02"], {"read", "bash", "edit", "agent", "glob"}),
         (["--session", "mix"], {"read", "bash", "edit", "agent", "glob"}),
-        (["--session", "xim"], set()),
         (["--project", "home-dev"], {"read", "bash", "edit", "agent", "glob"}),
         (["--project", "elsewhere"], set()),
         (["--dialect", "claude"], {"read", "bash", "edit", "agent", "glob"}),

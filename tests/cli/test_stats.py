@@ -177,7 +177,14 @@ def test_filters_that_choose_calls_leave_the_tokens_out(tmp_path: Path) -> None:
     assert found["calls"] == 1
     assert found["tokens"] is None
     assert stats(path, "--session", "timed")["tokens"] == stats(path)["tokens"]
-    assert stats(path, "--session", "other")["tokens"]["output_tokens"] == 0
+
+
+def test_a_session_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    path = timed(10).write(tmp_path / "s.jsonl")
+
+    done = CliRunner().invoke(app, ["stats", str(path), "--session", "other"])
+
+    assert (done.exit_code, done.stderr) == (2, "toolspan: no session begins with 'other'\n")
 
 
 def test_nothing_has_no_numbers(tmp_path: Path) -> None:

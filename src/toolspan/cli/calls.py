@@ -18,10 +18,12 @@ from toolspan.cli.output import (
     table,
 )
 from toolspan.cli.select import (
+    Filter,
     filters,
     limited,
     locate,
     named,
+    narrow,
     select,
     wanted_filter,
 )
@@ -46,7 +48,7 @@ def command(
     call is listed once. Without a name: all of this user's transcripts.
     """
     keep = wanted_filter(wanted)
-    rows = (row for row in _rows(names, last=last) if keep.takes(row))
+    rows = _rows(names, keep, last=last)
     if as_json:
         for row in rows:
             print_json(row)
@@ -54,13 +56,14 @@ def command(
         _print(list(rows), limit)
 
 
-def _rows(names: tuple[str, ...], *, last: bool) -> Iterable[CallFacts]:
+def _rows(names: tuple[str, ...], keep: Filter, *, last: bool) -> Iterable[CallFacts]:
     """The calls of what is named; those of a single file one by one, however many there are."""
     files, joined = locate(names, last=last)
     if joined or len(files) > 1:
-        return select(names, last=last).calls()
+        return narrow(select(names, last=last), keep)
     transcript = read(files[0].path)
-    return (facts_of(span, transcript.file) for span in transcript.surrender())
+    rows = (facts_of(span, transcript.file) for span in transcript.surrender())
+    return (row for row in rows if keep.takes(row))
 
 
 def _print(rows: Sequence[CallFacts], limit: int) -> None:

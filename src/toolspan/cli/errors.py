@@ -12,6 +12,7 @@ from toolspan.cli.select import (
     filters,
     limited,
     named,
+    narrow,
     select,
     wanted_filter,
 )
@@ -34,7 +35,7 @@ def command(
     if keep == Filter():
         rows, calls = _all_failures(names, last=last)
     else:
-        rows = [row for row in select(names, last=last).calls() if keep.takes(row)]
+        rows = narrow(select(names, last=last), keep)
         calls = sum(row.state != "orphan_result" for row in rows)
     groups = error_groups(rows)
     if as_json:

@@ -168,6 +168,18 @@ def select(names: Sequence[str], *, last: bool = False, wanted: Wanted = "all") 
     return Selection(ledger, joined)
 
 
+def narrow(found: Selection, keep: Filter) -> list[CallFacts]:
+    """The calls of a selection that a filter takes.
+
+    Raises:
+        NotFound: the filter names a session that is not there.
+    """
+    sessions = {session for file in found.ledger.files for session in file.info.session_ids}
+    if keep.session is not None and not any(s.startswith(keep.session) for s in sessions):
+        raise NotFound(f"no session begins with {keep.session!r}")
+    return [row for row in found.calls() if keep.takes(row)]
+
+
 def locate(
     names: Sequence[str], *, last: bool = False, strangers: bool = False
 ) -> tuple[list[FoundFile], bool]:

@@ -429,6 +429,11 @@ def _call_facts(portrait: Portrait, width: int) -> Iterator[Text]:
     if span.advice:
         yield from facts("cause", span.advice.cause, width)
         yield from facts("solution", span.advice.solution, width, "bold")
+        yield from facts("retry", span.advice.retry, width)
+    if span.result:
+        code = span.result.exit_code
+        yield from facts("exit code", None if code is None else str(code), width)
+        yield from facts("saved to", span.result.persisted_path, _MOST)
     yield from facts("times", _call_times(span), width)
     for event in span.events:
         yield from facts("", event_note(event), width, "dim")
@@ -458,8 +463,8 @@ def _standing(portrait: Portrait, width: int) -> Iterator[Text]:
         yield from facts("branch", span.branch, width)
     yield from facts("started by", span.call.parent_call, width)
     yield from facts("subagent", span.agent, width)
-    for place in span.copies[:4]:
-        yield from facts("copy", str(place), _MOST)
+    for copy in span.copies[:4]:
+        yield from facts("copy", f"{copy.what} at {copy.place}", _MOST)
 
 
 def _section(title: str, lines: Iterable[Text], look: Look) -> Iterator[Text]:

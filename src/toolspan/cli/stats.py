@@ -14,6 +14,7 @@ from toolspan.cli.select import (
     filters,
     in_project,
     named,
+    narrow,
     select,
     wanted_filter,
 )
@@ -36,8 +37,9 @@ def command(names: tuple[str, ...], *, last: bool, as_json: bool, **wanted: Any)
     agent, time) they are left out.
     """
     keep = wanted_filter(wanted)
-    found = _narrowed(select(names, last=last), keep)
-    rows = [row for row in found.calls() if keep.takes(row)]
+    everything = select(names, last=last)
+    rows = narrow(everything, keep)
+    found = _narrowed(everything, keep)
     if as_json:
         print_json(_row(found, rows, keep))
     else:
