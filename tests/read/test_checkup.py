@@ -9,7 +9,8 @@ import pytest
 import zstandard
 
 from tests.requirement import requirement
-from toolspan import check
+from toolspan import check, read
+from toolspan.model.event import Note
 from toolspan.read.checkup import Checkup
 from toolspan.testing import TranscriptBuilder, bodies
 
@@ -302,3 +303,42 @@ def test_a_deferred_call_is_not_unanswered(tmp_path: Path) -> None:
     story.raw(line(type="result", subtype="success", deferred_tool_use={"id": call}))
 
     assert "unanswered_call" not in codes(examined(story.data(), tmp_path))
+
+
+@requirement("doctor.patches-fit-their-files")
+def test_a_patch_that_does_not_fit_its_own_file_is_told(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    fits = story.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
+    story.result(fits, "ok", structured=change("one\n", "-one", "+two"))
+    odd = story.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
+    story.result(odd, "ok", structured=change("other\n", "-one", "+two"))
+    path = story.write(tmp_path / "s.jsonl")
+
+    found = [one for one in check(path).findings if one.code == "patch_mismatch"]
+
+    assert [(one.severity, one.count) for one in found] == [("info", 1)]
+    assert "expected 'one', found 'other'" in found[0].explanation
+
+
+def change(original: str, *lines: str) -> dict[str, object]:
+    hunk = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": list(lines)}
+    return {
+        "filePath": "/a", "oldString": "one", "newString": "two", "originalFile": original,
+        "structuredPatch": [hunk], "userModified": False, "replaceAll": False,
+    }  # fmt: skip
+
+
+@requirement("read.attachments-are-tied")
+def test_what_the_client_attaches_to_a_call_is_an_event_of_it(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    name = story.call("Read", {"file_path": "/a"})
+    story.result(name, "1\ta")
+    note = {"type": "read_truncation_notice", "toolUseID": name, "banner": "PARTIAL view"}
+    story.raw(json.dumps({"type": "attachment", "attachment": note, "uuid": "x"}).encode())
+    path = story.write(tmp_path / "s.jsonl")
+
+    (span,) = read(path).spans
+
+    assert [(event.kind, event.text) for event in span.events if isinstance(event, Note)] == [
+        ("read_truncation_notice", "PARTIAL view")
+    ]

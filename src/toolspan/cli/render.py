@@ -18,7 +18,7 @@ from rich.text import Text
 
 from toolspan.cli.output import STATE_STYLE, clock, count, duration, short
 from toolspan.errors import SourceError
-from toolspan.model.event import Event, Hook, Notification, Permission, Progress
+from toolspan.model.event import Event, Hook, Note, Notification, Permission, Progress
 from toolspan.model.message import Message, Voice
 from toolspan.model.span import Call, Span, moment
 from toolspan.model.state import State
@@ -434,6 +434,8 @@ def event_note(event: Event) -> str:
             return "permission: " + joined(event.decision, event.source, event.reason)
         case Notification():
             return "background " + joined(event.task_id or "task", event.status, event.summary)
+        case Note():
+            return joined(event.kind.replace("_", " "), event.text)
 
 
 def summary(span: Span) -> str:

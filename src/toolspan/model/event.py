@@ -56,4 +56,13 @@ class Notification(Struct, frozen=True, kw_only=True, gc=False, tag="notificatio
     place: Place
 
 
-Event = Hook | Progress | Permission | Notification
+class Note(Struct, frozen=True, kw_only=True, gc=False, tag="note"):
+    """Something else the client attached to a call, such as that a file was cut."""
+
+    kind: str
+    text: str | None
+    at: str | None
+    place: Place
+
+
+Event = Hook | Progress | Permission | Notification | Note

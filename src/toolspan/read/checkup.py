@@ -15,11 +15,13 @@ from toolspan.errors import SourceError
 from toolspan.model.finding import Acceptance, Finding
 from toolspan.model.place import Place
 from toolspan.model.span import Counts, Span
+from toolspan.patch import Fits, Mismatch, NoBase, verify
 from toolspan.read.damage import finding
 from toolspan.read.narrow import drift, input_drift
 from toolspan.read.transcript import Transcript, read
 from toolspan.wire import claude, document
 from toolspan.wire.claude_keys import unknown_keys
+from toolspan.wire.claude_results import EditResult, MultiEditResult, WriteResult
 from toolspan.wire.detect import dialect_of
 from toolspan.wire.jsonl import Line, read_lines
 from toolspan.wire.paths import inside, parse_name, session_folder
@@ -73,6 +75,7 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Checkup:
         *_about_calls(transcript.spans),
         *_about_tree(transcript),
         *_about_sidecars(transcript),
+        *_about_patches(transcript.spans),
     ]
     counts = transcript.counts
     return Checkup(
@@ -246,6 +249,32 @@ def _about_tree(transcript: Transcript) -> Iterator[Finding]:
     ):
         if lines:
             yield finding(code, Place(file, lines[0], 0, 0), "", len(lines))
+
+
+def _about_patches(spans: Sequence[Span]) -> Iterator[Finding]:
+    """Recorded patches that do not fit the content recorded beside them, by reason."""
+    found: dict[str, list[Place]] = {}
+    for span in spans:
+        if span.call.kind in ("edit", "write") and span.result and span.state == "succeeded":
+            verdict = _patch_verdict(span.result.structured)
+            if isinstance(verdict, Mismatch):
+                reason = verdict.reason.partition(". ")[0]
+                found.setdefault(reason, []).append(span.result.place)
+    for reason, places in found.items():
+        yield finding("patch_mismatch", places[0], reason[:160], len(places))
+
+
+def _patch_verdict(change: object) -> Fits | NoBase | Mismatch:
+    match change:
+        case WriteResult():
+            return verify(change.structured_patch, change.original_file, change.content)
+        case EditResult():
+            return verify(change.structured_patch, change.original_file, None)
+        case MultiEditResult():
+            before = change.original_file_contents or change.original_file
+            return verify(change.structured_patch, before, None)
+        case _:
+            return NoBase()
 
 
 def _about_sidecars(transcript: Transcript) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ attaches to its spans. Read `Notes.add` first.
 
 from msgspec import Raw
 
-from toolspan.model.event import Event, Hook, HookOutcome, Notification
+from toolspan.model.event import Event, Hook, HookOutcome, Note, Notification
 from toolspan.model.place import Place
 from toolspan.wire.claude import Entry, text_of
 from toolspan.wire.claude_parts import Attachment, ProgressData, task_notices
@@ -134,10 +134,16 @@ class Notes:
             return
         if note.type == "queued_command":
             self.notice(text_of(note.prompt), entry.timestamp, place)
-        outcome = _OUTCOMES.get(note.type)
-        if outcome is None or note.tool_use_id is None:
+        if note.tool_use_id is None:
             return
-        self._hook(note, note.tool_use_id, outcome, entry.timestamp, place)
+        outcome = _OUTCOMES.get(note.type)
+        if outcome is not None:
+            self._hook(note, note.tool_use_id, outcome, entry.timestamp, place)
+            return
+        text = _words(note)
+        self._event(
+            note.tool_use_id, Note(kind=note.type, text=text, at=entry.timestamp, place=place)
+        )
 
     def _hook(
         self, note: Attachment, call_id: str, outcome: HookOutcome, at: str | None, place: Place
@@ -170,7 +176,9 @@ class Notes:
 
 
 def _words(note: Attachment) -> str | None:
-    for raw in (note.blocking_error, note.decision, note.message, note.content, note.stderr):
+    for raw in (
+        note.blocking_error, note.decision, note.message, note.banner, note.content, note.stderr
+    ):  # fmt: skip
         text = _plain(raw)
         if text:
             return text[:_TEXT_LIMIT]

@@ -29,6 +29,7 @@ class Attachment(Struct, gc=False):
     blocking_error: Raw = field(default=NOTHING, name="blockingError")
     decision: Raw = NOTHING
     message: Raw = NOTHING
+    banner: Raw = NOTHING
     prompt: Raw = NOTHING
     command_mode: str | None = field(default=None, name="commandMode")
 
