@@ -23,6 +23,11 @@ class Place(Struct, frozen=True, gc=False):
         return (self.line << _LINE) | (self.offset << _OFFSET) | self.length
 
     @staticmethod
+    def line_of(packed: int) -> int:
+        """The line of a packed place."""
+        return packed >> _LINE
+
+    @staticmethod
     def unpacked(file: str, packed: int) -> "Place":
         """The place that was packed, in the file it was in."""
         offset = (packed >> _OFFSET) & ((1 << (_LINE - _OFFSET)) - 1)

@@ -21,7 +21,7 @@ from toolspan.read.answer import answer
 from toolspan.read.inline import InlineAgents
 from toolspan.read.notes import Notes
 from toolspan.read.shelf import TranscriptShelf
-from toolspan.read.tree import Branches
+from toolspan.read.tree import BRANCHES, Branches
 from toolspan.read.verdict import Around, Verdict, reconsider
 from toolspan.wire.claude import CALL_BLOCKS, Block, Entry, text_of
 from toolspan.wire.claude_parts import NOTHING, permission_decision
@@ -29,7 +29,6 @@ from toolspan.wire.source import Source
 
 T = TypeVar("T")
 
-_NEARNESS: tuple[Branch, ...] = ("active", "compacted", "abandoned")
 _INTERRUPT = "[Request interrupted by user"
 
 
@@ -233,17 +232,17 @@ class Pairing:
 
     def _batches(self, branches: Branches) -> dict[str, Branch]:
         """The branch of each message's calls: they stay together, whichever result came last."""
-        found: dict[str, Branch] = {}
+        marks: dict[str, int] = {}
+        farthest = len(BRANCHES) - 1
         for life in self._lives.values():
-            batch = life.call.message_id
-            asked = life.call.place
-            if batch is None or asked is None:
+            batch, at = life.call.message_id, life.call.at
+            if batch is None or not at:
                 continue
-            lines = [asked.line] + ([life.result.place.line] if life.result else [])
-            for line in lines:
-                branch = branches.of(line)
-                found[batch] = min(found.get(batch, branch), branch, key=_NEARNESS.index)
-        return found
+            mark = min(marks.get(batch, farthest), branches.mark(Place.line_of(at)))
+            if mark and life.result is not None:
+                mark = min(mark, branches.mark(Place.line_of(life.result.at)))
+            marks[batch] = mark
+        return {batch: BRANCHES[mark] for batch, mark in marks.items()}
 
     def _span(self, life: Life, batches: dict[str, Branch]) -> Span:
         call = life.call

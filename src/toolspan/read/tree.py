@@ -15,7 +15,7 @@ SPEAKS = 1
 """A user or assistant line of the main conversation that a person or the model wrote."""
 ASIDE = 2
 """A line of a subagent or a team."""
-_NAMES: tuple[Branch, ...] = ("active", "compacted", "abandoned")
+BRANCHES: tuple[Branch, ...] = ("active", "compacted", "abandoned")
 _SPEAKERS = frozenset({"user", "assistant"})
 
 
@@ -32,10 +32,14 @@ class Branches:
 
     def of(self, line: int) -> Branch:
         """The branch of a line, by its number; lines outside the tree are active."""
+        return BRANCHES[self.mark(line)]
+
+    def mark(self, line: int) -> int:
+        """The same as a position in BRANCHES: the smaller, the nearer to the active branch."""
         at = bisect_left(self._lines, line)
         if at == len(self._lines) or self._lines[at] != line:
-            return "active"
-        return _NAMES[self._marks[at]]
+            return 0
+        return self._marks[at]
 
 
 class Tree:
