@@ -28,7 +28,6 @@ from toolspan.model.inputs import (
     SendMessageInput,
     SkillInput,
     StructuredOutputInput,
-    TaskOutputInput,
     TaskUpdateInput,
     TextEdit,
     TodoItem,
@@ -149,8 +148,8 @@ def _json(value: object) -> bytes:
         ("Skill", {"skill": "lint", "args": "-v"}, SkillInput(skill="lint", args="-v")),
         (
             "SendMessage",
-            {"to": "scout", "message": {"type": "stop"}},
-            SendMessageInput(to="scout", message={"type": "stop"}),
+            {"to": "scout", "prompt": "stop"},
+            SendMessageInput(to="scout", prompt="stop"),
         ),
         ("ScheduleWakeup", {"delaySeconds": 90}, ScheduleWakeupInput(delay_seconds=90)),
         ("BashOutput", {"bash_id": "b1"}, BashOutputInput(bash_id="b1")),
@@ -168,7 +167,6 @@ def test_an_input_gets_the_type_of_its_tool(
     [
         ("Task", {"prompt": "look", "resume": "a1"}, AgentInput(prompt="look", resume="a1")),
         ("KillBash", {"shell_id": "b1"}, KillShellInput(shell_id="b1")),
-        ("AgentOutputTool", {"agentId": "a1"}, TaskOutputInput(agent_id="a1")),
         ("exit_plan_mode", {"plan": "1. go"}, ExitPlanModeInput(plan="1. go")),
     ],
 )

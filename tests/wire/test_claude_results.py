@@ -56,7 +56,6 @@ from toolspan.wire.claude_work_results import (
     TaskItem,
     TaskListResult,
     TaskUpdateResult,
-    TeammateResult,
     TodoReadResult,
     TodoResult,
     ToolSearchResult,
@@ -259,11 +258,6 @@ def _json(value: object) -> bytes:
             "Agent",
             {"status": "remote_launched", "taskId": "t1", "sessionUrl": "https://x.test/s"},
             AgentResult(status="remote_launched", task_id="t1", session_url="https://x.test/s"),
-        ),
-        (
-            "Agent",
-            {"status": "teammate_spawned", "teammate_id": "scout@crew", "agent_id": "a2"},
-            TeammateResult(status="teammate_spawned", teammate_id="scout@crew", agent_id="a2"),
         ),
         (
             "TaskOutput",

@@ -43,7 +43,6 @@ class PowerShellInput(ToolInput, frozen=True, kw_only=True):
     timeout: Number | None = None
     description: str | None = None
     run_in_background: bool | None = None
-    dangerously_disable_sandbox: bool | None = field(default=None, name="dangerouslyDisableSandbox")
 
 
 class Socket(Struct, frozen=True, kw_only=True):
@@ -74,7 +73,6 @@ class BashOutputInput(ToolInput, frozen=True, kw_only=True):
     task_id: str | None = None
     block: bool | None = None
     timeout: Number | None = None
-    wait_up_to: Number | None = None
 
 
 class KillShellInput(ToolInput, frozen=True, kw_only=True):
@@ -85,13 +83,11 @@ class KillShellInput(ToolInput, frozen=True, kw_only=True):
 
 
 class TaskOutputInput(ToolInput, frozen=True, kw_only=True):
-    """A background task whose output is wanted; AgentOutputTool named it `agentId`."""
+    """A background task whose output is wanted."""
 
     task_id: str | None = None
-    agent_id: str | None = field(default=None, name="agentId")
     block: bool | None = None
     timeout: Number | None = None
-    wait_up_to: Number | None = None
 
 
 class TaskStopInput(ToolInput, frozen=True, kw_only=True):
@@ -205,7 +201,6 @@ class LspInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
     file_path: str = ""
     line: int | None = None
     character: int | None = None
-    query: str | None = None
 
 
 class TodoItem(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -361,17 +356,10 @@ class BatchInput(ToolInput, frozen=True, kw_only=True):
 
 
 class SendMessageInput(ToolInput, frozen=True, kw_only=True):
-    """A message to another agent; the keys changed with each client generation."""
+    """A message to another agent."""
 
     to: str | None = None
-    message: str | dict[str, object] | None = None
-    summary: str | None = None
     prompt: str | None = None
-    type: str | None = None
-    recipient: str | None = None
-    content: str | None = None
-    request_id: str | None = None
-    approve: bool | None = None
 
 
 class ListAgentsInput(ToolInput, frozen=True, kw_only=True):

@@ -96,7 +96,7 @@ _INPUTS: dict[str, type[ToolInput]] = {
 }
 
 _OBJECTS: dict[str, tuple[type[StructuredResult], ...]] = {
-    "Agent": (work.TeammateResult, work.AgentResult),
+    "Agent": (work.AgentResult,),
     "AskUserQuestion": (work.QuestionResult,),
     "Bash": (results.BashResult,),
     "BashOutput": (results.BashOutputResult, results.TaskOutputResult),
@@ -132,7 +132,6 @@ _OBJECTS: dict[str, tuple[type[StructuredResult], ...]] = {
     "RemoteTrigger": (work.RemoteTriggerResult,),
     "ReportFindings": (work.FindingsResult,),
     "ScheduleWakeup": (work.WakeupResult,),
-    "SendMessage": (work.SendMessageResult,),
     "Skill": (work.SkillResult,),
     "SlashCommand": (work.SkillResult,),
     "TaskCreate": (work.TaskCreateResult,),

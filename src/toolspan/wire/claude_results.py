@@ -159,7 +159,6 @@ class BashOutputResult(ToolResult, frozen=True, kw_only=True):
     stdout_lines: int | None = None
     stderr_lines: int | None = None
     timestamp: str | None = None
-    filter_pattern: str | None = None
 
 
 class KillShellResult(ToolResult, frozen=True, kw_only=True, rename=None):

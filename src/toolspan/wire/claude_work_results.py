@@ -151,25 +151,6 @@ class AgentResult(ToolResult, frozen=True, kw_only=True):
         return bool(self.is_async) or self.status in ("async_launched", "remote_launched")
 
 
-class TeammateResult(ToolResult, frozen=True, kw_only=True, rename=None):
-    """An agent that joined the team and works on by itself."""
-
-    status: str
-    teammate_id: str
-    agent_id: str | None = None
-    agent_type: str | None = None
-    prompt: str | None = None
-    model: str | None = None
-    name: str | None = None
-    color: str | None = None
-    team_name: str | None = None
-    tmux_session_name: str | None = None
-    tmux_window_name: str | None = None
-    tmux_pane_id: str | None = None
-    is_splitpane: bool | None = None
-    plan_mode_required: bool | None = None
-
-
 class PlanResult(ToolResult, frozen=True, kw_only=True):
     """A plan the user approved."""
 
@@ -199,15 +180,12 @@ class QuestionResult(ToolResult, frozen=True, kw_only=True):
 
 
 class SkillResult(ToolResult, frozen=True, kw_only=True):
-    """A skill that was loaded, or run by an agent of its own."""
+    """A skill that was loaded."""
 
     command_name: str
     success: bool | None = None
     allowed_tools: tuple[str, ...] | None = None
     model: str | None = None
-    status: str | None = None
-    agent_id: str | None = None
-    result: str | None = None
 
 
 class ToolSearchResult(ToolResult, frozen=True, kw_only=True, rename=None):
@@ -216,7 +194,6 @@ class ToolSearchResult(ToolResult, frozen=True, kw_only=True, rename=None):
     matches: tuple[str, ...]
     query: str = ""
     total_deferred_tools: int | None = None
-    pending_mcp_servers: tuple[str, ...] | None = None
 
 
 class BatchItem(Struct, frozen=True, kw_only=True):
@@ -237,17 +214,6 @@ class BatchResult(ToolResult, frozen=True, kw_only=True):
     total_duration_ms: Number | None = None
     total_tokens: int | None = None
     total_tool_calls: int | None = None
-
-
-class SendMessageResult(ToolResult, frozen=True, kw_only=True, rename=None):
-    """Whether a message to another agent went out."""
-
-    success: bool
-    message: str | None = None
-    routing: Any = None
-    request_id: str | None = None
-    target: str | None = None
-    recipients: tuple[str, ...] | None = None
 
 
 class WorkflowResult(ToolResult, frozen=True, kw_only=True):
