@@ -34,7 +34,6 @@ from toolspan.model.state import State
 from toolspan.model.tokens import Tokens
 from toolspan.patch import added_removed, problems
 from toolspan.read.facts import facts_of
-from toolspan.read.narrow import drift, input_drift, narrow_input, narrow_result
 from toolspan.read.transcript import Transcript, read
 from toolspan.wire import document
 from toolspan.wire.blocks import (
@@ -69,6 +68,7 @@ from toolspan.wire.claude_work_results import (
     WebFetchResult,
     WebSearchResult,
 )
+from toolspan.wire.narrow import drift, input_drift, narrow_input, narrow_result
 from toolspan.wire.source import BytesSource
 
 SAMPLES = Path(__file__).parent / "samples"

@@ -7,7 +7,6 @@ import pytest
 
 from toolspan.model.hunk import Hunk
 from toolspan.model.inputs import Question, TextEdit, TodoItem
-from toolspan.read.narrow import drift, narrow_result
 from toolspan.wire.claude_results import (
     BackgroundTask,
     BashOutputResult,
@@ -62,6 +61,7 @@ from toolspan.wire.claude_work_results import (
     WebFetchResult,
     WebSearchResult,
 )
+from toolspan.wire.narrow import drift, narrow_result
 
 HUNK = {"oldStart": 4, "oldLines": 2, "newStart": 4, "newLines": 2, "lines": [" a", "-b", "+c"]}
 TYPED_HUNK = Hunk(old_start=4, old_lines=2, new_start=4, new_lines=2, lines=(" a", "-b", "+c"))

@@ -1,6 +1,6 @@
 """What models gave to tools, one type per tool.
 
-In: nothing; these are values. `read/narrow.py` makes them from the bytes of a transcript.
+In: nothing; these are values. `wire/narrow.py` makes them from the bytes of a transcript.
 Out: one frozen struct per tool, its fields named as the tool's schema names them. Old spellings
 stand beside new ones, because transcripts of all ages are read through the same type. The order:
 shell, files, plans and tasks, agents, time, web and MCP, and last what has no schema.

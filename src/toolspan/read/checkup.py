@@ -17,13 +17,13 @@ from toolspan.model.place import Place
 from toolspan.model.span import Counts, Span
 from toolspan.patch import Fits, Mismatch, NoBase, verify
 from toolspan.read.damage import finding
-from toolspan.read.narrow import drift, input_drift
 from toolspan.read.transcript import Transcript, read
 from toolspan.wire import claude, document
 from toolspan.wire.claude_keys import unknown_keys
 from toolspan.wire.claude_results import EditResult, MultiEditResult, WriteResult
 from toolspan.wire.detect import dialect_of
 from toolspan.wire.jsonl import Line, read_lines
+from toolspan.wire.narrow import drift, input_drift
 from toolspan.wire.paths import inside, parse_name, session_folder
 from toolspan.wire.source import Source
 

@@ -37,7 +37,7 @@ class TranscriptShelf:
 
     def typed_input(self, call: Call) -> "ToolInput":
         """The input narrowed to its tool's type."""
-        from toolspan.read.narrow import narrow_input
+        from toolspan.wire.narrow import narrow_input
 
         return narrow_input(call.tool, self.raw_input(call))
 
@@ -51,7 +51,7 @@ class TranscriptShelf:
 
     def structured(self, result: Result) -> object:
         """The structured companion, typed; from the text where the client left it out."""
-        from toolspan.read.narrow import narrow_result, narrow_text_result
+        from toolspan.wire.narrow import narrow_result, narrow_text_result
 
         bodies = self._bodies(result.place)
         if bodies.structured is None:

@@ -1,12 +1,12 @@
 """What Claude Code's tools report to people: the shapes of `toolUseResult`.
 
-In: nothing; these are values. `read/narrow.py` makes them from the bytes of a transcript.
+In: nothing; these are values. `wire/narrow.py` makes them from the bytes of a transcript.
 Out: one frozen struct per shape. A shape's telling keys are required, so that an object of another
 kind does not pass for it; all else has a default, because clients of all ages write fewer or more.
 Closed vocabularies (status, mode) stay plain strings: a new word must not hide the rest.
 
 Here are texts and errors, MCP, shell and files; plans, tasks, agents and the web are in
-`claude_work_results.py`. Deliberately not here: which tool writes which shape (`read/narrow.py`).
+`claude_work_results.py`. Deliberately not here: which tool writes which shape (`wire/narrow.py`).
 Read `ToolResult`, `TextResult`, `ErrorText` and `UnknownResult` first.
 """
 

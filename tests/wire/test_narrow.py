@@ -38,7 +38,6 @@ from toolspan.model.inputs import (
     UnparsedInput,
     WriteInput,
 )
-from toolspan.read.narrow import drift, input_drift, narrow_input, narrow_result, narrow_text_result
 from toolspan.wire.claude_results import (
     BackgroundTask,
     BashOutputResult,
@@ -59,6 +58,7 @@ from toolspan.wire.claude_results import (
     UnknownResult,
 )
 from toolspan.wire.claude_work_results import AgentResult
+from toolspan.wire.narrow import drift, input_drift, narrow_input, narrow_result, narrow_text_result
 
 TOOLS = [
     *("Agent", "AgentOutputTool", "Artifact", "AskUserQuestion", "Bash", "BashOutput", "Batch"),

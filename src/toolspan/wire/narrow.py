@@ -25,9 +25,9 @@ from toolspan.model.inputs import (
     decode_anything,
     decode_json,
 )
-from toolspan.read import narrow_text
 from toolspan.wire import claude_results as results
 from toolspan.wire import claude_work_results as work
+from toolspan.wire import narrow_text
 from toolspan.wire.claude_results import ErrorText, StructuredResult, TextResult, UnknownResult
 
 T = TypeVar("T", bound=Struct)
