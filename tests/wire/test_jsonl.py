@@ -160,15 +160,16 @@ def test_beginning_past_the_end_finds_nothing(tmp_path: Path) -> None:
 
 @requirement("wire.chunks-hold-whole-lines")
 def test_chunks_hold_whole_lines_and_join_to_the_file(tmp_path: Path, small_chunks: int) -> None:
-    chunks = list(read_chunks(written(tmp_path, LINES + b"torn")))
+    pieces, sizes, lines = [], [], []
+    for chunk in read_chunks(written(tmp_path, LINES + b"torn")):
+        pieces.append(bytes(chunk.data[chunk.start : chunk.end]))
+        sizes.append(chunk.size)
+        lines += [line.data for line in chunk.lines(1)]
 
-    pieces = [chunk.data[chunk.start : chunk.end] for chunk in chunks]
     assert b"".join(pieces) == LINES + b"torn"
     assert all(piece.endswith(b"\n") for piece in pieces[:-1])
-    assert sum(chunk.size for chunk in chunks) == len(LINES + b"torn")
-    assert [line.data for chunk in chunks for line in chunk.lines(1)] == [
-        line.data for line in split(LINES + b"torn")
-    ]
+    assert sum(sizes) == len(LINES + b"torn")
+    assert lines == [line.data for line in split(LINES + b"torn")]
 
 
 @requirement("wire.newline-alone-splits")

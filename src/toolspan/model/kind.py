@@ -233,7 +233,9 @@ def unwrap(text: str) -> str:
 
 def exit_code(text: str) -> int | None:
     """The exit code a shell result states, as first line or as last."""
-    found = _FIRST_EXIT.match(text) or _LAST_EXIT.search(text)
+    found = _FIRST_EXIT.match(text)
+    if found is None and "[Exit code: " in text:
+        found = _LAST_EXIT.search(text)
     return int(found[1]) if found else None
 
 

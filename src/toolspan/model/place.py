@@ -2,8 +2,8 @@
 
 from msgspec import Struct
 
-_OFFSET = 40
-_LINE = _OFFSET + 48
+OFFSET_BIT = 40
+LINE_BIT = OFFSET_BIT + 48
 """Where offset and line begin in a packed place: lines of a terabyte, files of 256."""
 
 
@@ -20,18 +20,23 @@ class Place(Struct, frozen=True, gc=False):
     @property
     def packed(self) -> int:
         """Line, offset and length in one number: half the size, for those who keep millions."""
-        return (self.line << _LINE) | (self.offset << _OFFSET) | self.length
+        return self.line << LINE_BIT | self.offset << OFFSET_BIT | self.length
 
     @staticmethod
     def line_of(packed: int) -> int:
         """The line of a packed place."""
-        return packed >> _LINE
+        return packed >> LINE_BIT
+
+    @staticmethod
+    def offset_of(packed: int) -> int:
+        """The offset of a packed place."""
+        return (packed >> OFFSET_BIT) & ((1 << (LINE_BIT - OFFSET_BIT)) - 1)
 
     @staticmethod
     def unpacked(file: str, packed: int) -> "Place":
         """The place that was packed, in the file it was in."""
-        offset = (packed >> _OFFSET) & ((1 << (_LINE - _OFFSET)) - 1)
-        return Place(file, packed >> _LINE, offset, packed & ((1 << _OFFSET) - 1))
+        offset = Place.offset_of(packed)
+        return Place(file, packed >> LINE_BIT, offset, packed & ((1 << OFFSET_BIT) - 1))
 
     def __str__(self) -> str:
         """`path:line`, as editors and compilers write it."""

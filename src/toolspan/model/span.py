@@ -203,7 +203,10 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def duration(self) -> timedelta | None:
         """From request to result, permission wait included; None where a time is missing."""
-        start, end = self.requested, self.finished
+        result = self.result
+        if result is None:
+            return None
+        start, end = moment(self.call.requested_at), moment(result.finished_at)
         if start is None or end is None or end < start:
             return None
         return end - start
@@ -219,10 +222,13 @@ def moment(text: str | None) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        found = _parse(text)
     except ValueError:
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+_parse = datetime.fromisoformat
 
 
 class Counts(Struct, frozen=True, kw_only=True, gc=False):

@@ -1,14 +1,15 @@
 """Collects what the lines say about the conversation as a whole, and its tokens.
 
-In: entries in file order. Out: a `SessionInfo` and token sums. One rule for tokens: per message the
-largest value of each field, because the blocks of one message repeat and grow; the plain sum is
-kept beside it to show the difference.
+In: entries in file order. Out: a `SessionInfo`, and token sums from `tokens.py`.
 """
+
+from collections.abc import Sequence
 
 from toolspan.model.session import SessionInfo
 from toolspan.model.tokens import Tokens
+from toolspan.read.tokens import TokenCount
 from toolspan.read.voice import voice_of
-from toolspan.wire.claude import Entry, Usage, text_of
+from toolspan.wire.claude import Entry, text_of
 
 _TITLES = {"summary": 1, "ai-title": 2, "custom-title": 3}
 _PROMPT_LIMIT = 200
@@ -18,14 +19,12 @@ class About:
     """What is known of a conversation so far."""
 
     def __init__(self, *, tokens: bool = True) -> None:
-        self._counting = tokens
+        self._tokens = TokenCount()
+        self._count = self._tokens.add if tokens else None
         self._session: str | None = None
         self._version: str | None = None
-        self._model: str | None = None
-        self._message: str | None = None
         self._sessions: dict[str, None] = {}
         self._versions: dict[str, None] = {}
-        self._models: dict[str, None] = {}
         self._root: str | None = None
         self._agent: str | None = None
         self._cwd: str | None = None
@@ -37,24 +36,27 @@ class About:
         self._prompts = 0
         self._compactions = 0
         self._forked: str | None = None
-        self._usages: dict[str, int] = {}
-        """Tokens by message, packed: there are as many messages as calls."""
-        self._raw = 0
 
-    def add(self, entry: Entry) -> None:
-        """One entry."""
-        if entry.timestamp is not None:
-            self._ended = entry.timestamp
-        if entry.session_id != self._session or entry.version != self._version or not self._root:
-            self._turn(entry)
-        kind = entry.type
-        if kind == "assistant":
-            if self._counting:
-                self._count(entry)
-        elif kind == "user":
-            self._hear(entry)
-        elif kind in _TITLES or entry.subtype == "compact_boundary":
-            self._mark(kind, entry)
+    def add(self, entries: Sequence[Entry]) -> None:
+        """Entries in file order."""
+        count = self._count
+        for entry in entries:
+            if (
+                entry.session_id != self._session
+                or entry.version != self._version
+                or not self._root
+            ):
+                self._turn(entry)
+            kind = entry.type
+            if kind == "assistant":
+                if count is not None and entry.message is not None:
+                    count(entry, entry.message)
+            elif kind == "user":
+                self._hear(entry)
+            elif kind in _TITLES or entry.subtype == "compact_boundary":
+                self._mark(kind, entry)
+        times = (entry.timestamp for entry in reversed(entries))
+        self._ended = next((time for time in times if time is not None), self._ended)
 
     def _turn(self, entry: Entry) -> None:
         """A line unlike the one before: another session or version, or the first of all."""
@@ -86,30 +88,6 @@ class About:
         if title and (self._title is None or rank >= self._title[0]):
             self._title = (rank, title)
 
-    def _count(self, entry: Entry) -> None:
-        message = entry.message
-        usage = message.usage if message else None
-        if message is None or usage is None or message.model == "<synthetic>":
-            return
-        if message.model and message.model != self._model:
-            self._model = message.model
-            self._models[message.model] = None
-        packed = _packed(usage)
-        self._raw += packed
-        name = message.id or entry.request_id or entry.request_id_snake
-        if name is None:
-            name = f"#{len(self._usages)}"
-        elif name == self._message:
-            if message.id is not None:
-                message.id = self._message  # one object for all lines of a message
-        else:
-            self._message = name
-        before = self._usages.get(name)
-        if before is None:
-            self._usages[name] = packed
-        elif before != packed:
-            self._usages[name] = _most(before, packed)
-
     def _hear(self, entry: Entry) -> None:
         content = entry.message.content if entry.message else None
         if type(content) is list and content and content[0].type == "tool_result":
@@ -124,17 +102,17 @@ class About:
     @property
     def messages(self) -> dict[str, Tokens]:
         """Tokens by message; messages without any id count one by one, as `#n`."""
-        return {name: _unpacked(packed) for name, packed in self._usages.items()}
+        return self._tokens.messages
 
     @property
     def raw_sum(self) -> Tokens:
         """What adding up every line gives."""
-        return _unpacked(self._raw)
+        return self._tokens.raw_sum
 
     @property
     def tokens(self) -> Tokens:
         """The sum over messages."""
-        return _unpacked(sum(self._usages.values()))
+        return self._tokens.sum
 
     def info(self, stem: str) -> SessionInfo:
         """What is known, for a file of this name."""
@@ -146,7 +124,7 @@ class About:
             root=self._root,
             forked_from=self._forked,
             versions=tuple(self._versions),
-            models=tuple(self._models),
+            models=tuple(self._tokens.models),
             cwd=self._cwd,
             git_branch=self._branch,
             title=self._title[1] if self._title else None,
@@ -156,41 +134,6 @@ class About:
             started_at=self._started,
             ended_at=self._ended,
         )
-
-
-_BITS = 64
-_FIELD = (1 << _BITS) - 1
-_MOST = 1 << 48
-"""No message has that many tokens, and this many messages still fit into a field."""
-
-
-def _packed(usage: Usage) -> int:
-    """Four counts in one number, which also adds up field by field; absurd ones count as none."""
-    asked = usage.input_tokens or 0
-    given = usage.output_tokens or 0
-    made = usage.cache_creation_input_tokens or 0
-    used = usage.cache_read_input_tokens or 0
-    if 0 <= (asked | given | made | used) < _MOST:
-        return asked | given << _BITS | made << 2 * _BITS | used << 3 * _BITS
-    sane = (count if 0 <= count < _MOST else 0 for count in (asked, given, made, used))
-    return sum(count << n * _BITS for n, count in enumerate(sane))
-
-
-def _unpacked(packed: int) -> Tokens:
-    return Tokens(
-        input_tokens=packed & _FIELD,
-        output_tokens=packed >> _BITS & _FIELD,
-        cache_creation_input_tokens=packed >> 2 * _BITS & _FIELD,
-        cache_read_input_tokens=packed >> 3 * _BITS,
-    )
-
-
-def _most(first: int, second: int) -> int:
-    """Field by field the larger of the two."""
-    most = 0
-    for shift in range(0, 4 * _BITS, _BITS):
-        most |= max(first >> shift & _FIELD, second >> shift & _FIELD) << shift
-    return most
 
 
 def _first_text(entry: Entry) -> str:

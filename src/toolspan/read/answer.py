@@ -5,17 +5,21 @@ which are most of the bytes, stay undecoded; only their first and last bytes are
 `answer` first.
 """
 
+import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from toolspan.ids import CallId
 from toolspan.model.kind import exit_code, unwrap
-from toolspan.model.place import Place
-from toolspan.model.span import Result, Shelf
+from toolspan.model.span import Call, Result
 from toolspan.model.toolkind import ToolKind, tool_kind
 from toolspan.read.verdict import Answer, Verdict, judge
 from toolspan.wire.claude import Block, Entry, text_of
-from toolspan.wire.claude_parts import StructuredFacts, agent_in_text, permission_decision
+from toolspan.wire.claude_parts import (
+    LAUNCHED,
+    StructuredFacts,
+    agent_in_text,
+    permission_decision,
+)
 
 _SUSPECT = (b'"<tool_use_error', b'"[', b'"Error', b'"result (', b'[{"type":"text","text":"Error')
 """How the content of a result without error flag begins when it deserves a closer look."""
@@ -25,11 +29,20 @@ _BACKGROUND = (
     b'[{"type":"text","text":"Async agent launched',
 )  # fmt: skip
 _SPILL_MARK = b'"<persisted-output>'
+_TAIL = 400
 _KEPT_TEXT = 4_000
 _SHOWN_TEXT = 300
-_ASYNC = ("async_launched", "remote_launched", "teammate_spawned")
 _NO_FACTS = StructuredFacts()
-_SUCCEEDED = judge(Answer(tool="", text="", is_error=None))
+_TELLING = re.compile(
+    rb'"(?:<tool_use_error|\[|Error|result \(|<persisted-output>|Async agent launched|Command (?:'
+    rb"running in background|was manually backgrounded|exceeded the assistant-mode))"
+    rb'|\[\{"type":"text","text":"(?:Error|Async agent launched)'
+)
+"""All these beginnings in one: they say more than that the call returned."""
+_TALKATIVE: frozenset[ToolKind] = frozenset({"shell", "agent"})
+"""Kinds of tools whose last line may state an exit code or an agent's id."""
+SUCCEEDED = judge(Answer(tool="", text="", is_error=None))
+"""What a result says that has nothing more to tell."""
 
 
 class Answered(NamedTuple):
@@ -43,10 +56,36 @@ class Answered(NamedTuple):
     """The subagent the call started."""
 
 
-def answer(
-    call_id: CallId, tool: str, block: Block, entry: Entry, place: Place, shelf: Shelf
-) -> Answered:
+def plain_success(call: Call, block: Block, entry: Entry, at: int) -> Result | None:
+    """The result of a call that returned and has nothing more to tell; None when it may have.
+
+    Most results are such, so this looks at no more than it must. What it gives is what `answer`
+    would give.
+    """
+    if block.is_error or entry.tool_denial_kind or _TELLING.match(block.content):
+        return None
+    tool = call.tool
+    if (not tool or tool_kind(tool) in _TALKATIVE) and _ends_telling(block):
+        return None
+    structured, reported = entry.structured, None
+    if type(structured) is StructuredFacts:
+        if structured.telling:
+            return None
+        reported = _reported(structured)
+    return Result(
+        id=call.id,
+        tool=tool,
+        at=at,
+        finished_at=entry.timestamp,
+        is_error=block.is_error,
+        reported_ms=reported,
+        shelf=call.shelf,
+    )
+
+
+def answer(call: Call, block: Block, entry: Entry, at: int) -> Answered:
     """What one result block says."""
+    tool = call.tool
     kind = tool_kind(tool)
     head = memoryview(block.content)[:80].tobytes()
     structured = entry.structured
@@ -55,7 +94,7 @@ def answer(
     background = "task" if head.startswith(_BACKGROUND) else None
     if facts is not _NO_FACTS:
         background = _background(facts) or background
-    verdict, words, code = _SUCCEEDED, "", None
+    verdict, words, code = SUCCEEDED, "", None
     if text or block.is_error or entry.tool_denial_kind or facts.decisive:
         said = _said(tool, text, block, entry, facts, background)
         verdict, words, code = judge(said), said.text, said.exit_code
@@ -63,9 +102,9 @@ def answer(
     if persisted is None and (text or head.startswith(_SPILL_MARK)):
         persisted = _persisted(text or text_of(block.content)[:_KEPT_TEXT])
     result = Result(
-        id=call_id,
+        id=call.id,
         tool=tool,
-        at=place.packed,
+        at=at,
         finished_at=entry.timestamp,
         is_error=block.is_error,
         exit_code=code,
@@ -74,7 +113,7 @@ def answer(
         persisted_path=persisted,
         background_task=background,
         reported_ms=None if facts is _NO_FACTS else _reported(facts),
-        shelf=shelf,
+        shelf=call.shelf,
     )
     agent = facts.agent_id or (agent_in_text(text) if text and kind == "agent" else None)
     return Answered(result, verdict, words[:_SHOWN_TEXT] if verdict.kind else "", agent)
@@ -127,20 +166,22 @@ def _text(tool: str, kind: ToolKind, head: bytes, block: Block) -> str:
     """The text of a result, if it can matter for the state: success bodies stay undecoded."""
     if block.is_error or head.startswith(_SUSPECT):
         return text_of(block.content)
-    if (
-        kind in ("shell", "agent") or not tool
-    ):  # the last line may state an exit code or an agent's id
-        tail = memoryview(block.content)[-400:].tobytes()
-        if b"[Exit code: " in tail or b"agentId: " in tail:
-            return text_of(block.content)
+    if (kind in _TALKATIVE or not tool) and _ends_telling(block):
+        return text_of(block.content)
     return ""
+
+
+def _ends_telling(block: Block) -> bool:
+    """The last line may state an exit code or an agent's id."""
+    data = bytes(block.content)
+    return data.find(b"[Exit code: ", -_TAIL) >= 0 or data.find(b"agentId: ", -_TAIL) >= 0
 
 
 def _background(facts: StructuredFacts) -> str | None:
     """The task that goes on after the call returned."""
     if facts.background_task_id:
         return facts.background_task_id
-    if facts.status in _ASYNC or facts.is_async:
+    if facts.status in LAUNCHED or facts.is_async:
         return facts.agent_id or facts.task_id or "agent"
     return None
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, cast
 
 from msgspec import Struct
 
@@ -30,6 +30,9 @@ from toolspan.wire import claude
 from toolspan.wire.jsonl import read_chunks
 from toolspan.wire.paths import parse_name, session_folder
 from toolspan.wire.source import FileSource, Source
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _HEAD, _TAIL = 1024, 256
 _FIRST_LINE = 1 << 24
@@ -200,8 +203,11 @@ class _Window(io.RawIOBase):
         self._stream.seek(offset)
         return cast("BinaryIO", self)
 
-    def read(self, size: int = -1, /) -> bytes:
-        return self._stream.read(min(size, max(0, self._end - self._stream.tell())))
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer)
+        data = self._stream.read(min(len(view), max(0, self._end - self._stream.tell())))
+        view[: len(data)] = data
+        return len(data)
 
 
 def _signature(status: os.stat_result) -> tuple[int, ...]:

@@ -9,7 +9,6 @@ import itertools
 
 from toolspan.ids import CallId
 from toolspan.model.event import Event
-from toolspan.model.place import Place
 from toolspan.model.span import Branch, Call, Evidence, Span
 from toolspan.read.notes import Notes
 from toolspan.read.pair import Life, Pairing
@@ -25,7 +24,7 @@ class LivePairing(Pairing):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self._touched: set[CallId] = set()
-        self.notes = _LiveNotes(self._touched)
+        self.notes = _LiveNotes(source.name, self._touched)
         self._order: dict[CallId, int] = {}
         self._numbers = itertools.count()
         self._waiting: dict[str, dict[CallId, Life]] = {}
@@ -58,14 +57,14 @@ class LivePairing(Pairing):
             call_id for call_id, life in self._lives.items() if branches or life.result is None
         )
 
-    def _assistant(self, entry: Entry, place: Place) -> None:
+    def _assistant(self, entry: Entry, at: int) -> None:
         speaker = entry.agent_id or entry.parent_tool_use_id_snake or ""
         nobody = entry.is_sidechain and not speaker  # one of several subagents, no telling which
         waiting = None if nobody else self._waiting.get(speaker)
         message = entry.message
         if waiting and message is not None and message.id and message.model != "<synthetic>":
             self._leave(waiting, message.id)
-        super()._assistant(entry, place)
+        super()._assistant(entry, at)
 
     def _leave(self, waiting: dict[CallId, Life], message_id: str) -> None:
         passed = [name for name, life in waiting.items() if life.call.message_id != message_id]
@@ -74,11 +73,11 @@ class LivePairing(Pairing):
         self._left.update(passed)
         self._touched.update(passed)
 
-    def _ask(self, block: Block, entry: Entry, place: Place) -> None:
-        call_id = block.id or self._nameless(place)
+    def _ask(self, block: Block, entry: Entry, at: int) -> None:
+        call_id = block.id or self._nameless(at)
         before = self._lives.get(call_id)
         new = before is None or not before.call.at
-        super()._ask(block, entry, place)
+        super()._ask(block, entry, at)
         life = self._lives[call_id]
         if new:
             self._order[call_id] = next(self._numbers)
@@ -86,10 +85,10 @@ class LivePairing(Pairing):
                 self._waiting.setdefault(_speaker(life.call), {})[call_id] = life
         self._touched.add(call_id)
 
-    def _answer(self, block: Block, entry: Entry, place: Place) -> None:
-        call_id = block.tool_use_id or self._nameless(place)
+    def _answer(self, block: Block, entry: Entry, at: int) -> None:
+        call_id = block.tool_use_id or self._nameless(at)
         refusals = len(self._refusals)
-        super()._answer(block, entry, place)
+        super()._answer(block, entry, at)
         life = self._lives[call_id]
         if call_id not in self._order:
             self._order[call_id] = next(self._numbers)
@@ -100,9 +99,9 @@ class LivePairing(Pairing):
             self._touched.update(self._obscure.get(life.words, ()))
         self._touched.add(call_id)
 
-    def _said(self, text: str, entry: Entry, place: Place) -> None:
+    def _said(self, text: str, entry: Entry, at: int) -> None:
         recent = tuple(self._recent)
-        super()._said(text, entry, place)
+        super()._said(text, entry, at)
         self._touched.update(life.call.id for life in recent if life.interrupt_follows)
 
     def _verdict(self, life: Life) -> Verdict:
@@ -126,12 +125,12 @@ def _speaker(call: Call) -> str:
 class _LiveNotes(Notes):
     """Notes that tell which calls they speak of."""
 
-    def __init__(self, touched: set[CallId]) -> None:
-        super().__init__()
+    def __init__(self, file: str, touched: set[CallId]) -> None:
+        super().__init__(file)
         self._touched = touched
 
-    def add(self, entry: Entry, place: Place) -> None:
-        super().add(entry, place)
+    def add(self, entry: Entry, at: int) -> None:
+        super().add(entry, at)
         if entry.type == "result" or entry.subtype == "permission_denied":
             self._touched.update(map(CallId, self.denied | self.deferred))
 

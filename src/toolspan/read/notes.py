@@ -9,7 +9,7 @@ from msgspec import Raw
 from toolspan.model.event import Event, Hook, HookOutcome, Note, Notification
 from toolspan.model.place import Place
 from toolspan.wire.claude import Entry, text_of
-from toolspan.wire.claude_parts import Attachment, ProgressData, task_notices
+from toolspan.wire.claude_parts import NOTHING, Attachment, ProgressData, task_notices
 
 _OUTCOMES: dict[str, HookOutcome] = {
     "hook_success": "success",
@@ -33,7 +33,8 @@ Tally = tuple[int, str | None, str | None]
 class Notes:
     """Everything known about calls from lines around them."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: str) -> None:
+        self._file = file
         self.events: dict[str, list[Event]] = {}
         self.progress: dict[str, dict[str, Tally]] = {}
         self.started: set[str] = set()
@@ -45,16 +46,16 @@ class Notes:
         self._told: set[tuple[str, str | None, str | None]] = set()
         """Notifications heard: one and the same may be queued, attached and said."""
 
-    def add(self, entry: Entry, place: Place) -> None:
-        """One entry."""
+    def add(self, entry: Entry, at: int) -> None:
+        """One entry and its packed place."""
         match entry.type:
             case "progress":
-                self._progress(entry, place)
+                self._progress(entry, at)
             case "attachment":
-                self._attachment(entry, place)
+                self._attachment(entry, at)
             case "queue-operation":
                 if b"<task-notification" in memoryview(entry.content)[:80].tobytes():
-                    self.notice(text_of(entry.content), entry.timestamp, place)
+                    self.notice(text_of(entry.content), entry.timestamp, at)
             case "result":
                 self._stream_end(entry)
             case "tool_progress":
@@ -75,7 +76,7 @@ class Notes:
         if deferred and (deferred.id or deferred.tool_use_id):
             self.deferred.add(deferred.id or deferred.tool_use_id or "")
 
-    def notice(self, text: str, at: str | None, place: Place) -> None:
+    def notice(self, text: str, time: str | None, at: int) -> None:
         """Task notifications in a text somebody put into the conversation."""
         for notice in task_notices(text):
             if notice.call_id and (notice.call_id, notice.task_id, notice.status) not in self._told:
@@ -86,18 +87,21 @@ class Notes:
                         task_id=notice.task_id,
                         status=notice.status,
                         summary=notice.summary,
-                        at=at,
-                        place=place,
+                        at=time,
+                        place=self._place(at),
                     ),
                 )
 
-    def _progress(self, entry: Entry, place: Place) -> None:
+    def _place(self, at: int) -> Place:
+        return Place.unpacked(self._file, at)
+
+    def _progress(self, entry: Entry, at: int) -> None:
         data = entry.data
         call_id = entry.parent_tool_use_id or entry.tool_use_id
         if data is None or call_id is None:
             return
         if data.type == "hook_progress":
-            self._hook_progress(call_id, data, entry.timestamp, place)
+            self._hook_progress(call_id, data, entry.timestamp, self._place(at))
             return
         if data.type == "agent_progress" and data.agent_id:
             self.agents.setdefault(call_id, data.agent_id)
@@ -128,14 +132,15 @@ class Notes:
         count, first, _ = kinds.get(kind, (0, at, at))
         kinds[kind] = (count + 1, first, at)
 
-    def _attachment(self, entry: Entry, place: Place) -> None:
+    def _attachment(self, entry: Entry, at: int) -> None:
         note = entry.attachment
         if note is None:
             return
         if note.type == "queued_command":
-            self.notice(text_of(note.prompt), entry.timestamp, place)
+            self.notice(text_of(note.prompt), entry.timestamp, at)
         if note.tool_use_id is None:
             return
+        place = self._place(at)
         outcome = _OUTCOMES.get(note.type)
         if outcome is not None:
             self._hook(note, note.tool_use_id, outcome, entry.timestamp, place)
@@ -179,7 +184,7 @@ def _words(note: Attachment) -> str | None:
     for raw in (
         note.blocking_error, note.decision, note.message, note.banner, note.content, note.stderr
     ):  # fmt: skip
-        text = _plain(raw)
+        text = "" if raw is NOTHING else _plain(raw)
         if text:
             return text[:_TEXT_LIMIT]
     return None

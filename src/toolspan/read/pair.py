@@ -8,7 +8,6 @@ Read `Pairing.add` and `Pairing.surrender` first.
 
 import sys
 from collections.abc import Iterator
-from typing import TypeVar
 
 from msgspec import Raw, Struct
 
@@ -17,7 +16,7 @@ from toolspan.model.event import Event, Permission, Progress
 from toolspan.model.place import Place
 from toolspan.model.span import Branch, Call, Copy, Evidence, Result, Span
 from toolspan.model.toolkind import tool_kind
-from toolspan.read.answer import answer
+from toolspan.read.answer import SUCCEEDED, answer, plain_success
 from toolspan.read.inline import InlineAgents
 from toolspan.read.notes import Notes
 from toolspan.read.shelf import TranscriptShelf
@@ -26,8 +25,6 @@ from toolspan.read.verdict import Around, Verdict, reconsider
 from toolspan.wire.claude import CALL_BLOCKS, Block, Entry, text_of
 from toolspan.wire.claude_parts import NOTHING, permission_decision
 from toolspan.wire.source import Source
-
-T = TypeVar("T")
 
 _INTERRUPT = "[Request interrupted by user"
 
@@ -56,7 +53,7 @@ class Pairing:
         self._recent: list[Life] = []
         self._refusals: set[str] = set()
         self._started: dict[str, str] = {}
-        self.notes = Notes()
+        self.notes = Notes(source.name)
         self._prompt: str | None = None
         self._inside = InlineAgents()
         self._before = self._unrecorded(CallId(""), Entry())
@@ -65,18 +62,18 @@ class Pairing:
     def __len__(self) -> int:
         return len(self._lives)
 
-    def add(self, entry: Entry, place: Place) -> None:
-        """One entry, in file order."""
+    def add(self, entry: Entry, at: int) -> None:
+        """One entry, in file order, and its packed place."""
         kind = entry.type
         if kind == "assistant":
-            self._assistant(entry, place)
+            self._assistant(entry, at)
         elif kind == "user":
             self._prompt = entry.prompt_id or self._prompt
-            self._user(entry, place)
+            self._user(entry, at)
         else:
-            self.notes.add(entry, place)
+            self.notes.add(entry, at)
 
-    def _assistant(self, entry: Entry, place: Place) -> None:
+    def _assistant(self, entry: Entry, at: int) -> None:
         if entry.is_sidechain and entry.agent_id is None:
             self._inside.owner(entry)
         if self._recent:
@@ -86,33 +83,17 @@ class Pairing:
             return
         for block in message.content:
             if block.type in CALL_BLOCKS:
-                self._ask(block, entry, place)
+                self._ask(block, entry, at)
             elif block.tool_use_id and block.type.endswith("_tool_result"):
-                self._answer(block, entry, place)
+                self._answer(block, entry, at)
 
-    def _ask(self, block: Block, entry: Entry, place: Place) -> None:
-        call_id = block.id or self._nameless(place)
+    def _ask(self, block: Block, entry: Entry, at: int) -> None:
+        call_id = block.id or self._nameless(at)
         known = self._lives.get(call_id)
         if known is not None and known.call.at:
-            known.copies += (Copy("call", place),)
+            known.copies += (Copy("call", self._place(at)),)
             return
-        before = self._before
-        starter = entry.parent_tool_use_id_snake
-        if entry.is_sidechain and entry.agent_id is None:
-            starter = starter or self._inside.owner(entry)
-        call = self._before = Call(
-            id=call_id,
-            tool=sys.intern(block.name or ""),
-            at=place.packed,
-            requested_at=entry.timestamp,
-            target=block.input.words() if block.input else None,
-            session_id=_same(entry.session_id or entry.session_id_snake, before.session_id),
-            agent_id=_same(entry.agent_id, before.agent_id),
-            message_id=_same(_batch(entry, place), before.message_id),
-            prompt_id=_same(entry.prompt_id or self._prompt, before.prompt_id),
-            parent_call=_same(starter, before.parent_call),
-            shelf=self._shelf,
-        )
+        call = self._before = self._call(call_id, block, entry, at)
         if block.input and tool_kind(call.tool) == "agent":
             self._inside.send(call.id, block.input.prompt)
         if known is None:
@@ -121,62 +102,96 @@ class Pairing:
         del self._lives[call_id]  # its result came first; the call's place in the order is here
         known.call = call
         if known.early is not None and known.result is not None:
-            self._judge(known, *known.early, known.result.place)
+            self._judge(known, *known.early, known.result.at)
             known.early = None
         self._lives[call_id] = known
 
-    def _nameless(self, place: Place) -> CallId:
+    def _call(self, call_id: CallId, block: Block, entry: Entry, at: int) -> Call:
+        """The call of a block; names that it shares with the one before are the same objects.
+
+        A million copies of one session's name would be many.
+        """
+        before = self._before
+        starter = entry.parent_tool_use_id_snake
+        if entry.is_sidechain and entry.agent_id is None:
+            starter = starter or self._inside.owner(entry)
+        session = entry.session_id or entry.session_id_snake
+        agent = entry.agent_id
+        batch = (entry.message and entry.message.id) or entry.uuid or _name(at)
+        prompt = entry.prompt_id or self._prompt
+        return Call(
+            id=call_id,
+            tool=sys.intern(block.name or ""),
+            at=at,
+            requested_at=entry.timestamp,
+            target=block.input.words() if block.input else None,
+            session_id=before.session_id if session == before.session_id else session,
+            agent_id=before.agent_id if agent == before.agent_id else agent,
+            message_id=before.message_id if batch == before.message_id else batch,
+            prompt_id=before.prompt_id if prompt == before.prompt_id else prompt,
+            parent_call=before.parent_call if starter == before.parent_call else starter,
+            shelf=self._shelf,
+        )
+
+    def _place(self, at: int) -> Place:
+        return Place.unpacked(self._shelf.name, at)
+
+    def _nameless(self, at: int) -> CallId:
         """A name for a block that has none: where its record begins, and a number."""
         number = 0
-        while CallId(f"byte-{place.offset}.{number}") in self._lives:
+        while CallId(f"{_name(at)}.{number}") in self._lives:
             number += 1
-        return CallId(f"byte-{place.offset}.{number}")
+        return CallId(f"{_name(at)}.{number}")
 
-    def _user(self, entry: Entry, place: Place) -> None:
+    def _user(self, entry: Entry, at: int) -> None:
         if entry.is_sidechain and entry.agent_id is None:
             self._inside.owner(entry)
         content = entry.message.content if entry.message else None
         if isinstance(content, str):
-            self._said(content, entry, place)
+            self._said(content, entry, at)
         elif content:
             for block in content:
                 if block.type == "tool_result":
-                    self._answer(block, entry, place)
+                    self._answer(block, entry, at)
                 elif block.type == "text":
-                    self._said_block(block.text, entry, place)
+                    self._said_block(block.text, entry, at)
 
-    def _said_block(self, raw: Raw, entry: Entry, place: Place) -> None:
+    def _said_block(self, raw: Raw, entry: Entry, at: int) -> None:
         head = memoryview(raw)[:80].tobytes()
         if b"[Request interrupted" in head or b"<task-notification" in head:
-            self._said(text_of(raw), entry, place)
+            self._said(text_of(raw), entry, at)
         elif self._recent and not entry.is_meta and not _carries_result(entry):
             self._recent.clear()
 
-    def _said(self, text: str, entry: Entry, place: Place) -> None:
+    def _said(self, text: str, entry: Entry, at: int) -> None:
         if text.startswith(_INTERRUPT):
             for life in self._recent:
                 life.interrupt_follows = True
         else:
-            self.notes.notice(text, entry.timestamp, place)
+            self.notes.notice(text, entry.timestamp, at)
         if not entry.is_meta:
             self._recent.clear()
 
-    def _answer(self, block: Block, entry: Entry, place: Place) -> None:
-        call_id = block.tool_use_id or self._nameless(place)
+    def _answer(self, block: Block, entry: Entry, at: int) -> None:
+        call_id = block.tool_use_id or self._nameless(at)
         life = self._lives.get(call_id)
         if life is None:
             life = self._lives[call_id] = Life(self._unrecorded(call_id, entry))
             life.early = _kept(block, entry)
         elif life.result is not None:
-            life.copies += (Copy("result", place),)
+            life.copies += (Copy("result", self._place(at)),)
             return
-        self._judge(life, block, entry, place)
+        self._judge(life, block, entry, at)
         if entry.permission_decision is not NOTHING or entry.tool_denial_kind:
-            life.permission = _permission(entry, place)
+            life.permission = _permission(entry, self._place(at))
         self._recent.append(life)
 
-    def _judge(self, life: Life, block: Block, entry: Entry, place: Place) -> None:
-        answered = answer(life.call.id, life.call.tool, block, entry, place, self._shelf)
+    def _judge(self, life: Life, block: Block, entry: Entry, at: int) -> None:
+        result = plain_success(life.call, block, entry, at)
+        if result is not None:
+            life.result, life.verdict, life.words, life.agent = result, SUCCEEDED, "", None
+            return
+        answered = answer(life.call, block, entry, at)
         life.result, life.verdict, life.words, life.agent = answered
         if answered.agent is not None:
             self._started[answered.agent] = life.call.id
@@ -245,23 +260,35 @@ class Pairing:
         return {batch: BRANCHES[mark] for batch, mark in marks.items()}
 
     def _span(self, life: Life, batches: dict[str, Branch]) -> Span:
-        call = life.call
+        call, result, notes = life.call, life.result, self.notes
+        eventful = self._eventful(life)
+        branch = batches.get(call.message_id or "", "active") if batches else "active"
+        background = result is not None and result.background_task is not None
+        if life.verdict is SUCCEEDED and call.at and not eventful:
+            return Span(
+                call=call,
+                result=result,
+                state="succeeded",
+                evidence=SUCCEEDED.evidence,
+                background=background,
+                branch=branch,
+                agent=life.agent or notes.agents.get(call.id),
+                copies=life.copies,
+            )
         verdict = self._verdict(life)
-        notes = self.notes
-        background = life.result is not None and life.result.background_task is not None
         return Span(
             call=call,
-            result=life.result,
+            result=result,
             state=verdict.state,
             evidence=verdict.evidence,
             error_kind=verdict.kind,
             message=life.words or None,
-            events=self._events(life) if self._eventful(life) else (),
+            events=self._events(life) if eventful else (),
             background=background and verdict.state == "succeeded",
             ambiguous=verdict.ambiguous,
             synthetic=verdict.synthetic,
-            deferred=life.result is None and call.id in notes.deferred,
-            branch=batches.get(call.message_id or "", "active") if batches else "active",
+            deferred=result is None and call.id in notes.deferred,
+            branch=branch,
             agent=life.agent or notes.agents.get(call.id),
             copies=life.copies,
         )
@@ -317,14 +344,9 @@ def success_name(call: Call) -> str:
     return f"{call.id} {call.message_id}"
 
 
-def _same(new: T, before: T) -> T:
-    """One object for equal values: a million copies of one session's name would be many."""
-    return before if new == before else new
-
-
-def _batch(entry: Entry, place: Place) -> str:
-    """What the calls of one assistant message share: its id, else the line they stand on."""
-    return (entry.message and entry.message.id) or entry.uuid or f"byte-{place.offset}"
+def _name(at: int) -> str:
+    """What stands in for a missing id: where the line begins."""
+    return f"byte-{Place.offset_of(at)}"
 
 
 def _unanswered(call_id: CallId, notes: Notes) -> Verdict:

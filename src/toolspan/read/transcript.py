@@ -12,7 +12,7 @@ from pathlib import Path
 from toolspan.errors import SourceError
 from toolspan.model.finding import Finding
 from toolspan.model.message import Message
-from toolspan.model.place import Place
+from toolspan.model.place import LINE_BIT, OFFSET_BIT, Place
 from toolspan.model.session import SessionInfo
 from toolspan.model.span import Counts, Span
 from toolspan.model.tokens import Tokens
@@ -90,10 +90,12 @@ class Reader:
                 self._number = line.number + 1
             return
         entries, ends = found
-        file, number, take = self._file, self._number, self.entry
+        number, take = self._number, self.pairing.add
+        self.about.add(entries)
+        self.tree.add(entries, number)
         before = chunk.offset - start
         for entry, end in zip(entries, ends, strict=True):
-            take(entry, Place(file, number, before + start, end - start))
+            take(entry, number << LINE_BIT | before + start << OFFSET_BIT | end - start)
             start = end + 1
             number += 1
         self._lines += len(entries)
@@ -133,10 +135,9 @@ class Reader:
 
     def entry(self, entry: Entry, place: Place) -> None:
         """One entry and where it stands."""
-        self.about.add(entry)
-        if entry.uuid is not None and entry.session_id_snake is None:  # a stream has no links
-            self.tree.add(entry, place.line)
-        self.pairing.add(entry, place)
+        self.about.add((entry,))
+        self.tree.add((entry,), place.line)
+        self.pairing.add(entry, place.packed)
 
     def _damaged(self, line: Line) -> None:
         """A line that is not exactly one JSON object: save what can be saved."""

@@ -6,7 +6,8 @@ of uuids, so that a million lines cost a few megabytes. Pure; read `Tree.branche
 """
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 from toolspan.model.span import Branch
 from toolspan.wire.claude import Entry
@@ -52,26 +53,30 @@ class Tree:
         self._elsewhere: dict[int, int | None] = {}
         """Positions whose parent is not the line before: the parent's key, None for a root."""
         self._logical: dict[int, int] = {}
-        self._last = 0
+        self._last = ""
+        """The uuid of the last line; no line's parent in the beginning."""
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, entry: Entry, line: int) -> None:
-        """One line of the conversation that has a uuid, in file order."""
-        key = hash(entry.uuid)
-        parent = entry.parent_uuid
-        if parent is None or hash(parent) != self._last:
-            self._elsewhere[len(self._lines)] = None if parent is None else hash(parent)
-        self._last = key
-        self._keys.append(key)
-        self._lines.append(line)
-        flags = SPEAKS if entry.type in _SPEAKERS and not entry.is_meta else 0
-        if entry.is_sidechain or entry.team_name:
-            flags |= ASIDE
-        self._flags.append(flags)
-        if entry.logical_parent_uuid is not None:
-            self._logical[len(self._keys) - 1] = hash(entry.logical_parent_uuid)
+    def add(self, entries: Iterable[Entry], line: int) -> None:
+        """Entries in file order, the first on this line, the others on those that follow."""
+        keys, lines, flags, last = self._keys, self._lines, self._flags, self._last
+        for number, entry in enumerate(entries, line):
+            uuid, parent = entry.uuid, entry.parent_uuid
+            if uuid is None or entry.session_id_snake is not None:  # a stream has no links
+                continue
+            if parent != last:
+                self._elsewhere[len(keys)] = None if parent is None else hash(parent)
+            last = uuid
+            keys.append(hash(uuid))
+            lines.append(number)
+            speaks = entry.type in _SPEAKERS and not entry.is_meta
+            aside = entry.is_sidechain or entry.team_name
+            flags.append((SPEAKS if speaks else 0) | (ASIDE if aside else 0))
+            if entry.logical_parent_uuid is not None:
+                self._logical[len(keys) - 1] = hash(entry.logical_parent_uuid)
+        self._last = last
 
     def branches(self) -> "Branches":
         """The branch of every line."""
@@ -81,9 +86,11 @@ class Tree:
             leaf = self._leaf(parents)
             active = self._walk(leaf, parents, logical=False)
             reached = self._walk(leaf, parents, logical=True)
-            for n, flags in enumerate(self._flags):
-                if not (flags & ASIDE or active[n]):
+            n = active.find(0)
+            while n >= 0:
+                if not self._flags[n] & ASIDE:
                     marks[n] = 1 if reached[n] else 2
+                n = active.find(0, n + 1)
         return Branches(self._lines, marks)
 
     def missing_parents(self) -> list[int]:
@@ -108,68 +115,65 @@ class Tree:
     def cycles(self) -> list[int]:
         """Lines from which the way up never ends, one for each circle."""
         parents = self._resolve()
-        done = bytearray(len(parents))
+        done = bytearray(len(self))
         found = []
-        for start in range(len(parents)):
+        for start in range(len(self)):
             path = []
             n = start
             while n >= 0 and not done[n]:
                 done[n] = 1
                 path.append(n)
-                n = parents[n]
+                n = parents.get(n, n - 1)
             if n in path:
                 found.append(self._lines[n])
         return found
 
-    def _resolve(self) -> "array[int]":
-        """Positions of parents, -1 for none. A parent usually is the line before."""
-        found = array("q", range(-1, len(self._keys) - 1))
+    def _resolve(self) -> dict[int, int]:
+        """Positions of parents, -1 for none, of those whose parent is not the line before."""
         wanted = {above for above in self._elsewhere.values() if above is not None}
         where: dict[int, int] = {}
         if wanted:
             for n, key in enumerate(self._keys):
                 if key in wanted and key not in where:
                     where[key] = n
-        for n, above in self._elsewhere.items():
-            found[n] = -1 if above is None else where.get(above, -1)
-        return found
+        return {
+            n: -1 if above is None else where.get(above, -1) for n, above in self._elsewhere.items()
+        }
 
-    def _leaf(self, parents: "array[int]") -> int:
+    def _leaf(self, parents: dict[int, int]) -> int:
         """The end of the active branch: the last line that speaks and that nobody built on."""
-        best = -1
-        childless = bytearray(b"\1") * len(parents)
-        for parent in parents:
-            if parent >= 0:
-                childless[parent] = 0
-        for n in range(len(parents) - 1, -1, -1):
-            if not childless[n]:
-                continue
-            speaker = self._speaker(n, parents)
-            best = max(best, speaker)
-        return best
+        built_on = set(parents.values())
+        ends = (n - 1 for n in (*self._elsewhere, len(self)))  # the next line's parent is elsewhere
+        return max((self._speaker(n, parents) for n in ends if n not in built_on), default=-1)
 
-    def _speaker(self, n: int, parents: "array[int]") -> int:
+    def _speaker(self, n: int, parents: dict[int, int]) -> int:
         """The nearest line at or above `n` that speaks in the main conversation, or -1."""
-        for _ in range(len(parents)):
+        for _ in range(len(self)):
             if n < 0 or self._flags[n] & ASIDE:
                 return -1
             if self._flags[n] & SPEAKS:
                 return n
-            n = parents[n]
+            n = parents.get(n, n - 1)
         return -1
 
-    def _walk(self, leaf: int, parents: "array[int]", *, logical: bool) -> bytearray:
+    def _walk(self, leaf: int, parents: dict[int, int], *, logical: bool) -> bytearray:
         """Which lines lie on the way from a leaf to its root."""
-        seen = bytearray(len(parents))
+        seen = bytearray(len(self))
+        starts = [0, *self._elsewhere]
         n = leaf
-        while n >= 0 and not seen[n]:
-            seen[n] = 1
-            n = self._above(n, parents, logical=logical)
+        while n >= 0:
+            start = starts[bisect_right(starts, n) - 1]  # from here to `n` line follows on line
+            known = seen[start]
+            seen[start : n + 1] = b"\1" * (n + 1 - start)
+            if known:
+                break
+            n = self._above(start, parents, logical=logical)
         return seen
 
-    def _above(self, n: int, parents: "array[int]", *, logical: bool) -> int:
-        if parents[n] >= 0 and parents[n] != n:
-            return parents[n]
+    def _above(self, n: int, parents: dict[int, int], *, logical: bool) -> int:
+        parent = parents.get(n, n - 1)
+        if parent >= 0 and parent != n:
+            return parent
         if self._elsewhere.get(n) is not None:
             return n - 1  # the parent is not in the file: the client went on from the line before
         if logical and n in self._logical:

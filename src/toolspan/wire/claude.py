@@ -209,7 +209,7 @@ decode_typed = _ENTRIES.decode
 
 
 def decode_whole(
-    data: bytes, start: int = 0, stop: int | None = None
+    data: bytes | bytearray, start: int = 0, stop: int | None = None
 ) -> tuple[list[Entry], list[int]] | None:
     """The first step for many lines at once: entries, and where in `data` their lines end.
 

@@ -44,6 +44,10 @@ class ProgressData(Struct, gc=False):
     agent_id: str | None = field(default=None, name="agentId")
 
 
+LAUNCHED = ("async_launched", "remote_launched", "teammate_spawned")
+"""How the structured result of a call that goes on elsewhere names its status."""
+
+
 class StructuredFacts(Struct, gc=False):
     """The facts of a structured result that decide a call's state."""
 
@@ -62,8 +66,22 @@ class StructuredFacts(Struct, gc=False):
 
     @property
     def decisive(self) -> bool:
-        """They say more than that the call returned."""
+        """They say that the call did not simply return."""
         return bool(self.interrupted or self.was_interrupted or self.timed_out_after_ms is not None)
+
+    @property
+    def telling(self) -> bool:
+        """They say more than that the call returned, and how long it took."""
+        return bool(
+            self.interrupted
+            or self.was_interrupted
+            or self.timed_out_after_ms is not None
+            or self.background_task_id
+            or self.agent_id
+            or self.is_async
+            or self.persisted_output_path is not None
+            or self.status in LAUNCHED
+        )
 
 
 class PermissionDecision(Struct, gc=False):

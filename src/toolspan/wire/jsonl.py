@@ -6,7 +6,10 @@ without its bytes, so memory stays bounded. What a line means is `claude.py`'s b
 `read_lines` first; `read_chunks` is for those who can take many lines at once.
 """
 
+import io
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
 
 from msgspec import Struct
 
@@ -36,11 +39,14 @@ class Line(Struct, frozen=True, gc=False):
 
 
 class Chunk(Struct, frozen=True, kw_only=True, gc=False):
-    """Whole lines in one piece: a part of a buffer, so that nothing is copied."""
+    """Whole lines in one piece: a part of a buffer, so that nothing is copied.
+
+    Good until the next one is asked for: the buffer is then filled anew.
+    """
 
     offset: int
     """Of its first line in the source."""
-    data: bytes
+    data: bytes | bytearray
     start: int = 0
     end: int
     """Where its lines lie in `data`; only the last line of a file may lack its newline."""
@@ -60,7 +66,7 @@ class Chunk(Struct, frozen=True, kw_only=True, gc=False):
         if self.passed:
             yield Line(number, self.offset, self.passed, b"", ended=self.ended)
             return
-        pieces = self.data[self.start : self.end].split(b"\n")
+        pieces = memoryview(self.data)[self.start : self.end].tobytes().split(b"\n")
         last = len(pieces) - 1
         offset = self.offset
         for n, data in enumerate(pieces):
@@ -87,30 +93,57 @@ def read_lines(
 
 
 def read_chunks(source: Source, *, offset: int = 0, limit: int = LINE_LIMIT) -> Iterator[Chunk]:
-    """The same lines, many at a time.
+    """The same lines, many at a time; each chunk is good until the next one.
 
     Raises:
         SourceError: the source cannot be opened or read.
     """
     held = _Held(limit)
-    with source.open(offset) as stream:
-        while data := stream.read(CHUNK):
-            end = data.rfind(b"\n") + 1
+    with source.open(offset) as stream, _buffer() as data:
+        while size := _fill(data, stream):
+            end = data.rfind(b"\n", 0, size) + 1
             start = 0
             if held and end:
                 start = data.find(b"\n") + 1
-                line, passed = held.finish(data[:start])
+                line, passed = held.finish(bytes(data[:start]))
                 yield Chunk(offset=offset, data=line, end=len(line), passed=passed, limit=limit)
                 offset += len(line) or passed + 1
             if start < end:
                 yield Chunk(offset=offset, data=data, start=start, end=end, limit=limit)
                 offset += end - start
-            held.add(data[end:] if end else data)
+            held.add(bytes(data[end:size]))
     if held:
         line, passed = held.finish(b"")
         yield Chunk(
             offset=offset, data=line, end=len(line), passed=passed, ended=False, limit=limit
         )
+
+
+def _fill(buffer: bytearray, stream: BinaryIO) -> int:
+    """Read as much as fits or comes; how much that was."""
+    if isinstance(stream, io.RawIOBase | io.BufferedIOBase):
+        return stream.readinto(buffer) or 0
+    data = stream.read(len(buffer))
+    buffer[: len(data)] = data
+    return len(data)
+
+
+_SPARE: list[bytearray] = []
+"""Buffers that nobody uses now: fresh memory costs the system more than filling it."""
+_SPARES = 4
+
+
+@contextmanager
+def _buffer() -> Iterator[bytearray]:
+    try:
+        buffer = _SPARE.pop()  # not asked before whether there is one: threads read too
+    except IndexError:
+        buffer = bytearray(CHUNK)
+    try:
+        yield buffer if len(buffer) == CHUNK else bytearray(CHUNK)
+    finally:
+        if len(_SPARE) < _SPARES:
+            _SPARE.append(buffer)
 
 
 class _Held:

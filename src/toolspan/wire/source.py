@@ -10,9 +10,12 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO, Protocol
+from typing import IO, TYPE_CHECKING, BinaryIO, Protocol
 
 from toolspan.errors import SourceError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 _SKIP = 1 << 20
 
@@ -133,6 +136,12 @@ class _Unpacked(io.RawIOBase):
         del self._ready[: len(taken)]
         return taken
 
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer)
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
     def _unpack(self, data: bytes) -> None:
         while data:
             self._between = False
@@ -155,7 +164,7 @@ class _Unpacked(io.RawIOBase):
 class _Explaining(io.RawIOBase, BinaryIO):
     """A stream whose failures name the file."""
 
-    def __init__(self, stream: io.RawIOBase | IO[bytes], path: Path) -> None:
+    def __init__(self, stream: io.RawIOBase, path: Path) -> None:
         super().__init__()
         self._stream = stream
         self._path = path
@@ -166,6 +175,10 @@ class _Explaining(io.RawIOBase, BinaryIO):
     def read(self, size: int = -1, /) -> bytes:
         with _explained(self._path):
             return self._stream.read(size) or b""
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        with _explained(self._path):
+            return self._stream.readinto(buffer) or 0
 
     def close(self) -> None:
         self._stream.close()
