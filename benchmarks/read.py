@@ -172,7 +172,7 @@ LOOPS = {"orjson": orjson_loop, "read": toolspan_loop}
 def child(name: str, place: Path) -> None:
     """Run one loop over the transcripts and print what it found and how long it took."""
     paths = transcripts(place)
-    __import__({"orjson": "orjson", "read": "toolspan"}[name])
+    __import__({"orjson": "orjson", "read": "toolspan.read.transcript"}[name])
     begin = time.perf_counter()
     found = LOOPS[name](paths)
     json.dump(found | {"loop": time.perf_counter() - begin}, sys.stdout)

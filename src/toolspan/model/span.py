@@ -206,10 +206,14 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
         result = self.result
         if result is None:
             return None
-        start, end = moment(self.call.requested_at), moment(result.finished_at)
-        if start is None or end is None or end < start:
-            return None
-        return end - start
+        try:
+            taken = _parse(result.finished_at or "") - _parse(self.call.requested_at or "")
+        except (TypeError, ValueError):  # one is missing or odd, or only one has a zone
+            start, end = self.requested, self.finished
+            if start is None or end is None:
+                return None
+            taken = end - start
+        return taken if taken >= _NO_TIME else None
 
     @property
     def advice(self) -> Advice | None:
@@ -229,6 +233,7 @@ def moment(text: str | None) -> datetime | None:
 
 
 _parse = datetime.fromisoformat
+_NO_TIME = timedelta(0)
 
 
 class Counts(Struct, frozen=True, kw_only=True, gc=False):

@@ -97,7 +97,8 @@ class About:
         self._prompts += 1
         if self._prompt is None and not entry.is_sidechain:
             words = content if isinstance(content, str) else _first_text(entry)
-            self._prompt = " ".join(words.split())[:_PROMPT_LIMIT] or None
+            some = words.split(maxsplit=_PROMPT_LIMIT)[:_PROMPT_LIMIT]  # a prompt may be very long
+            self._prompt = " ".join(some)[:_PROMPT_LIMIT] or None
 
     @property
     def messages(self) -> dict[str, Tokens]:

@@ -67,11 +67,11 @@ def plain_success(call: Call, block: Block, entry: Entry, at: int) -> Result | N
     tool = call.tool
     if (not tool or tool_kind(tool) in _TALKATIVE) and _ends_telling(block):
         return None
-    structured, reported = entry.structured, None
-    if type(structured) is StructuredFacts:
-        if structured.telling:
+    facts, reported = entry.structured, None
+    if type(facts) is StructuredFacts:
+        if facts.telling:
             return None
-        reported = _reported(structured)
+        reported = facts.reported_ms
     return Result(
         id=call.id,
         tool=tool,
@@ -112,7 +112,7 @@ def answer(call: Call, block: Block, entry: Entry, at: int) -> Answered:
         truncated=verdict.truncated or persisted is not None,
         persisted_path=persisted,
         background_task=background,
-        reported_ms=None if facts is _NO_FACTS else _reported(facts),
+        reported_ms=facts.reported_ms,
         shelf=call.shelf,
     )
     agent = facts.agent_id or (agent_in_text(text) if text and kind == "agent" else None)
@@ -154,12 +154,6 @@ def _numbers(version: str | None) -> tuple[int, ...]:
     """A version as numbers that compare; empty when there is none."""
     parts = (version or "").split(".")
     return tuple(int(part[:9]) for part in parts if part.isdecimal() and part.isascii())
-
-
-def _reported(facts: StructuredFacts) -> float | None:
-    if facts.duration_seconds is not None:
-        return facts.duration_seconds * 1000
-    return facts.duration_ms if facts.duration_ms is not None else facts.total_duration_ms
 
 
 def _text(tool: str, kind: ToolKind, head: bytes, block: Block) -> str:

@@ -63,6 +63,10 @@ class Notes:
             case "system" if entry.subtype == "permission_denied":
                 self.denied.add(entry.tool_use_id or entry.tool_use_id_snake or "")
 
+    def speak_of(self, call_id: str) -> bool:
+        """Whether something happened around a call."""
+        return call_id in self.events or call_id in self.progress
+
     def _stream_progress(self, entry: Entry) -> None:
         call_id = entry.tool_use_id_snake
         if call_id is not None:

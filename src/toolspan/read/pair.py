@@ -7,7 +7,7 @@ Read `Pairing.add` and `Pairing.surrender` first.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Raw, Struct
 
@@ -62,16 +62,17 @@ class Pairing:
     def __len__(self) -> int:
         return len(self._lives)
 
-    def add(self, entry: Entry, at: int) -> None:
-        """One entry, in file order, and its packed place."""
-        kind = entry.type
-        if kind == "assistant":
-            self._assistant(entry, at)
-        elif kind == "user":
-            self._prompt = entry.prompt_id or self._prompt
-            self._user(entry, at)
-        else:
-            self.notes.add(entry, at)
+    def add(self, entries: Iterable[Entry], places: Iterable[int]) -> None:
+        """Entries in file order, and their packed places."""
+        for entry, at in zip(entries, places, strict=True):
+            kind = entry.type
+            if kind == "assistant":
+                self._assistant(entry, at)
+            elif kind == "user":
+                self._prompt = entry.prompt_id or self._prompt
+                self._user(entry, at)
+            else:
+                self.notes.add(entry, at)
 
     def _assistant(self, entry: Entry, at: int) -> None:
         if entry.is_sidechain and entry.agent_id is None:
@@ -181,16 +182,16 @@ class Pairing:
         elif life.result is not None:
             life.copies += (Copy("result", self._place(at)),)
             return
-        self._judge(life, block, entry, at)
+        result = plain_success(life.call, block, entry, at)
+        if result is not None:
+            life.result, life.verdict = result, SUCCEEDED
+        else:
+            self._judge(life, block, entry, at)
         if entry.permission_decision is not NOTHING or entry.tool_denial_kind:
             life.permission = _permission(entry, self._place(at))
         self._recent.append(life)
 
     def _judge(self, life: Life, block: Block, entry: Entry, at: int) -> None:
-        result = plain_success(life.call, block, entry, at)
-        if result is not None:
-            life.result, life.verdict, life.words, life.agent = result, SUCCEEDED, "", None
-            return
         answered = answer(life.call, block, entry, at)
         life.result, life.verdict, life.words, life.agent = answered
         if answered.agent is not None:
@@ -261,7 +262,7 @@ class Pairing:
 
     def _span(self, life: Life, batches: dict[str, Branch]) -> Span:
         call, result, notes = life.call, life.result, self.notes
-        eventful = self._eventful(life)
+        eventful = life.permission is not None or notes.speak_of(call.id)
         branch = batches.get(call.message_id or "", "active") if batches else "active"
         background = result is not None and result.background_task is not None
         if life.verdict is SUCCEEDED and call.at and not eventful:
@@ -311,10 +312,6 @@ class Pairing:
             refusal_words=life.words in self._refusals,
         )
         return reconsider(verdict, around)
-
-    def _eventful(self, life: Life) -> bool:
-        notes, call_id = self.notes, life.call.id
-        return life.permission is not None or call_id in notes.events or call_id in notes.progress
 
     def _events(self, life: Life) -> tuple[Event, ...]:
         found: list[Event] = list(self.notes.events.get(life.call.id, ()))

@@ -33,27 +33,25 @@ class TokenCount:
         if model != self._model and model:
             self._model = model
             self.models[model] = None
-        if usage != self._usage:
-            self._usage, self._packed = usage, _packed(usage)
-        packed = self._packed
+        name = message.id or entry.request_id or entry.request_id_snake
+        if name is None:
+            name = f"#{len(self._usages)}"
+        elif name == self._name:
+            if message.id:
+                message.id = self._name  # one object for all lines of a message
+            if usage == self._usage:
+                self._raw += self._packed
+                return
+        self._name, self._usage, self._packed = name, usage, _packed(usage)
+        self._put(name, self._packed)
+
+    def _put(self, name: str, packed: int) -> None:
         self._raw += packed
-        name = self._named(entry, message)
         before = self._usages.get(name)
         if before is None:
             self._usages[name] = packed
         elif before != packed:
             self._usages[name] = _most(before, packed)
-
-    def _named(self, entry: Entry, message: ApiMessage) -> str:
-        """The message's id, else the request's, else a number; one object for all its lines."""
-        name = message.id or entry.request_id or entry.request_id_snake
-        if name is None:
-            return f"#{len(self._usages)}"
-        if name != self._name:
-            self._name = name
-        elif message.id:
-            message.id = self._name
-        return self._name
 
     @property
     def messages(self) -> dict[str, Tokens]:

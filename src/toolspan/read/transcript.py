@@ -7,6 +7,7 @@ Nothing a file contains raises; damage becomes findings. This is where reading b
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 
 from toolspan.errors import SourceError
@@ -90,16 +91,17 @@ class Reader:
                 self._number = line.number + 1
             return
         entries, ends = found
-        number, take = self._number, self.pairing.add
+        number, before = self._number, chunk.offset - start
+        starts = [start, *[end + 1 for end in ends]]
+        places = [
+            n << LINE_BIT | before + at << OFFSET_BIT | end - at
+            for n, at, end in zip(count(number), starts, ends, strict=False)
+        ]
         self.about.add(entries)
         self.tree.add(entries, number)
-        before = chunk.offset - start
-        for entry, end in zip(entries, ends, strict=True):
-            take(entry, number << LINE_BIT | before + start << OFFSET_BIT | end - start)
-            start = end + 1
-            number += 1
+        self.pairing.add(entries, places)
         self._lines += len(entries)
-        self._number = number
+        self._number += len(entries)
 
     def broke_off(self, error: SourceError) -> None:
         """The source failed: keep what was read, unless that is nothing.
@@ -137,7 +139,7 @@ class Reader:
         """One entry and where it stands."""
         self.about.add((entry,))
         self.tree.add((entry,), place.line)
-        self.pairing.add(entry, place.packed)
+        self.pairing.add((entry,), (place.packed,))
 
     def _damaged(self, line: Line) -> None:
         """A line that is not exactly one JSON object: save what can be saved."""

@@ -81,7 +81,7 @@ class Tree:
     def branches(self) -> "Branches":
         """The branch of every line."""
         marks = bytearray(len(self._lines))
-        if len(self._elsewhere) > 1:  # not one unbroken chain
+        if len(self._elsewhere) > 1 and not self._all_aside():  # not one unbroken chain
             parents = self._resolve()
             leaf = self._leaf(parents)
             active = self._walk(leaf, parents, logical=False)
@@ -92,6 +92,11 @@ class Tree:
                     marks[n] = 1 if reached[n] else 2
                 n = active.find(0, n + 1)
         return Branches(self._lines, marks)
+
+    def _all_aside(self) -> bool:
+        """A subagent's file: it has no main conversation."""
+        aside = self._flags.count(ASIDE) + self._flags.count(ASIDE | SPEAKS)
+        return aside == len(self._flags)
 
     def missing_parents(self) -> list[int]:
         """Lines whose parent is not in the file."""

@@ -83,6 +83,13 @@ class StructuredFacts(Struct, gc=False):
             or self.status in LAUNCHED
         )
 
+    @property
+    def reported_ms(self) -> float | None:
+        """The duration that the tool itself reported."""
+        if self.duration_seconds is not None:
+            return self.duration_seconds * 1000
+        return self.total_duration_ms if self.duration_ms is None else self.duration_ms
+
 
 class PermissionDecision(Struct, gc=False):
     """What the client recorded about consent."""

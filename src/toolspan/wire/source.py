@@ -7,8 +7,6 @@ local path. Offsets always count decompressed bytes.
 import io
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Protocol
 
@@ -50,15 +48,15 @@ class FileSource:
 
     def open(self, offset: int = 0) -> BinaryIO:
         """An unbuffered stream: the line reader brings its own large buffer."""
-        with _explained(self.path):
+        with _Explained(self.path):
             _refuse_special(self.path)
-            stream = self.path.open("rb", buffering=0)
+            stream = io.FileIO(self.path)
             stream.seek(offset)
             return _Explaining(stream, self.path)
 
     def read(self, offset: int, length: int) -> bytes:
         """The bytes of a range."""
-        with _explained(self.path), self.path.open("rb", buffering=0) as stream:
+        with _Explained(self.path), self.path.open("rb", buffering=0) as stream:
             return _range(stream, offset, length)
 
 
@@ -67,7 +65,7 @@ class ZstSource(FileSource):
 
     def open(self, offset: int = 0) -> BinaryIO:
         """A decompressing stream."""
-        with _explained(self.path):
+        with _Explained(self.path):
             _refuse_special(self.path)
             stream = _Explaining(_Unpacked(self.path.open("rb")), self.path)
         _skip(stream, offset)
@@ -104,7 +102,7 @@ class BytesSource:
 
 def source_of(path: Path | str) -> Source:
     """The source for a path, by its ending."""
-    path = Path(path)
+    path = path if isinstance(path, Path) else Path(path)
     return ZstSource(path) if path.name.endswith(".zst") else FileSource(path)
 
 
@@ -173,11 +171,11 @@ class _Explaining(io.RawIOBase, BinaryIO):
         return True
 
     def read(self, size: int = -1, /) -> bytes:
-        with _explained(self._path):
+        with _Explained(self._path):
             return self._stream.read(size) or b""
 
     def readinto(self, buffer: "WriteableBuffer", /) -> int:
-        with _explained(self._path):
+        with _Explained(self._path):
             return self._stream.readinto(buffer) or 0
 
     def close(self) -> None:
@@ -192,19 +190,22 @@ def _refuse_special(path: Path) -> None:
         raise SourceError(f"{path}: not a regular file")
 
 
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    """Turn what the operating system or the decompressor says into a SourceError."""
-    try:
-        yield
-    except OSError as error:
-        raise SourceError(f"{path}: {os.strerror(error.errno or 0)}") from error
-    except ValueError as error:  # a NUL byte in the path
-        raise SourceError(f"{path!s}: {error}") from error
-    except Exception as error:
+class _Explained:
+    """Turns what the operating system or the decompressor says into a SourceError."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise SourceError(f"{self._path}: {os.strerror(error.errno or 0)}") from error
+        if isinstance(error, ValueError):  # a NUL byte in the path
+            raise SourceError(f"{self._path!s}: {error}") from error
         if type(error).__module__.partition(".")[0] in ("zstd", "zstandard"):
-            raise SourceError(f"{path}: broken Zstandard data ({error})") from error
-        raise
+            raise SourceError(f"{self._path}: broken Zstandard data ({error})") from error
 
 
 def _range(stream: IO[bytes], offset: int, length: int) -> bytes:
