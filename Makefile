@@ -43,10 +43,8 @@ docs: $(SETUP)  ## do the generated pages say what the code does?
 bench: $(SETUP) $(TOTALS)  ## benchmarks as ratios (ARGS goes to benchmarks/read.py)
 	$(BIN)/python benchmarks/read.py $(if $(TOTALS),--archive $(ARCHIVE)) $(ARGS)
 
-oracle: $(SETUP)  ## ask the real client whether it agrees
-	@test -d "$(SHARED)/oracle" || { echo "make oracle needs $(SHARED)/oracle; name another folder with SHARED=..." >&2; exit 2; }
-	@if test -x scripts/oracle.sh; then SHARED="$(SHARED)" scripts/oracle.sh $(ARGS); \
-	else echo "nothing to ask the real client yet"; fi
+oracle: $(SETUP)  ## ask the real client whether it resumes what we record
+	SHARED="$(SHARED)" $(BIN)/python -m tests.oracle $(ARGS)
 
 soak: $(SETUP)  ## the tests with many more generated examples, slow ones too
 	HYPOTHESIS_PROFILE=soak $(BIN)/pytest $(ARGS)

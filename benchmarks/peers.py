@@ -2,7 +2,9 @@
 
 In: a prefix directory. Out: one installation per peer below it, by package name and version from
 whatever index pip and npm are set up for, and a `Job` for each: its command line, its environment,
-and where its answer is. Running them needs no network. Knows nothing of measuring; `read.py` does.
+and where its answer is. The libraries that run tool calls share one environment with toolspan,
+so that one interpreter can run them all. Running needs no network. Knows nothing of measuring;
+`read.py` and `dispatch.py` do.
 """
 
 import argparse
@@ -90,6 +92,14 @@ AGENTSVIEW = Peer("agentsview", "0.46.1", "pypi")
 CLAUDE_CODE_LOG = Peer("claude-code-log", "1.7.0", "pypi")
 PEERS = (CCUSAGE, AGENTSVIEW, CLAUDE_CODE_LOG)
 
+DISPATCHERS = (
+    "pydantic-ai-slim==2.66.0",
+    "openai-agents==0.24.0",
+    "langgraph==1.2.20",
+    "fastmcp==4.1.2",
+)
+"""What runs tool calls in Python."""
+
 
 def install(peer: Peer, prefix: Path) -> None:
     """Install one peer below the prefix.
@@ -116,6 +126,21 @@ def install(peer: Peer, prefix: Path) -> None:
     quiet_home = os.environ | {"HOME": str(home), "DO_NOT_TRACK": "1"}
     version = [str(peer.program(prefix)), "--version"]
     subprocess.run(version, check=True, env=quiet_home, stdout=subprocess.DEVNULL)
+
+
+def install_dispatchers(prefix: Path) -> Path:
+    """Install the libraries that run calls, and toolspan from this tree; gives their Python.
+
+    Raises:
+        subprocess.CalledProcessError: pip could not.
+    """
+    home = prefix / "dispatch"
+    subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
+    python = home / "bin" / "python"
+    tree = str(Path(__file__).resolve().parent.parent)
+    pip = [str(python), "-m", "pip", "install", "--quiet", *DISPATCHERS, "--editable", tree]
+    subprocess.run(pip, check=True)
+    return python
 
 
 def environment(run_dir: Path) -> dict[str, str]:
@@ -228,8 +253,16 @@ def main() -> int:
     """Install all peers, or the named ones; exit 1 when one could not be installed."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prefix", type=Path, required=True, help="where to install them")
+    parser.add_argument("--dispatch", action="store_true", help="those for dispatch.py instead")
     parser.add_argument("names", nargs="*", help="default: all")
     arguments = parser.parse_args()
+    if arguments.dispatch:
+        try:
+            print(f"{', '.join(DISPATCHERS)}: {install_dispatchers(arguments.prefix.resolve())}")
+        except subprocess.CalledProcessError as problem:
+            print(f"not installed: {problem}", file=sys.stderr)
+            return 1
+        return 0
     failed = 0
     for peer in PEERS:
         if arguments.names and peer.name not in arguments.names:

@@ -22,6 +22,8 @@ ARGUMENTS = {
     "slowest_calls": [str(archive())],
     "changed_files": [str(next(archive().rglob("5f0c1d7e*.jsonl")))],
     "own_loop": [],
+    "own_tool": [],
+    "scripted_model": [],
 }
 
 

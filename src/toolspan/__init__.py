@@ -8,57 +8,66 @@ TYPE_CHECKING = False  # typing's own constant would cost more to import than al
 
 if TYPE_CHECKING:
     from toolspan import patch, sample
-    from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError
+    from toolspan.builtin import coding_tools
+    from toolspan.errors import Ambiguous, NotFound, SourceError, ToolError, ToolspanError
+    from toolspan.hooks.callbacks import Hooks
     from toolspan.model import inputs
+    from toolspan.model.decision import Allow, Ask, Deny
     from toolspan.model.event import Event
     from toolspan.model.finding import Finding
-    from toolspan.model.inputs import BashInput, EditInput, ReadInput, ToolInput, WriteInput
-    from toolspan.model.kind import ADVICE, ErrorKind, kind_of
-    from toolspan.model.message import Message
-    from toolspan.model.place import Place
-    from toolspan.model.span import Call, Evidence, Result, Span
+    from toolspan.model.inputs import BashInput
+    from toolspan.model.kind import ADVICE, kind_of
+    from toolspan.model.span import Call, Result, Span
     from toolspan.model.state import State
-    from toolspan.model.tokens import Tokens
-    from toolspan.read.checkup import Checkup, check
-    from toolspan.read.follow import Follower, follow
+    from toolspan.permission.rules import Rules
+    from toolspan.read.checkup import check
+    from toolspan.read.follow import follow
     from toolspan.read.history import History, history, transcripts
     from toolspan.read.transcript import Transcript, read
+    from toolspan.run.context import ToolContext
+    from toolspan.run.define import tool
+    from toolspan.run.runner import Runner
+    from toolspan.run.tool import Output
+    from toolspan.run.toolset import Toolset
+    from toolspan.session.session import Session
     from toolspan.wire import blocks
     from toolspan.wire import claude_results as results
     from toolspan.wire.blocks import extract, parse_result
 
 _HOMES = {
     "ADVICE": "model.kind",
+    "Allow": "model.decision",
     "Ambiguous": "errors",
+    "Ask": "model.decision",
     "BashInput": "model.inputs",
     "Call": "model.span",
-    "Checkup": "read.checkup",
-    "EditInput": "model.inputs",
-    "ErrorKind": "model.kind",
+    "Deny": "model.decision",
     "Event": "model.event",
-    "Evidence": "model.span",
     "Finding": "model.finding",
-    "Follower": "read.follow",
     "History": "read.history",
-    "Message": "model.message",
+    "Hooks": "hooks.callbacks",
     "NotFound": "errors",
-    "Place": "model.place",
-    "ReadInput": "model.inputs",
+    "Output": "run.tool",
     "Result": "model.span",
+    "Rules": "permission.rules",
+    "Runner": "run.runner",
+    "Session": "session.session",
     "SourceError": "errors",
     "Span": "model.span",
     "State": "model.state",
-    "Tokens": "model.tokens",
-    "ToolInput": "model.inputs",
+    "ToolContext": "run.context",
+    "ToolError": "errors",
+    "Toolset": "run.toolset",
     "ToolspanError": "errors",
     "Transcript": "read.transcript",
-    "WriteInput": "model.inputs",
     "check": "read.checkup",
+    "coding_tools": "builtin",
     "extract": "wire.blocks",
     "follow": "read.follow",
     "history": "read.history",
     "kind_of": "model.kind",
     "parse_result": "wire.blocks",
+    "tool": "run.define",
     "transcripts": "read.history",
 }
 _MODULES = {
@@ -72,32 +81,33 @@ _MODULES = {
 
 __all__ = [
     "ADVICE",
+    "Allow",
     "Ambiguous",
+    "Ask",
     "BashInput",
     "Call",
-    "Checkup",
-    "EditInput",
-    "ErrorKind",
+    "Deny",
     "Event",
-    "Evidence",
     "Finding",
-    "Follower",
     "History",
-    "Message",
+    "Hooks",
     "NotFound",
-    "Place",
-    "ReadInput",
+    "Output",
     "Result",
+    "Rules",
+    "Runner",
+    "Session",
     "SourceError",
     "Span",
     "State",
-    "Tokens",
-    "ToolInput",
+    "ToolContext",
+    "ToolError",
+    "Toolset",
     "ToolspanError",
     "Transcript",
-    "WriteInput",
     "blocks",
     "check",
+    "coding_tools",
     "extract",
     "follow",
     "history",
@@ -108,6 +118,7 @@ __all__ = [
     "read",
     "results",
     "sample",
+    "tool",
     "transcripts",
 ]
 

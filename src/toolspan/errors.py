@@ -3,10 +3,14 @@
     ToolspanError
     ├── SourceError        a file cannot be opened or read
     ├── UnknownDialect     a file is no transcript that can be read
-    └── NotFound           no session or call has that name
-        └── Ambiguous      more than one has
+    ├── NotFound           no session or call has that name
+    │   └── Ambiguous      more than one has
+    ├── BadCall            a message holds no call that could be answered
+    ├── BadTool            a tool is defined in a way that cannot work
+    └── ToolError          a tool says what went wrong; the model reads it and goes on
 
-What a transcript *contains* never raises: it becomes a finding.
+What a transcript *contains* never raises: it becomes a finding. What a call *did* never raises out
+of the runner: it becomes a result.
 """
 
 
@@ -28,3 +32,25 @@ class NotFound(ToolspanError):  # noqa: N818
 
 class Ambiguous(NotFound):
     """More than one session or call begins with this name."""
+
+
+class BadCall(ToolspanError):  # noqa: N818
+    """A message, or a block of it, holds no call that could be answered."""
+
+
+class BadTool(ToolspanError):  # noqa: N818
+    """A tool is defined in a way that cannot work."""
+
+
+class ToolError(ToolspanError):
+    """What a tool raises to tell the model what went wrong.
+
+    `kind` names the error in the taxonomy when the text alone does not; `wrapped` puts the text
+    into the tags that mark a refusal before the tool ran.
+    """
+
+    def __init__(self, message: str, *, kind: str | None = None, wrapped: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind
+        self.wrapped = wrapped

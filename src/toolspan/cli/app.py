@@ -8,6 +8,7 @@ import click
 
 COMMANDS = {
     "demo": "See it work on a small sample archive.",
+    "exec": "Run tool calls from a pipe: messages in, results out.",
     "sessions": "List conversations.",
     "show": "Tell a session as a timeline, or one call in full.",
     "calls": "List tool calls, one row each.",

@@ -5,6 +5,7 @@ with the evidence for it) and what happened around it (events). Facts are fields
 outputs) stay in the transcript and are read when asked for, through an injected `Shelf`.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -36,6 +37,10 @@ class Shelf(Protocol):
 
     def raw_input(self, call: "Call") -> bytes:
         """The input as JSON."""
+        ...
+
+    def arguments(self, call: "Call") -> Mapping[str, object]:
+        """The input, decoded; empty when it is no object."""
         ...
 
     def typed_input(self, call: "Call") -> "ToolInput":
@@ -95,6 +100,11 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     def raw_input(self) -> bytes:
         """The input as JSON."""
         return self.shelf.raw_input(self)
+
+    @property
+    def arguments(self) -> Mapping[str, object]:
+        """The input as the model wrote it, decoded: `call.arguments["command"]`."""
+        return self.shelf.arguments(self)
 
 
 class Result(Struct, frozen=True, kw_only=True, gc=False):

@@ -29,3 +29,8 @@ def tool_kind(tool: str) -> ToolKind:
     if kind is None:
         return "mcp" if tool.startswith("mcp__") else "other"
     return kind
+
+
+def tools_of(*kinds: ToolKind) -> frozenset[str]:
+    """The names of all tools of some kinds; not for mcp and other, whose names nobody knows."""
+    return frozenset(tool for tool, kind in _KINDS.items() if kind in kinds)

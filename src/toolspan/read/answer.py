@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from toolspan.model.kind import exit_code, unwrap
 from toolspan.model.span import Call, Result
-from toolspan.model.toolkind import ToolKind, tool_kind
+from toolspan.model.toolkind import tool_kind, tools_of
 from toolspan.read.verdict import Answer, Verdict, judge
 from toolspan.wire.claude import Block, Entry, text_of
 from toolspan.wire.claude_parts import (
@@ -39,8 +39,8 @@ _TELLING = re.compile(
     rb'|\[\{"type":"text","text":"(?:Error|Async agent launched)'
 )
 """All these beginnings in one: they say more than that the call returned."""
-_TALKATIVE: frozenset[ToolKind] = frozenset({"shell", "agent"})
-"""Kinds of tools whose last line may state an exit code or an agent's id."""
+_TALKATIVE = tools_of("shell", "agent") | {""}
+"""Tools whose last line may state an exit code or an agent's id; an unknown one may be such."""
 SUCCEEDED = judge(Answer(tool="", text="", is_error=None))
 """What a result says that has nothing more to tell."""
 
@@ -65,7 +65,7 @@ def plain_success(call: Call, block: Block, entry: Entry, at: int) -> Result | N
     if block.is_error or entry.tool_denial_kind or _TELLING.match(block.content):
         return None
     tool = call.tool
-    if (not tool or tool_kind(tool) in _TALKATIVE) and _ends_telling(block):
+    if tool in _TALKATIVE and _ends_telling(block):
         return None
     facts, reported = entry.structured, None
     if type(facts) is StructuredFacts:
@@ -86,11 +86,10 @@ def plain_success(call: Call, block: Block, entry: Entry, at: int) -> Result | N
 def answer(call: Call, block: Block, entry: Entry, at: int) -> Answered:
     """What one result block says."""
     tool = call.tool
-    kind = tool_kind(tool)
     head = memoryview(block.content)[:80].tobytes()
     structured = entry.structured
     facts = structured if type(structured) is StructuredFacts else _NO_FACTS
-    text = _text(tool, kind, head, block)
+    text = _text(tool, head, block)
     background = "task" if head.startswith(_BACKGROUND) else None
     if facts is not _NO_FACTS:
         background = _background(facts) or background
@@ -115,7 +114,7 @@ def answer(call: Call, block: Block, entry: Entry, at: int) -> Answered:
         reported_ms=facts.reported_ms,
         shelf=call.shelf,
     )
-    agent = facts.agent_id or (agent_in_text(text) if text and kind == "agent" else None)
+    agent = facts.agent_id or (agent_in_text(text) if text and tool_kind(tool) == "agent" else None)
     return Answered(result, verdict, words[:_SHOWN_TEXT] if verdict.kind else "", agent)
 
 
@@ -156,11 +155,11 @@ def _numbers(version: str | None) -> tuple[int, ...]:
     return tuple(int(part[:9]) for part in parts if part.isdecimal() and part.isascii())
 
 
-def _text(tool: str, kind: ToolKind, head: bytes, block: Block) -> str:
+def _text(tool: str, head: bytes, block: Block) -> str:
     """The text of a result, if it can matter for the state: success bodies stay undecoded."""
     if block.is_error or head.startswith(_SUSPECT):
         return text_of(block.content)
-    if (kind in _TALKATIVE or not tool) and _ends_telling(block):
+    if tool in _TALKATIVE and _ends_telling(block):
         return text_of(block.content)
     return ""
 

@@ -95,7 +95,7 @@ class Pairing:
             known.copies += (Copy("call", self._place(at)),)
             return
         call = self._before = self._call(call_id, block, entry, at)
-        if block.input and tool_kind(call.tool) == "agent":
+        if block.input and block.input.prompt is not None and tool_kind(call.tool) == "agent":
             self._inside.send(call.id, block.input.prompt)
         if known is None:
             self._lives[call_id] = Life(call)
@@ -148,14 +148,14 @@ class Pairing:
         if entry.is_sidechain and entry.agent_id is None:
             self._inside.owner(entry)
         content = entry.message.content if entry.message else None
-        if isinstance(content, str):
-            self._said(content, entry, at)
-        elif content:
+        if isinstance(content, list):
             for block in content:
                 if block.type == "tool_result":
                     self._answer(block, entry, at)
                 elif block.type == "text":
                     self._said_block(block.text, entry, at)
+        elif content is not None:
+            self._said(content, entry, at)
 
     def _said_block(self, raw: Raw, entry: Entry, at: int) -> None:
         head = memoryview(raw)[:80].tobytes()
@@ -252,9 +252,10 @@ class Pairing:
         farthest = len(BRANCHES) - 1
         for life in self._lives.values():
             batch, at = life.call.message_id, life.call.at
-            if batch is None or not at:
+            known = marks.get(batch or "", farthest)
+            if batch is None or not at or not known:
                 continue
-            mark = min(marks.get(batch, farthest), branches.mark(Place.line_of(at)))
+            mark = min(known, branches.mark(Place.line_of(at)))
             if mark and life.result is not None:
                 mark = min(mark, branches.mark(Place.line_of(life.result.at)))
             marks[batch] = mark

@@ -6,6 +6,8 @@ narrows it. A place that no longer holds the block (the file was rewritten) rais
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from toolspan.errors import SourceError
 from toolspan.model.place import Place
 from toolspan.model.span import Call, Result
@@ -34,6 +36,11 @@ class TranscriptShelf:
         if block is None:
             raise _gone(call.place, call.id)
         return bytes(block.input) or b"{}"
+
+    def arguments(self, call: Call) -> dict[str, object]:
+        """The input, decoded; empty when it is no object."""
+        value = msgspec.json.decode(self.raw_input(call))
+        return value if isinstance(value, dict) else {}
 
     def typed_input(self, call: Call) -> "ToolInput":
         """The input narrowed to its tool's type."""

@@ -80,21 +80,21 @@ class Tree:
 
     def branches(self) -> "Branches":
         """The branch of every line."""
-        marks = bytearray(len(self._lines))
-        if len(self._elsewhere) > 1 and not self._all_aside():  # not one unbroken chain
-            parents = self._resolve()
-            leaf = self._leaf(parents)
-            active = self._walk(leaf, parents, logical=False)
-            reached = self._walk(leaf, parents, logical=True)
-            n = active.find(0)
-            while n >= 0:
-                if not self._flags[n] & ASIDE:
-                    marks[n] = 1 if reached[n] else 2
-                n = active.find(0, n + 1)
+        if len(self._elsewhere) <= 1 or self._all_aside():  # one unbroken chain, or a subagent's
+            return Branches(self._lines, bytearray(len(self)))
+        parents = self._resolve()
+        leaf = self._leaf(parents)
+        marks = bytearray(b"\2") * len(self)
+        for mark, logical in ((b"\1", True), (b"\0", False)):
+            for run in self._walk(leaf, parents, logical=logical):
+                marks[run.start : run.stop] = mark * len(run)
+        for n, flags in enumerate(self._flags):
+            if flags & ASIDE:
+                marks[n] = 0
         return Branches(self._lines, marks)
 
     def _all_aside(self) -> bool:
-        """A subagent's file: it has no main conversation."""
+        """There is no main conversation."""
         aside = self._flags.count(ASIDE) + self._flags.count(ASIDE | SPEAKS)
         return aside == len(self._flags)
 
@@ -136,11 +136,8 @@ class Tree:
     def _resolve(self) -> dict[int, int]:
         """Positions of parents, -1 for none, of those whose parent is not the line before."""
         wanted = {above for above in self._elsewhere.values() if above is not None}
-        where: dict[int, int] = {}
-        if wanted:
-            for n, key in enumerate(self._keys):
-                if key in wanted and key not in where:
-                    where[key] = n
+        found = [(key, n) for n, key in enumerate(self._keys) if key in wanted] if wanted else []
+        where = dict(reversed(found))  # of several with one key the first counts
         return {
             n: -1 if above is None else where.get(above, -1) for n, above in self._elsewhere.items()
         }
@@ -161,19 +158,20 @@ class Tree:
             n = parents.get(n, n - 1)
         return -1
 
-    def _walk(self, leaf: int, parents: dict[int, int], *, logical: bool) -> bytearray:
-        """Which lines lie on the way from a leaf to its root."""
-        seen = bytearray(len(self))
+    def _walk(self, leaf: int, parents: dict[int, int], *, logical: bool) -> list[range]:
+        """Which lines lie on the way from a leaf to its root, in runs of line following on line."""
         starts = [0, *self._elsewhere]
+        seen: set[int] = set()
+        runs = []
         n = leaf
         while n >= 0:
-            start = starts[bisect_right(starts, n) - 1]  # from here to `n` line follows on line
-            known = seen[start]
-            seen[start : n + 1] = b"\1" * (n + 1 - start)
-            if known:
+            start = starts[bisect_right(starts, n) - 1]
+            runs.append(range(start, n + 1))
+            if start in seen:  # the links run in a circle
                 break
+            seen.add(start)
             n = self._above(start, parents, logical=logical)
-        return seen
+        return runs
 
     def _above(self, n: int, parents: dict[int, int], *, logical: bool) -> int:
         parent = parents.get(n, n - 1)

@@ -1,10 +1,48 @@
-"""For those who test against transcripts: make one by hand, in any client's shape.
+"""For those who test: transcripts made by hand, and a model that follows a script.
 
-Start at `TranscriptBuilder`; `bodies` has what the common tools give back.
+Start at `TranscriptBuilder` (`bodies` has what the common tools give back) to test what reads
+transcripts, at `ScriptedModel` to test an agent: as an object, or behind `ModelServer` as the
+Messages API. `check_history` says what that API would refuse.
 """
 
+from toolspan.llm.history import check_history
+from toolspan.llm.scripted import (
+    ApiError,
+    Failure,
+    Reply,
+    ScriptedModel,
+    ScriptExhausted,
+    cut,
+    fail,
+    load_script,
+    refuse,
+    results_of,
+    say,
+    think,
+    use,
+)
 from toolspan.testing.bodies import Body
+from toolspan.testing.model_api import ModelServer
 from toolspan.testing.shape import project_name
 from toolspan.testing.transcripts import TranscriptBuilder
 
-__all__ = ["Body", "TranscriptBuilder", "project_name"]
+__all__ = [
+    "ApiError",
+    "Body",
+    "Failure",
+    "ModelServer",
+    "Reply",
+    "ScriptExhausted",
+    "ScriptedModel",
+    "TranscriptBuilder",
+    "check_history",
+    "cut",
+    "fail",
+    "load_script",
+    "project_name",
+    "refuse",
+    "results_of",
+    "say",
+    "think",
+    "use",
+]

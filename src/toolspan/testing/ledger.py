@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from toolspan.llm.seeded import Ids
 from toolspan.testing.bodies import Blocks
-from toolspan.testing.shape import Ids, shape_of
+from toolspan.testing.shape import shape_of
 
 Record = dict[str, object]
 

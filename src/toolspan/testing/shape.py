@@ -5,18 +5,13 @@ lie between versions that were observed; the real change may be earlier or later
 sessions; `ledger.py` and `transcripts.py` apply the shape.
 """
 
-import base64
-import hashlib
 import re
-import string
-import uuid
 from dataclasses import dataclass
 from typing import Literal
 
 Layout = Literal["inline", "beside", "nested"]
 """Where subagents are kept: in the session's file, in files beside it, in the session's folder."""
 
-_LETTERS = string.digits + string.ascii_letters
 _MODELS = (
     ((2, 1, 250), "claude-opus-5-5"),
     ((2, 1, 100), "claude-opus-4-8"),
@@ -75,31 +70,3 @@ def shape_of(version: str) -> Shape:
 def project_name(cwd: str) -> str:
     """The name of a project's folder: its path with a dash for all but letters and digits."""
     return re.sub(r"[^A-Za-z0-9]", "-", cwd)
-
-
-class Ids:
-    """Ids in the clients' forms; the same seed gives the same ids in the same order."""
-
-    def __init__(self, seed: str) -> None:
-        self._seed = seed
-        self._count = 0
-
-    def uuid(self) -> str:
-        """The id of a session, a line or a prompt."""
-        return str(uuid.UUID(bytes=self._bytes()[:16], version=4))
-
-    def token(self, prefix: str, length: int = 22) -> str:
-        """The id of a call (`toolu_01`), a message (`msg_01`) or a request (`req_011`)."""
-        return prefix + "".join(_LETTERS[byte % len(_LETTERS)] for byte in self._bytes()[:length])
-
-    def hex(self, length: int) -> str:
-        """The id of a subagent, without its first letter."""
-        return self._bytes().hex()[:length]
-
-    def signature(self) -> str:
-        """What stands in the place of a signature; it verifies nowhere."""
-        return base64.b64encode(self._bytes()).decode("ascii")
-
-    def _bytes(self) -> bytes:
-        self._count += 1
-        return hashlib.sha256(f"{self._seed}:{self._count}".encode()).digest()

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Literal, Self
 
 from toolspan.ids import CallId
+from toolspan.llm.seeded import Ids
 from toolspan.testing.bodies import CURRENT, REJECTED, SESSION_ENDED, STOP, Blocks, Body, Denial
 from toolspan.testing.ledger import Agent, Ledger, Record, Where, encode
-from toolspan.testing.shape import Ids, project_name
+from toolspan.testing.shape import project_name
 from toolspan.testing.stream import Spoken, stream_of
 
 HookOutcome = Literal["success", "error", "blocked", "cancelled", "context", "message"]

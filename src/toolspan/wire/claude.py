@@ -12,6 +12,7 @@ first.
 """
 
 import math
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin
 
@@ -203,6 +204,7 @@ UNFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _ENTRIES = msgspec.json.Decoder(Entry)
 _BODIES = msgspec.json.Decoder(Bodies)
+_STRING = msgspec.json.Decoder(str)
 
 decode_typed = _ENTRIES.decode
 """The first, fast step: raises one of UNFIT when a known field has another type, or on damage."""
@@ -359,6 +361,9 @@ def text_of(raw: Raw) -> str:
     data = bytes(raw)
     if not data:
         return ""
+    if data.startswith(b'"'):
+        with suppress(*UNFIT):
+            return _STRING.decode(data)
     try:
         return plain(document.decode(data))
     except ValueError:

@@ -1,0 +1,189 @@
+"""How long it takes from a cancel until no process of the command is left.
+
+In: nothing but real processes, started and cancelled through `Custody.running`. Out: a table on
+stdout, JSON with `--json`; exit 1 with `--enforce` when a target is missed. "Left" is asked of the
+kernel, not of toolspan: every process of a command holds the write end of a pipe, and the pipe ends
+when the last one has died. Read `cancelled` first, then `CASES`.
+"""
+
+import argparse
+import json
+import os
+import platform
+import select
+import statistics
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import anyio
+
+from toolspan.process import Command, Custody, survivors
+
+TARGET_MS = 300.0
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    script: str
+    ups: int
+    """How often the script says that a part of it is up."""
+    grace: float = 2.0
+    ignores: bool = False
+    """It has to be killed, so the grace is spent, and taken off the time."""
+    enforced: bool = True
+
+
+STAY = "echo up; exec sleep 1000"
+CASES = [
+    Case("sleep", STAY, 1),
+    Case("tree of 5", f"for i in 1 2 3 4; do ({STAY}) & done; echo up; wait", 5),
+    Case("daemons", f"setsid sh -c '{STAY}' & (setsid sh -c '{STAY}' &) ; wait; {STAY}", 2),
+    Case(
+        "ignores TERM",
+        f"trap '' TERM; for i in 1 2 3 4; do ({STAY}) & done; echo up; wait",
+        5,
+        grace=0.1,
+        ignores=True,
+        enforced=False,
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Times:
+    name: str
+    rounds: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    target_ms: float | None
+
+
+class Ups:
+    """Hears that all parts of a command are up."""
+
+    def __init__(self, times: int) -> None:
+        self._left = times
+        self.all = anyio.Event()
+
+    def hear(self, data: bytes) -> None:
+        self._left -= data.count(b"up\n")
+        if self._left <= 0:
+            self.all.set()
+
+
+async def cancelled(case: Case, custody: Custody, mark: str) -> float:
+    """Seconds from the cancel until nobody holds the pipe and the caller has control again."""
+    ups = Ups(case.ups)
+    held, theirs = os.pipe()
+    command = Command(
+        argv=["/bin/sh", "-c", case.script],
+        cwd=Path("/"),
+        env=dict(os.environ),
+        mark=mark,
+        merge=True,
+        on_output=ups.hear,
+        pass_fds=(theirs,),
+    )
+
+    async def run() -> None:
+        async with custody.running(command, case.grace) as child:
+            os.close(theirs)
+            await child.wait()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        await ups.all.wait()
+        begin = time.perf_counter()
+        group.cancel_scope.cancel()
+    took = time.perf_counter() - begin
+    readable, _, _ = select.select([held], [], [], 0)
+    os.close(held)
+    if not readable:
+        raise SystemExit(f"{case.name}: something was left behind: {survivors(mark)}")
+    return took - case.grace if case.ignores else took
+
+
+async def measure(case: Case, rounds: int) -> Times:
+    async with Custody() as custody:
+        took = [await cancelled(case, custody, f"cancel-{number}") for number in range(rounds)]
+    took_ms = sorted(seconds * 1000 for seconds in took)
+    return Times(
+        name=case.name,
+        rounds=rounds,
+        p50_ms=round(statistics.median(took_ms), 2),
+        p99_ms=round(took_ms[min(len(took_ms) - 1, int(len(took_ms) * 0.99))], 2),
+        max_ms=round(took_ms[-1], 2),
+        target_ms=TARGET_MS if case.enforced else None,
+    )
+
+
+@dataclass(frozen=True)
+class Starts:
+    """Start and wait for `true`: beside what `subprocess` takes for the same."""
+
+    custody_ms: float
+    popen_ms: float
+    ratio: float
+
+
+async def starting(rounds: int) -> Starts:
+    ours, theirs = [], []
+    command = Command(argv=["true"], cwd=Path("/"), env=dict(os.environ), mark="start")
+    async with Custody() as custody:
+        for _ in range(rounds):
+            begin = time.perf_counter()
+            await (await custody.start(command)).wait()
+            between = time.perf_counter()
+            subprocess.run(["true"], capture_output=True, stdin=subprocess.DEVNULL, check=True)
+            ours.append(between - begin)
+            theirs.append(time.perf_counter() - between)
+    custody_ms, popen_ms = (statistics.median(times) * 1000 for times in (ours, theirs))
+    return Starts(round(custody_ms, 2), round(popen_ms, 2), round(custody_ms / popen_ms, 2))
+
+
+async def main(rounds: int) -> tuple[list[Times], Starts]:
+    return [await measure(case, rounds) for case in CASES], await starting(rounds)
+
+
+def table(times: list[Times], starts: Starts) -> str:
+    lines = ["| cancel of | p50 ms | p99 ms | max ms | target p99 ms |", "|---|---|---|---|---|"]
+    for one in times:
+        target = "" if one.target_ms is None else f"{one.target_ms:g}"
+        lines.append(f"| {one.name} | {one.p50_ms} | {one.p99_ms} | {one.max_ms} | {target} |")
+    lines.append("")
+    lines.append(
+        f"Start and wait for `true`: {starts.custody_ms} ms, "
+        f"`subprocess.run` {starts.popen_ms} ms, ratio {starts.ratio}."
+    )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--json", type=Path, help="write all numbers here; - for stdout")
+    parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")
+    options = parser.parse_args()
+    times, starts = anyio.run(main, options.rounds)
+    print(table(times, starts))
+    told = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "cancel": [asdict(one) for one in times],
+        "start": asdict(starts),
+    }
+    if options.json is not None:
+        text = json.dumps(told, indent=2)
+        if str(options.json) == "-":
+            print(text)
+        else:
+            options.json.write_text(text + "\n", encoding="utf-8")
+    missed = [one.name for one in times if one.target_ms and one.p99_ms > one.target_ms]
+    if options.enforce and missed:
+        print(f"missed: {', '.join(missed)}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,643 @@
+"""What a call costs beside its tool: the whole pipeline with its transcript, and four peers.
+
+In: the peers' prefix (see `peers.py --dispatch`). Out: Markdown tables on stdout, all numbers with
+`--json`; exit 1 with `--enforce` when a target is missed. Everybody runs in one interpreter and one
+event loop, in turns, so that a busy machine slows all of them; the tool does nothing. What goes in
+is made before the clock starts. Read `main` first, then `CONTESTANTS`.
+"""
+
+import argparse
+import gc
+import importlib.metadata
+import json
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import anyio
+
+from toolspan.hooks import Hooks
+from toolspan.model.decision import Allow
+from toolspan.profile import profile
+from toolspan.run.define import tool
+from toolspan.run.runner import Runner
+from toolspan.session import Session
+
+SIZES = (1, 10)
+US = 1e6
+
+
+async def noop(text: str) -> str:
+    """Give the text back."""
+    return text
+
+
+OURS = tool(concurrent=True, read_only=True)(noop)
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A contestant that is set up: what makes its batches, and what runs them."""
+
+    make: Callable[[int, int], object]
+    """Gets the number of the batch and its size; not measured."""
+    run: Callable[[object], Awaitable[int]]
+    """Runs a batch; gives how many calls were answered rightly."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    name: str
+    about: str
+    open: Callable[[Path], AbstractAsyncContextManager[Lane]]
+    package: str | None = None
+    """What has to be installed for it; None for ourselves."""
+
+
+# Ourselves
+
+
+def reply(number: int, size: int) -> dict[str, object]:
+    """A model's reply with so many calls."""
+    blocks = [
+        {"type": "tool_use", "id": f"toolu_{number}_{n}", "name": "noop", "input": {"text": "hi"}}
+        for n in range(size)
+    ]
+    return {"id": f"msg_{number}", "role": "assistant", "content": blocks}
+
+
+@asynccontextmanager
+async def bare(_: Path) -> AsyncIterator[Lane]:
+    async with Runner([OURS]) as runner:
+
+        async def run(message: object) -> int:
+            assert isinstance(message, dict)
+            return sum(result.text == "hi" for result in await runner.run(message))
+
+        yield Lane(reply, run)
+
+
+def session_lane(session: Session) -> Lane:
+    async def run(message: object) -> int:
+        assert isinstance(message, dict)
+        before = len(session.spans)
+        await session.run(message)
+        return sum(span.state == "succeeded" for span in session.spans[before:])
+
+    return Lane(reply, run)
+
+
+@asynccontextmanager
+async def recorded(folder: Path) -> AsyncIterator[Lane]:
+    async with Session(cwd=folder, tools=[OURS], transcript=folder / "recorded.jsonl") as session:
+        session.say("go")
+        yield session_lane(session)
+    check_lines(session)
+
+
+@asynccontextmanager
+async def guarded(folder: Path) -> AsyncIterator[Lane]:
+    """Recorded, and everything that may stand around a call does."""
+    hooks, events = Hooks(), []
+    hooks.pre_tool_use()(lambda _: None)
+    hooks.post_tool_use()(lambda _, __: None)
+
+    async def policy(_: object) -> Allow:
+        return Allow("a rule says so")
+
+    async with Session(
+        cwd=folder,
+        tools=[OURS],
+        hooks=hooks,
+        policies=[policy],
+        direct=[events.append],
+        transcript=folder / "guarded.jsonl",
+    ) as session:
+        session.say("go")
+        yield session_lane(session)
+    check_lines(session)
+    assert len(events) >= 6 * len(session.spans)
+
+
+@asynccontextmanager
+async def durable(folder: Path) -> AsyncIterator[Lane]:
+    path = folder / "durable.jsonl"
+    async with Session(cwd=folder, tools=[OURS], transcript=path, fsync="results") as session:
+        session.say("go")
+        yield session_lane(session)
+    check_lines(session)
+
+
+def check_lines(session: Session) -> None:
+    """The transcript has the prompt, and for each call its request and its result."""
+    assert session.transcript is not None
+    lines = session.transcript.read_bytes().count(b"\n")
+    assert lines >= 1 + 2 * len(session.spans), f"{lines} lines for {len(session.spans)} calls"
+    assert not session.failures
+
+
+# Peers
+
+
+@asynccontextmanager
+async def pydantic_ai(_: Path) -> AsyncIterator[Lane]:
+    import asyncio
+
+    from pydantic_ai import RunContext
+    from pydantic_ai.messages import ToolCallPart
+    from pydantic_ai.models.test import TestModel
+    from pydantic_ai.tool_manager import ToolManager
+    from pydantic_ai.toolsets import FunctionToolset
+    from pydantic_ai.usage import RunUsage
+
+    context = RunContext(deps=None, model=TestModel(), usage=RunUsage(), run_step=1)
+    manager = await ToolManager(FunctionToolset([noop])).for_run_step(context)
+
+    def make(number: int, size: int) -> object:
+        ids = [f"call_{number}_{n}" for n in range(size)]
+        return [ToolCallPart("noop", {"text": "hi"}, tool_call_id=one) for one in ids]
+
+    async def run(calls: object) -> int:
+        assert isinstance(calls, list)
+        if len(calls) == 1:
+            return int(await manager.handle_call(calls[0]) == "hi")
+        tasks = [asyncio.create_task(manager.handle_call(call)) for call in calls]
+        return (await asyncio.gather(*tasks)).count("hi")
+
+    yield Lane(make, run)
+
+
+@asynccontextmanager
+async def openai_agents(_: Path) -> AsyncIterator[Lane]:
+    from agents import (
+        Agent,
+        RunConfig,
+        RunContextWrapper,
+        RunHooks,
+        function_tool,
+        set_trace_processors,
+        set_tracing_disabled,
+    )
+    from agents.run_internal.agent_bindings import bind_public_agent
+    from agents.run_internal.run_steps import ToolRunFunction
+    from agents.run_internal.tool_execution import execute_function_tool_calls
+    from openai.types.responses import ResponseFunctionToolCall
+
+    set_trace_processors([])
+    set_tracing_disabled(True)
+    theirs = function_tool(noop)
+    bindings = bind_public_agent(Agent(name="bench", tools=[theirs]))
+    hooks, config = RunHooks(), RunConfig(tracing_disabled=True)
+    context = RunContextWrapper(context=None)
+
+    def make(number: int, size: int) -> object:
+        calls = [
+            ResponseFunctionToolCall(
+                arguments='{"text": "hi"}',
+                call_id=f"call_{number}_{n}",
+                name="noop",
+                type="function_call",
+            )
+            for n in range(size)
+        ]
+        return [ToolRunFunction(tool_call=call, function_tool=theirs) for call in calls]
+
+    async def run(runs: object) -> int:
+        results, _, _ = await execute_function_tool_calls(
+            bindings=bindings, tool_runs=runs, hooks=hooks, context_wrapper=context, config=config
+        )
+        return sum(result.output == "hi" for result in results)
+
+    yield Lane(make, run)
+
+
+@asynccontextmanager
+async def langgraph(_: Path) -> AsyncIterator[Lane]:
+    from langchain_core.messages import AIMessage
+    from langchain_core.tools import tool as langchain_tool
+    from langgraph.prebuilt import ToolNode
+    from langgraph.runtime import Runtime
+
+    node = ToolNode([langchain_tool(noop)])
+    config = {"configurable": {"__pregel_runtime": Runtime()}}  # what a graph gives its nodes
+
+    def make(number: int, size: int) -> object:
+        calls = [
+            {"name": "noop", "args": {"text": "hi"}, "id": f"call_{number}_{n}"}
+            for n in range(size)
+        ]
+        return {"messages": [AIMessage("", tool_calls=calls)]}
+
+    async def run(state: object) -> int:
+        told = await node.ainvoke(state, config)
+        return sum(message.content == "hi" for message in told["messages"])
+
+    yield Lane(make, run)
+
+
+def make_names(_: int, size: int) -> object:
+    return ["noop"] * size
+
+
+@asynccontextmanager
+async def fastmcp_server(_: Path) -> AsyncIterator[Lane]:
+    import asyncio
+
+    from fastmcp import FastMCP
+
+    server = FastMCP("bench")
+    server.tool(noop)
+
+    async def run(names: object) -> int:
+        assert isinstance(names, list)
+        results = await asyncio.gather(*(server.call_tool(one, {"text": "hi"}) for one in names))
+        return sum(result.content[0].text == "hi" for result in results)
+
+    yield Lane(make_names, run)
+
+
+@asynccontextmanager
+async def fastmcp_client(_: Path) -> AsyncIterator[Lane]:
+    import asyncio
+
+    from fastmcp import Client, FastMCP
+
+    server = FastMCP("bench")
+    server.tool(noop)
+    async with Client(server) as client:
+
+        async def run(names: object) -> int:
+            assert isinstance(names, list)
+            calls = (client.call_tool(one, {"text": "hi"}) for one in names)
+            return sum(result.data == "hi" for result in await asyncio.gather(*calls))
+
+        yield Lane(make_names, run)
+
+
+CONTESTANTS = (
+    Contestant(
+        "toolspan recorded",
+        "`Session.run`: lookup, schema, queue, a task per call, events, two transcript lines per "
+        "call on disk, the history",
+        recorded,
+    ),
+    Contestant(
+        "toolspan guarded",
+        "the same with a hook before, a hook after, a policy and a direct sink",
+        guarded,
+    ),
+    Contestant("toolspan bare", "`Runner.run`: the same without a transcript and a history", bare),
+    Contestant(
+        "pydantic-ai",
+        "`ToolManager.handle_call`, one task per call when there are several: lookup, schema, "
+        "retries; no hooks set, nothing recorded",
+        pydantic_ai,
+        "pydantic-ai-slim",
+    ),
+    Contestant(
+        "openai-agents",
+        "`execute_function_tool_calls`: schema, approval, guardrails, hooks, a task per call; "
+        "tracing off, nothing recorded",
+        openai_agents,
+        "openai-agents",
+    ),
+    Contestant(
+        "LangGraph",
+        "`ToolNode.ainvoke`: schema, callbacks, error handling, a message per result; "
+        "no checkpointer, nothing recorded",
+        langgraph,
+        "langgraph",
+    ),
+    Contestant(
+        "fastmcp server",
+        "`FastMCP.call_tool`: lookup, schema, middleware chain; no protocol, nothing recorded",
+        fastmcp_server,
+        "fastmcp",
+    ),
+    Contestant(
+        "fastmcp client",
+        "`Client.call_tool` to a server in memory: the above behind the MCP protocol",
+        fastmcp_client,
+        "fastmcp",
+    ),
+)
+
+
+# Measuring
+
+
+@dataclass
+class Row:
+    """The rounds of one contestant with one size of batch: seconds per call."""
+
+    name: str
+    size: int
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+    def told(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "batch": self.size,
+            "rounds": len(self.wall),
+            "wall_min_us": round(min(self.wall) * US, 1),
+            "wall_median_us": round(statistics.median(self.wall) * US, 1),
+            "cpu_min_us": round(min(self.cpu) * US, 1),
+            "cpu_median_us": round(statistics.median(self.cpu) * US, 1),
+        }
+
+
+def is_installed(contestant: Contestant) -> bool:
+    if contestant.package is None:
+        return True
+    try:
+        importlib.metadata.version(contestant.package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+async def measure(contestant: Contestant, row: Row, calls: int) -> None:
+    """One round: so many calls, in batches, after a few that warm up."""
+    with tempfile.TemporaryDirectory() as folder:
+        async with contestant.open(Path(folder)) as lane:
+            count = max(1, calls // row.size)
+            batches = [lane.make(number, row.size) for number in range(count + 3)]
+            right = 0
+            for batch in batches[:3]:
+                right += await lane.run(batch)
+            gc.collect()
+            wall, cpu = time.perf_counter(), time.process_time()
+            for batch in batches[3:]:
+                right += await lane.run(batch)
+            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+            if right != len(batches) * row.size:
+                raise AssertionError(f"{row.name}: {right} of {len(batches) * row.size} calls")
+    row.wall.append(wall / (count * row.size))
+    row.cpu.append(cpu / (count * row.size))
+
+
+async def compare(chosen: Sequence[Contestant], rounds: int, calls: int) -> list[Row]:
+    """Round by round, everyone once per round with each size; a round before to warm up."""
+    rows = {(one.name, size): Row(one.name, size) for one in chosen for size in SIZES}
+    for one in chosen:
+        await measure(one, Row(one.name, 1), 50)
+    gc.collect()
+    gc.freeze()  # what the imports of some left behind must not cost the others
+    for number in range(rounds):
+        print(f"round {number + 1} of {rounds}", file=sys.stderr)
+        for one in chosen:
+            for size in SIZES:
+                await measure(one, rows[one.name, size], calls)
+    return list(rows.values())
+
+
+@dataclass(frozen=True)
+class Durable:
+    """Calls whose results are synced, beside the bare fsync of a line as long, in turns."""
+
+    call_ms: float
+    fsync_ms: float
+
+    @property
+    def extra_ms(self) -> float:
+        return self.call_ms - self.fsync_ms
+
+
+async def durability(folder: Path, times: int) -> Durable:
+    """Medians; each call is followed by one bare write and fsync."""
+    calls, syncs = [], []
+    line = b"x" * 700 + b"\n"
+    file = os.open(folder / "bare", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        async with durable(folder) as lane:
+            for number in range(times):
+                message = lane.make(number, 1)
+                begin = time.perf_counter()
+                await lane.run(message)
+                between = time.perf_counter()
+                os.write(file, line)
+                os.fsync(file)
+                syncs.append(time.perf_counter() - between)
+                calls.append(between - begin)
+    finally:
+        os.close(file)
+    call_ms, fsync_ms = (statistics.median(one) * 1e3 for one in (calls, syncs))
+    return Durable(round(call_ms, 3), round(fsync_ms, 3))
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Many calls that are all inside their tool at the same time."""
+
+    calls: int
+    wall_us: float
+    """Per call."""
+    grown_mb: float
+    """By how much the peak memory of the process rose."""
+
+
+async def crowd(folder: Path, calls: int) -> Crowd:
+    """No call returns before all have begun."""
+    inside, all_in = 0, anyio.Event()
+
+    @tool(concurrent=True)
+    async def meet(text: str) -> str:
+        nonlocal inside
+        inside += 1
+        if inside == calls:
+            all_in.set()
+        await all_in.wait()
+        return text
+
+    base = profile()
+    unlimited = replace(base, offer=replace(base.offer, cap=None))
+    blocks = [
+        {"type": "tool_use", "id": f"toolu_{n}", "name": "meet", "input": {"text": "hi"}}
+        for n in range(calls)
+    ]
+    message = {"id": "msg_1", "role": "assistant", "content": blocks}
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    path = folder / "crowd.jsonl"
+    async with Session(cwd=folder, tools=[meet], profile=unlimited, transcript=path) as session:
+        session.say("go")
+        begin = time.perf_counter()
+        with anyio.fail_after(300):
+            await session.run(message)
+        wall = time.perf_counter() - begin
+    check_lines(session)
+    assert sum(span.state == "succeeded" for span in session.spans) == calls
+    unit = 1 if sys.platform == "darwin" else 1024
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) * unit
+    return Crowd(calls, round(wall / calls * US, 1), round(grown / 1e6, 1))
+
+
+def cancelling(rounds: int) -> dict[str, object] | None:
+    """What `cancel.py` measures; None when it could not."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "cancel.json"
+        script = Path(__file__).with_name("cancel.py")
+        command = [sys.executable, str(script), "--rounds", str(rounds), "--json", str(out)]
+        done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+        told = json.loads(out.read_bytes()) if out.exists() and done.returncode == 0 else None
+    return told if isinstance(told, dict) else None
+
+
+# Comparing
+
+
+@dataclass(frozen=True)
+class Target:
+    """One promise of the design, and what came of it."""
+
+    what: str
+    limit: str
+    measured: str
+    met: bool | None
+    """None: not measured, because somebody was left out."""
+
+
+RATIOS = (("pydantic-ai", 1.0), ("openai-agents", 1 / 5), ("LangGraph", 1 / 10))
+
+
+def ratio_targets(rows: Sequence[Row]) -> list[Target]:
+    """Recorded calls beside those of each peer: medians of CPU, which waits for nobody."""
+    found = {(row.name, row.size): row for row in rows if row.cpu}
+    targets = []
+    for peer, limit in RATIOS:
+        for size in SIZES:
+            what = f"recorded call / {peer}, batch of {size}"
+            ours, theirs = found.get(("toolspan recorded", size)), found.get((peer, size))
+            if ours is None or theirs is None:
+                targets.append(Target(what, f"≤ {limit:g} ×", "not measured", None))
+                continue
+            ratio = statistics.median(a / b for a, b in zip(ours.cpu, theirs.cpu, strict=True))
+            targets.append(Target(what, f"≤ {limit:g} ×", f"{ratio:.2f} ×", ratio <= limit))
+    return targets
+
+
+def other_targets(synced: Durable, cancel: dict[str, object] | None) -> list[Target]:
+    targets = [
+        Target(
+            "durable call beside the disk's own fsync (medians)",
+            "≤ fsync + 1 ms",
+            f"{synced.fsync_ms:.2f} + {synced.extra_ms:.2f} ms",
+            synced.extra_ms <= 1,
+        )
+    ]
+    cases = cancel.get("cancel") if cancel else None
+    for case in cases if isinstance(cases, list) else []:
+        limit, p99 = case["target_ms"], case["p99_ms"]
+        if limit is not None:
+            what = f"cancel of {case['name']}, p99"
+            targets.append(Target(what, f"≤ {limit:g} ms", f"{p99:g} ms", p99 <= limit))
+    return targets
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+
+
+def row_table(rows: Sequence[Row]) -> str:
+    head = ("", "batch", "CPU min µs", "CPU median µs", "wall min µs", "wall median µs")
+    keys = ("name", "batch", "cpu_min_us", "cpu_median_us", "wall_min_us", "wall_median_us")
+    told = [row.told() for row in rows if row.cpu]
+    return table(head, [[one[key] for key in keys] for one in told])
+
+
+def target_table(targets: Sequence[Target]) -> str:
+    words = {True: "met", False: "MISSED", None: "-"}
+    head = ("target", "limit", "measured", "")
+    return table(head, [(one.what, one.limit, one.measured, words[one.met]) for one in targets])
+
+
+def packages() -> dict[str, str]:
+    """The versions that ran."""
+    names = {"toolspan", "anyio", *(one.package for one in CONTESTANTS if one.package)}
+    found = {}
+    for name in sorted(names):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def go_to(prefix: Path) -> None:
+    """Go on in the interpreter that has the peers, with this tree's toolspan; returns if there."""
+    python = prefix.resolve() / "dispatch" / "bin" / "python"
+    if Path(sys.prefix) == python.parent.parent:
+        return
+    if not python.exists():
+        sys.exit(f"not installed: {python}; see benchmarks/peers.py --dispatch")
+    source = Path(__file__).resolve().parent.parent / "src"
+    quiet = {"PYTHONPATH": str(source), "DO_NOT_TRACK": "1", "LANGSMITH_TRACING": "false"}
+    os.execve(python, [str(python), *sys.argv], os.environ | quiet)
+
+
+def show(report: dict[str, object], out: Path | None) -> None:
+    if out is None:
+        return
+    text = json.dumps(report, indent=2)
+    if str(out) == "-":
+        print(text)
+    else:
+        out.write_text(text + "\n", encoding="utf-8")
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--peers", type=Path, help="prefix of the peers; without, only ourselves")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--calls", type=int, default=500, help="calls per round and batch size")
+    parser.add_argument("--crowd", type=int, default=10_000, help="calls at the same time")
+    parser.add_argument("--cancels", type=int, default=100, help="rounds of cancel.py; 0: none")
+    parser.add_argument("--only", help="names of contestants, separated by commas")
+    parser.add_argument("--json", type=Path, help="write all numbers here; - for stdout")
+    parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")
+    return parser.parse_args()
+
+
+async def main(options: argparse.Namespace) -> int:
+    wanted = set(options.only.split(",")) if options.only else None
+    chosen = [one for one in CONTESTANTS if wanted is None or one.name in wanted]
+    chosen = [one for one in chosen if is_installed(one)]
+    rows = await compare(chosen, options.rounds, options.calls)
+    with tempfile.TemporaryDirectory() as folder:
+        synced = await durability(Path(folder), 100)
+        many = await crowd(Path(folder), options.crowd)
+    cancel = cancelling(options.cancels) if options.cancels else None
+    targets = ratio_targets(rows) + other_targets(synced, cancel)
+    print(row_table(rows), end="\n\n")
+    print(target_table(targets), end="\n\n")
+    print(f"{many.calls} calls at once, recorded: {many.wall_us} µs each, +{many.grown_mb} MB")
+    report: dict[str, object] = {
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
+        "packages": packages(),
+        "about": {one.name: one.about for one in chosen},
+        "rows": [row.told() for row in rows],
+        "durable": asdict(synced),
+        "crowd": asdict(many),
+        "cancel": cancel,
+        "targets": [asdict(one) for one in targets],
+    }
+    show(report, options.json)
+    return 1 if options.enforce and any(one.met is False for one in targets) else 0
+
+
+if __name__ == "__main__":
+    chosen_options = arguments()
+    if chosen_options.peers is not None:
+        go_to(chosen_options.peers)
+    sys.exit(anyio.run(main, chosen_options))

@@ -1,0 +1,6 @@
+"""`python -m toolspan`: the same as the command."""
+
+from toolspan.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""Edit: one text in a file replaced by another.
+
+In: a path, the text to replace and the new one. Out: a file that differs only there, byte for
+byte; what the model reads; hunks for the record. Refused when the text is not there, or in several
+places, or when the file is not as the conversation has seen it. `_plan` decides, `_edit` does.
+"""
+
+import re
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from anyio import to_thread
+from msgspec import to_builtins
+
+from toolspan.disk.load import Loaded, Stamp, fingerprint, load, look
+from toolspan.disk.match import curled, find
+from toolspan.disk.place import lock_name, meant, placed, real
+from toolspan.disk.swap import swap
+from toolspan.disk.text import Codec, Span, Text, decode, encode, plain, shown, spliced
+from toolspan.disk.words import clean, numbered
+from toolspan.errors import ToolError
+from toolspan.patch.make import make
+from toolspan.profile import FileValues, Profile
+from toolspan.run.context import ToolContext
+from toolspan.run.files import FileState
+from toolspan.run.tool import Output, Refusal, Tool
+from toolspan.schema.check import checker
+from toolspan.schema.issue import Invalid, Valid
+
+MOST = 128 << 20
+"""Bytes of a file that can be edited: it is compared and recorded whole."""
+_AROUND = 4
+"""Lines a snippet shows above and below."""
+_CURRENT = " (file state is current in your context — no need to Read it back)"
+_RECOVERED = (
+    " (the file had changed since it was last read; the edit was made in its present content)"
+)
+_UNREAD = "File has not been read yet. Read it first before writing to it."
+_STALE = (
+    "File has been modified since read, either by the user or by a linter. Read it again before"
+    " attempting to write it."
+)
+_SEVERAL = (
+    "Found {count} matches of the string to replace, but replace_all is false. To replace all"
+    " occurrences, set replace_all to true. To replace only one occurrence, please provide more"
+    " context to uniquely identify the instance.\nString: {old}"
+)
+_BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
+_KEEPS_BLANKS = frozenset({".md", ".mdx"})
+"""Two blanks at the end of a line are a line break there."""
+_DESCRIPTION = """\
+Replace a text in a file by another. The old text has to be exactly as in the file and to stand
+there once, unless all occurrences are to be replaced; an empty one makes a new file."""
+_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {
+        "file_path": {"type": "string", "description": "The file to change"},
+        "old_string": {"type": "string", "description": "The text to replace"},
+        "new_string": {"type": "string", "description": "The text to put there"},
+        "replace_all": {
+            "type": "boolean",
+            "default": False,
+            "description": "Replace it wherever it stands",
+        },
+    },
+    "required": ["file_path", "old_string", "new_string"],
+    "additionalProperties": False,
+}
+
+
+def edit_tool(profile: Profile) -> Tool:
+    """Edit as a client version has it."""
+    check = checker(_SCHEMA, coerce=profile.offer.coerces)
+
+    def parse(given: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(given)
+        return checked if isinstance(checked, Invalid) else _trimmed(checked)
+
+    return Tool(
+        name="Edit",
+        description=_DESCRIPTION,
+        input_schema=_SCHEMA,
+        parse=parse,
+        run=_run,
+        validate=_validate,
+        paths=lambda value: frozenset({lock_name(value["file_path"])}),
+    )
+
+
+def _trimmed(valid: Valid) -> Valid:
+    """The input as clients take and record it: without blanks at the ends of new lines."""
+    value = dict(valid.recorded)
+    if Path(str(value["file_path"])).suffix.lower() not in _KEEPS_BLANKS:
+        value["new_string"] = _BLANKS.sub("", str(value["new_string"]))
+    return Valid(value, value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What is asked."""
+
+    name: str
+    path: Path
+    old: str
+    new: str
+    everywhere: bool
+    values: FileValues
+
+    @property
+    def creates(self) -> bool:
+        return not self.old
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be done, found to be possible."""
+
+    request: _Request
+    text: Text
+    spans: tuple[Span, ...]
+    stamp: Stamp | None
+    """None: there is no file yet."""
+    stale: bool
+    seen: bool
+    """The conversation has seen the file as it is, whole."""
+
+    @property
+    def replaced(self) -> str:
+        return self.text.plain[self.spans[0].start : self.spans[0].end]
+
+
+async def _validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    plan = await to_thread.run_sync(partial(_plan, value, ctx), abandon_on_cancel=True)
+    return plan if isinstance(plan, Refusal) else None
+
+
+async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    # Not abandoned when the call is cancelled: what was begun is told as it ended.
+    return await to_thread.run_sync(partial(_edit, value, ctx))
+
+
+def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
+    request = _request(value, ctx)
+    if request.old == request.new:
+        return Refusal(
+            "No changes to make: old_string and new_string are exactly the same.", "no_change"
+        )
+    found = look(request.path)
+    if found is None:
+        return _planned_new(request, ctx)
+    if refusal := _refused_kind(request, found.st_mode):
+        return refusal
+    if request.creates and found.st_size:
+        return Refusal("Cannot create new file - file already exists.", "invalid_input")
+    known = ctx.files.get(real(request.path)) or ctx.files.get(request.path)
+    if known is None and request.values.read_first:
+        return Refusal(_UNREAD, "read_required")
+    return _planned(request, load(request.path, MOST), known)
+
+
+def _request(value: Mapping[str, object], ctx: ToolContext) -> _Request:
+    values = ctx.profile.files
+    name = str(value["file_path"])
+    home = ctx.workspace.environment.get("HOME") if values.expands_home else None
+    return _Request(
+        name=clean(name),
+        path=placed(name, ctx.cwd, home),
+        old=clean(str(value["old_string"])),
+        new=clean(str(value["new_string"])),
+        everywhere=value["replace_all"] is True,
+        values=values,
+    )
+
+
+def _planned_new(request: _Request, ctx: ToolContext) -> _Plan | Refusal:
+    if not request.creates:
+        text = request.values.missing.format(cwd=ctx.cwd, path=request.name)
+        other = meant(request.path)
+        return Refusal(text + (f" Did you mean {other}?" if other else ""), "not_found")
+    empty = Text("", "", Codec("utf-8"))
+    return _Plan(request, empty, (Span(0, 0),), None, stale=False, seen=True)
+
+
+def _refused_kind(request: _Request, mode: int) -> Refusal | None:
+    if stat.S_ISDIR(mode):
+        return Refusal(f"{request.name} is a directory, not a file.", "is_directory")
+    if not stat.S_ISREG(mode):
+        return Refusal(f"{request.name} is not a regular file.", "invalid_input")
+    if request.path.suffix.lower() == ".ipynb":
+        text = "File is a Jupyter Notebook. Use the NotebookEdit to edit this file."
+        return Refusal(text, "invalid_input")
+    return None
+
+
+def _planned(request: _Request, loaded: Loaded, known: FileState | None) -> _Plan | Refusal:
+    stale = known is not None and known.digest != loaded.digest
+    if stale and not request.values.recovers_stale:
+        return Refusal(_STALE, "stale_file")
+    text = decode(loaded.data)
+    spans = [Span(0, 0)] if request.creates else find(text.plain, plain(request.old))
+    if not spans:
+        return Refusal(request.values.no_match.format(old=request.old), "no_match")
+    if len(spans) > 1 and not request.everywhere:
+        return Refusal(_SEVERAL.format(count=len(spans), old=request.old), "ambiguous_match")
+    seen = request.creates or (known is not None and known.whole and not stale)
+    return _Plan(request, text, tuple(spans), loaded.stamp, stale=stale, seen=seen)
+
+
+def _edit(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    plan = _plan(value, ctx)
+    if isinstance(plan, Refusal):  # something changed since it was validated
+        raise ToolError(plan.text, kind=plan.kind, wrapped=plan.wrapped)
+    request = plan.request
+    new = curled(request.new, plan.replaced) if request.values.keeps_curly else request.new
+    changed = spliced(plan.text, plan.spans, new)
+    data = encode(changed.raw, changed.codec)
+    stamp = swap(request.path, data, plan.stamp)
+    state = FileState(
+        digest=fingerprint(data),
+        mtime_ns=stamp.mtime_ns,
+        size=stamp.size,
+        whole=plan.seen,
+        call_id=ctx.call.id,
+    )
+    for path in {request.path, real(request.path)}:
+        ctx.files.saw(path, state)
+    return Output(_told(plan, changed), _record(plan, changed))
+
+
+def _told(plan: _Plan, changed: Text) -> str:
+    request, values = plan.request, plan.request.values
+    note = _note(plan)
+    if request.everywhere:
+        old, new = request.old, request.new
+        return values.all_replaced.format(path=request.name, old=old, new=new) + note
+    if values.snippet:
+        return (
+            f"The file {request.name} has been updated. Here's the result of running `cat -n` on a"
+            f" snippet of the edited file:\n{_snippet(plan, changed)}"
+        )
+    return f"The file {request.name} has been updated successfully.{note}"
+
+
+def _note(plan: _Plan) -> str:
+    values = plan.request.values
+    if plan.stale:
+        return _RECOVERED
+    if not values.tells_current or (values.tells_unseen and not plan.seen):
+        return ""
+    return _CURRENT
+
+
+def _snippet(plan: _Plan, changed: Text) -> str:
+    """The new lines with some around them."""
+    line = plan.text.plain.count("\n", 0, plan.spans[0].start)
+    first = max(0, line - _AROUND)
+    last = line + plan.request.new.count("\n") + 1 + _AROUND
+    lines = changed.shown.split("\n")[first:last]
+    return numbered(lines, first + 1, plan.request.values.numbering)
+
+
+def _record(plan: _Plan, changed: Text) -> dict[str, object]:
+    request = plan.request
+    before = plan.text.shown
+    record: dict[str, object] = {
+        "filePath": request.name,
+        "oldString": shown(plan.replaced, plan.text.codec),
+        "newString": request.new,
+        "originalFile": before,
+        "structuredPatch": to_builtins(make(before, changed.shown)),
+        "userModified": False,
+        "replaceAll": request.everywhere,
+    }
+    if plan.stale:
+        record["staleRecovered"] = True
+    if request.values.tells_unseen and not plan.seen:
+        record["contentNotInModelContext"] = True
+    return record

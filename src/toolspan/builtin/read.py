@@ -1,0 +1,405 @@
+"""Read: the lines of a text file, an image, a PDF or a notebook.
+
+In: a path and perhaps a range of lines. Out: what the model reads and what is recorded, and a mark
+in the file states that the conversation has seen the file. `_read` tells the story.
+"""
+
+import base64
+import math
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from anyio import to_thread
+
+from toolspan.disk import notebook
+from toolspan.disk.load import Stamp, is_plain, load, look, opened
+from toolspan.disk.picture import MEDIA_TYPES, Picture, picture
+from toolspan.disk.place import lock_name, meant, placed, real
+from toolspan.disk.window import Range, Window, window
+from toolspan.disk.words import clean, numbered, size_text
+from toolspan.errors import ToolError
+from toolspan.model.live import Content
+from toolspan.profile import FileValues, Profile
+from toolspan.run.context import ToolContext
+from toolspan.run.files import FileState
+from toolspan.run.tool import Output, Refusal, Tool
+from toolspan.schema.check import checker
+from toolspan.schema.issue import Invalid, Valid
+
+MOST_TEXT = 256 << 10
+MOST_LARGE = 16 << 20
+"""What `allow_large` allows."""
+MOST_DOCUMENT = 32 << 20
+MOST_SIDE = 2000
+"""Pixels; larger images have to be scaled before a model takes them."""
+_HEAD = 8192
+_UNCHANGED = (
+    "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead."
+)
+_BAD_BYTES = (
+    "\n\n[This file has bytes that are not valid text in its encoding; each is shown as \ufffd.]"
+)
+_DESCRIPTION = """\
+Show a file. Text comes with line numbers, from `offset` on and `limit` lines long when these are
+given; images, PDF documents and Jupyter notebooks come as what they are. Very large files need a
+range. Paths are absolute, or relative to the current folder."""
+
+_BINARY = frozenset({
+    ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".dat", ".db", ".dll", ".dmg", ".doc",
+    ".docx", ".dylib", ".eot", ".exe", ".flac", ".gz", ".ico", ".iso", ".jar", ".lib", ".m4a",
+    ".mkv", ".mov", ".mp3", ".mp4", ".o", ".obj", ".ogg", ".otf", ".parquet", ".pkl", ".ppt",
+    ".pptx", ".pyc", ".pyo", ".rar", ".so", ".sqlite", ".sqlite3", ".tar", ".tgz", ".tiff", ".ttf",
+    ".wasm", ".wav", ".webm", ".woff", ".woff2", ".xls", ".xlsx", ".xz", ".zip", ".zst",
+})  # fmt: skip
+
+
+def read_tool(profile: Profile) -> Tool:
+    """Read as a client version has it."""
+    schema = _schema(profile.files)
+    check = checker(schema, coerce=profile.offer.coerces)
+
+    def parse(given: Mapping[str, object]) -> Valid | Invalid:
+        return check(_sound_range(given) if profile.files.odd_range == "dropped" else given)
+
+    return Tool(
+        name="Read",
+        description=_DESCRIPTION,
+        input_schema=schema,
+        parse=parse,
+        run=_run,
+        validate=_validate,
+        concurrent=True,
+        read_only=True,
+        idempotent=True,
+        output_limit=None,  # what is read is bounded by itself, and must not be spilled to a file
+        paths=lambda value: frozenset({lock_name(value["file_path"])}),
+    )
+
+
+def _schema(values: FileValues) -> dict[str, object]:
+    number = "integer" if values.whole_numbers else "number"
+    offset: dict[str, object] = {"type": number, "description": "The first line to show"}
+    limit: dict[str, object] = {"type": number, "description": "How many lines to show"}
+    if values.odd_range == "dropped":
+        offset["minimum"] = 0
+        limit["exclusiveMinimum"] = 0
+    extra: dict[str, object] = {
+        "pages": {"type": "string", "description": "Pages of a PDF, such as 1-5"},
+        "allow_large": {"type": "boolean", "description": "Show a large file whole all the same"},
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "file_path": {"type": "string", "description": "The file to read"},
+            "offset": offset,
+            "limit": limit,
+            **{name: one for name, one in extra.items() if name in values.extra_inputs},
+        },
+        "required": ["file_path"],
+        "additionalProperties": False,
+    }
+
+
+def _sound_range(given: Mapping[str, object]) -> Mapping[str, object]:
+    """The input without a range that makes no sense, which clients overlook."""
+    least = {"offset": 0, "limit": 1}
+    odd = {name for name, low in least.items() if _below(given.get(name), low)}
+    return {name: value for name, value in given.items() if name not in odd} if odd else given
+
+
+def _below(value: object, low: int) -> bool:
+    if isinstance(value, str) and value.removeprefix("-").isdecimal():
+        value = int(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and value < low
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked: a file as named and as placed, and which lines."""
+
+    name: str
+    path: Path
+    offset: int
+    limit: int | None
+    pages: str | None
+    large: bool
+    values: FileValues
+
+    @property
+    def whole(self) -> bool:
+        return self.offset in (0, 1) and self.limit is None
+
+    @property
+    def range(self) -> Range:
+        skip = self.offset - 1 if self.offset else 0
+        if self.values.odd_range != "from_end":
+            skip = max(0, skip)
+        return Range(skip, None if self.limit is None else max(0, self.limit))
+
+
+def _question(value: Mapping[str, object], ctx: ToolContext) -> _Question:
+    values = ctx.profile.files
+    name = str(value["file_path"])
+    home = ctx.workspace.environment.get("HOME") if values.expands_home else None
+    first = _whole(value.get("offset"))
+    pages = value.get("pages")
+    return _Question(
+        name=clean(name),
+        path=placed(name, ctx.cwd, home),
+        offset=1 if first is None else first,
+        limit=_whole(value.get("limit")),
+        pages=pages if isinstance(pages, str) else None,
+        large=value.get("allow_large") is True,
+        values=values,
+    )
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, int | float) and math.isfinite(value):
+        return int(value)
+    return None
+
+
+async def _validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    return await to_thread.run_sync(partial(_refusal, value, ctx), abandon_on_cancel=True)
+
+
+def _refusal(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    question = _question(value, ctx)
+    early = question.values.checks_early
+    found = look(question.path)
+    if found is None:
+        return _missing(question, ctx) if early else None
+    if stat.S_ISDIR(found.st_mode):
+        return None
+    if not is_plain(found):
+        return Refusal(question.values.device.format(path=question.name), "invalid_input")
+    if _is_binary(question.path):
+        kind = f"{question.path.suffix} file".lstrip()
+        return Refusal(
+            "This tool cannot read binary files. The file appears to be a binary"
+            f" {clean(kind)}. Look at it with a program that knows its format.",
+            "invalid_input",
+        )
+    return _oversize(question, found.st_size) if early else None
+
+
+def _missing(question: _Question, ctx: ToolContext) -> Refusal:
+    text = question.values.read_missing.format(cwd=ctx.cwd, path=question.name)
+    other = meant(question.path)
+    return Refusal(text + (f" Did you mean {other}?" if other else ""), "not_found")
+
+
+def _error(refusal: Refusal) -> ToolError:
+    return ToolError(refusal.text, kind=refusal.kind)
+
+
+def _is_binary(path: Path) -> bool:
+    """By its name, or because its first bytes have a null, which no text but UTF-16 has."""
+    ending = path.suffix.lower()
+    if ending in _BINARY:
+        return True
+    if ending in MEDIA_TYPES or ending == ".pdf":
+        return False
+    try:
+        head = _head(path)
+    except ToolError:
+        return False  # the run will say what is wrong
+    return b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
+
+
+def _head(path: Path) -> bytes:
+    with opened(path) as descriptor:
+        return os.read(descriptor, _HEAD)
+
+
+def _oversize(question: _Question, size: int) -> Refusal | None:
+    if question.limit is not None or _is_whole_kind(question.path):
+        return None
+    most = MOST_LARGE if question.large else MOST_TEXT
+    if size <= most:
+        return None
+    text = question.values.too_large.format(size=size_text(size), most=size_text(most))
+    return Refusal(f"{text} Read a part of it with offset and limit, or search in it.", "too_large")
+
+
+def _is_whole_kind(path: Path) -> bool:
+    """Whether the file is shown as what it is, not as lines."""
+    ending = path.suffix.lower()
+    return ending in MEDIA_TYPES or ending in (".pdf", ".ipynb")
+
+
+async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    shown = await to_thread.run_sync(partial(_read, value, ctx), abandon_on_cancel=True)
+    _remember(shown, ctx)  # here, since a cancelled Read has shown nothing
+    return shown.output
+
+
+@dataclass(frozen=True, slots=True)
+class _Shown:
+    """What is told of a file, and which content that was."""
+
+    question: _Question
+    output: Output
+    digest: str
+    stamp: Stamp
+
+
+def _read(value: Mapping[str, object], ctx: ToolContext) -> _Shown:
+    question = _question(value, ctx)
+    found = look(question.path)
+    if found is None:
+        raise _error(_missing(question, ctx))
+    if stat.S_ISDIR(found.st_mode):
+        text = question.values.unreadable_folder.format(path=clean(str(question.path)))
+        raise ToolError(text, kind="is_directory")
+    ending = question.path.suffix.lower()
+    if ending in MEDIA_TYPES:
+        return _image(question)
+    if ending == ".pdf":
+        return _document(question)
+    if ending == ".ipynb":
+        return _notebook(question)
+    if refusal := _oversize(question, found.st_size):
+        raise _error(refusal)
+    return _text(question, ctx)
+
+
+def _text(question: _Question, ctx: ToolContext) -> _Shown:
+    values = question.values
+    most = MOST_LARGE if question.large else MOST_TEXT
+    seen = window(question.path, question.range, most, utf16=values.decodes_utf16)
+    before = ctx.files.get(question.path)
+    if values.tells_unchanged and _same(before, question, seen):
+        pointer = {"type": "file_unchanged", "file": {"filePath": question.name}}
+        return _Shown(question, Output(_UNCHANGED, pointer), seen.digest, seen.stamp)
+    record = {
+        "type": "text",
+        "file": {
+            "filePath": question.name,
+            "content": seen.text,
+            "numLines": seen.lines,
+            "startLine": question.offset,
+            "totalLines": seen.total,
+        },
+    }
+    return _Shown(question, Output(_told(question, seen), record), seen.digest, seen.stamp)
+
+
+def _same(before: FileState | None, question: _Question, seen: Window) -> bool:
+    """Whether the last thing the conversation saw of the file are these lines, by a Read."""
+    if before is None or before.range is None:
+        return False
+    return before.digest == seen.digest and before.range == (question.offset, question.limit)
+
+
+def _told(question: _Question, seen: Window) -> str:
+    values = question.values
+    nothing = seen.stamp.size == 0
+    if not seen.text and (nothing or seen.lines == 0):
+        warning = values.empty if nothing and question.offset <= 1 else values.beyond
+        text = warning.format(offset=question.offset, lines=seen.total)
+        return f"<system-reminder>{text}</system-reminder>"
+    text = numbered(seen.text.split("\n"), question.offset, values.numbering)
+    return text + (_BAD_BYTES if seen.bad_bytes and values.tells_bad_bytes else "")
+
+
+def _remember(shown: _Shown, ctx: ToolContext) -> None:
+    question = shown.question
+    state = FileState(
+        digest=shown.digest,
+        mtime_ns=shown.stamp.mtime_ns,
+        size=shown.stamp.size,
+        whole=question.whole,
+        call_id=ctx.call.id,
+        range=(question.offset, question.limit),
+    )
+    ctx.files.saw(question.path, state)
+    target = real(question.path)
+    if target != question.path:  # by its own name no lines were shown, so no range
+        ctx.files.saw(target, replace(state, range=None))
+
+
+def _image(question: _Question) -> _Shown:
+    loaded = load(question.path, MOST_DOCUMENT)
+    found = picture(loaded.data)
+    if found is None and question.values.checks_images:
+        raise ToolError(
+            "File has an image extension but its content is not a valid PNG/JPEG/GIF/WebP."
+            f" It begins with {loaded.data[:16]!r}.",
+            kind="invalid_input",
+        )
+    if found is not None and max(found.width, found.height) > MOST_SIDE:
+        raise ToolError(
+            f"The image has {found.width} × {found.height} pixels; images of more than {MOST_SIDE}"
+            " pixels a side are not read yet. Scale it down first.",
+            kind="too_large",
+        )
+    media_type = found.media_type if found else MEDIA_TYPES[question.path.suffix.lower()]
+    data = base64.b64encode(loaded.data).decode("ascii")
+    record: dict[str, object] = {
+        "base64": data,
+        "type": media_type,
+        "originalSize": len(loaded.data),
+    }
+    if found is not None:
+        record["dimensions"] = _dimensions(found, plain=question.values.plain_dimensions)
+    source = {"type": "base64", "data": data, "media_type": media_type}
+    output = Output([{"type": "image", "source": source}], {"type": "image", "file": record})
+    return _Shown(question, output, loaded.digest, loaded.stamp)
+
+
+def _dimensions(found: Picture, *, plain: bool) -> dict[str, int]:
+    if plain:
+        return {"width": found.width, "height": found.height}
+    return {
+        "originalWidth": found.width,
+        "originalHeight": found.height,
+        "displayWidth": found.width,
+        "displayHeight": found.height,
+    }
+
+
+def _document(question: _Question) -> _Shown:
+    if question.pages is not None:
+        raise ToolError(
+            "Single pages of a PDF are not read yet; leave `pages` out to get the whole document.",
+            kind="invalid_input",
+        )
+    loaded = load(question.path, MOST_DOCUMENT)
+    if not loaded.data.startswith(b"%PDF-"):
+        raise ToolError(
+            f"{question.name} has the name of a PDF, but its content is none.",
+            kind="invalid_input",
+        )
+    data = base64.b64encode(loaded.data).decode("ascii")
+    size = len(loaded.data)
+    text = f"PDF file read: {question.name} ({size_text(size)})"
+    document: dict[str, object] = {
+        "type": "document",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": data},
+    }
+    record = {
+        "type": "pdf",
+        "file": {"filePath": question.name, "base64": data, "originalSize": size},
+    }
+    inline: Content = [{"type": "text", "text": text}, document]
+    output = Output(text, record, companions=([document],))
+    if question.values.document_inline:
+        output = Output(inline, record)
+    return _Shown(question, output, loaded.digest, loaded.stamp)
+
+
+def _notebook(question: _Question) -> _Shown:
+    loaded = load(question.path, MOST_LARGE)
+    cells = notebook.cells(loaded.data)
+    record = {
+        "type": "notebook",
+        "file": {"filePath": question.name, "cells": [cell.record() for cell in cells]},
+    }
+    output = Output(notebook.blocks(cells), record)
+    return _Shown(question, output, loaded.digest, loaded.stamp)

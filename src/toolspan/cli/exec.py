@@ -1,0 +1,266 @@
+"""`toolspan exec`: a runner over a pipe. Assistant messages in, results out, JSON lines."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+import click
+import msgspec
+from anyio.streams.memory import MemoryObjectSendStream
+
+from toolspan.builtin import coding_tools
+from toolspan.cli.live_json import Row, event_row, result_row
+from toolspan.errors import BadCall, ToolspanError
+from toolspan.model.live import Duplicate, Faulted, Finished, LiveEvent, WriteFailed
+from toolspan.permission import MODES, Rules, mode_policy
+from toolspan.permission.modes import Mode
+from toolspan.process import become_subreaper
+from toolspan.profile import DEFAULT, VERSIONS, Profile, profile
+from toolspan.run.toolset import Toolset
+from toolspan.session import Session
+from toolspan.settings import Settings, load
+
+_INTERRUPTED = 130
+_PIECE = 1 << 16
+_PATH = click.Path(path_type=Path)
+_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
+
+
+@click.command("exec")
+@click.option(
+    "--profile",
+    "name",
+    type=click.Choice(VERSIONS),
+    default=DEFAULT,
+    help="The client version to behave like.",
+)
+@click.option("--model", help="The model's name; some behaviour hangs on it.")
+@click.option("--settings", "settings_file", type=_PATH, help="Rules from this settings file.")
+@click.option(
+    "--permission-mode",
+    "mode",
+    type=click.Choice(MODES),
+    help="What happens to calls no rule speaks of.",
+)
+@click.option("--allowed-tools", default="", help="Rules that allow, with spaces or commas.")
+@click.option("--disallowed-tools", default="", help="Rules that deny.")
+@click.option("--tools", help="Only these tools, by name, with commas.")
+@click.option("--permission-prompt-tool", help="An MCP tool that gives consent.")
+@click.option("--mcp-config", type=_PATH, help="MCP servers to connect to.")
+@click.option("--cwd", type=_FOLDER, default=Path(), help="Where the calls run.")
+@click.option(
+    "--transcript",
+    default="home",
+    help="File to record to, `none`, or `home`: where the client keeps its sessions.",
+)
+@click.option("--events", is_flag=True, help="Also print what happens on the way.")
+@click.pass_context
+def command(ctx: click.Context, /, **_: object) -> None:
+    """Run tool calls from standard input, a message per line, and print their results.
+
+    A line is {"type":"assistant","message":{"content":[{"type":"tool_use",...}]}}; every call in
+    it gets one line {"type":"result","tool_use_id":...}. A line that cannot be read gets an error
+    line. At the end of the input everything is finished, background work is ended, and the command
+    ends. Ctrl-C ends the running calls, prints their results, and exits with 130.
+    """
+    become_subreaper()
+    ctx.exit(anyio.run(_main, msgspec.convert(ctx.params, _Wishes)))
+
+
+class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asks for."""
+
+    name: str
+    model: str | None
+    settings_file: Path | None
+    mode: Mode | None
+    allowed_tools: str
+    disallowed_tools: str
+    tools: str | None
+    permission_prompt_tool: str | None
+    mcp_config: Path | None
+    cwd: Path
+    transcript: str
+    events: bool
+
+
+async def _main(wishes: _Wishes) -> int:
+    printer = Printer(sys.stdout.buffer, events=wishes.events)
+    session = _session(wishes, printer)
+    stopped = anyio.Event()
+    async with session, anyio.create_task_group() as group:
+        group.start_soon(_watch_signals, session, stopped, group.cancel_scope)
+        async for number, line in _lines(sys.stdin.fileno()):
+            await turn(number, line, session, printer)
+            if stopped.is_set():
+                break
+        group.cancel_scope.cancel()
+    return _INTERRUPTED if stopped.is_set() else 0
+
+
+def _session(wishes: _Wishes, printer: "Printer") -> Session:
+    settings = load(wishes.settings_file) if wishes.settings_file else Settings()
+    _refuse_what_cannot_be_kept(settings, wishes)
+    chosen = profile(wishes.name, model=wishes.model)
+    mode = wishes.mode or _mode(settings)
+    return Session(
+        cwd=wishes.cwd,
+        tools=_tools(chosen, wishes.tools),
+        profile=chosen,
+        model=wishes.model,
+        policies=[_rules(settings, wishes)],
+        fallback=mode_policy(mode),
+        permission_mode=mode,
+        direct=[printer.take],
+        transcript=None if wishes.transcript == "none" else wishes.transcript,
+    )
+
+
+def _refuse_what_cannot_be_kept(settings: Settings, wishes: _Wishes) -> None:
+    """A hook that is not run could have stopped a call; a missing server only leaves tools out."""
+    if settings.hooks:
+        raise ToolspanError(
+            f"{wishes.settings_file}: `hooks` are not supported yet, and without them calls could"
+            " run that they would stop"
+        )
+    for wish, value in (
+        ("--permission-prompt-tool", wishes.permission_prompt_tool),
+        ("--mcp-config", wishes.mcp_config),
+    ):
+        if value is not None:
+            click.echo(f"toolspan exec: {wish} has no effect: MCP is not supported yet", err=True)
+
+
+def _mode(settings: Settings) -> Mode:
+    wanted = settings.permissions.default_mode
+    return next((mode for mode in MODES if mode == wanted), "default")
+
+
+def _rules(settings: Settings, wishes: _Wishes) -> Rules:
+    rules = settings.permissions
+    return Rules(
+        allow=(*rules.allow, *split_rules(wishes.allowed_tools)),
+        ask=rules.ask,
+        deny=(*rules.deny, *split_rules(wishes.disallowed_tools)),
+    )
+
+
+def split_rules(text: str) -> list[str]:
+    """The rules of an option: apart by spaces or commas, but not inside brackets."""
+    rules: list[str] = []
+    depth, word = 0, ""
+    for letter in text + " ":
+        depth += (letter == "(") - (letter == ")")
+        if letter in ", " and depth <= 0:
+            rules += [word] if word else []
+            word = ""
+        else:
+            word += letter
+    return rules
+
+
+def _tools(chosen: Profile, names: str | None) -> Toolset:
+    tools = Toolset(coding_tools(chosen))
+    if names is None:
+        return tools
+    wanted = {name.strip() for name in names.split(",")}
+    return tools.filtered(lambda tool: tool.name in wanted)
+
+
+class Printer:
+    """Writes rows as lines, whole and at once."""
+
+    def __init__(self, out: BinaryIO, *, events: bool) -> None:
+        self._out = out
+        self._events = events
+
+    def take(self, event: LiveEvent) -> None:
+        """An event of the runner: results always, the rest when asked for, faults on stderr."""
+        if self._events:
+            self.put(event_row(event))
+        match event:
+            case Finished():
+                self.put(result_row(event))
+            case Duplicate():
+                message = f"call {event.call_id} was there before and is not run again"
+                self.put({"type": "error", "tool_use_id": event.call_id, "message": message})
+            case WriteFailed():
+                click.echo(f"toolspan exec: {event.path}: {event.reason}", err=True)
+            case Faulted():
+                click.echo(f"toolspan exec: {event.where}: {event.reason}", err=True)
+            case _:
+                pass
+
+    def put(self, row: Row) -> None:
+        """Print a row."""
+        self._out.write(msgspec.json.encode(row) + b"\n")
+        self._out.flush()
+
+
+async def turn(number: int, line: bytes, session: Session, printer: Printer) -> None:
+    """One line of the input: run its calls, or say what is wrong with it."""
+    if not line.strip():
+        return
+    try:
+        await session.run(msgspec.json.decode(line, type=dict[str, object]))
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        printer.put({"type": "error", "line": number, "message": f"not a JSON object: {error}"})
+    except BadCall as error:
+        printer.put({"type": "error", "line": number, "message": str(error)})
+
+
+async def _lines(source: int) -> AsyncIterator[tuple[int, bytes]]:
+    """The lines of the input, until its end."""
+    send, receive = anyio.create_memory_object_stream[bytes]()
+    token = anyio.lowlevel.current_token()
+    # A daemon: it may block on an input that never ends, and must not keep us from ending.
+    threading.Thread(target=_pump, args=(source, send, token), daemon=True).start()
+    number = 0
+    async with receive:
+        async for line in receive:
+            number += 1
+            yield number, line
+
+
+def _pump(
+    source: int, send: MemoryObjectSendStream[bytes], token: anyio.lowlevel.EventLoopToken
+) -> None:
+    """Bring lines to the event loop, one at a time."""
+    try:
+        for line in _split(source):
+            anyio.from_thread.run(send.send, line, token=token)
+        anyio.from_thread.run(send.aclose, token=token)
+    except (anyio.BrokenResourceError, anyio.RunFinishedError, RuntimeError):
+        return  # nobody listens any more
+
+
+def _split(source: int) -> Iterator[bytes]:
+    """The lines of a descriptor; without a buffer object, whose lock a daemon would take along."""
+    rest: list[bytes] = []
+    while data := os.read(source, _PIECE):
+        *whole, last = data.split(b"\n")
+        for line in whole:
+            yield b"".join((*rest, line))
+            rest = []
+        rest.append(last)
+    if any(rest):
+        yield b"".join(rest)
+
+
+async def _watch_signals(session: Session, stopped: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Ctrl-C, or a request to end, ends the running calls; a second one does not wait for them."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async for _ in signals:
+            busy = bool(session.runner.in_progress)
+            first = not stopped.is_set()
+            stopped.set()
+            session.interrupt()
+            if not busy or not first:
+                scope.cancel()

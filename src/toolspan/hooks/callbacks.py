@@ -1,0 +1,221 @@
+"""Handlers that are Python functions.
+
+    hooks = Hooks()
+
+    @hooks.pre_tool_use("Bash")
+    async def no_force_push(call: Call) -> Deny | None: ...
+
+A handler may be sync or async; sync ones run in the event loop and must not block. It answers with
+None (no opinion), a decision, `Before` or `After`. One that raises is reported and otherwise
+ignored, as clients do; raise nothing and return `Deny` to refuse. Handlers of one point run at the
+same time; deny wins over ask, ask over allow, and of several new inputs the last registered counts.
+"""
+
+import fnmatch
+import inspect
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import anyio
+
+from toolspan.hooks.points import After, Before, Moment, Report
+from toolspan.model.decision import Allow, Ask, Decision, Deny
+from toolspan.model.span import Call, Span
+
+BeforeAnswer = Before | Decision | None
+AfterAnswer = After | str | None
+PreHandler = Callable[[Call], BeforeAnswer | Awaitable[BeforeAnswer]]
+PostHandler = Callable[[Call, Moment], AfterAnswer | Awaitable[AfterAnswer]]
+BatchHandler = Callable[[Sequence[Span]], AfterAnswer | Awaitable[AfterAnswer]]
+
+_Pre = TypeVar("_Pre", bound=PreHandler)
+_Post = TypeVar("_Post", bound=PostHandler)
+_Batch = TypeVar("_Batch", bound=BatchHandler)
+_Handler = TypeVar("_Handler", bound=Callable[..., object])
+
+_PLAIN = re.compile(r"[\w-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    """A handler and the tools it is for."""
+
+    point: str
+    matcher: str
+    run: Callable[..., object]
+    name: str
+
+    def matches(self, tool: str) -> bool:
+        if self.matcher in ("", "*"):
+            return True
+        if _PLAIN.fullmatch(self.matcher):
+            return self.matcher == tool
+        if "*" in self.matcher and not set(self.matcher) & set("|()[].+?^$"):
+            return fnmatch.fnmatchcase(tool, self.matcher)
+        return re.fullmatch(self.matcher, tool) is not None
+
+
+class Hooks:
+    """Python functions at the hook points of a runner."""
+
+    def __init__(self) -> None:
+        self._handlers: list[_Registered] = []
+
+    @property
+    def silent(self) -> bool:
+        """Whether nobody has registered."""
+        return not self._handlers
+
+    def pre_tool_use(self, matcher: str = "*") -> Callable[[_Pre], _Pre]:
+        """Call the function before each call of the tools that match: a name, `A|B`, or a regex."""
+        return self._register("PreToolUse", matcher)
+
+    def post_tool_use(self, matcher: str = "*") -> Callable[[_Post], _Post]:
+        """Call the function after each call that succeeded."""
+        return self._register("PostToolUse", matcher)
+
+    def post_tool_use_failure(self, matcher: str = "*") -> Callable[[_Post], _Post]:
+        """Call the function after each call that ran and failed."""
+        return self._register("PostToolUseFailure", matcher)
+
+    def post_tool_batch(self) -> Callable[[_Batch], _Batch]:
+        """Call the function when all calls of a message have their results."""
+        return self._register("PostToolBatch", "*")
+
+    async def before(self, moment: Moment) -> Before:
+        """Fire PreToolUse."""
+        answers = await self._fire("PreToolUse", moment.call.tool, (moment.call,))
+        return _merge_before(answers)
+
+    async def after(self, moment: Moment) -> After:
+        """Fire PostToolUse."""
+        return _merge_after(
+            await self._fire("PostToolUse", moment.call.tool, (moment.call, moment))
+        )
+
+    async def after_failure(self, moment: Moment) -> After:
+        """Fire PostToolUseFailure."""
+        return _merge_after(
+            await self._fire("PostToolUseFailure", moment.call.tool, (moment.call, moment))
+        )
+
+    async def after_batch(self, spans: Sequence[Span]) -> After:
+        """Fire PostToolBatch."""
+        return _merge_after(await self._fire("PostToolBatch", "*", (spans,)))
+
+    def _register(self, point: str, matcher: str) -> Callable[[_Handler], _Handler]:
+        def add(handler: _Handler) -> _Handler:
+            name = getattr(handler, "__qualname__", repr(handler))
+            self._handlers.append(_Registered(point, matcher, handler, name))
+            return handler
+
+        return add
+
+    async def _fire(self, point: str, tool: str, arguments: tuple[object, ...]) -> list["_Answer"]:
+        chosen = [h for h in self._handlers if h.point == point and h.matches(tool)]
+        answers: list[_Answer | None] = [None] * len(chosen)
+
+        async def ask(position: int, handler: _Registered) -> None:
+            answers[position] = await _ask(handler, arguments)
+
+        if len(chosen) == 1:
+            await ask(0, chosen[0])
+        elif chosen:
+            async with anyio.create_task_group() as group:
+                for position, handler in enumerate(chosen):
+                    group.start_soon(ask, position, handler)
+        return [answer for answer in answers if answer is not None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one handler said, and how it went."""
+
+    said: object
+    report: Report
+
+
+async def _ask(handler: _Registered, arguments: tuple[object, ...]) -> _Answer:
+    began = time.perf_counter()
+    report = Report(point=handler.point, name=handler.name, outcome="success")
+    said: object = None
+    try:
+        said = handler.run(*arguments)
+        if inspect.isawaitable(said):
+            said = await said
+        if not isinstance(said, Allow | Deny | Ask | Before | After | str | None):
+            raise TypeError(f"a handler answers with a decision, not {type(said).__name__}")
+    except Exception as error:  # noqa: BLE001 - user code; its fault must not become the call's
+        said = None
+        report = replace(report, outcome="error", text=f"{type(error).__name__}: {error}")
+    return _Answer(said, replace(report, duration_ms=(time.perf_counter() - began) * 1e3))
+
+
+_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
+
+
+def stronger(one: Decision | None, other: Decision | None) -> Decision | None:
+    """Deny before ask before allow before no opinion; the first of equals."""
+    if one is None or other is None:
+        return one or other
+    return other if _RANK[type(other)] > _RANK[type(one)] else one
+
+
+def _merge_before(answers: list[_Answer]) -> Before:
+    merged = Before()
+    for answer in answers:
+        merged = _joined_before(merged, _as_before(answer.said), answer.report)
+    return merged
+
+
+def _as_before(said: object) -> Before:
+    match said:
+        case Before():
+            return said
+        case Allow() | Deny() | Ask():
+            asked = said.input if isinstance(said, Allow) else None
+            source = "hook" if said.source == "config" else said.source
+            return Before(decision=_from_hook(said, source), input=asked)
+        case _:
+            return Before()
+
+
+def _from_hook(decision: Decision, source: str) -> Decision:
+    match decision:
+        case Allow(reason, _, given):
+            return Allow(reason, source, given)
+        case Deny(reason, _, stop):
+            return Deny(reason, source, stop)
+        case Ask(reason, _):
+            return Ask(reason, source)
+
+
+def _joined_before(merged: Before, one: Before, report: Report) -> Before:
+    if isinstance(one.decision, Deny):
+        report = replace(report, outcome="blocked", text=one.decision.reason)
+    return Before(
+        decision=stronger(merged.decision, one.decision),
+        input=one.input if one.input is not None else merged.input,
+        contexts=merged.contexts + one.contexts,
+        stop=merged.stop or one.stop,
+        reports=(*merged.reports, report, *one.reports),
+    )
+
+
+def _merge_after(answers: list[_Answer]) -> After:
+    merged = After()
+    for answer in answers:
+        one = answer.said if isinstance(answer.said, After) else After()
+        if isinstance(answer.said, str):
+            one = After(contexts=(answer.said,))
+        merged = After(
+            output=one.output or merged.output,
+            contexts=merged.contexts + one.contexts,
+            feedback=merged.feedback + one.feedback,
+            stop=merged.stop or one.stop,
+            reports=(*merged.reports, answer.report, *one.reports),
+        )
+    return merged

@@ -1,0 +1,390 @@
+"""A model that says what a script tells it to.
+
+In: a script, one step per reply, and requests as the Messages API takes them. Out: replies as that
+API gives them, or its errors: a request the API would refuse is refused here in the same words.
+Ids come from a seeded counter, token counts from lengths, so the same script gives the same bytes.
+Knows nothing of HTTP; `model_api.py` serves a model, `model_stream.py` takes a reply apart into
+stream events. Read `ScriptedModel.reply` first.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import msgspec
+
+from toolspan.errors import ToolspanError
+from toolspan.llm.history import Block, Message, blocks_of, check_history, check_tools
+from toolspan.llm.seeded import Ids
+
+StopReason = Literal[
+    "end_turn",
+    "max_tokens",
+    "model_context_window_exceeded",
+    "pause_turn",
+    "refusal",
+    "stop_sequence",
+    "tool_use",
+]
+
+MODEL_NAME = "claude-scripted"
+"""The model's name, when a request names none."""
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+class ApiError(ToolspanError):
+    """The API said no: status, type and message as in its error body."""
+
+    def __init__(self, failure: "Failure") -> None:
+        super().__init__(f"{failure.status} {failure.type}: {failure.message}")
+        self.failure = failure
+        self.status = failure.status
+        self.type = failure.type
+        self.message = failure.message
+
+
+class ScriptExhausted(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
+    """A request came after the last step of a script."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One assistant message to be; most are written as a plain list of blocks."""
+
+    blocks: Sequence[Mapping[str, object]]
+    stop_reason: StopReason | None = None
+    """None: `tool_use` when a tool is asked for, else `end_turn`."""
+    is_cut: bool = False
+    """The last block ends in its middle."""
+    stop_details: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A request that fails, as the API fails it."""
+
+    status: int
+    type: str
+    message: str
+    retry_after: float | None = None
+    """Seconds, for the header of that name."""
+    after: Sequence[Mapping[str, object]] = ()
+    """What a stream brings before it breaks off with the error."""
+
+
+Answer = Mapping[str, object] | Sequence[Mapping[str, object]] | Reply | Failure
+"""What a step gives: a block, blocks, or one of the two above."""
+Step = Answer | Callable[[list[Message]], Answer | Awaitable[Answer]]
+"""One entry of a script. A function gets the messages so far; it is called once, may be a
+coroutine function, and what it raises reaches whoever asked."""
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A reply as it left the model."""
+
+    message: Message
+    torn: str | None = None
+    """The JSON text of the last call's input as far as it came, when it was cut."""
+    failure: Failure | None = None
+    """The error that ends it, if it is streamed."""
+
+
+def say(text: str) -> Block:
+    """Text."""
+    return {"type": "text", "text": text}
+
+
+def use(tool: str, /, **given: object) -> Block:
+    """A call of a tool; its id is made when it is said."""
+    return {"type": "tool_use", "name": tool, "input": given}
+
+
+def think(text: str) -> Block:
+    """Thinking; its signature is made when it is said and verifies nowhere."""
+    return {"type": "thinking", "thinking": text}
+
+
+def cut(*blocks: Mapping[str, object]) -> Reply:
+    """A reply that reaches `max_tokens` in the middle of its last block."""
+    if not blocks:
+        raise ValueError("Expected at least one block to cut")
+    return Reply(blocks, "max_tokens", is_cut=True)
+
+
+def refuse(*blocks: Mapping[str, object], explanation: str | None = None) -> Reply:
+    """A reply that ends, perhaps after a few words, with a refusal."""
+    details = {"type": "refusal", "category": None, "explanation": explanation}
+    return Reply(blocks, "refusal", stop_details=details)
+
+
+def fail(
+    status: int,
+    type: str | None = None,
+    message: str | None = None,
+    *,
+    retry_after: float | None = None,
+    after: Sequence[Mapping[str, object]] = (),
+) -> Failure:
+    """A failing request: `fail(529)`, `fail(400, message="prompt is too long")`."""
+    kind = type or _ERROR_TYPES.get(status, "api_error")
+    words = message or kind.removesuffix("_error").replace("_", " ").capitalize()
+    return Failure(status, kind, words, retry_after, tuple(after))
+
+
+def results_of(messages: Sequence[Mapping[str, object]]) -> list[str]:
+    """The texts of the results in the last message, in their order; for steps that need them."""
+    found = [block for block in blocks_of(messages[-1]) if block.get("type") == "tool_result"]
+    return ["".join(_texts(block)) for block in found]
+
+
+class ScriptedModel:
+    """A model whose replies are known beforehand, step by step."""
+
+    def __init__(
+        self, script: Sequence[Step], *, then: Step | None = None, seed: str = "scripted"
+    ) -> None:
+        """Take a script.
+
+        Args:
+            script: one step per reply.
+            then: what is said to every request after the last step; None raises instead.
+            seed: models with different seeds never give the same ids.
+        """
+        self.requests: list[Message] = []
+        """Every request, in the order they came; refused ones too."""
+        self._script = tuple(script)
+        self._then = then
+        self._taken = 0
+        self._ids = Ids(f"model/{seed}")
+
+    @property
+    def left(self) -> int:
+        """How many steps of the script nobody has asked for."""
+        return len(self._script) - self._taken
+
+    async def create(self, *, messages: Sequence[object], **request: object) -> Message:
+        """The next reply, as `POST /v1/messages` gives it.
+
+        Raises:
+            ApiError: the request is invalid, or the script says that it fails.
+            ScriptExhausted: the script has no more steps.
+        """
+        spoken = await self.reply({"messages": messages, **request})
+        if spoken.failure:
+            raise ApiError(spoken.failure)
+        return spoken.message
+
+    async def reply(self, request: Mapping[str, object]) -> Spoken:
+        """The next reply to a whole request, for those who deliver it themselves."""
+        asked = self._noted(request)
+        messages = checked(asked)
+        answer = await _answer(self._next(), messages)
+        if isinstance(answer, Failure) and not answer.after:
+            raise ApiError(answer)
+        return self._spoken(asked, answer)
+
+    def _noted(self, request: Mapping[str, object]) -> Message:
+        # Through JSON: a copy that the caller cannot change, and nothing that could not be sent.
+        asked: Message = msgspec.json.decode(msgspec.json.encode(request), type=dict[str, object])
+        self.requests.append(asked)
+        return asked
+
+    def _next(self) -> Step:
+        if self._taken < len(self._script):
+            self._taken += 1
+            return self._script[self._taken - 1]
+        if self._then is None:
+            raise ScriptExhausted(
+                f"Expected at most {len(self._script)} requests, one per step of the script;"
+                f" request {len(self.requests)} has no step (then=... answers any further ones)"
+            )
+        return self._then
+
+    def _spoken(self, asked: Message, answer: Reply | Failure) -> Spoken:
+        failure = answer if isinstance(answer, Failure) else None
+        reply = Reply(answer.after) if isinstance(answer, Failure) else answer
+        used = set(_call_ids(asked))
+        content = [self._finished(block, used) for block in reply.blocks]
+        torn = None
+        if reply.is_cut:
+            content[-1], torn = _cut(content[-1])
+        return Spoken(self._message(asked, content, reply), torn, failure)
+
+    def _finished(self, block: Mapping[str, object], used: set[object]) -> Block:
+        """A block with everything the API adds to it."""
+        match block.get("type"):
+            case "tool_use" if "id" not in block:
+                identifier = self._ids.token("toolu_01")
+                while identifier in used:  # a conversation that another model began
+                    identifier = self._ids.token("toolu_01")
+                return {"type": "tool_use", "id": identifier, **block}
+            case "thinking" if "signature" not in block:
+                return {**block, "signature": self._ids.signature()}
+            case _:
+                return dict(block)
+
+    def _message(self, asked: Message, content: list[Block], reply: Reply) -> Message:
+        asks = any(block["type"] == "tool_use" for block in content)
+        message: Message = {
+            "id": self._ids.token("msg_01"),
+            "type": "message",
+            "role": "assistant",
+            "model": asked.get("model", MODEL_NAME),
+            "content": content,
+            "stop_reason": reply.stop_reason or ("tool_use" if asks else "end_turn"),
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": count_tokens(asked),
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "output_tokens": _tokens(content),
+            },
+        }
+        if reply.stop_details:
+            message["stop_details"] = dict(reply.stop_details)
+        return message
+
+
+def checked(request: Message) -> list[Message]:
+    """The messages of a request that the API would take.
+
+    Raises:
+        ApiError: it would not.
+    """
+    problems = [*check_history(request.get("messages")), *check_tools(request.get("tools") or [])]
+    if problems:
+        raise ApiError(fail(400, message=problems[0]))
+    return cast("list[Message]", request["messages"])
+
+
+def error_body(failure: Failure) -> Message:
+    """The JSON the API answers with."""
+    return {"type": "error", "error": {"type": failure.type, "message": failure.message}}
+
+
+def count_tokens(request: Mapping[str, object]) -> int:
+    """About how many tokens a request has: a quarter of its characters, at least one."""
+    return _tokens([request.get(field) for field in ("system", "tools", "messages")])
+
+
+def load_script(text: str | bytes) -> list[Step]:
+    """A script written as JSON: a list of steps.
+
+    A step is a block, a list of blocks, or an object with one key: `{"cut": [blocks]}`,
+    `{"refuse": [blocks]}`, `{"fail": {"status": 529}}` with the arguments of `fail`.
+
+    Raises:
+        ValueError: it is not such a list.
+    """
+    try:
+        steps = msgspec.json.decode(text, type=list[object])
+        return [_loaded(n, step) for n, step in enumerate(steps)]
+    except msgspec.DecodeError as error:
+        raise ValueError(f"Expected a list of steps as JSON: {error}") from error
+
+
+class _FailStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    status: int
+    type: str | None = None
+    message: str | None = None
+    retry_after: float | None = None
+    after: tuple[Block, ...] = ()
+
+
+def _loaded(n: int, step: object) -> Step:
+    match step:
+        case {"fail": given, **rest} if not rest:
+            told = msgspec.convert(given, _FailStep)
+            return fail(
+                told.status,
+                told.type,
+                told.message,
+                retry_after=told.retry_after,
+                after=told.after,
+            )
+        case {"cut": blocks, **rest} if not rest:
+            return cut(*_loaded_blocks(n, blocks))
+        case {"refuse": blocks, **rest} if not rest:
+            return refuse(*_loaded_blocks(n, blocks))
+        case {"type": str()}:
+            return _loaded_blocks(n, [step])
+        case _:
+            return _loaded_blocks(n, step)
+
+
+def _loaded_blocks(n: int, blocks: object) -> list[Block]:
+    match blocks:
+        case list() if all(isinstance(block, dict) and "type" in block for block in blocks):
+            return msgspec.convert(blocks, list[Block])
+        case _:
+            raise ValueError(f"Expected a list of content blocks as step {n} of the script")
+
+
+async def _answer(step: Step, messages: list[Message]) -> Reply | Failure:
+    given = step(messages) if callable(step) else step
+    answer = await given if inspect.isawaitable(given) else given
+    match answer:
+        case Reply() | Failure():
+            return answer
+        case Mapping():
+            return Reply([answer])
+        case _:
+            return Reply(answer)
+
+
+def _call_ids(request: Message) -> Iterator[object]:
+    for message in cast("list[Message]", request["messages"]):
+        yield from (block.get("id") for block in blocks_of(message))
+
+
+def _texts(block: Mapping[str, object]) -> Iterator[str]:
+    for part in blocks_of(block):
+        yield str(part.get("text", ""))
+
+
+def _cut(block: Block) -> tuple[Block, str | None]:
+    """A block that ends in its middle, and the text of its input if it has one."""
+    match block:
+        case {"type": "tool_use", "input": dict(given)}:
+            members = [*given.items()]
+            kept = dict(members[:-1])
+            return {**block, "input": kept}, _torn(kept, members[-1] if members else None)
+        case {"type": "text", "text": str(text)}:
+            return {**block, "text": _half(text)}, None
+        case {"type": "thinking", "thinking": str(text)}:
+            return {**block, "thinking": _half(text)}, None
+        case _:
+            raise ValueError(f"Expected text, thinking or a call to cut, not {block.get('type')}")
+
+
+def _torn(kept: Mapping[str, object], last: tuple[str, object] | None) -> str:
+    """The JSON of an input up to the middle of its last member."""
+    begun = msgspec.json.encode(kept).decode()[:-1]
+    if last is None:
+        return begun
+    key, value = last
+    comma = "," if kept else ""
+    half = msgspec.json.encode(_half(value)).decode()[:-1] if isinstance(value, str) else ""
+    return f"{begun}{comma}{msgspec.json.encode(key).decode()}:{half}"
+
+
+def _half(text: str) -> str:
+    return text[: (len(text) + 1) // 2]
+
+
+def _tokens(value: object) -> int:
+    return max(1, len(msgspec.json.encode(value)) // 4)

@@ -1,0 +1,170 @@
+"""What the runner emits while calls live: the events that every sink receives, in order.
+
+`Requested` comes first for a call and `Finished` last, exactly once each. Between them stand hooks,
+the permission question, the start and progress. Times are seconds since the epoch. The values are
+frozen: a sink may keep them, and cannot harm a call with them.
+"""
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from toolspan.ids import CallId
+from toolspan.model.event import HookOutcome
+from toolspan.model.span import Call, Span
+
+Content = str | list[dict[str, object]]
+"""What the model reads: a text or a list of blocks."""
+
+
+class Requested(Struct, frozen=True, kw_only=True, tag="call.requested"):
+    """A call was accepted: it will get exactly one result."""
+
+    call: Call
+    at: float
+    recovers: CallId | None = None
+    """The failed call that this one was made to mend."""
+
+
+class HookRan(Struct, frozen=True, kw_only=True, tag="hook.finished"):
+    """One handler at one hook point was run for a call."""
+
+    call_id: CallId
+    point: str
+    name: str
+    outcome: HookOutcome
+    command: str | None = None
+    exit_code: int | None = None
+    duration_ms: float | None = None
+    text: str | None = None
+    stdout: str | None = None
+    stderr: str | None = None
+    at: float
+
+
+class Asked(Struct, frozen=True, kw_only=True, tag="permission.waiting"):
+    """Somebody is asked whether the call may run."""
+
+    call_id: CallId
+    reason: str | None
+    at: float
+
+
+class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
+    """The call may run, or may not."""
+
+    call_id: CallId
+    allowed: bool
+    source: str
+    reason: str | None = None
+    waited_ms: float = 0.0
+    at: float
+
+
+class Started(Struct, frozen=True, kw_only=True, tag="call.started"):
+    """The tool itself begins."""
+
+    call_id: CallId
+    at: float
+
+
+class Progressed(Struct, frozen=True, kw_only=True, tag="call.progress"):
+    """A running tool has news."""
+
+    call_id: CallId
+    kind: str
+    data: Mapping[str, object]
+    at: float
+
+
+class Slow(Struct, frozen=True, kw_only=True, tag="call.slow"):
+    """A call runs longer than its tool usually does."""
+
+    call_id: CallId
+    tool: str
+    expected_s: float
+    at: float
+
+
+class Finished(Struct, frozen=True, kw_only=True, tag="call.finished"):
+    """A call has its result; `span` is its whole life."""
+
+    span: Span
+    content: Content
+    structured: object | None
+    """As it is recorded: the JSON value beside the result."""
+    decision: Decided | None = None
+    companions: tuple[Content, ...] = ()
+    """What is told to the model beside the result: context of hooks, notes on pictures."""
+    contexts: tuple["Context", ...] = ()
+    structured_output: object | None = None
+    """An answer in a shape the host asked for."""
+    stop: str | None = None
+    """Set when the turn ends with this call, with the reason."""
+    cwd: str | None = None
+    """The folder in which the call leaves the session."""
+    duration_ms: float
+    at: float
+
+    @property
+    def call_id(self) -> CallId:
+        """The call."""
+        return self.span.id
+
+
+class Context(Struct, frozen=True, kw_only=True):
+    """What a hook adds for the model to read."""
+
+    point: str
+    name: str
+    text: str
+
+
+class Duplicate(Struct, frozen=True, kw_only=True, tag="call.duplicate"):
+    """A call came with an id that was there before; it was not accepted and not run."""
+
+    call_id: CallId
+    tool: str
+    at: float
+
+
+class BatchFinished(Struct, frozen=True, kw_only=True, tag="batch.finished"):
+    """Every call of an assistant message has its result."""
+
+    call_ids: tuple[CallId, ...]
+    stop: str | None
+    """Set when a hook or a person ended the turn, with the reason."""
+    at: float
+
+
+class Faulted(Struct, frozen=True, kw_only=True, tag="fault"):
+    """Code beside a call failed: a sink, a context modifier. The call itself is not harmed."""
+
+    where: str
+    reason: str
+    call_id: CallId | None = None
+    at: float
+
+
+class WriteFailed(Struct, frozen=True, kw_only=True, tag="transcript.write_failed"):
+    """A line could not be written to the transcript; the run goes on."""
+
+    path: str
+    reason: str
+    at: float
+
+
+class Recovered(Struct, frozen=True, kw_only=True, tag="recovery.applied"):
+    """A policy mended a failed call by further calls."""
+
+    call_id: CallId
+    policy: str
+    steps: tuple[CallId, ...]
+    succeeded: bool
+    at: float
+
+
+LiveEvent = (
+    Requested | HookRan | Asked | Decided | Started | Progressed | Slow | Finished | Duplicate
+    | BatchFinished | Faulted | WriteFailed | Recovered
+)  # fmt: skip

@@ -1,0 +1,64 @@
+"""From the opinions of policies to one decision.
+
+A policy is a function from a question (call, input, folder) to a decision or None, "no opinion".
+Deny wins over ask, ask over allow; when nobody has an opinion the fallback decides.
+"""
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolspan.model.decision import Allow, Ask, Decision, Deny
+from toolspan.model.span import Call
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A call that wants to run."""
+
+    call: Call
+    input: Mapping[str, object]
+    cwd: Path
+    """Where it would run."""
+    project: Path
+    """Where the session began."""
+    read_only: bool = False
+    """The tool says that this call changes nothing."""
+
+    @property
+    def tool(self) -> str:
+        """The tool's name."""
+        return self.call.tool
+
+
+Policy = Callable[[Question], Decision | Awaitable[Decision | None] | None]
+"""An opinion on a call. One that raises counts as a refusal: consent fails closed."""
+
+Approver = Callable[[Question, Ask], Allow | Deny | Awaitable[Allow | Deny]]
+"""Who answers when somebody has to be asked: a person, or a program in their place."""
+
+_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
+
+
+async def decide(policies: Iterable[Policy], question: Question) -> Decision | None:
+    """The strongest opinion; None when nobody has one."""
+    found: Decision | None = None
+    for policy in policies:
+        opinion = await _opinion(policy, question)
+        if opinion is not None and (found is None or _RANK[type(opinion)] > _RANK[type(found)]):
+            found = opinion
+        if isinstance(found, Deny):
+            break
+    return found
+
+
+async def _opinion(policy: Policy, question: Question) -> Decision | None:
+    try:
+        opinion = policy(question)
+        if inspect.isawaitable(opinion):
+            opinion = await opinion
+    except Exception as error:  # noqa: BLE001 - user code decides on consent: a fault means no
+        name = getattr(policy, "__qualname__", type(policy).__qualname__)
+        return Deny(f"The policy {name} failed: {type(error).__name__}: {error}", "policy")
+    return opinion

@@ -1,0 +1,73 @@
+"""How a client version behaves, as frozen values: texts, policies, shapes.
+
+`profile("2.1.325")` gives one. A profile has a section per part of the runner; each section derives
+its versions from a neighbour by override, so that a difference between two clients is one line.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from toolspan.errors import NotFound
+from toolspan.profile.files import FILES, FileValues
+from toolspan.profile.issues import ISSUES, IssueStyle
+from toolspan.profile.offer import OFFERS, Offer
+from toolspan.profile.refusals import REFUSALS, Refusals
+from toolspan.profile.shapes import SHAPES, Shape
+from toolspan.profile.shell import SHELLS, ShellValues
+
+Version = Literal["seed", "2.0.65", "2.1.80", "2.1.197", "2.1.325"]
+VERSIONS: tuple[Version, ...] = get_args(Version)
+DEFAULT: Version = "2.1.325"
+
+__all__ = [
+    "DEFAULT",
+    "VERSIONS",
+    "FileValues",
+    "IssueStyle",
+    "Offer",
+    "Profile",
+    "Refusals",
+    "Shape",
+    "ShellValues",
+    "Version",
+    "profile",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One client version's behaviour."""
+
+    name: Version
+    offer: Offer
+    """Which tools there are, and how their calls are queued."""
+    refusals: Refusals
+    """What is said when a call is not run."""
+    issues: IssueStyle
+    """What is said when an input does not fit."""
+    files: FileValues
+    """Read, Write and Edit."""
+    shell: ShellValues
+    """Bash."""
+    shape: Shape
+    """The transcript's records."""
+
+
+def profile(name: str = DEFAULT, *, model: str | None = None) -> Profile:
+    """The profile of a client version; some values hang on the model's name.
+
+    Raises:
+        NotFound: there is no such profile.
+    """
+    for version in VERSIONS:
+        if version == name:
+            return Profile(
+                name=version,
+                offer=OFFERS[version],
+                refusals=REFUSALS[version],
+                issues=ISSUES[version],
+                files=FILES[version].for_model(model),
+                shell=SHELLS[version],
+                shape=SHAPES[version],
+            )
+    raise NotFound(f"No profile is called {name!r}; there are {', '.join(VERSIONS)}")

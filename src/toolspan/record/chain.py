@@ -1,0 +1,98 @@
+"""Lines that hang on each other: the tree of a transcript, as it grows.
+
+In: what a line tells. Out: the line in the file, and its id, on which the next one hangs. A line
+that could not be written has no id: nothing ever hangs on what is not there. Knows nothing of what
+lines mean; `recorder.py` does.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from toolspan.model.live import WriteFailed
+from toolspan.record.encode import encode
+from toolspan.record.envelope import Envelope
+from toolspan.record.origin import Origin
+from toolspan.record.tape import Tape, make_folder
+
+OnFailure = Callable[[WriteFailed], None]
+"""Is told when a line could not be kept. Must not raise."""
+
+
+class Chain:
+    """The lines of one file."""
+
+    def __init__(self, path: Path, origin: Origin, on_failure: OnFailure) -> None:
+        self.envelope = Envelope(origin)
+        self.last: str | None = None
+        """The line written last."""
+        self.latest = 0.0
+        """The latest time a line tells, kept where clients go by it."""
+        self._rising = origin.profile.shape.times_rise
+        self._origin = origin
+        self._report = on_failure
+        self._tape = Tape(path, self.fail)
+        self._sync_all = origin.fsync == "always"
+        self._sync_results = origin.fsync != "never"
+
+    def put(
+        self, told: bytes, more: bytes = b"", *, parent: str | None = None, at: float | None = None
+    ) -> str | None:
+        """A line of the model's side or the client's; it hangs on the last one unless told.
+
+        Gives its id; None when it is not in the file. Call `begin` before.
+        """
+        return self._line(told, more, parent, at, user=False)
+
+    def put_user(
+        self, told: bytes, more: bytes = b"", *, parent: str | None = None, at: float | None = None
+    ) -> str | None:
+        """A line of the user's side; results count as such."""
+        return self._line(told, more, parent, at, user=True)
+
+    def state(self, fields: dict[str, object]) -> None:
+        """A line about the session, outside the tree."""
+        self.begin()
+        self._tape.write(encode(fields) + b"\n", sync=self._sync_all)
+
+    def begin(self) -> bool:
+        """Make sure of the file; False when it was taken away, and what was in it with it."""
+        if self._tape.ready():
+            return True
+        self.last = None
+        return False
+
+    def write_beside(self, path: Path, data: bytes) -> None:
+        """A small file beside the lines."""
+        try:
+            make_folder(path.parent)
+            path.write_bytes(data)
+            path.chmod(0o600)
+        except OSError as error:
+            self.fail(error.strerror or str(error), path)
+
+    def fail(self, reason: str, path: Path | None = None) -> None:
+        """Tell that something could not be kept."""
+        where = str(path or self._tape.path)
+        self._report(WriteFailed(path=where, reason=reason, at=self._origin.clock()))
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._tape.close()
+
+    def _line(
+        self, told: bytes, more: bytes, parent: str | None, at: float | None, *, user: bool
+    ) -> str | None:
+        uuid = self._origin.new_id()
+        links = (parent or self.last, uuid)
+        line = self.envelope.line(links, self._time(at), told, more, user=user)
+        if not self._tape.write(line, sync=self._sync_all or (user and self._sync_results)):
+            return None
+        self.last = uuid
+        return uuid
+
+    def _time(self, at: float | None) -> float:
+        """When a line was written; where clients go by it, later than every line before."""
+        now = self._origin.clock() if at is None else at
+        if self._rising:
+            now = self.latest = max(now, self.latest + 0.001)
+        return now

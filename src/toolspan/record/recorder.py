@@ -1,0 +1,308 @@
+"""What a session says and runs, as lines of a transcript.
+
+In: prompts, the model's messages, and the events of the runner. Out: lines in the shape of the
+profile's client, in the order in which things ended. Each line hangs on the one before, a result on
+the line of its own call. Nothing here raises for what values or disks do; `on_failure` is told. Not
+for several threads at once. Read `Recorder.result` first.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from toolspan.ids import CallId, SessionId
+from toolspan.model.live import Content, Finished, HookRan, LiveEvent
+from toolspan.record import entries
+from toolspan.record.chain import Chain, OnFailure
+from toolspan.record.encode import encode
+from toolspan.record.origin import Origin
+from toolspan.record.places import agent_path, results_folder, transcript_path
+from toolspan.record.resume import left_by
+from toolspan.wire.paths import meta_path
+
+_META = b',"isMeta":true'
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A call that waits for its result, and the line that asked for it."""
+
+    uuid: str
+    tool: str
+    input: object = None
+
+
+class Recorder:
+    """Writes one transcript file."""
+
+    def __init__(self, path: Path, origin: Origin, on_failure: OnFailure) -> None:
+        self.path = path
+        self.permission_mode = origin.permission_mode
+        """What prompts from now on tell of it."""
+        self._origin = origin
+        self._shape = origin.profile.shape
+        self._sidechain = origin.agent_id is not None
+        self._on_failure = on_failure
+        self._chain = Chain(path, origin, on_failure)
+        self._asked: dict[str, _Asked] = {}
+        self._lost: set[str] = set()
+        """Calls whose line is not in the file: a result without its call helps nobody."""
+        self._owed: list[Finished] = []
+        """Results that could not be written yet."""
+        self._held: dict[str, list[HookRan]] = {}
+        """What hooks did after a call; it is told after the call's result."""
+        self._block = ("", 0)
+        """The message the model is in, and how many of its blocks came."""
+        self._turns = 0
+        self._prompt: str | None = None
+
+    @classmethod
+    def at_home(cls, origin: Origin, on_failure: OnFailure, *, config: Path | None = None) -> Self:
+        """Record where the client keeps its sessions, so that it can resume this one."""
+        return cls(transcript_path(origin.session_id, origin.cwd, config), origin, on_failure)
+
+    @classmethod
+    def resume(cls, path: Path, origin: Origin, on_failure: OnFailure) -> Self:
+        """Go on with a transcript: lines hang on its last one, open calls can be answered.
+
+        Raises:
+            SourceError: the file cannot be read.
+        """
+        recorder = cls(path, origin, on_failure)
+        left = left_by(path)
+        recorder._chain.last, recorder._chain.latest = left.last, left.latest
+        recorder._chain.envelope.turn(left.prompt_id)
+        recorder._turns = left.turns
+        recorder._asked = {call: _Asked(uuid, tool) for call, (uuid, tool) in left.open.items()}
+        return recorder
+
+    def agent(self, agent_id: str, about: Mapping[str, object]) -> "Recorder":
+        """The recorder of a subagent; `about` is kept beside it: its kind, the call, …"""
+        path = agent_path(self.path, agent_id, self._shape.agents)
+        origin = replace(self._origin, agent_id=agent_id, cwd=self.cwd)
+        recorder = Recorder(path, origin, self._on_failure)
+        if self._shape.agents == "nested":
+            self._chain.write_beside(meta_path(path), encode(about))
+        return recorder
+
+    @property
+    def session_id(self) -> SessionId:
+        """The session that is recorded."""
+        return self._origin.session_id
+
+    @property
+    def last(self) -> str | None:
+        """The id of the line written last."""
+        return self._chain.last
+
+    @property
+    def cwd(self) -> Path:
+        """The folder that lines name."""
+        return self._chain.envelope.cwd
+
+    @property
+    def results_folder(self) -> Path:
+        """Where outputs too large for the conversation go; made by who writes there."""
+        return results_folder(self.path)
+
+    @property
+    def open_calls(self) -> frozenset[CallId]:
+        """Calls in the file that have no result there yet."""
+        return frozenset(map(CallId, self._asked))
+
+    def move(self, cwd: Path) -> None:
+        """The session is in another folder; tell it before the result that brought it there."""
+        if cwd != self.cwd:
+            self._chain.envelope.move(cwd)
+
+    def prompt(self, content: Content, *, meta: bool = False) -> None:
+        """Somebody speaks to the model; `meta` when it was not a person."""
+        self._begin()
+        if meta:
+            self._user(content, _META)
+            return
+        self._turns += 1
+        self._prompt = content if isinstance(content, str) else self._prompt
+        self._chain.envelope.turn(self._origin.new_id())
+        self._chain.envelope.refresh()
+        more = entries.prompt_fields(self._shape, self.permission_mode, self._turns)
+        self._user(content, more=b"" if self._sidechain else _fields(more))
+
+    def reply(
+        self,
+        message: Mapping[str, object],
+        *,
+        request_id: str | None = None,
+        at: float | None = None,
+    ) -> None:
+        """The model speaks: one line for each block of its message."""
+        content = message.get("content")
+        blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+        named = message if message.get("id") else {**message, "id": self._message_id()}
+        for number, block in enumerate(blocks, 1):
+            self.reply_block(named, block, last=number == len(blocks), request_id=request_id, at=at)
+
+    def reply_block(
+        self,
+        message: Mapping[str, object],
+        block: Mapping[str, object],
+        *,
+        last: bool,
+        request_id: str | None = None,
+        at: float | None = None,
+    ) -> None:
+        """One block of a message, as it comes; the message has its `id`."""
+        self._begin()
+        name, number = self._block
+        number = number + 1 if name == message["id"] else 0
+        self._block = (str(message["id"]), number)
+        if block.get("type") == "thinking" and not block.get("signature"):
+            return  # no server takes it back without
+        position = number if self._shape.blocks_numbered else None
+        stop = last or self._shape.final_stop
+        told = entries.message_fields(message, block, stop=stop)
+        uuid = self._chain.put(
+            entries.reply_fields(told, position, request_id),
+            b"" if position is None else b',"madeBy":"model"',
+            at=at,
+        )
+        if block.get("type") == "tool_use":
+            self._expect(block, uuid)
+
+    def result(self, finished: Finished) -> None:
+        """A call has its result: its line, and what hooks and tool said beside it."""
+        self._begin()
+        call_id = finished.span.id
+        if call_id in self._lost:
+            self._lost.discard(call_id)
+            self._held.pop(call_id, None)
+            self._chain.fail(f"{call_id} is not in the file, so its result is left out")
+            return
+        for context in finished.contexts:
+            self.hook(entries.as_hook(context, finished))
+        self._write_result(finished)
+        for ran in self._held.pop(call_id, ()):
+            self._write_hook(ran, finished.span.tool)
+        beside = b',"turnCompanion":true' if self._shape.turn_companions else b""
+        for companion in finished.companions:
+            self._user(companion, _META + beside, at=finished.at)
+
+    def hook(self, ran: HookRan) -> None:
+        """A handler was run for a call."""
+        late = ran.point.startswith("Post") or ran.outcome == "stopped"
+        if late and ran.call_id in self._asked:
+            self._held.setdefault(ran.call_id, []).append(ran)
+        else:
+            self._begin()
+            self._write_hook(ran, self._tool(ran))
+
+    def interrupted(self, *, tool_use: bool = True) -> None:
+        """A person stopped the turn."""
+        self._begin()
+        text = entries.INTERRUPTED_TOOL if tool_use else entries.INTERRUPTED
+        self._user([{"type": "text", "text": text}])
+
+    def emit(self, event: LiveEvent) -> None:
+        """Take an event of the runner: transcripts have lines for two kinds of them."""
+        match event:
+            case Finished():
+                self.result(event)
+            case HookRan():
+                self.hook(event)
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Write what is left to write, and let the file go."""
+        held, self._held = self._held, {}
+        if held or self._owed or self.last:
+            self._begin()
+        for ran in (ran for late in held.values() for ran in late):
+            self._write_hook(ran, self._tool(ran))
+        if self.last and self._prompt is not None and not self._sidechain:
+            told = entries.last_prompt(self._shape, self._prompt, self.last)
+            if told:
+                self._chain.state({**told, "sessionId": self.session_id})
+        self._chain.close()
+
+    def _begin(self) -> None:
+        """Before each line: is the file there, and is a result owed to it?"""
+        if not self._chain.begin():
+            self._lost.update(self._asked)
+            self._asked.clear()
+            self._owed.clear()
+        if self._owed:
+            owed, self._owed = self._owed, []
+            for finished in owed:
+                self._write_result(finished)
+
+    def _expect(self, block: Mapping[str, object], uuid: str | None) -> None:
+        call_id = str(block.get("id"))
+        if uuid is None:
+            self._lost.add(call_id)
+        else:
+            self._asked[call_id] = _Asked(uuid, str(block.get("name")), block.get("input"))
+
+    def _write_result(self, finished: Finished) -> None:
+        span = finished.span
+        asked = self._asked.get(span.id)
+        source = asked.uuid if asked else None
+        flag = span.result.is_error if span.result else None
+        block = entries.result_block(span.id, finished.content, is_error=flag)
+        uuid = self._chain.put_user(
+            b',"type":"user","message":{"role":"user","content":[%s]}' % block,
+            entries.beside_result(finished, source, self._shape, sidechain=self._sidechain),
+            parent=source if self._shape.parent_is_own_call else None,
+            at=finished.at,
+        )
+        if uuid is None:
+            self._owed.append(finished)
+        else:
+            self._asked.pop(span.id, None)
+
+    def _write_hook(self, ran: HookRan, tool: str) -> None:
+        match self._shape.hooks:
+            case "progress":
+                told = entries.hook_progress(ran, tool)
+                if told:
+                    self._chain.put(b',"type":"progress"' + _fields(told), at=ran.at)
+            case "attachments":
+                attached = self._attachment(ran, tool)
+                if attached:
+                    self._attach(attached, ran.at)
+            case "none":
+                pass
+
+    def _attachment(self, ran: HookRan, tool: str) -> entries.Fields | None:
+        asked = self._asked.get(ran.call_id)
+        if ran.outcome == "deferred" and asked:
+            return entries.deferred(ran, tool, asked.input, self.permission_mode)
+        return entries.hook_attachment(ran, tool)
+
+    def _attach(self, attachment: entries.Fields, at: float) -> None:
+        more: entries.Fields = {}
+        words = entries.rendered(attachment) if self._shape.rendered else None
+        if words is not None:
+            reminder = f"<system-reminder>\n{words}\n</system-reminder>"
+            more = {"rendered": [{"content": reminder}], "renderedRole": "system"}
+        told = b',"attachment":' + encode(attachment) + b',"type":"attachment"'
+        self._chain.put(told, _fields(more), at=at)
+
+    def _tool(self, ran: HookRan) -> str:
+        asked = self._asked.get(ran.call_id)
+        return asked.tool if asked else ""
+
+    def _user(
+        self, content: Content, beside: bytes = b"", more: bytes = b"", at: float | None = None
+    ) -> None:
+        told = b',"type":"user","message":{"role":"user","content":%s}' % encode(content)
+        self._chain.put_user(told + beside, more, at=at)
+
+    def _message_id(self) -> str:
+        return "msg_" + self._origin.new_id().replace("-", "")[:24]
+
+
+def _fields(told: entries.Fields) -> bytes:
+    """Fields as a piece of a longer object."""
+    return b"," + encode(told)[1:-1] if told else b""

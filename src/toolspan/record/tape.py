@@ -1,0 +1,106 @@
+r"""The file at the end: lines go in whole, and what the disk does is told, never raised.
+
+In: finished lines. Out: a growing file, one `write()` per line on a descriptor that appends, so
+that two writers never mix within a line. A line that could only be written in part is finished if
+the disk lets us; if not, the next one begins with `\n`, so that one line is lost and not two. Knows
+nothing of what lines say. Read `Tape.write` first.
+"""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+OnFailure = Callable[[str], None]
+"""Is told why a line could not be kept. Must not raise."""
+
+_FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOCTTY", 0)
+
+
+class Tape:
+    """A file that only grows. Made when the first line comes, for its owner's eyes only."""
+
+    def __init__(self, path: Path, on_failure: OnFailure) -> None:
+        self.path = path
+        self._on_failure = on_failure
+        self._file: int | None = None
+        self._torn = False
+        """The file ends within a line."""
+
+    def ready(self) -> bool:
+        """Open the file if it is not; False when it was removed and begins anew."""
+        if self._file is not None and os.fstat(self._file).st_nlink:
+            return True
+        removed = self._file is not None
+        self.close()
+        if removed:
+            self._on_failure("the file was removed; what was written to it is lost")
+        try:
+            self._file = self._open()
+        except OSError as error:
+            self._on_failure(_told(error))
+        return not removed
+
+    def write(self, line: bytes, *, sync: bool = False) -> bool:
+        """Append a line, newline included; whether it is in the file, whole."""
+        if self._file is None:
+            return False
+        kept = self._append(self._file, b"\n" + line if self._torn else line)
+        if kept and sync:
+            self._sync(self._file)
+        return kept
+
+    def close(self) -> None:
+        """Let the file go; a later line opens it again."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _open(self) -> int:
+        make_folder(self.path.parent)
+        file = os.open(self.path, _FLAGS, 0o600)
+        size = os.fstat(file).st_size
+        self._torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
+        return file
+
+    def _append(self, file: int, data: bytes) -> bool:
+        written = 0
+        try:
+            written = os.write(file, data)
+            while written < len(data):
+                written += _write_some(file, data[written:])
+        except OSError as error:
+            self._on_failure(_told(error))
+        if written:
+            self._torn = data[written - 1 : written] != b"\n"
+        # Without its newline the line is whole all the same: the next one brings it.
+        return written >= len(data) - 1
+
+    def _sync(self, file: int) -> None:
+        try:
+            os.fsync(file)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # what cannot be synced: pipes, …
+                self._on_failure(_told(error))
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and those above it, each for its owner only.
+
+    Raises:
+        OSError: the disk does not let us.
+    """
+    if not folder.exists():
+        make_folder(folder.parent)
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _write_some(file: int, data: bytes) -> int:
+    written = os.write(file, data)
+    if not written:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    return written
+
+
+def _told(error: OSError) -> str:
+    return error.strerror or str(error)

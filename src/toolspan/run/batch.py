@@ -1,0 +1,431 @@
+"""The calls of one assistant message: queued, run, handed out.
+
+In: `tool_use` blocks, all at once or while the message still streams. Out: one `Finished` per
+accepted call, in any of three ways: `completed` (what is there now), `remaining` (until all are
+there), `drain` (all, in the order they were asked for). The queue decides what starts; a task per
+call runs the pipeline. Read `add`, then `_run`.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+import anyio
+import anyio.abc
+
+from toolspan.hooks.points import After
+from toolspan.ids import CallId
+from toolspan.model.decision import Decision, Deny
+from toolspan.model.live import (
+    BatchFinished,
+    Duplicate,
+    Faulted,
+    Finished,
+    Requested,
+)
+from toolspan.model.span import Call, Span
+from toolspan.model.toolkind import tool_kind
+from toolspan.run.blocks import call_block, message_id, read_block, target_of
+from toolspan.run.consent import consent_for
+from toolspan.run.context import Context
+from toolspan.run.desk import Cancel, Desk, Job
+from toolspan.run.pipeline import run_call
+from toolspan.run.queue import Item, Queue
+from toolspan.run.settle import iso, settle_unstarted
+from toolspan.run.shelf import LiveShelf
+from toolspan.run.tool import Input, Tool, Valid
+from toolspan.run.watch import Watch
+from toolspan.schema.explain import raw_of
+from toolspan.schema.issue import Invalid
+
+Step = Callable[[str, Input], Awaitable[Finished]]
+"""Runs one further call, visible like any other."""
+
+
+class Recovery(Protocol):
+    """A policy that mends failed calls by further ones, or prevents the failure.
+
+    Both are called in the failed call's place in the queue; neither may raise for what a call did.
+    """
+
+    async def prevent(self, call: Call, desk: Desk, run: Step) -> None:
+        """Before a call runs: run what it will need."""
+        ...
+
+    async def mend(self, failed: Finished, desk: Desk, run: Step) -> None:
+        """After a call failed: run what may still bring it about."""
+        ...
+
+
+class Batch:
+    """The calls of one assistant message."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        group: anyio.abc.TaskGroup,
+        *,
+        message: Mapping[str, object] | None = None,
+        by_path: bool = False,
+        recoveries: Sequence[Recovery] = (),
+        seen: set[CallId] | None = None,
+    ) -> None:
+        self.desk = desk
+        self.message = message
+        self.stop: str | None = None
+        self._group = group
+        self._queue = Queue(cap=desk.profile.offer.cap, by_path=by_path)
+        self._recoveries = tuple(recoveries)
+        self._seen = set() if seen is None else seen
+        self._jobs: dict[CallId, Job] = {}
+        self._steps: dict[CallId, Job] = {}
+        self._order: list[CallId] = []
+        self._announced: set[CallId] = set()
+        self._modifiers: list[CallId] = []
+        self._news = anyio.Event()
+        self._watch = Watch(desk.emit, desk.clock)
+        self._closed = False
+
+    # Asking
+
+    def add(self, block: Mapping[str, object], *, cut: bool = False) -> bool:
+        """Accept a `tool_use` block and start what can start; False for an id that was there.
+
+        `cut` is for a block in whose middle the reply ended: it is answered, not run.
+
+        Raises:
+            BadCall: the block is no call.
+        """
+        call_id, name, given = read_block(block)
+        if call_id in self._seen:
+            self.desk.emit(Duplicate(call_id=call_id, tool=name, at=self.desk.clock()))
+            return False
+        job = self._job(call_id, name, given)
+        job.cut = cut
+        self._order.append(call_id)
+        self._jobs[call_id] = job
+        self._queue.add(self._item(job))
+        if self.stop is not None:
+            self._cancel(job, "turn")
+        self._start()
+        return True
+
+    def cancel(self, call_id: CallId | None = None, *, by: Cancel = "user") -> None:
+        """End one call, or all that have not ended; each still gets its result."""
+        if call_id is None:
+            for job in (*self._jobs.values(), *self._steps.values()):
+                self._cancel(job, by)
+        else:
+            found = self._steps.get(call_id) or self._jobs.get(call_id)
+            if found is not None:
+                self._cancel(found, by)
+        self._start()
+
+    def is_new(self, block: Mapping[str, object]) -> bool:
+        """Whether a block can be taken in: a call with an id of its own, or no call at all.
+
+        Raises:
+            BadCall: it wants to be a call and is none.
+        """
+        if block.get("type") != "tool_use":
+            return True
+        call_id, name, _ = read_block(block)
+        if call_id not in self._seen and call_id not in self._announced:
+            self._announced.add(call_id)
+            return True
+        self.desk.emit(Duplicate(call_id=call_id, tool=name, at=self.desk.clock()))
+        return False
+
+    def as_recorded(self, block: Mapping[str, object]) -> dict[str, object]:
+        """The block with the input as it is written down: defaults filled in where it fits."""
+        if block.get("type") != "tool_use":
+            return dict(block)
+        _, name, given = read_block(block)
+        tool = self.desk.tools.find(name)
+        parsed = tool.parse(given) if tool is not None and raw_of(given) is None else None
+        recorded = parsed.recorded if isinstance(parsed, Valid) else given
+        return {**block, "input": dict(recorded)}
+
+    # Handing out
+
+    def completed(self) -> list[Finished]:
+        """The results that are there now and were not handed out before, in call order."""
+        return [self._finished(call_id) for call_id in self._queue.hand_out()]
+
+    async def remaining(self) -> AsyncIterator[Finished]:
+        """Every result not handed out yet, as they come, until all calls have ended."""
+        while True:
+            for finished in self.completed():
+                yield finished
+            if self._queue.is_done:
+                return
+            await self._wait()
+
+    async def drain(self) -> list[Finished]:
+        """All results, in the order the calls were asked for; steps of a recovery after theirs."""
+        try:
+            while not self._queue.is_done:
+                await self._wait()
+        except anyio.get_cancelled_exc_class():
+            await self.abandon()
+            raise
+        await self.close()
+        return self.results
+
+    async def abandon(self) -> None:
+        """The host ended us: end every call, wait until each has its result."""
+        with anyio.CancelScope(shield=True):
+            self.cancel(by="host")
+            while not self._queue.is_done:
+                await self._wait()
+
+    async def close(self) -> After:
+        """Every call has ended: fire the hooks for the batch, tell the sinks."""
+        if self._closed:
+            return After()
+        self._closed = True
+        after = After()
+        if not self.desk.hooks.silent:
+            after = await self.desk.hooks.after_batch([f.span for f in self.results])
+        self.stop = self.stop or after.stop
+        ids = tuple(finished.call_id for finished in self.results)
+        self.desk.emit(BatchFinished(call_ids=ids, stop=self.stop, at=self.desk.clock()))
+        return after
+
+    @property
+    def results(self) -> list[Finished]:
+        """The results so far, in call order."""
+        done = (self._steps.get(one) or self._jobs[one] for one in self._order)
+        return [job.finished for job in done if job.finished is not None]
+
+    @property
+    def spans(self) -> list[Span]:
+        """The spans so far, in call order."""
+        return [finished.span for finished in self.results]
+
+    @property
+    def steps(self) -> tuple[CallId, ...]:
+        """The calls that recoveries made."""
+        return tuple(self._steps)
+
+    def step_blocks(self) -> list[dict[str, object]]:
+        """The calls that recoveries made, as blocks of the reply."""
+        jobs = [self._steps[one] for one in self._order if one in self._steps]
+        return [call_block(job.call) for job in jobs]
+
+    # What running calls may ask: the Bench
+
+    @property
+    def in_progress(self) -> frozenset[CallId]:
+        """The calls that run now."""
+        return self._queue.running
+
+    @property
+    def decisions(self) -> Mapping[CallId, Decision]:
+        """How the permission question of each call was answered."""
+        return self.desk.decisions
+
+    def is_cancelled(self, call_id: CallId) -> bool:
+        """Whether somebody wants the call to end."""
+        job = self._steps.get(call_id) or self._jobs.get(call_id)
+        return job is not None and job.cancelled is not None
+
+    def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
+        """Pass news on, at most ten a second; the latest waits for its turn or for the end."""
+        job = self._steps.get(call_id) or self._jobs.get(call_id)
+        if job is None or job.finished is not None:
+            return
+        self._watch.progress(job, kind, data)
+
+    async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
+        """What the answer would be if this were asked for; nobody is asked."""
+        found = self.desk.tools.find(tool)
+        if found is None:
+            return Deny(f"No such tool available: {tool}")
+        call = Call(
+            id=CallId(""),
+            tool=tool,
+            at=0,
+            requested_at=None,
+            target=None,
+            shelf=LiveShelf(input),
+        )
+        return await consent_for(call, found, input, self.desk)
+
+    # Running
+
+    def _job(self, call_id: CallId, name: str, given: Input, recovers: CallId | None = None) -> Job:
+        tool = self.desk.tools.find(name)
+        readable = given if raw_of(given) is None else {}
+        parsed: Valid | Invalid | None = tool.parse(readable) if tool is not None else None
+        if readable is not given and isinstance(parsed, Valid):
+            parsed = Invalid(())
+        shelf = LiveShelf(parsed.recorded if isinstance(parsed, Valid) else given)
+        now = self.desk.clock()
+        call = Call(
+            id=call_id,
+            tool=name,
+            at=0,
+            requested_at=iso(now),
+            target=target_of(given),
+            session_id=self.desk.workspace.session_id,
+            agent_id=self.desk.workspace.agent_id,
+            message_id=message_id(self.message),
+            shelf=shelf,
+        )
+        self._seen.add(call_id)
+        self.desk.emit(Requested(call=call, at=now, recovers=recovers))
+        return Job(
+            call=call,
+            shelf=shelf,
+            tool=tool,
+            parsed=parsed,
+            bench=self,
+            requested=now,
+            message=self.message,
+        )
+
+    def _item(self, job: Job) -> Item:
+        if job.tool is None or not isinstance(job.parsed, Valid):
+            return Item(job.call.id, overlaps=job.tool is None)
+        overlaps = job.tool.may_overlap(job.parsed.value)
+        return Item(job.call.id, overlaps=overlaps, paths=_paths(job.tool, job.parsed.value))
+
+    def _start(self) -> None:
+        for call_id in self._queue.start():
+            self._group.start_soon(self._run, self._jobs[call_id])
+
+    async def _run(self, job: Job) -> None:
+        try:
+            if self._recoveries and job.cancelled is None:
+                await self._recover(job)
+            else:
+                await run_call(job, self.desk)
+        finally:
+            self._ended(job)
+
+    async def _recover(self, job: Job) -> None:
+        run = partial(self.run_step, job.call.id)
+        for recovery in self._recoveries:
+            await self._guarded(recovery.prevent(job.call, self.desk, run), job)
+        finished = await run_call(job, self.desk)
+        for recovery in self._recoveries:
+            if _is_error(finished) and job.cancelled is None:
+                await self._guarded(recovery.mend(finished, self.desk, run), job)
+
+    async def _guarded(self, work: Awaitable[None], job: Job) -> None:
+        """A policy's own fault is told of and costs no call its result."""
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - user code beside a call
+            self._fault("recovery", error, job.call.id)
+
+    def _fault(self, where: str, error: Exception, call_id: CallId) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        now = self.desk.clock()
+        self.desk.emit(Faulted(where=where, reason=reason, call_id=call_id, at=now))
+
+    async def run_step(self, origin: CallId, name: str, given: Input) -> Finished:
+        """Run a further call in the place of `origin`, visible like any other."""
+        number = sum(1 for one in self._steps if one.startswith(f"{origin}_r")) + 1
+        call_id = CallId(f"{origin}_r{number}")
+        job = self._job(call_id, name, given, recovers=origin)
+        after = max(n for n, one in enumerate(self._order) if _root(one, origin))
+        self._order.insert(after + 1, call_id)
+        self._steps[call_id] = job
+        finished = await run_call(job, self.desk)
+        self._apply(job)
+        return finished
+
+    def _ended(self, job: Job) -> None:
+        self._queue.finish(job.call.id)
+        finished = job.finished
+        if finished is not None:
+            self._take_in(job, finished)
+        self._news.set()
+        self._start()
+
+    def _take_in(self, job: Job, finished: Finished) -> None:
+        if job.modify is not None:
+            self._modifiers.append(job.call.id)
+        if self._modifiers and self._queue.is_idle:
+            self._apply_modifiers()
+        if finished.stop is not None and self.stop is None:
+            self.stop = finished.stop
+            self._end_waiting("turn")
+        elif _takes_siblings_along(finished, self.desk):
+            self.cancel(by="sibling")
+
+    def _end_waiting(self, by: Cancel) -> None:
+        for call_id in self._queue.waiting:
+            self._cancel(self._jobs[call_id], by)
+
+    def _cancel(self, job: Job, by: Cancel) -> None:
+        """A running call is told to end; one that waits has its result at once."""
+        if job.finished is not None:
+            return
+        job.cancel(by)
+        if self._queue.withdraw(job.call.id):
+            settle_unstarted(job, self.desk)
+            self._news.set()
+
+    def _apply_modifiers(self) -> None:
+        """What the calls of a parallel group change, in call order, once none of them runs."""
+        for call_id in sorted(self._modifiers, key=self._queue.position):
+            self._apply(self._jobs[call_id])
+        self._modifiers.clear()
+
+    def _apply(self, job: Job) -> None:
+        if job.modify is None:
+            return
+        try:
+            changed = job.modify(self.desk.context)
+            if not isinstance(changed, Context):
+                raise TypeError(f"a modifier gives a Context, not {type(changed).__name__}")
+        except Exception as error:  # noqa: BLE001 - a tool's own function; the context stays
+            self._fault("context modifier", error, job.call.id)
+            return
+        self.desk.context = changed
+
+    def _finished(self, call_id: CallId) -> Finished:
+        finished = self._jobs[call_id].finished
+        if finished is None:
+            raise RuntimeError(f"call {call_id} ended without a result")
+        return finished
+
+    async def _wait(self) -> None:
+        """Until something happened; meanwhile tell of calls that take long."""
+        with anyio.move_on_after(self._watch.next_look(self._running())):
+            await self._news.wait()
+        if self._news.is_set():
+            self._news = anyio.Event()
+        else:
+            self._watch.look(self._running())
+
+    def _running(self) -> list[Job]:
+        jobs = [self._jobs[one] for one in self._queue.running]
+        jobs += [job for job in self._steps.values() if job.finished is None]
+        return [job for job in jobs if job.started is not None]
+
+
+def _is_error(finished: Finished) -> bool:
+    return finished.span.result is not None and finished.span.result.is_error is True
+
+
+def _root(call_id: str, origin: str) -> bool:
+    return call_id == origin or call_id.startswith(f"{origin}_r")
+
+
+def _takes_siblings_along(finished: Finished, desk: Desk) -> bool:
+    if desk.profile.offer.siblings == "independent":
+        return False
+    return finished.span.state == "failed" and tool_kind(finished.span.tool) == "shell"
+
+
+def _paths(tool: Tool, value: object) -> frozenset[str] | None:
+    if tool.paths is None:
+        return None
+    try:
+        return tool.paths(value)
+    except Exception:  # noqa: BLE001 - a tool's own function; without paths it is exclusive
+        return None

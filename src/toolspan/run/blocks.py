@@ -1,0 +1,52 @@
+"""Calls as blocks of an assistant message, read and written."""
+
+from collections.abc import Mapping
+
+from toolspan.errors import BadCall
+from toolspan.ids import CallId
+from toolspan.model.span import Call
+from toolspan.run.tool import Input
+from toolspan.schema.explain import unparsed
+
+
+def call_block(call: Call) -> dict[str, object]:
+    """A call as a block of an assistant message."""
+    return {"type": "tool_use", "id": call.id, "name": call.tool, "input": dict(call.arguments)}
+
+
+def read_block(block: Mapping[str, object]) -> tuple[CallId, str, Input]:
+    """The id, the tool and the input of a `tool_use` block.
+
+    Raises:
+        BadCall: it is none, or has no id or name by which it could be answered.
+    """
+    if block.get("type", "tool_use") != "tool_use":
+        raise BadCall("a call is a block of type tool_use")
+    call_id, name = block.get("id"), block.get("name")
+    if not isinstance(call_id, str) or not call_id:
+        raise BadCall("a tool_use block needs an id, a text that is not empty")
+    if not isinstance(name, str) or not name:
+        raise BadCall(f"the tool_use block {call_id} needs a name, a text that is not empty")
+    given = block.get("input", {})
+    return CallId(call_id), name, given if isinstance(given, Mapping) else unparsed(str(given))
+
+
+_TARGETS = (
+    "file_path", "command", "pattern", "notebook_path", "url", "query", "skill", "description",
+    "subject", "path", "task_id", "bash_id", "shell_id", "taskId", "prompt",
+)  # fmt: skip
+
+
+def target_of(given: Input) -> str | None:
+    """What a call is about, shortened: path, command, pattern, address."""
+    for key in _TARGETS:
+        value = given.get(key)
+        if value and isinstance(value, str):
+            return value[:160]
+    return None
+
+
+def message_id(message: Mapping[str, object] | None) -> str | None:
+    """The id of the message, if it has one."""
+    found = message.get("id") if message else None
+    return found if isinstance(found, str) else None

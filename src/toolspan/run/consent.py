@@ -1,0 +1,116 @@
+"""May this call run? The rules' word, the hooks' word, and somebody's who is asked.
+
+In: a call that is valid and has passed the hooks. Out: the call as it may run, or the refusal as an
+`Ending`. A rule's denial wins over a hook's consent; the mode speaks when nobody else does.
+"""
+
+from toolspan.model.decision import Allow, Ask, Decision, Deny
+from toolspan.model.live import Asked, Decided
+from toolspan.model.span import Call
+from toolspan.permission.decide import Approver, Question, decide
+from toolspan.run import denial
+from toolspan.run.desk import Desk, Job, Prepared
+from toolspan.run.ending import Ending
+from toolspan.run.tool import Input, Tool, Valid
+from toolspan.run.valid import with_input
+from toolspan.schema.issue import Invalid
+
+
+async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
+    """The call as it may run, or why it may not."""
+    if not desk.policies and desk.fallback is None and job.before.decision is None:
+        return prepared
+    question = question_of(job, prepared, desk)
+    decision = await _decision(job, question, desk)
+    answer = await _ask(job, question, decision, desk) if isinstance(decision, Ask) else decision
+    match answer:
+        case Allow():
+            return with_input(job, prepared, answer.input, desk)
+        case Deny():
+            return denial.denied(question, answer, desk.profile.refusals)
+        case Ending():
+            return answer
+
+
+async def _decision(job: Job, question: Question, desk: Desk) -> Decision:
+    """Deny of a rule, then a hook's word, then the rules', then the mode's."""
+    ruled = await decide(desk.policies, question)
+    hooked = job.before.decision
+    decision: Decision | None = ruled
+    if not isinstance(ruled, Deny) and hooked is not None:
+        decision = ruled if isinstance(ruled, Ask) else hooked
+    if decision is None and desk.fallback is not None:
+        decision = await decide((desk.fallback,), question)
+    decision = decision or Allow()
+    if not isinstance(decision, Ask):
+        note_decision(job, decision, desk, waited=0.0)
+    return decision
+
+
+async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | Deny | Ending:
+    """Somebody is asked; without an approver the answer is no."""
+    if desk.approver is None:
+        note_decision(job, Deny(ask.reason, ask.source), desk, waited=0.0)
+        return denial.not_granted(question, ask, desk.profile.refusals)
+    asked = desk.clock()
+    desk.emit(Asked(call_id=job.call.id, reason=ask.reason, at=asked))
+    answer = await _answer(desk.approver, question, ask)
+    note_decision(job, answer, desk, waited=(desk.clock() - asked) * 1e3)
+    return answer
+
+
+async def _answer(approver: Approver, question: Question, ask: Ask) -> Allow | Deny:
+    try:
+        answer = approver(question, ask)
+        if not isinstance(answer, Allow | Deny):
+            answer = await answer
+    except Exception as error:  # noqa: BLE001 - consent fails closed
+        return Deny(f"Tool permission request failed: {error}", "policy")
+    return answer
+
+
+async def consent_for(call: Call, tool: Tool, given: Input, desk: Desk) -> Decision:
+    """What the answer would be if this were asked for; nobody is asked, no hook is fired."""
+    parsed = tool.parse(given)
+    if isinstance(parsed, Invalid):
+        return Deny("The input does not fit the tool's schema")
+    question = Question(
+        call=call,
+        input=parsed.recorded,
+        cwd=desk.context.cwd,
+        project=desk.workspace.project,
+        read_only=_changes_nothing(tool, parsed),
+    )
+    decision = await decide(desk.policies, question)
+    if decision is None and desk.fallback is not None:
+        decision = await decide((desk.fallback,), question)
+    return decision or Allow()
+
+
+def _changes_nothing(tool: Tool, valid: Valid) -> bool:
+    return tool.read_only or (tool.name == "Bash" and tool.may_overlap(valid.value))
+
+
+def note_decision(job: Job, decision: Allow | Deny, desk: Desk, *, waited: float) -> None:
+    """Remember the decision on a call, and tell of it."""
+    desk.decisions[job.call.id] = decision
+    job.decided = Decided(
+        call_id=job.call.id,
+        allowed=isinstance(decision, Allow),
+        source=decision.source,
+        reason=decision.reason,
+        waited_ms=waited,
+        at=desk.clock(),
+    )
+    desk.emit(job.decided)
+
+
+def question_of(job: Job, prepared: Prepared, desk: Desk) -> Question:
+    """The call as policies see it."""
+    return Question(
+        call=job.call,
+        input=prepared.valid.recorded,
+        cwd=prepared.view.cwd,
+        project=desk.workspace.project,
+        read_only=_changes_nothing(prepared.tool, prepared.valid),
+    )

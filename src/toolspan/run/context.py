@@ -1,0 +1,164 @@
+"""What a tool is handed beside its input.
+
+`Context` is what calls can change for those after them (a frozen value, changed by modifiers).
+`Workspace` is what all calls of a session share. `ToolContext` is one call's view on both, and on
+the runner: progress, cancellation, consent.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from toolspan.ids import CallId, SessionId
+from toolspan.model.decision import Decision
+from toolspan.model.span import Call
+from toolspan.process import Custody
+from toolspan.profile import Profile
+from toolspan.run.files import FileStates
+from toolspan.run.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Where the next call starts from."""
+
+    cwd: Path
+    values: Mapping[str, object] = field(default_factory=dict)
+    """What tools of the same author leave for each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """Which chain of queries a call belongs to."""
+
+    chain_id: str
+    depth: int = 0
+    """0 for the main conversation, one more for each subagent below it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Workspace:
+    """What the calls of one session share."""
+
+    project: Path
+    """Where the session began; `Context.cwd` may wander from it."""
+    custody: Custody
+    """Every process that a call starts."""
+    folder: Path
+    """The session's own folder, made when it is first written to: spilled outputs and the like."""
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    files: FileStates = field(default_factory=FileStates)
+    tasks: Tasks = field(default_factory=Tasks)
+    """What goes on in the background."""
+    session_id: SessionId | None = None
+    agent_id: str | None = None
+    tracking: Tracking = field(default_factory=lambda: Tracking("main"))
+    model: str | None = None
+
+    @property
+    def results_folder(self) -> Path:
+        """Where outputs too large for the conversation go."""
+        return self.folder / "tool-results"
+
+    @property
+    def tasks_folder(self) -> Path:
+        """Where the output of work in the background goes."""
+        return self.folder / "tasks"
+
+
+class Bench(Protocol):
+    """What a running call may ask of its runner."""
+
+    @property
+    def in_progress(self) -> frozenset[CallId]:
+        """The calls that run now."""
+        ...
+
+    @property
+    def decisions(self) -> Mapping[CallId, Decision]:
+        """How the permission question of each call was answered."""
+        ...
+
+    def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
+        """Emit news of a call."""
+        ...
+
+    def is_cancelled(self, call_id: CallId) -> bool:
+        """Whether somebody wants the call to end."""
+        ...
+
+    def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Awaitable[Decision]:
+        """Ask whether a further call would be allowed."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolContext:
+    """One call's view on its surroundings; a tool function asks for it by annotation."""
+
+    call: Call
+    context: Context
+    workspace: Workspace
+    profile: Profile
+    bench: Bench
+    message: Mapping[str, object] | None = None
+    """The assistant message the call came in."""
+    partial: Callable[[], str] | None = None
+    """Set by a tool that has something to show when it is cut off."""
+
+    @property
+    def cwd(self) -> Path:
+        """The folder the call starts in."""
+        return self.context.cwd
+
+    @property
+    def files(self) -> FileStates:
+        """What the conversation knows of files."""
+        return self.workspace.files
+
+    @property
+    def session_id(self) -> SessionId | None:
+        """The session the call belongs to."""
+        return self.workspace.session_id
+
+    @property
+    def agent_id(self) -> str | None:
+        """The subagent that asked; None for the main conversation."""
+        return self.workspace.agent_id
+
+    @property
+    def tracking(self) -> Tracking:
+        """Which chain of queries the call belongs to."""
+        return self.workspace.tracking
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody wants the call to end: for sync tools, which nobody can interrupt."""
+        return self.bench.is_cancelled(self.call.id)
+
+    @property
+    def in_progress(self) -> frozenset[CallId]:
+        """The calls that run now, this one among them."""
+        return self.bench.in_progress
+
+    @property
+    def decisions(self) -> Mapping[CallId, Decision]:
+        """How the permission question of each call was answered."""
+        return self.bench.decisions
+
+    def progress(self, kind: str, **data: object) -> None:
+        """Tell what the call is doing; at most ten a second are passed on, the last one always."""
+        self.bench.progress(self.call.id, kind, data)
+
+    async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
+        """Ask whether a further call would be allowed."""
+        return await self.bench.can_use_tool(tool, input)
+
+    def resolve(self, path: str) -> Path:
+        """A path as the model wrote it, made absolute: `~` and the current folder are filled in."""
+        given = Path(path)
+        if path.startswith("~"):
+            given = Path(self.workspace.environment.get("HOME", "~")) / path[1:].lstrip("/")
+        return Path(os.path.normpath(self.cwd / given))

@@ -1,0 +1,192 @@
+"""A tool from a function: `@tool`.
+
+    @tool(concurrent=True)
+    def changelog(version: str, ctx: ToolContext) -> str:
+        '''Return the changelog section of one version.'''
+
+The schema comes from the signature, the description from the docstring; a parameter annotated with
+`ToolContext` is filled in by the runner. A sync function runs in a worker thread. What cannot work
+raises `BadTool` here, when the function is defined, not when a model calls it.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
+
+import anyio.to_thread
+
+from toolspan.errors import BadTool
+from toolspan.run.context import ToolContext
+from toolspan.run.gives import as_output
+from toolspan.run.thread import FromThread
+from toolspan.run.tool import (
+    OUTPUT_LIMIT,
+    Failure,
+    Interrupt,
+    Output,
+    Refusal,
+    Run,
+    Tool,
+    Validate,
+)
+from toolspan.schema.derive import Derived, derive
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Arguments = Mapping[str, object]
+"""The parsed input: the function's keyword arguments, without the context."""
+Objection = Refusal | str | None
+ValidateInput = Callable[[Arguments, ToolContext], Objection | Awaitable[Objection]]
+"""Looks at an input that fits the schema; a text or a refusal keeps the call from running.
+It must change nothing, and not block: it runs before anybody consented to the call."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+
+
+class ToolOptions(TypedDict, total=False):
+    """What `@tool` can be told; see `Tool` for what each means to the runner."""
+
+    name: str
+    """Default: the function's name."""
+    description: str
+    """Default: the first paragraph of the docstring."""
+    aliases: tuple[str, ...]
+    concurrent: bool | Callable[[Arguments], bool]
+    validate_input: ValidateInput
+    output_limit: int | None
+    timeout: float
+    read_only: bool
+    idempotent: bool
+    interrupt: Interrupt
+    paths: Callable[[Arguments], frozenset[str]]
+    structured_output: bool
+    """Emit what the function returns as an answer in a shape the host asked for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionTool(Tool, Generic[P, R]):
+    """A tool made of a function, which can still be called as before."""
+
+    function: Callable[P, R]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function itself: no check, no thread, no runner."""
+        return self.function(*args, **kwargs)
+
+
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+@overload
+def tool(
+    **options: Unpack[ToolOptions],
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(
+    function: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
+) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
+    """Make a tool of a function; use it as `@tool` or as `@tool(...)`.
+
+    Raises:
+        BadTool: the function cannot be offered to a model.
+    """
+    # Annotations that are still text may name what is local where the function is defined.
+    names = sys._getframe(1).f_locals
+    if function is not None:
+        return _define(function, options, names)
+    return lambda given: _define(given, options, names)
+
+
+def _define(
+    function: Callable[P, R], options: ToolOptions, names: Mapping[str, object]
+) -> FunctionTool[P, R]:
+    name = options.get("name", str(getattr(function, "__name__", "")))
+    _refuse_what_cannot_work(name, function, options)
+    derived = derive(function, context=ToolContext, names=names)
+    return FunctionTool(
+        name=name,
+        description=options.get("description", derived.description),
+        input_schema=derived.input_schema,
+        parse=derived.parse,
+        run=_run(name, function, derived, structured=options.get("structured_output", False)),
+        concurrent=options.get("concurrent", False),
+        validate=_validate(options.get("validate_input")),
+        aliases=tuple(options.get("aliases", ())),
+        read_only=options.get("read_only", False),
+        output_limit=options.get("output_limit", OUTPUT_LIMIT),
+        timeout=options.get("timeout"),
+        interrupt=options.get("interrupt", "cancel"),
+        paths=options.get("paths"),
+        idempotent=options.get("idempotent", False),
+        function=function,
+    )
+
+
+def _refuse_what_cannot_work(
+    name: str, function: Callable[..., object], options: ToolOptions
+) -> None:
+    for one in (name, *options.get("aliases", ())):
+        if not _NAME.fullmatch(one):
+            raise BadTool(f"A tool cannot be called {one!r}: 1 to 128 of a-z, A-Z, 0-9, _ and -")
+    if not inspect.isroutine(function):
+        raise BadTool(f"{name} is no function")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise BadTool(f"{name} yields; a tool returns its result")
+    timeout = options.get("timeout")
+    if timeout is not None and timeout <= 0:
+        raise BadTool(f"{name} has a timeout of {timeout} seconds; it must be positive")
+    if timeout is not None and not inspect.iscoroutinefunction(function):
+        raise BadTool(f"{name} is a sync function and cannot be interrupted: no timeout is kept")
+    _refuse_bytes(name, function)
+
+
+def _refuse_bytes(name: str, function: Callable[..., object]) -> None:
+    returned = getattr(function, "__annotations__", {}).get("return")
+    if returned in (bytes, bytearray, memoryview, "bytes", "bytearray", "memoryview"):
+        raise BadTool(f"{name} returns bytes; return text, or a list of content blocks")
+
+
+def _run(name: str, function: Callable[..., object], derived: Derived, *, structured: bool) -> Run:
+    """How a call is run, chosen once so that nothing is asked at each call."""
+    give = partial(as_output, name, structured=structured)
+    if inspect.iscoroutinefunction(function):
+        return _run_in_loop(function, derived.context, give)
+    return _run_in_thread(function, derived.context, give)
+
+
+Give = Callable[[object], Output | Failure]
+
+
+def _run_in_loop(function: Callable[..., Awaitable[object]], slot: str | None, give: Give) -> Run:
+    async def run(value: Arguments, ctx: ToolContext) -> Output | Failure:
+        return give(await function(**(value if slot is None else {**value, slot: ctx})))
+
+    return run
+
+
+def _run_in_thread(function: Callable[..., object], slot: str | None, give: Give) -> Run:
+    async def run(value: Arguments, ctx: ToolContext) -> Output | Failure:
+        if slot is not None:
+            ctx.bench = FromThread(ctx.bench)
+            value = {**value, slot: ctx}
+        # Nobody can interrupt the thread: when the call is cancelled, what it returns is lost.
+        work = partial(function, **value)
+        returned = await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+        return give(await returned if isinstance(returned, Awaitable) else returned)
+
+    return run
+
+
+def _validate(validate_input: ValidateInput | None) -> Validate | None:
+    if validate_input is None:
+        return None
+
+    async def validate(value: Arguments, ctx: ToolContext) -> Refusal | None:
+        said = validate_input(value, ctx)
+        objection = await said if isinstance(said, Awaitable) else said
+        return Refusal(objection) if isinstance(objection, str) else objection
+
+    return validate

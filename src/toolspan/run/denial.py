@@ -1,0 +1,168 @@
+"""Refusals and interruptions in the words of a profile.
+
+In: who said no and why. Out: an `Ending`. The texts are the profile's; which one fits is decided
+here. Knows nothing of tasks or scopes.
+"""
+
+from dataclasses import dataclass
+
+from toolspan.model.decision import Ask, Deny
+from toolspan.model.kind import ErrorKind
+from toolspan.model.toolkind import tool_kind
+from toolspan.permission.decide import Question
+from toolspan.profile import Refusals
+from toolspan.run.ending import Ending, error_record
+
+PEOPLE = frozenset({"user", "user_reject", "user_abort", "user_temporary"})
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The texts of a refusal: for the model, and beside it."""
+
+    text: str
+    record: str
+
+
+def denied(question: Question, decision: Deny, refusals: Refusals) -> Ending:
+    """Somebody said no."""
+    if decision.source == "hook":
+        return _blocked(question, decision, refusals)
+    if decision.source in PEOPLE:
+        return _by_person(decision, refusals)
+    text = _policy_text(question, decision, refusals)
+    return _ending(Words(text, error_record(text)), "rule_denied", "permission-rule", decision)
+
+
+def not_granted(question: Question, ask: Ask, refusals: Refusals) -> Ending:
+    """Somebody would have to be asked, and nobody is there."""
+    text = ask.reason or _not_granted_text(question, refusals)
+    words = Words(text, error_record(text))
+    return _ending(words, "not_granted", "user-rejected", Deny(text, ask.source))
+
+
+def _ending(words: Words, kind: ErrorKind, denial: str, decision: Deny) -> Ending:
+    return Ending(
+        state="denied",
+        content=words.text,
+        structured=words.record,
+        flag=True,
+        kind=kind,
+        denial=denial,
+        reason=f"refused by {decision.source}",
+        stop="refused by the user" if decision.stop else None,
+    )
+
+
+def _by_person(decision: Deny, refusals: Refusals) -> Ending:
+    text = refusals.rejected
+    if decision.reason:
+        text = refusals.rejected_with_words.format(words=decision.reason)
+    words = Words(text, refusals.rejected_record)
+    return _ending(words, "user_denied", "user-rejected", decision)
+
+
+def _blocked(question: Question, decision: Deny, refusals: Refusals) -> Ending:
+    text = refusals.hook_denied_silently.format(name=question.tool)
+    if decision.reason:
+        text = refusals.hook_denied.format(name=question.tool, reason=decision.reason)
+    return Ending(
+        state="blocked_by_hook",
+        content=text,
+        structured=error_record(text),
+        flag=True,
+        kind="hook_blocked",
+        denial="permission-rule",
+        reason="a hook refused",
+    )
+
+
+def _policy_text(question: Question, decision: Deny, refusals: Refusals) -> str:
+    if decision.source == "mode" and decision.reason == "dontAsk":
+        return refusals.dont_ask.format(name=question.tool)
+    if decision.source == "mode" and decision.reason == "plan":
+        return f"Cannot write to {_path(question)} while in plan mode."
+    if decision.reason:
+        return decision.reason
+    command = question.input.get("command")
+    if question.tool == "Bash" and isinstance(command, str):
+        return f"Permission to use Bash with command {command} has been denied."
+    return refusals.denied.format(name=question.tool)
+
+
+def _not_granted_text(question: Question, refusals: Refusals) -> str:
+    kind = tool_kind(question.tool)
+    path = _path(question)
+    if path and kind in ("edit", "write"):
+        return refusals.not_granted_write.format(path=path)
+    if path and kind in ("read", "search"):
+        return refusals.not_granted_read.format(path=path)
+    return refusals.not_granted.format(name=question.tool)
+
+
+def _path(question: Question) -> str | None:
+    for key in ("file_path", "notebook_path", "path"):
+        value = question.input.get(key)
+        if isinstance(value, str):
+            return str(question.cwd / value)
+    return None
+
+
+def cancelled(refusals: Refusals) -> Ending:
+    """It never started, because something else ended first."""
+    return Ending(
+        state="cancelled",
+        content=refusals.cancelled,
+        structured=refusals.rejected_record,
+        flag=True,
+        kind="cancelled",
+        denial="cancelled",
+        reason="ended before it started",
+    )
+
+
+def interrupted(refusals: Refusals, partial: str | None) -> Ending:
+    """It was running when somebody ended it; what it had to show is kept."""
+    text = refusals.interrupted
+    record = refusals.rejected_record
+    if refusals.interrupted_keeps_output:
+        text = f"Exit code 137\n{refusals.interrupt_note}" if partial is not None else text
+        text = f"{text}\n{partial}" if partial else text
+        record = error_record(text)
+    elif partial:
+        text = f"{text}\n\nWhat it had printed until then:\n{partial}"
+    return Ending(
+        state="interrupted",
+        content=text,
+        structured=record,
+        flag=True,
+        kind="interrupted",
+        denial="interrupted",
+        reason="ended while it ran",
+    )
+
+
+def sibling_failed() -> Ending:
+    """A parallel call failed, and the policy is that one failure ends all."""
+    text = "Sibling tool call errored"
+    return Ending(
+        state="cancelled",
+        content=f"<tool_use_error>{text}</tool_use_error>",
+        structured=f"Error: {text}",
+        flag=True,
+        kind="sibling_error",
+        reason="a sibling failed",
+    )
+
+
+def discarded() -> Ending:
+    """The reply that asked for the call was streamed anew."""
+    text = "Error: Streaming fallback - tool execution discarded"
+    return Ending(
+        state="cancelled",
+        content=f"<tool_use_error>{text}</tool_use_error>",
+        structured=text,
+        flag=True,
+        kind="stream_discarded",
+        reason="the reply was streamed anew",
+    )

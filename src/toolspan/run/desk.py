@@ -1,0 +1,89 @@
+"""What calls are run with: the desk they share, and the job that each of them is."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import anyio
+
+from toolspan.hooks.points import Before, Firing
+from toolspan.ids import CallId
+from toolspan.model.decision import Decision
+from toolspan.model.live import Decided, Finished, LiveEvent, Progressed
+from toolspan.model.span import Call
+from toolspan.permission.decide import Approver, Policy
+from toolspan.profile import Profile
+from toolspan.run.context import Bench, Context, ToolContext, Workspace
+from toolspan.run.ending import Ending
+from toolspan.run.shelf import LiveShelf
+from toolspan.run.tool import Tool, Valid
+from toolspan.run.toolset import Toolset
+from toolspan.schema.issue import Invalid
+
+Cancel = Literal["user", "host", "turn", "sibling", "discarded"]
+"""Who ended a call: a person, the program around us, the end of the turn, a failed sibling, or the
+reply being streamed anew."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Desk:
+    """What the calls of a session are run with."""
+
+    tools: Toolset
+    profile: Profile
+    workspace: Workspace
+    context: Context
+    hooks: Firing
+    policies: tuple[Policy, ...]
+    fallback: Policy | None
+    """Decides when no policy and no hook has an opinion; None allows."""
+    approver: Approver | None
+    emit: Callable[[LiveEvent], None]
+    decisions: dict[CallId, Decision] = field(default_factory=dict)
+    clock: Callable[[], float] = time.time
+
+
+@dataclass(slots=True, kw_only=True)
+class Job:
+    """One accepted call on its way."""
+
+    call: Call
+    shelf: LiveShelf
+    tool: Tool | None
+    parsed: Valid | Invalid | None
+    bench: Bench
+    requested: float
+    message: Mapping[str, object] | None = None
+    cut: bool = False
+    """The reply ended in the middle of it, so nobody knows what was asked for."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    cancelled: Cancel | None = None
+    started: float | None = None
+    view: ToolContext | None = None
+    decided: Decided | None = None
+    before: Before = field(default_factory=Before)
+    news: Progressed | None = None
+    """The latest progress, held back because others came just before."""
+    told: float = 0.0
+    """When progress was last passed on."""
+    slow_told: bool = False
+    ending: Ending | None = None
+    """How the tool itself ended: it stays, even if what comes after it is cut off or fails."""
+    modify: Callable[[Context], Context] | None = None
+    finished: Finished | None = None
+
+    def cancel(self, by: Cancel) -> None:
+        """End it; the first who says so is remembered."""
+        if self.cancelled is None:
+            self.cancelled = by
+            self.scope.cancel()
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A call that may run, with the input it runs with."""
+
+    tool: Tool
+    valid: Valid
+    view: ToolContext

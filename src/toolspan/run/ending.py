@@ -1,0 +1,141 @@
+"""How a call ended, before it is written down: where every way through the pipeline leads."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolspan.errors import ToolError
+from toolspan.model.kind import ERROR_KINDS, ErrorKind, kind_of
+from toolspan.model.live import Content, Context
+from toolspan.model.state import State
+from toolspan.run.context import Context as CallContext
+from toolspan.run.limits import ERROR_LIMIT, middle_cut
+from toolspan.run.outbound import Unfit, clean, fit_json
+from toolspan.run.tool import Failure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """One result to be, with its state."""
+
+    state: State
+    content: Content
+    structured: object | None = None
+    flag: bool | None = None
+    """`is_error` as it is written."""
+    kind: ErrorKind | None = None
+    reason: str
+    """What the state rests on."""
+    denial: str | None = None
+    exit_code: int | None = None
+    background_task: str | None = None
+    persisted: Path | None = None
+    modify: Callable[[CallContext], CallContext] | None = None
+    companions: tuple[Content, ...] = ()
+    contexts: tuple[Context, ...] = ()
+    structured_output: object | None = None
+    stop: str | None = None
+    """The turn ends here, for this reason."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the model is told of an error."""
+        return self.flag is True
+
+
+def refused(text: str, *, kind: ErrorKind, reason: str, record: str | None = None) -> Ending:
+    """Not run: the text goes into the tags that mark a refusal."""
+    text = clean(text)
+    return Ending(
+        state="failed",
+        content=f"<tool_use_error>{text}</tool_use_error>",
+        structured=error_record(text) if record is None else clean(record),
+        flag=True,
+        kind=kind,
+        reason=reason,
+    )
+
+
+def error_record(text: str) -> str:
+    """What is recorded beside an error text: the same, once prefixed."""
+    return text if text.startswith("Error: ") else f"Error: {text}"
+
+
+def timed_out(name: str, seconds: float) -> Ending:
+    """The tool's time limit passed."""
+    text = f"Error calling tool ({name}): request timed out after {seconds:g}s"
+    return Ending(
+        state="timed_out",
+        content=f"<tool_use_error>{text}</tool_use_error>",
+        structured=error_record(text),
+        flag=True,
+        kind=kind_of(name, text),
+        reason="the tool's time limit passed",
+    )
+
+
+def told(name: str, error: ToolError) -> Ending:
+    """What a tool says went wrong."""
+    text = clean(middle_cut(error.message, ERROR_LIMIT)) or "The tool failed without a word"
+    content = f"<tool_use_error>{text}</tool_use_error>" if error.wrapped else text
+    return Ending(
+        state="failed",
+        content=content,
+        structured=error_record(text),
+        flag=True,
+        kind=_known(error.kind) or kind_of(name, text),
+        reason="the tool reported an error",
+    )
+
+
+def _known(kind: str | None) -> ErrorKind | None:
+    """The error kind of this name, if there is one."""
+    return next((known for known in ERROR_KINDS if known == kind), None)
+
+
+def raised(name: str, error: BaseException) -> Ending:
+    """An exception that a tool did not mean to raise."""
+    text = clean(middle_cut(str(error) or type(error).__name__, ERROR_LIMIT))
+    return Ending(
+        state="failed",
+        content=text,
+        structured=error_record(text),
+        flag=True,
+        kind=kind_of(name, text),
+        reason=f"the tool raised {type(error).__name__}",
+    )
+
+
+def failure(name: str, failed: Failure) -> Ending:
+    """A bad end that the tool tells of."""
+    text = clean(failed.text) or "The tool failed without a word"
+    kind = failed.kind or kind_of(name, text)
+    if kind == "unknown" and failed.exit_code:
+        kind = "command_failed"
+    return Ending(
+        state="timed_out" if failed.timed_out else "failed",
+        content=text,
+        structured=_record(failed, text),
+        flag=True,
+        kind=kind,
+        exit_code=failed.exit_code,
+        modify=failed.modify,
+        reason="the tool reported an error",
+    )
+
+
+def _record(failed: Failure, text: str) -> object:
+    """What a tool records beside its failure; the text, if that is nothing JSON can hold."""
+    if failed.structured is None:
+        return error_record(text)
+    try:
+        return fit_json(failed.structured)
+    except (Unfit, RecursionError):
+        return error_record(text)
+
+
+def text_of(content: Content) -> str:
+    """The texts of a content, joined."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block["text"]) for block in content if block["type"] == "text")

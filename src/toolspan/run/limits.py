@@ -1,0 +1,66 @@
+"""Outputs too large for the conversation: the whole goes to a file, the model gets its head."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from toolspan.ids import CallId
+
+PREVIEW = 2_000
+ERROR_LIMIT = 10_000
+
+
+class Spilled(NamedTuple):
+    """What the model gets instead, and where the whole is; no path when it could not be kept."""
+
+    text: str
+    path: Path | None
+
+
+def spill(text: str, folder: Path, call_id: CallId) -> Spilled:
+    """Keep the whole in a file, and give the frame that says where it is."""
+    path = folder / f"{_file_name(call_id)}.txt"
+    data = text.encode()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_bytes(data)
+    except OSError as error:
+        return Spilled(middle_cut(text, ERROR_LIMIT) + f"\n[Not kept whole: {error}]", None)
+    return Spilled(frame(text, len(data), path), path)
+
+
+def frame(text: str, size: int, path: Path) -> str:
+    """How a spilled output is announced."""
+    return (
+        f"<persisted-output>\nOutput too large ({kilobytes(size)})."
+        f" Full output saved to: {path}\n\n"
+        f"Preview (first 2KB):\n{preview(text)}\n...\n</persisted-output>"
+    )
+
+
+def preview(text: str) -> str:
+    """The beginning of a text, up to a line end when there is one in its second half."""
+    head = text[:PREVIEW]
+    cut = head.rfind("\n")
+    return head[:cut] if cut > PREVIEW // 2 else head
+
+
+def kilobytes(size: int) -> str:
+    """A size in words: `106.3KB`."""
+    if size < 1024 * 1024:
+        return f"{size / 1024:.1f}".removesuffix(".0") + "KB"
+    return f"{size / 1024 / 1024:.1f}".removesuffix(".0") + "MB"
+
+
+def middle_cut(text: str, limit: int) -> str:
+    """The first and last part of a text that is over the limit."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    gone = len(text) - 2 * half
+    return f"{text[:half]}\n\n... [{gone} characters truncated] ...\n\n{text[-half:]}"
+
+
+def _file_name(call_id: CallId) -> str:
+    """The id, with nothing in it that could lead out of the folder."""
+    safe = "".join(c if c.isalnum() or c in "_-" else "_" for c in call_id)
+    return safe[:120] or "call"

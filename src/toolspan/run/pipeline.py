@@ -1,0 +1,257 @@
+"""The life of one call, from request to result.
+
+In: a `Job` (one accepted call) and a `Desk` (what the session has). Out: a `Finished`, exactly one,
+whatever the call does. The order: look up, cancelled?, valid?, the tool's own veto, hooks before,
+consent, the tool, size, hooks after, wrap. Read `run_call` first; queueing is in `batch.py`.
+"""
+
+from dataclasses import replace
+
+import anyio
+
+from toolspan.errors import ToolError
+from toolspan.hooks.points import After, Moment, Report
+from toolspan.hooks.stray import is_cancelled
+from toolspan.model.decision import Deny
+from toolspan.model.live import Context as HookContext
+from toolspan.model.live import Finished, HookRan, Started
+from toolspan.run import denial
+from toolspan.run.consent import consent, note_decision, question_of
+from toolspan.run.context import ToolContext
+from toolspan.run.desk import Desk, Job, Prepared
+from toolspan.run.ending import Ending, failure, raised, text_of, timed_out, told
+from toolspan.run.limits import spill
+from toolspan.run.outbound import Unfit, clean, fit_content, fit_json
+from toolspan.run.settle import broken, cut_short, settle
+from toolspan.run.tool import Failure, Output, Valid
+from toolspan.run.valid import incomplete, invalid_input, unknown_tool, veto, with_input
+from toolspan.schema.issue import Invalid
+
+
+async def run_call(job: Job, desk: Desk) -> Finished:
+    """Take one call from request to result; what the call did never raises.
+
+    Only a cancellation from outside passes through, after the result was emitted.
+    """
+    ending: Ending | None = None
+    try:
+        with job.scope:
+            ending = await _live(job, desk)
+    except anyio.get_cancelled_exc_class() as error:
+        if is_cancelled():
+            job.cancelled = job.cancelled or "host"
+            settle(job, job.ending or cut_short(job, desk), desk)
+            raise
+        ending = job.ending or broken(job, error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - our fault costs no call its result
+        ending = job.ending or broken(job, error)
+    return settle(job, ending or job.ending or cut_short(job, desk), desk)
+
+
+async def _live(job: Job, desk: Desk) -> Ending:
+    prepared = await prepare(job, desk)
+    if isinstance(prepared, Ending):
+        return _with_hooks(job, prepared)
+    if job.cancelled:
+        return cut_short(job, desk)
+    job.ending = await run_tool(job, prepared, desk)
+    return await review(job, prepared, job.ending, desk)
+
+
+# Before the tool
+
+
+async def prepare(job: Job, desk: Desk) -> Prepared | Ending:
+    """Look up, validate, fire the hooks, ask for consent."""
+    prepared = _look_up(job, desk)
+    if isinstance(prepared, Ending):
+        return prepared
+    if prepared.tool.validate is not None:
+        refusal = await veto(prepared)
+        if refusal is not None:
+            return refusal
+    if not desk.hooks.silent:
+        hooked = await _fire_before(job, prepared, desk)
+        if isinstance(hooked, Ending):
+            return hooked
+        prepared = hooked
+    return await consent(job, prepared, desk)
+
+
+def _look_up(job: Job, desk: Desk) -> Prepared | Ending:
+    """Is there such a tool, is the call still wanted, does its input fit?"""
+    if job.tool is None:
+        return unknown_tool(job.call.tool, desk)
+    if job.cancelled:
+        return cut_short(job, desk)
+    if job.cut:
+        return incomplete(job)
+    if not isinstance(job.parsed, Valid):
+        return invalid_input(job, job.parsed or Invalid(()), desk)
+    job.view = ToolContext(
+        call=job.call,
+        context=desk.context,
+        workspace=desk.workspace,
+        profile=desk.profile,
+        bench=job.bench,
+        message=job.message,
+    )
+    return Prepared(job.tool, job.parsed, job.view)
+
+
+async def _fire_before(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
+    before = await desk.hooks.before(_moment(job, prepared))
+    job.before = before
+    _report(job, before.reports, desk)
+    if isinstance(before.decision, Deny):
+        note_decision(job, before.decision, desk, waited=0.0)
+        return denial.denied(
+            question_of(job, prepared, desk), before.decision, desk.profile.refusals
+        )
+    return with_input(job, prepared, before.input, desk)
+
+
+# The tool
+
+
+async def run_tool(job: Job, prepared: Prepared, desk: Desk) -> Ending:
+    """Run the tool itself; its exceptions become endings."""
+    job.started = desk.clock()
+    desk.emit(Started(call_id=job.call.id, at=job.started))
+    tool = prepared.tool
+    try:
+        if tool.timeout is None and tool.interrupt == "cancel":
+            output = await tool.run(prepared.valid.value, prepared.view)
+        else:
+            with anyio.CancelScope(shield=tool.interrupt == "block"):
+                output = await _limited(prepared)
+    except _LimitPassedError:
+        return timed_out(tool.name, tool.timeout or 0.0)
+    except ToolError as error:
+        return told(tool.name, error)
+    except anyio.get_cancelled_exc_class() as error:
+        if job.cancelled or is_cancelled():
+            raise
+        return raised(tool.name, error)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's fault is the call's result
+        return raised(tool.name, error)
+    if isinstance(output, Failure):
+        return failure(tool.name, output)
+    return _success(job, prepared, output, desk)
+
+
+class _LimitPassedError(Exception):
+    """The tool's own time limit, and not some timeout inside it."""
+
+
+async def _limited(prepared: Prepared) -> Output | Failure:
+    tool = prepared.tool
+    if tool.timeout is None:
+        return await tool.run(prepared.valid.value, prepared.view)
+    with anyio.move_on_after(tool.timeout) as limit:
+        return await tool.run(prepared.valid.value, prepared.view)
+    if limit.cancelled_caught:
+        raise _LimitPassedError
+    raise RuntimeError("a tool ended without an output")
+
+
+def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending:
+    tool = prepared.tool
+    try:
+        if not isinstance(output, Output):
+            raise Unfit(f"a tool gives an Output or a Failure, not {type(output).__name__}")
+        empty = desk.profile.refusals.no_output.format(name=tool.name)
+        content = fit_content(output.content, empty=empty)
+        structured = fit_json(output.structured)
+        companions = tuple(fit_content(one, empty="") for one in output.companions)
+        answer = fit_json(output.structured_output)
+    except (Unfit, RecursionError) as error:
+        return raised(tool.name, TypeError(f"{tool.name} gave an output no model takes: {error}"))
+    persisted = None
+    if tool.output_limit is not None and len(text_of(content)) > tool.output_limit:
+        content, persisted = spill(text_of(content), desk.workspace.results_folder, job.call.id)
+    return Ending(
+        state="succeeded",
+        content=content,
+        structured=structured,
+        flag=False if output.flag is False else None,  # an error is a Failure, or raised
+        reason="the tool ran",
+        exit_code=output.exit_code,
+        background_task=output.background_task,
+        persisted=persisted,
+        modify=output.modify,
+        companions=tuple(one for one in companions if one),
+        structured_output=answer,
+    )
+
+
+# After the tool
+
+
+async def review(job: Job, prepared: Prepared, ending: Ending, desk: Desk) -> Ending:
+    """Fire the hooks after a call, and take in what they say."""
+    if desk.hooks.silent:
+        return ending
+    moment = _moment(job, prepared)
+    duration = (desk.clock() - (job.started or job.requested)) * 1e3
+    if ending.failed:
+        moment = replace(moment, error=text_of(ending.content), duration_ms=duration)
+        after = await desk.hooks.after_failure(moment)
+    else:
+        shown = ending.content if ending.structured is None else ending.structured
+        moment = replace(moment, output=shown, duration_ms=duration)
+        after = await desk.hooks.after(moment)
+    _report(job, after.reports, desk)
+    return _with_hooks(job, _reviewed(job, ending, after), after)
+
+
+def _reviewed(job: Job, ending: Ending, after: After) -> Ending:
+    """The ending with the output that a hook put in place of the tool's."""
+    if after.output is None or ending.failed:
+        return ending
+    try:
+        content = fit_content(after.output.content, empty=f"({job.call.tool} completed)")
+        structured = fit_json(after.output.structured)
+    except Unfit:
+        return ending  # a hook's mistake: the tool's own output stays
+    return replace(ending, content=content, structured=structured)
+
+
+def _with_hooks(job: Job, ending: Ending, after: After | None = None) -> Ending:
+    """The ending with what hooks want the model to read, and whether they stop the turn."""
+    before = job.before
+    contexts = _contexts("PreToolUse", job.call.tool, before.contexts)
+    if after is not None:
+        point = "PostToolUseFailure" if ending.failed else "PostToolUse"
+        contexts += _contexts(point, job.call.tool, after.contexts + after.feedback)
+    stop = ending.stop or before.stop or (after.stop if after else None)
+    if not contexts and stop == ending.stop:
+        return ending
+    return replace(ending, contexts=contexts, stop=stop)
+
+
+def _contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookContext, ...]:
+    return tuple(HookContext(point=point, name=f"{point}:{tool}", text=clean(t)) for t in texts)
+
+
+def _moment(job: Job, prepared: Prepared) -> Moment:
+    return Moment(call=job.call, input=prepared.valid.recorded, cwd=prepared.view.cwd)
+
+
+def _report(job: Job, reports: tuple[Report, ...], desk: Desk) -> None:
+    for report in reports:
+        desk.emit(
+            HookRan(
+                call_id=job.call.id,
+                point=report.point,
+                name=report.name,
+                outcome=report.outcome,
+                command=report.command,
+                exit_code=report.exit_code,
+                duration_ms=report.duration_ms,
+                text=report.text,
+                stdout=report.stdout,
+                stderr=report.stderr,
+                at=desk.clock(),
+            )
+        )

@@ -1,0 +1,170 @@
+"""Which calls may start now.
+
+In: calls in the order the model asked for them, and which ones ended. Out: the calls to start, and
+the ended ones that may be handed out. No tools, no tasks, no clock; `batch.py` owns those.
+Read `Queue.start` first.
+
+Strict order: scanning stops at the first call that cannot start, so nothing overtakes it. A call
+that may overlap runs beside others of its kind; one that may not waits for all before it and holds
+back all behind it. With `by_path`, calls that name the files they touch only wait for calls that
+touch the same ones.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from toolspan.ids import CallId
+
+Stage = Literal["queued", "executing", "completed", "yielded"]
+
+
+@dataclass(slots=True, eq=False)
+class Item:
+    """One call's place in the queue."""
+
+    id: CallId
+    overlaps: bool
+    """It may run beside others that may."""
+    paths: frozenset[str] | None = None
+    """The files it touches; None when that is not known."""
+    stage: Stage = "queued"
+    position: int = -1
+    """How many were asked for before it; set by the queue."""
+
+
+@dataclass(slots=True)
+class Queue:
+    """The calls of one batch, in order."""
+
+    cap: int | None = None
+    """How many may run at once."""
+    by_path: bool = False
+    """Calls that touch different files may overlap, even if they write."""
+    _items: dict[CallId, Item] = field(default_factory=dict)
+    _waiting: dict[CallId, Item] = field(default_factory=dict)
+    _running: dict[CallId, Item] = field(default_factory=dict)
+    _exclusive: dict[CallId, Item] = field(default_factory=dict)
+    """Those of the running that do not overlap."""
+    _ended: list[Item] = field(default_factory=list)
+
+    def add(self, item: Item) -> None:
+        """Put a call at the end.
+
+        Raises:
+            ValueError: the id is already there, or the item has been somewhere before.
+        """
+        if item.id in self._items:
+            raise ValueError(f"call {item.id} is already in the queue")
+        if item.stage != "queued":
+            raise ValueError(f"call {item.id} is {item.stage}, not queued")
+        item.position = len(self._items)
+        self._items[item.id] = item
+        self._waiting[item.id] = item
+
+    def start(self) -> list[CallId]:
+        """The calls that start now; from here on they count as running."""
+        begun: list[CallId] = []
+        for item in self._waiting.values():
+            if not self._may_start(item):
+                break
+            item.stage = "executing"
+            self._running[item.id] = item
+            if not item.overlaps:
+                self._exclusive[item.id] = item
+            begun.append(item.id)
+        for call_id in begun:
+            del self._waiting[call_id]
+        return begun
+
+    def finish(self, call_id: CallId) -> None:
+        """A running call ended.
+
+        Raises:
+            ValueError: it was not running.
+        """
+        item = self._running.pop(call_id, None)
+        if item is None:
+            raise ValueError(f"call {call_id} is not running")
+        self._exclusive.pop(call_id, None)
+        self._end(item)
+
+    def withdraw(self, call_id: CallId) -> bool:
+        """A call ends before it started; False when it had started, or is not there."""
+        item = self._waiting.pop(call_id, None)
+        if item is None:
+            return False
+        self._end(item)
+        return True
+
+    def hand_out(self) -> list[CallId]:
+        """The ended calls that may be handed out, in the order they were asked for.
+
+        An exclusive call that still runs holds back the ones behind it; a call that overlaps does
+        not.
+        """
+        barrier = min((item.position for item in self._exclusive.values()), default=None)
+        ready = [i for i in self._ended if barrier is None or i.position < barrier]
+        if len(ready) == len(self._ended):
+            self._ended = []
+        else:
+            self._ended = [i for i in self._ended if i not in ready]
+        ready.sort(key=lambda item: item.position)
+        for item in ready:
+            item.stage = "yielded"
+        return [item.id for item in ready]
+
+    @property
+    def running(self) -> frozenset[CallId]:
+        """The calls that run now."""
+        return frozenset(self._running)
+
+    @property
+    def waiting(self) -> tuple[CallId, ...]:
+        """The calls that have not started, in order."""
+        return tuple(self._waiting)
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing runs."""
+        return not self._running
+
+    @property
+    def is_done(self) -> bool:
+        """Every call has ended."""
+        return not self._waiting and not self._running
+
+    def stage(self, call_id: CallId) -> Stage | None:
+        """How far a call got; None when it is not here."""
+        item = self._items.get(call_id)
+        return item.stage if item else None
+
+    def position(self, call_id: CallId) -> int:
+        """How many calls were asked for before this one."""
+        return self._items[call_id].position
+
+    def __contains__(self, call_id: object) -> bool:
+        return call_id in self._items
+
+    def _end(self, item: Item) -> None:
+        item.stage = "completed"
+        self._ended.append(item)
+
+    def _may_start(self, item: Item) -> bool:
+        if self.cap is not None and len(self._running) >= self.cap:
+            return False
+        if not self._running or (item.overlaps and not self._exclusive):
+            return True
+        if not self.by_path or item.paths is None:
+            return False
+        return all(self._apart(item, other) for other in self._running.values())
+
+    @staticmethod
+    def _apart(item: Item, other: Item) -> bool:
+        """Two calls that may run at once though one of them writes: they touch different files."""
+        if item.overlaps and other.overlaps:
+            return True
+        return (
+            item.paths is not None
+            and other.paths is not None
+            and item.paths.isdisjoint(other.paths)
+        )

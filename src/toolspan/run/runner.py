@@ -1,0 +1,225 @@
+"""A runner: tools, the user's say over them, and the calls of one conversation.
+
+In: assistant messages, or the `tool_use` blocks of one. Out: one result per call, in call order;
+events to the sinks. `run` takes a whole message, `batch` one that still streams. Used as a context
+manager a runner keeps what outlives a batch (background work, async sinks) and ends it at the end;
+without, each `run` begins and ends by itself.
+"""
+
+import os
+import tempfile
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import anyio
+import anyio.abc
+
+from toolspan.errors import BadCall
+from toolspan.hooks.points import Firing, NoHooks
+from toolspan.ids import CallId
+from toolspan.model.live import Finished, LiveEvent
+from toolspan.model.span import Result, Span
+from toolspan.permission.decide import Approver, Policy
+from toolspan.process import Custody
+from toolspan.profile import Profile, profile
+from toolspan.run.batch import Batch, Recovery
+from toolspan.run.context import Context, Workspace
+from toolspan.run.desk import Cancel, Desk
+from toolspan.run.sinks import Emitter, Sink
+from toolspan.run.tool import Tool
+from toolspan.run.toolset import Toolset
+
+Message = Mapping[str, object]
+SINK_GRACE = 2.0
+"""Seconds that slow sinks get at the end."""
+
+
+class Runner:
+    """Runs the calls of one conversation."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a runner, each optional, each named by the caller
+        self,
+        tools: Iterable[Tool] = (),
+        *,
+        cwd: Path | str | None = None,
+        profile: Profile | None = None,
+        hooks: Firing | None = None,
+        policies: Sequence[Policy] = (),
+        fallback: Policy | None = None,
+        approver: Approver | None = None,
+        sinks: Iterable[Sink] = (),
+        direct: Iterable[Sink] = (),
+        workspace: Workspace | None = None,
+        recoveries: Sequence[Recovery] = (),
+        by_path: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        folder = Path(cwd or Path.cwd()).absolute()
+        self._sinks = tuple(sinks)
+        self._direct = tuple(direct)
+        self._recoveries = tuple(recoveries)
+        self._by_path = by_path
+        self._seen: set[CallId] = set()
+        self._open: list[Batch] = []
+        self._stack: AsyncExitStack | None = None
+        self._group: anyio.abc.TaskGroup | None = None
+        self._emitter = Emitter(clock=clock)
+        self.desk = Desk(
+            tools=tools if isinstance(tools, Toolset) else Toolset(tools),
+            profile=profile or _default_profile(),
+            workspace=workspace or new_workspace(folder),
+            context=Context(cwd=folder),
+            hooks=hooks or NoHooks(),
+            policies=tuple(policies),
+            fallback=fallback,
+            approver=approver,
+            emit=self.emit,
+            clock=clock,
+        )
+
+    # Beginning and end
+
+    async def __aenter__(self) -> Self:
+        stack = AsyncExitStack()
+        self._emitter = Emitter(self._sinks, direct=self._direct, clock=self.desk.clock)
+        await stack.enter_async_context(self.desk.workspace.custody)
+        self._group = await stack.enter_async_context(anyio.create_task_group())
+        self._emitter.start(self._group)
+        self._stack = stack
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        stack, self._stack = self._stack, None
+        if stack is None:
+            return
+        with anyio.CancelScope(shield=True):
+            for batch in list(self._open):
+                await batch.abandon()
+            await self.desk.workspace.tasks.end()
+            await self._emitter.close(SINK_GRACE)
+        if self._group is not None:
+            self._group.cancel_scope.cancel()
+        self._group = None
+        await stack.__aexit__(kind, error, traceback)
+
+    # Running
+
+    async def run(self, calls: Message | Iterable[Message]) -> list[Result]:
+        """The results of a message's calls, in the order they were asked for.
+
+        Raises:
+            BadCall: a block is no call; none of the message's calls was run.
+        """
+        finished = await self.finish(calls)
+        return [one.span.result for one in finished if one.span.result is not None]
+
+    async def finish(self, calls: Message | Iterable[Message]) -> list[Finished]:
+        """As `run`, with all that is known of each call.
+
+        Raises:
+            BadCall: a block is no call; none of the message's calls was run.
+        """
+        blocks = blocks_of(calls)
+        async with self.batch(calls if isinstance(calls, Mapping) else None) as batch:
+            for block in blocks:
+                batch.add(block)
+            return await batch.drain()
+
+    @asynccontextmanager
+    async def batch(self, message: Message | None = None) -> AsyncIterator[Batch]:
+        """A batch to add calls to while the message still streams; left, all have their results."""
+        if self._group is None:
+            async with self, self.batch(message) as batch:
+                yield batch
+            return
+        batch = Batch(
+            self.desk,
+            self._group,
+            message=message,
+            by_path=self._by_path,
+            recoveries=self._recoveries,
+            seen=self._seen,
+        )
+        self._open.append(batch)
+        try:
+            yield batch
+            await batch.drain()
+        except BaseException:
+            await batch.abandon()
+            raise
+        finally:
+            self._open.remove(batch)
+
+    def cancel(self, call_id: CallId | str | None = None, *, by: Cancel = "user") -> None:
+        """End one call, or with no id everything that runs or waits: the turn."""
+        for batch in self._open:
+            batch.cancel(None if call_id is None else CallId(call_id), by=by)
+
+    # Around
+
+    @property
+    def in_progress(self) -> frozenset[CallId]:
+        """The calls that run now."""
+        return frozenset().union(*(batch.in_progress for batch in self._open))
+
+    @property
+    def context(self) -> Context:
+        """Where the next call starts from."""
+        return self.desk.context
+
+    @property
+    def dropped(self) -> int:
+        """Events that some sink was too slow for."""
+        return self._emitter.dropped
+
+    def emit(self, event: LiveEvent) -> None:
+        """Tell every sink; never raises, never waits."""
+        self._emitter.emit(event)
+
+    def schemas(self) -> list[dict[str, object]]:
+        """The tools as a Messages API request offers them."""
+        return self.desk.tools.schemas()
+
+
+def spans_of(finished: Iterable[Finished]) -> list[Span]:
+    """The spans of what finished."""
+    return [one.span for one in finished]
+
+
+def blocks_of(calls: Message | Iterable[Message]) -> list[Message]:
+    """The `tool_use` blocks of a message, or the blocks themselves.
+
+    Raises:
+        BadCall: there is something else in it that wants to be a call.
+    """
+    if not isinstance(calls, Mapping):
+        return list(calls)
+    if calls.get("type") == "tool_use":
+        return [calls]
+    content = calls.get("content")
+    if isinstance(content, str):
+        return []
+    if not isinstance(content, Sequence):
+        raise BadCall("an assistant message has its content as a text or a list of blocks")
+    return [b for b in content if isinstance(b, Mapping) and b.get("type") == "tool_use"]
+
+
+def new_workspace(project: Path) -> Workspace:
+    """A workspace for calls in a folder, with a scratch folder that is made when it is needed."""
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    scratch = Path(tempfile.gettempdir()) / f"toolspan-{user}" / uuid.uuid4().hex
+    return Workspace(project=project, custody=Custody(), folder=scratch)
+
+
+def _default_profile() -> Profile:
+    return profile()

@@ -1,0 +1,203 @@
+"""Events to any number of sinks; a slow or crashing one never harms a call.
+
+A sink is a function of one event. Each gets its own line of waiting events: a plain function is
+called in a thread of its own, an async one in a task. When a line is full, progress is dropped
+first, then the oldest event; what was dropped is counted. Watchers that must see an event before
+the call goes on (the recorder) are given as `direct`: they are called at once, in order.
+"""
+
+import inspect
+import queue
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+
+import anyio
+import anyio.abc
+
+from toolspan.model.live import Faulted, LiveEvent, Progressed
+
+Sink = Callable[[LiveEvent], object]
+"""Receives every event, in order. May be async. May block, raise or be slow: only it suffers."""
+
+CAPACITY = 10_000
+_FAULTS = 3
+"""So many exceptions are told of per sink; the rest is only counted."""
+
+
+class ThreadLine:
+    """A plain function, called in a thread of its own."""
+
+    def __init__(self, sink: Sink, fault: Callable[[str, BaseException], None]) -> None:
+        self.sink = sink
+        self._fault = fault
+        self._events: queue.Queue[LiveEvent | None] = queue.Queue(CAPACITY)
+        self._thread: threading.Thread | None = None
+        self.dropped = 0
+        self.failed = 0
+
+    def put(self, event: LiveEvent) -> None:
+        """Add an event; the thread starts with the first."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._drain, daemon=True, name="toolspan-sink")
+            self._thread.start()
+        try:
+            self._events.put_nowait(event)
+        except queue.Full:
+            self.dropped += 1
+            if not isinstance(event, Progressed):
+                self._make_room(event)
+
+    def close(self, grace: float) -> bool:
+        """Wait until all events were taken; False when the sink was too slow for that."""
+        if self._thread is None:
+            return True
+        try:
+            self._events.put(None, timeout=grace)
+        except queue.Full:
+            return False
+        self._thread.join(grace)
+        done = not self._thread.is_alive()
+        if done:
+            self._thread = None
+        return done
+
+    def _make_room(self, event: LiveEvent) -> None:
+        try:
+            self._events.get_nowait()
+            self._events.put_nowait(event)
+        except (queue.Empty, queue.Full):
+            return  # the thread was quicker; the event counts as dropped
+
+    def _drain(self) -> None:
+        while (event := self._events.get()) is not None:
+            try:
+                self.sink(event)
+            except Exception as error:  # noqa: BLE001 - user code; only it suffers
+                self.failed += 1
+                if self.failed <= _FAULTS:
+                    self._fault(_name(self.sink), error)
+
+
+class TaskLine:
+    """An async function, awaited in a task."""
+
+    def __init__(self, sink: Sink, fault: Callable[[str, BaseException], None]) -> None:
+        self.sink = sink
+        self._fault = fault
+        self._events: deque[LiveEvent] = deque()
+        self._news = anyio.Event()
+        self._closing = False
+        self.done = anyio.Event()
+        self.dropped = 0
+        self.failed = 0
+
+    def put(self, event: LiveEvent) -> None:
+        """Add an event."""
+        if len(self._events) >= CAPACITY:
+            self.dropped += 1
+            if isinstance(event, Progressed):
+                return
+            self._events.popleft()
+        self._events.append(event)
+        self._news.set()
+
+    def close(self) -> None:
+        """No more events come."""
+        self._closing = True
+        self._news.set()
+
+    async def drain(self) -> None:
+        """Pass the events on until the line is closed and empty."""
+        try:
+            while self._events or not self._closing:
+                await self._news.wait()
+                self._news = anyio.Event()
+                while self._events:
+                    await self._pass_on(self._events.popleft())
+        finally:
+            self.done.set()
+
+    async def _pass_on(self, event: LiveEvent) -> None:
+        try:
+            answer = self.sink(event)
+            if isinstance(answer, Awaitable):
+                await answer
+        except Exception as error:  # noqa: BLE001 - user code; only it suffers
+            self.failed += 1
+            if self.failed <= _FAULTS:
+                self._fault(_name(self.sink), error)
+
+
+class Emitter:
+    """Passes events on to everybody who wants them; `emit` never raises and never waits."""
+
+    def __init__(
+        self,
+        sinks: Iterable[Sink] = (),
+        *,
+        direct: Iterable[Sink] = (),
+        clock: Callable[[], float],
+    ) -> None:
+        self._clock = clock
+        self._direct = tuple(direct)
+        self._threads: list[ThreadLine] = []
+        self._tasks: list[TaskLine] = []
+        for sink in sinks:
+            if inspect.iscoroutinefunction(sink) or inspect.iscoroutinefunction(
+                getattr(sink, "__call__", None)  # noqa: B004 - an object with an async call
+            ):
+                self._tasks.append(TaskLine(sink, self._fault))
+            else:
+                self._threads.append(ThreadLine(sink, self._fault))
+
+    @property
+    def dropped(self) -> int:
+        """Events that some sink was too slow for."""
+        return sum(line.dropped for line in self._lines)
+
+    @property
+    def _lines(self) -> list[ThreadLine | TaskLine]:
+        return [*self._threads, *self._tasks]
+
+    def emit(self, event: LiveEvent) -> None:
+        """Pass an event on."""
+        for watcher in self._direct:
+            try:
+                watcher(event)
+            except Exception as error:  # noqa: BLE001 - a watcher's fault must not harm a call
+                if not isinstance(event, Faulted):
+                    self._fault(_name(watcher), error)
+        for thread in self._threads:
+            thread.put(event)
+        for task in self._tasks:
+            task.put(event)
+
+    def start(self, group: anyio.abc.TaskGroup) -> None:
+        """Begin to serve the async sinks."""
+        for line in self._tasks:
+            group.start_soon(line.drain)
+
+    async def close(self, grace: float) -> None:
+        """Give the sinks a last while to take what waits for them."""
+        for line in self._tasks:
+            line.close()
+        with anyio.move_on_after(grace):
+            for line in self._tasks:
+                await line.done.wait()
+        for thread in self._threads:
+            await anyio.to_thread.run_sync(thread.close, grace, abandon_on_cancel=True)
+
+    def _fault(self, where: str, error: BaseException) -> None:
+        reason = f"{type(error).__name__}: {error}"
+        fault = Faulted(where=where, reason=reason, at=self._clock())
+        for watcher in self._direct:
+            if _name(watcher) != where:
+                watcher(fault)
+        for line in self._lines:
+            if _name(line.sink) != where:
+                line.put(fault)
+
+
+def _name(sink: Sink) -> str:
+    return getattr(sink, "__qualname__", None) or type(sink).__qualname__

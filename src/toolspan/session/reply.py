@@ -1,0 +1,58 @@
+"""A model's reply, whoever sent it: an SDK's object or plain JSON, made a plain message."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from toolspan.errors import BadCall
+
+
+class Dumps(Protocol):
+    """An SDK's message: pydantic models have this."""
+
+    def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, object]:
+        """The message as plain values."""
+        ...
+
+
+Reply = Mapping[str, object] | Dumps
+"""An assistant message of the Messages API."""
+
+
+def plain_reply(reply: Reply) -> dict[str, object]:
+    """The message as plain values, its content a list of blocks.
+
+    Raises:
+        BadCall: it is no assistant message.
+    """
+    if isinstance(reply, Mapping):
+        message = dict(reply)
+    else:
+        message = reply.model_dump(mode="json", exclude_none=True)
+    inner = message.get("message")
+    if message.get("type") == "assistant" and isinstance(inner, Mapping):
+        message = dict(inner)
+    if message.get("role", "assistant") != "assistant":
+        raise BadCall(f"a reply has the role assistant, not {message.get('role')!r}")
+    return {**message, "role": "assistant", "content": _blocks(message.get("content"))}
+
+
+def _blocks(content: object) -> list[dict[str, object]]:
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    if not isinstance(content, list):
+        raise BadCall("a reply has its content as a text or a list of blocks")
+    for number, block in enumerate(content):
+        if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+            raise BadCall(f"block {number} of the reply is no object with a type")
+    return [_plain(block) for block in content]
+
+
+def _plain(block: Mapping[str, object]) -> dict[str, object]:
+    """A block without what servers send but do not take back."""
+    return {key: _value(value) for key, value in block.items() if value is not None}
+
+
+def _value(value: object) -> object:
+    return msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value

@@ -1,0 +1,314 @@
+"""A session: the conversation, live.
+
+    async with Session(cwd=".", tools=coding_tools()) as session:
+        session.say("Why does the build fail?")
+        while True:
+            reply = await client.messages.create(..., messages=session.messages)
+            if not await session.run(reply):
+                break
+
+In: prompts and replies. Out: `messages`, always a history that a server takes, and a transcript on
+disk that the client can resume. The model is the caller's; `run` says whether it is its turn again.
+"""
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+from toolspan.builtin import coding_tools
+from toolspan.hooks.points import Firing
+from toolspan.ids import SessionId
+from toolspan.model.live import Content, Finished, LiveEvent, Requested, WriteFailed
+from toolspan.model.span import Span
+from toolspan.permission.decide import Approver, Policy
+from toolspan.process import Custody
+from toolspan.profile import Profile
+from toolspan.profile import profile as named_profile
+from toolspan.record import Fsync, Origin, Recorder, results_folder, transcript_path
+from toolspan.run.batch import Batch, Recovery
+from toolspan.run.blocks import call_block
+from toolspan.run.context import Workspace
+from toolspan.run.desk import Cancel
+from toolspan.run.runner import Runner, new_workspace
+from toolspan.run.sinks import Sink
+from toolspan.run.tool import Tool
+from toolspan.session.reply import Reply, plain_reply
+
+AtHome = Literal["home"]
+
+
+class Session:
+    """One conversation: what was said, which calls ran, and the transcript of both."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a session, each optional, each named by the caller
+        self,
+        *,
+        cwd: Path | str = ".",
+        tools: Iterable[Tool] | None = None,
+        profile: Profile | str | None = None,
+        model: str | None = None,
+        hooks: Firing | None = None,
+        policies: Sequence[Policy] = (),
+        fallback: Policy | None = None,
+        approver: Approver | None = None,
+        sinks: Iterable[Sink] = (),
+        direct: Iterable[Sink] = (),
+        recoveries: Sequence[Recovery] = (),
+        by_path: bool = False,
+        transcript: Path | str | AtHome | None = "home",
+        session_id: str | None = None,
+        permission_mode: str = "default",
+        fsync: Fsync = "never",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Make a session; nothing is opened or written before it is entered and spoken to.
+
+        `sinks` get every event in their own time; `direct` ones at once, before the call goes on.
+        `transcript` is a file, `"home"` for the place where the client keeps its sessions, or None
+        for no record.
+        """
+        folder = Path(cwd).expanduser().resolve()
+        self.profile = _profile(profile, model)
+        self.session_id = SessionId(session_id or str(uuid.uuid4()))
+        self.failures: list[WriteFailed] = []
+        """Lines that could not be written."""
+        self.stopped: str | None = None
+        """Why the last turn ended early: a hook, a refusal, an interruption."""
+        self.spans: list[Span] = []
+        """Every call that ended, in the order they ended."""
+        self._messages: list[dict[str, object]] = []
+        self._reply: dict[str, object] = {}
+        self._recorded_cwd = str(folder)
+        self._interrupted = False
+        self._model = model
+        self._recorder = self._make_recorder(folder, transcript, permission_mode, fsync, clock)
+        tool_list = coding_tools(self.profile) if tools is None else tools
+        self.runner = Runner(
+            tool_list,
+            cwd=folder,
+            profile=self.profile,
+            hooks=hooks,
+            policies=policies,
+            fallback=fallback,
+            approver=approver,
+            sinks=sinks,
+            direct=(self._take_in, *direct),
+            workspace=self._workspace(folder),
+            recoveries=recoveries,
+            by_path=by_path,
+            clock=clock,
+        )
+
+    async def __aenter__(self) -> Self:
+        await self.runner.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self.runner.__aexit__(kind, error, traceback)
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
+
+    # The conversation
+
+    @property
+    def messages(self) -> list[dict[str, object]]:
+        """The history as a Messages API request takes it; a copy, so that it can be changed."""
+        return [dict(message) for message in self._messages]
+
+    @property
+    def transcript(self) -> Path | None:
+        """The file it is recorded in; None when it is not recorded."""
+        return self._recorder.path if self._recorder else None
+
+    @property
+    def cwd(self) -> Path:
+        """The folder the next call starts in."""
+        return self.runner.context.cwd
+
+    def schemas(self) -> list[dict[str, object]]:
+        """The tools as a Messages API request offers them."""
+        return self.runner.schemas()
+
+    def say(self, content: Content) -> None:
+        """A person speaks: a text, or a list of blocks."""
+        if not content or (isinstance(content, str) and not content.strip()):
+            raise ValueError("a prompt needs some words")
+        self.stopped = None
+        self._add(
+            "user", [{"type": "text", "text": content}] if isinstance(content, str) else content
+        )
+        if self._recorder is not None:
+            self._recorder.prompt(content)
+
+    async def run(self, reply: Reply) -> bool:
+        """Take in the model's reply and run its calls; True when it is the model's turn again.
+
+        The calls have their results in `messages` and on disk when this returns, also when it was
+        interrupted. False means that the turn is over: no calls were asked for, or `stopped` says
+        why.
+
+        Raises:
+            BadCall: the reply is no assistant message, or holds a block that cannot be answered.
+        """
+        message = plain_reply(reply)
+        self._interrupted = False
+        async with self.runner.batch(message) as batch:
+            calls = self._accept(message, batch)
+            if not calls:
+                return message.get("stop_reason") == "pause_turn"
+            try:
+                self._start(calls, message, batch)
+                await batch.drain()
+            finally:
+                if batch.results:
+                    self._answer(batch)
+        return self.stopped is None
+
+    def interrupt(self, *, by: Cancel = "user") -> None:
+        """End every call that runs or waits; each still gets its result, and the turn ends."""
+        if self.runner.in_progress:
+            self._interrupted = True
+        self.runner.cancel(by=by)
+
+    # Inside
+
+    def _accept(self, message: dict[str, object], batch: Batch) -> list[dict[str, object]]:
+        """Write the reply down; its calls, without those whose id was there before."""
+        content = message["content"]
+        if not isinstance(content, list):
+            return []
+        kept = [block for block in content if batch.is_new(block)]
+        recorded = [batch.as_recorded(block) for block in kept]
+        message["content"] = recorded
+        if not kept:
+            return []
+        self._add("assistant", recorded)
+        if self._recorder is not None:
+            message.setdefault("id", f"msg_{uuid.uuid4().hex[:24]}")
+            self._reply = message
+            self._recorder.reply(message)
+        return [block for block in kept if block.get("type") == "tool_use"]
+
+    def _start(
+        self, calls: list[dict[str, object]], message: Mapping[str, object], batch: Batch
+    ) -> None:
+        cut = message.get("stop_reason") == "max_tokens"
+        for block in calls:
+            batch.add(block, cut=cut and block is calls[-1])
+
+    def _answer(self, batch: Batch) -> None:
+        """The results as one user message, and whatever else the model is to read after them."""
+        self._add_steps(batch)
+        blocks = [_result_block(finished) for finished in batch.results]
+        for finished in batch.results:
+            blocks += _beside(finished)
+        self.stopped = batch.stop
+        if self._interrupted:
+            self.stopped = "interrupted by the user"
+            note = self.profile.refusals.interrupt_note
+            blocks.append({"type": "text", "text": note})
+            if self._recorder is not None:
+                self._recorder.interrupted()
+        self._add("user", blocks)
+
+    def _add_steps(self, batch: Batch) -> None:
+        """Calls that a recovery made stand in the reply like those the model asked for."""
+        steps = batch.steps
+        if steps:
+            content = self._messages[-1]["content"]
+            if isinstance(content, list):
+                content.extend(batch.step_blocks())
+
+    def _add(self, role: str, blocks: Sequence[Mapping[str, object]]) -> None:
+        self._messages.append({"role": role, "content": [dict(block) for block in blocks]})
+
+    def _take_in(self, event: LiveEvent) -> None:
+        """What the runner emits, before anything else sees it."""
+        if isinstance(event, Finished):
+            self.spans.append(event.span)
+        if self._recorder is None:
+            return
+        match event:
+            case Finished(cwd=cwd) if cwd is not None and cwd != self._recorded_cwd:
+                self._recorder.move(Path(cwd))
+                self._recorded_cwd = cwd
+            case Requested(recovers=origin) if origin is not None and self._reply:
+                self._recorder.reply_block(self._reply, call_block(event.call), last=False)
+            case _:
+                pass
+        self._recorder.emit(event)
+
+    def _make_recorder(
+        self,
+        folder: Path,
+        transcript: Path | str | AtHome | None,
+        permission_mode: str,
+        fsync: Fsync,
+        clock: Callable[[], float],
+    ) -> Recorder | None:
+        if transcript is None:
+            return None
+        origin = Origin(
+            profile=self.profile,
+            session_id=self.session_id,
+            cwd=folder,
+            permission_mode=permission_mode,
+            fsync=fsync,
+            clock=clock,
+        )
+        path = (
+            transcript_path(self.session_id, folder) if transcript == "home" else Path(transcript)
+        )
+        return Recorder(path, origin, self._write_failed)
+
+    def _write_failed(self, failed: WriteFailed) -> None:
+        self.failures.append(failed)
+        self.runner.emit(failed)
+
+    def _workspace(self, folder: Path) -> Workspace:
+        if self._recorder is None:
+            space = new_workspace(folder)
+        else:
+            place = results_folder(self._recorder.path).parent
+            space = Workspace(project=folder, custody=Custody(), folder=place)
+        space.session_id = self.session_id
+        space.model = self._model
+        return space
+
+
+def _profile(chosen: Profile | str | None, model: str | None) -> Profile:
+    if isinstance(chosen, Profile):
+        return chosen
+    return named_profile(chosen, model=model) if chosen else named_profile(model=model)
+
+
+def _result_block(finished: Finished) -> dict[str, object]:
+    result = finished.span.result
+    block: dict[str, object] = {
+        "type": "tool_result",
+        "tool_use_id": finished.call_id,
+        "content": finished.content,
+    }
+    if result is not None and result.is_error is not None:
+        block["is_error"] = result.is_error
+    return block
+
+
+def _beside(finished: Finished) -> list[dict[str, object]]:
+    blocks: list[dict[str, object]] = []
+    for companion in finished.companions:
+        blocks += [{"type": "text", "text": companion}] if isinstance(companion, str) else companion
+    for context in finished.contexts:
+        text = f"{context.name} hook additional context: {context.text}"
+        blocks.append({"type": "text", "text": text})
+    return blocks

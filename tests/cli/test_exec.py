@@ -1,0 +1,199 @@
+"""`toolspan exec`: a runner over a pipe, driven as a program would drive it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+import toolspan
+from tests.requirement import requirement
+
+COMMAND = [sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"]
+
+
+def message(*calls: tuple[str, str, dict[str, object]]) -> str:
+    content = [{"type": "tool_use", "id": i, "name": n, "input": given} for i, n, given in calls]
+    return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": content}})
+
+
+def run(
+    folder: Path, *lines: str, options: tuple[str, ...] = ("--transcript", "none")
+) -> tuple[list[dict[str, object]], subprocess.CompletedProcess[str]]:
+    done = subprocess.run(
+        [*COMMAND, *options],
+        cwd=folder,
+        input="".join(line + "\n" for line in lines),
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()], done
+
+
+@requirement("exec.one-result")
+def test_every_call_gets_one_line_and_the_end_of_the_input_ends_the_command(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
+    rows, done = run(
+        tmp_path,
+        message(("r", "Read", {"file_path": "a.txt"}), ("x", "Nothing", {})),
+        message(("b", "Bash", {"command": "echo hi"})),
+    )
+
+    assert done.returncode == 0
+    assert sorted(str(row["tool_use_id"]) for row in rows) == ["b", "r", "x"]
+    by_id = {row["tool_use_id"]: row for row in rows}
+    assert by_id["r"]["content"] == "1\thello\n2\t"
+    assert "is_error" not in by_id["r"]
+    assert (by_id["b"]["is_error"], by_id["b"]["state"]) == (False, "succeeded")
+    assert (by_id["x"]["is_error"], by_id["x"]["error_kind"]) == (True, "unknown_tool")
+
+
+@requirement("exec.malformed")
+def test_a_line_that_cannot_be_read_gets_an_error_line_and_the_next_one_is_run(
+    tmp_path: Path,
+) -> None:
+    rows, done = run(
+        tmp_path,
+        "{broken",
+        "[]",
+        '{"type":"assistant","message":{"content":[{"type":"tool_use","name":"Bash"}]}}',
+        "",
+        message(("b", "Bash", {"command": "echo hi"})),
+    )
+
+    assert done.returncode == 0
+    assert [(row["type"], row.get("line")) for row in rows] == [
+        ("error", 1),
+        ("error", 2),
+        ("error", 3),
+        ("result", None),
+    ]
+
+
+@requirement("exec.transcript")
+def test_what_was_run_is_recorded_where_it_was_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "sub" / "t.jsonl"
+    run(
+        tmp_path,
+        message(("b", "Bash", {"command": "exit 3"})),
+        options=("--transcript", str(path)),
+    )
+
+    spans = toolspan.read(path).spans
+    assert [(s.id, s.state, s.error_kind) for s in spans] == [("b", "failed", "command_failed")]
+
+
+@requirement("exec.events")
+def test_events_tell_a_calls_whole_life_in_order(tmp_path: Path) -> None:
+    rows, _ = run(
+        tmp_path,
+        message(("b", "Bash", {"command": "true"})),
+        options=("--transcript", "none", "--events"),
+    )
+
+    kinds = [row["type"] for row in rows]
+    wanted = [
+        "call.requested", "permission.decided", "call.started", "call.finished", "result",
+        "batch.finished",
+    ]  # fmt: skip
+    assert [kind for kind in kinds if kind in wanted] == wanted
+
+
+@requirement("exec.settings")
+def test_rules_of_a_settings_file_hold(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    rules = {"permissions": {"allow": ["Read"], "deny": ["Bash"]}}
+    settings.write_text(json.dumps(rules), encoding="utf-8")
+    (tmp_path / "a.txt").write_text("x", encoding="utf-8")
+    rows, _ = run(
+        tmp_path,
+        message(
+            ("r", "Read", {"file_path": "a.txt"}),
+            ("b", "Bash", {"command": "true"}),
+            ("w", "Write", {"file_path": "n.txt", "content": "x"}),
+        ),
+        options=(
+            "--transcript", "none", "--permission-mode", "default", "--settings", str(settings),
+        ),
+    )  # fmt: skip
+
+    assert {str(row["tool_use_id"]): row["state"] for row in rows} == {
+        "r": "succeeded",
+        "b": "denied",
+        "w": "denied",
+    }
+    assert not (tmp_path / "n.txt").exists()
+
+
+@requirement("exec.settings")
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("{broken", "settings.json"),
+        ('{"permissions": {"allow": 7}}', "permissions.allow"),
+        ('{"permissions": {"allow": ["(("]}}', "permission rule"),
+        ('{"hooks": {"PreToolUse": []}}', "hooks"),
+    ],
+)
+def test_settings_that_cannot_be_kept_are_refused_by_name(
+    tmp_path: Path, text: str, word: str
+) -> None:
+    settings = tmp_path / "settings.json"
+    settings.write_text(text, encoding="utf-8")
+    _, done = run(tmp_path, options=("--transcript", "none", "--settings", str(settings)))
+
+    assert done.returncode == 2
+    assert word in done.stderr
+
+
+@requirement("exec.interrupt")
+def test_an_interrupt_ends_the_running_call_with_its_result_and_leaves_no_process(
+    tmp_path: Path,
+) -> None:
+    child = subprocess.Popen(
+        [*COMMAND, "--transcript", "none", "--events"],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    command = "echo $$ > pid; echo out; sleep 1000"
+    line = message(("b", "Bash", {"command": command}), ("c", "Bash", {"command": "touch never"}))
+    child.stdin.write(line.encode() + b"\n")
+    child.stdin.flush()
+    try:
+        rows = list(_until_progress(child.stdout))
+        child.send_signal(signal.SIGINT)
+        rows += [json.loads(line) for line in child.stdout]
+        assert child.wait(30) == 130
+    finally:
+        child.kill()
+        child.wait()
+        child.stdin.close()
+        child.stdout.close()
+
+    results = {row["tool_use_id"]: row["state"] for row in rows if row["type"] == "result"}
+    assert results == {"b": "interrupted", "c": "cancelled"}
+    assert not (tmp_path / "never").exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text(encoding="utf-8")), 0)
+
+
+def _until_progress(out: IO[bytes]) -> Iterator[dict[str, object]]:
+    """The rows until the command has printed something."""
+    for line in out:
+        row = json.loads(line)
+        yield row
+        if row["type"] == "call.progress":
+            return

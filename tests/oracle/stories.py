@@ -1,0 +1,164 @@
+"""Sessions for the real client to resume, told to our own recorder."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.record.story import (
+    SESSION,
+    START,
+    Clock,
+    decided,
+    error,
+    finished,
+    hook,
+    message,
+    no_failure,
+    use,
+)
+from toolspan.model.live import Context, Finished
+from toolspan.profile import profile
+from toolspan.record import Origin, Recorder, transcript_path
+
+CWD = Path("/home/dev/proj")
+"""Where the harness lets the client work."""
+
+REJECTED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
+    " a file edit, the new_string was NOT written to the file). STOP what you are doing and wait"
+    " for the user to tell you how to proceed."
+)
+
+
+def _read(call_id: str, name: str) -> dict[str, object]:
+    return use(call_id, "Read", file_path=f"{CWD}/{name}")
+
+
+def _content(call_id: str, name: str, text: str) -> Finished:
+    """A file that was read."""
+    file = {"filePath": f"{CWD}/{name}", "content": text, "numLines": 1, "startLine": 1}
+    return finished(
+        call_id,
+        "Read",
+        text,
+        structured={"type": "text", "file": {**file, "totalLines": 1}},
+        decision=decided(call_id, allowed=True),
+    )
+
+
+def parallel(recorder: Recorder) -> None:
+    """Three calls at once, one of them fails, none ends in the order it was asked for."""
+    recorder.prompt("Look at the files, please")
+    calls = (_read("toolu_a", "a"), use("toolu_b", "Bash", command="false"), _read("toolu_c", "c"))
+    recorder.reply(message("I look at them.", *calls), request_id="req_1")
+    recorder.result(_content("toolu_c", "c", "1\tccc"))
+    yes = decided("toolu_b", allowed=True)
+    recorder.result(error("toolu_b", "Bash", "Exit code 1", decision=yes))
+    recorder.result(_content("toolu_a", "a", "1\taaa"))
+    recorder.reply(message("One of them failed.", id="msg_02"), request_id="req_2")
+
+
+def hooks(recorder: Recorder) -> None:
+    """Handlers before and after, words of theirs for the model, a note beside a result."""
+    recorder.prompt("Run it")
+    recorder.reply(message(use("toolu_a", "Bash", command="echo hi", description="x")))
+    recorder.hook(
+        hook("toolu_a", "PreToolUse", "success", text="fine", stdout="fine\n", exit_code=0)
+    )
+    recorder.hook(hook("toolu_a", "PostToolUse", "blocked", text="do not say hi"))
+    context = Context(point="PostToolUse", name="PostToolUse:Bash", text="it was Tuesday")
+    output = {"stdout": "hi", "stderr": "", "interrupted": False, "isImage": False}
+    recorder.result(
+        finished(
+            "toolu_a",
+            "Bash",
+            "hi",
+            is_error=False,
+            structured=output,
+            decision=decided("toolu_a", allowed=True),
+            contexts=(context,),
+            companions=("[a note beside the result]",),
+        )
+    )
+    recorder.reply(message("It says hi.", id="msg_02"))
+
+
+def interrupted(recorder: Recorder) -> None:
+    """A person stops the turn, and asks for something else."""
+    recorder.prompt("Wait for it")
+    recorder.reply(message(use("toolu_a", "Bash", command="sleep 9"), _read("toolu_b", "b")))
+    for call_id, tool in (("toolu_a", "Bash"), ("toolu_b", "Read")):
+        recorder.result(
+            finished(
+                call_id,
+                tool,
+                REJECTED,
+                state="interrupted",
+                is_error=True,
+                structured="User rejected tool use",
+                denial_kind="user-rejected",
+            )
+        )
+    recorder.interrupted()
+    recorder.prompt("Something else then")
+    recorder.reply(message("As you wish.", id="msg_02"))
+
+
+def turns(recorder: Recorder) -> None:
+    """Thinking, a dozen calls that end backwards, odd characters, a second turn."""
+    recorder.prompt("Read \u2028 all of them \U0001f600")
+    calls = [_read(f"toolu_{n}", f"f{n}") for n in range(12)]
+    thought = {"type": "thinking", "thinking": "many files", "signature": "c2ln"}
+    recorder.reply(message(thought, "All at once.", *calls))
+    for n in reversed(range(12)):
+        text = f"1\tfile {n} \0 \u0085 \ud83d end"
+        recorder.result(_content(f"toolu_{n}", f"f{n}", text))
+    recorder.reply(message("Read.", id="msg_02"))
+    recorder.prompt("And again")
+    recorder.reply(message(_read("toolu_z", "z"), id="msg_03"))
+    recorder.result(error("toolu_z", "Read", "File does not exist."))
+    recorder.reply(message("Gone.", id="msg_04"))
+
+
+def unanswered(recorder: Recorder) -> None:
+    """The session ends while a call runs, like one that is killed."""
+    recorder.prompt("Do both")
+    recorder.reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
+    recorder.result(_content("toolu_a", "a", "1\taaa"))
+
+
+def torn(recorder: Recorder) -> None:
+    """The file ends within a line; a second recorder goes on with it."""
+    parallel(recorder)
+    with recorder.path.open("ab") as file:
+        file.write(b'{"parentUuid":"torn')
+    again = Recorder.resume(recorder.path, _origin(_version(recorder)), no_failure)
+    again.prompt("Where were we?")
+    again.reply(message("Here.", id="msg_03"))
+    again.close()
+
+
+STORIES: tuple[Callable[[Recorder], None], ...] = (
+    parallel,
+    hooks,
+    interrupted,
+    turns,
+    unanswered,
+    torn,
+)
+
+
+def record(story: Callable[[Recorder], None], config: Path, version: str) -> Path:
+    """The transcript of a story, below a client's folder."""
+    path = transcript_path(SESSION, CWD, config)
+    recorder = Recorder(path, _origin(version), no_failure)
+    story(recorder)
+    recorder.close()
+    return path
+
+
+def _origin(version: str) -> Origin:
+    return Origin(profile=profile(version), session_id=SESSION, cwd=CWD, clock=Clock(START))
+
+
+def _version(recorder: Recorder) -> str:
+    return recorder.path.read_text(encoding="utf-8").partition('"version":"')[2].partition('"')[0]

@@ -1,0 +1,90 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.oracle.compare import differences
+from tests.oracle.stories import STORIES, parallel, record, unanswered
+from tests.record.story import wrong
+from tests.requirement import requirement
+from toolspan.profile import VERSIONS
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def history(transcript: Path) -> list[dict[str, Any]]:
+    """What a client that loses nothing would send."""
+    messages: list[dict[str, Any]] = []
+    for line in transcript.read_bytes().splitlines():
+        entry = json.loads(line)
+        if entry["type"] not in ("user", "assistant"):
+            continue
+        content = entry["message"]["content"]
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        if messages and messages[-1]["role"] == entry["type"]:
+            messages[-1]["content"] += content
+        else:
+            messages.append({"role": entry["type"], "content": content})
+    return [*messages, {"role": "user", "content": "go on"}]
+
+
+@requirement("record.oracle")
+def test_a_history_that_lost_nothing_is_accepted(tmp_path: Path) -> None:
+    transcript = record(parallel, tmp_path, "2.1.325")
+
+    assert differences(transcript, history(transcript), repaired=False) == []
+
+
+@requirement("record.oracle")
+def test_what_a_history_lost_or_changed_is_told(tmp_path: Path) -> None:
+    transcript = record(parallel, tmp_path, "2.1.325")
+    without_text, changed, empty = (history(transcript) for _ in range(3))
+    del without_text[1]["content"][0]
+    changed[2]["content"][0]["content"] = "something else"
+    del empty[2]
+
+    assert differences(transcript, without_text, repaired=False) == [
+        "not sent, changed or out of order: ('assistant', 'I look at them.')"
+    ]
+    assert len(differences(transcript, changed, repaired=False)) == 1
+    assert any("invalid" in told for told in differences(transcript, empty, repaired=False))
+
+
+@requirement("record.oracle")
+def test_a_call_without_a_result_may_be_left_out_only_by_clients_that_do(tmp_path: Path) -> None:
+    transcript = record(unanswered, tmp_path, "2.0.65")
+    sent = history(transcript)
+    del sent[1]["content"][-1]
+
+    assert differences(transcript, sent, repaired=True) == []
+    assert len(differences(transcript, sent, repaired=False)) == 1
+
+
+@requirement("record.oracle")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_stories_are_sound_before_anybody_is_asked(tmp_path: Path, version: str) -> None:
+    for story in STORIES:
+        transcript = record(story, tmp_path / story.__name__, version)
+        expected = {"torn": {"torn_line"}, "unanswered": {"unanswered_call"}}
+
+        assert {f.code for f in wrong(transcript)} <= expected.get(story.__name__, set())
+
+
+@requirement("record.oracle")
+def test_what_is_missing_to_ask_the_client_is_said(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.oracle"],
+        cwd=ROOT,
+        env={**os.environ, "SHARED": str(tmp_path), "ORACLE_SCRATCH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.returncode == 2
+    assert f"the harness is not in {tmp_path.resolve() / 'oracle'}" in run.stderr

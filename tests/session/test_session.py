@@ -1,0 +1,296 @@
+"""A session: the conversation, live, and what is left of it on disk."""
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+import toolspan
+from tests.requirement import requirement
+from toolspan import Deny, Hooks, Session, tool
+from toolspan.errors import BadCall
+from toolspan.hooks.points import Before
+from toolspan.model.span import Call
+from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(concurrent=True)
+async def echo(text: str) -> str:
+    """Give the text back."""
+    return text
+
+
+def calls(*names: str, text: str = "hi") -> dict[str, object]:
+    blocks = [{"type": "tool_use", "id": n, "name": "echo", "input": {"text": text}} for n in names]
+    return {"role": "assistant", "content": blocks}
+
+
+async def agent(session: Session, model: ScriptedModel) -> None:
+    """The loop of an agent."""
+    with anyio.fail_after(30):
+        while True:
+            reply = await model.create(messages=session.messages, tools=session.schemas())
+            if not await session.run(reply):
+                return
+
+
+@requirement("session.loop")
+async def test_a_scripted_model_drives_real_tools_and_the_transcript_tells_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
+    model = ScriptedModel(
+        [
+            [say("I look."), use("Read", file_path="a.txt"), use("Bash", command="ls")],
+            [use("Edit", file_path="a.txt", old_string="one", new_string="two")],
+            [say("Done.")],
+        ]
+    )
+    path = tmp_path / "t.jsonl"
+    async with Session(cwd=tmp_path, transcript=path) as session:
+        session.say("Make it two.")
+        await agent(session, model)
+
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
+    assert model.left == 0
+    assert check_history(session.messages) == []
+    assert [(s.tool, s.state) for s in toolspan.read(path).spans] == [
+        ("Read", "succeeded"),
+        ("Bash", "succeeded"),
+        ("Edit", "succeeded"),
+    ]
+
+
+@requirement("session.sdk")
+async def test_the_official_sdk_drives_a_session_over_http(tmp_path: Path) -> None:
+    import anthropic
+
+    script = ScriptedModel([[use("echo", text="over the wire")], [say("Done.")]])
+    async with (
+        ModelServer(script) as server,
+        Session(cwd=tmp_path, tools=[echo], transcript=tmp_path / "t.jsonl") as session,
+    ):
+        client = anthropic.AsyncAnthropic(api_key="none", base_url=server.url, max_retries=0)
+        session.say("go")
+        with anyio.fail_after(30):
+            while True:
+                reply = await client.messages.create(
+                    model="m",
+                    max_tokens=100,
+                    messages=session.messages,  # type: ignore[arg-type]
+                    tools=session.schemas(),  # type: ignore[arg-type]
+                )
+                if not await session.run(reply):
+                    break
+        await client.close()
+
+    assert [span.state for span in session.spans] == ["succeeded"]
+    assert check_history(session.messages) == []
+
+
+@requirement("session.one-message")
+async def test_all_results_of_a_reply_stand_in_one_message_in_call_order(tmp_path: Path) -> None:
+    async with Session(cwd=tmp_path, tools=[echo], transcript=None) as session:
+        session.say("go")
+        assert await session.run(calls("a", "b", "c"))
+
+    content = session.messages[-1]["content"]
+    assert isinstance(content, list)
+    assert [block["tool_use_id"] for block in content] == ["a", "b", "c"]
+
+
+@requirement("session.interrupt")
+async def test_an_interrupted_turn_leaves_a_history_that_a_server_takes(tmp_path: Path) -> None:
+    inside = anyio.Event()
+
+    @tool
+    async def hang() -> str:
+        """Never end."""
+        inside.set()
+        await anyio.sleep_forever()
+        return ""
+
+    blocks: list[dict[str, object]] = [
+        {"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")
+    ]
+    path = tmp_path / "t.jsonl"
+    async with Session(cwd=tmp_path, tools=[hang], transcript=path) as session:
+        session.say("go")
+
+        async def stop() -> None:
+            await inside.wait()
+            session.interrupt()
+
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(stop)
+                assert not await session.run({"role": "assistant", "content": blocks})
+
+    assert session.stopped == "interrupted by the user"
+    assert [span.state for span in session.spans] == ["cancelled", "interrupted"]
+    session.say("go on")
+    assert check_history(session.messages) == []
+    assert [span.state for span in toolspan.read(path).spans] == ["interrupted", "cancelled"]
+
+
+@requirement("session.host-cancel")
+async def test_a_session_whose_host_is_cancelled_still_has_every_result(tmp_path: Path) -> None:
+    inside = anyio.Event()
+
+    @tool
+    async def hang() -> str:
+        """Never end."""
+        inside.set()
+        await anyio.sleep_forever()
+        return ""
+
+    path = tmp_path / "t.jsonl"
+    block = {"type": "tool_use", "id": "a", "name": "hang", "input": {}}
+    async with Session(cwd=tmp_path, tools=[hang], transcript=path) as session:
+        session.say("go")
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(session.run, {"role": "assistant", "content": [block]})
+                await inside.wait()
+                group.cancel_scope.cancel()
+
+    assert check_history([*session.messages, {"role": "assistant", "content": "ok"}]) == []
+    assert [span.state for span in toolspan.read(path).spans] == ["interrupted"]
+
+
+@requirement("session.cut")
+async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(
+    tmp_path: Path,
+) -> None:
+    ran: list[str] = []
+
+    @tool
+    async def note(text: str) -> str:
+        """Remember."""
+        ran.append(text)
+        return text
+
+    blocks = [
+        {"type": "tool_use", "id": n, "name": "note", "input": {"text": n}} for n in ("a", "b")
+    ]
+    reply = {"role": "assistant", "content": blocks, "stop_reason": "max_tokens"}
+    async with Session(cwd=tmp_path, tools=[note], transcript=None) as session:
+        session.say("go")
+        assert await session.run(reply)
+
+    assert ran == ["a"]
+    assert [span.error_kind for span in session.spans] == [None, "invalid_input"]
+    assert check_history(session.messages) == []
+
+
+@requirement("session.duplicate")
+async def test_an_id_that_was_there_before_is_not_run_again(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    async with Session(cwd=tmp_path, tools=[echo], transcript=path) as session:
+        session.say("go")
+        await session.run(calls("a", "a", "b"))
+        await session.run(calls("b", "c"))
+
+    assert [span.id for span in session.spans] == ["a", "b", "c"]
+    assert check_history(session.messages) == []
+    assert [span.id for span in toolspan.read(path).spans] == ["a", "b", "c"]
+
+
+@requirement("session.bad-reply")
+@pytest.mark.parametrize(
+    "reply",
+    [
+        {"role": "user", "content": "no"},
+        {"role": "assistant", "content": 7},
+        {"role": "assistant", "content": ["words"]},
+        {"role": "assistant", "content": [{"type": "tool_use", "name": "echo", "input": {}}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "input": {}}]},
+    ],
+    ids=json.dumps,
+)
+async def test_a_reply_that_cannot_be_answered_is_refused_and_changes_nothing(
+    tmp_path: Path, reply: dict[str, object]
+) -> None:
+    path = tmp_path / "t.jsonl"
+    async with Session(cwd=tmp_path, tools=[echo], transcript=path) as session:
+        session.say("go")
+        with pytest.raises(BadCall):
+            await session.run(reply)
+        assert len(session.messages) == 1
+        assert await session.run(calls("a"))
+
+    assert [span.id for span in toolspan.read(path).spans] == ["a"]
+
+
+@requirement("session.stop")
+async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_rest(
+    tmp_path: Path,
+) -> None:
+    hooks = Hooks()
+
+    @hooks.pre_tool_use("slow")
+    def enough(call: Call) -> Before | None:
+        return Before(stop="enough for today") if call.id == "a" else None
+
+    @tool
+    async def slow() -> str:
+        """Run alone."""
+        return "done"
+
+    blocks: list[dict[str, object]] = [
+        {"type": "tool_use", "id": n, "name": "slow", "input": {}} for n in ("a", "b")
+    ]
+    async with Session(cwd=tmp_path, tools=[slow], hooks=hooks, transcript=None) as session:
+        session.say("go")
+        assert not await session.run({"role": "assistant", "content": blocks})
+
+    assert session.stopped == "enough for today"
+    assert [span.state for span in session.spans] == ["succeeded", "cancelled"]
+    session.say("go on")
+    assert check_history(session.messages) == []
+
+
+@requirement("session.hook-context")
+async def test_what_a_hook_adds_follows_the_results(tmp_path: Path) -> None:
+    hooks = Hooks()
+
+    @hooks.pre_tool_use("echo")
+    def hint(call: Call) -> Before:
+        return Before(contexts=("mind the gap",))
+
+    @hooks.pre_tool_use("nothing")
+    def never(call: Call) -> Deny:
+        return Deny()
+
+    async with Session(cwd=tmp_path, tools=[echo], hooks=hooks, transcript=None) as session:
+        session.say("go")
+        await session.run(calls("a"))
+
+    content = session.messages[-1]["content"]
+    assert isinstance(content, list)
+    assert [block["type"] for block in content] == ["tool_result", "text"]
+    assert content[1]["text"] == "PreToolUse:echo hook additional context: mind the gap"
+
+
+@requirement("session.write-failure")
+async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder", encoding="utf-8")
+    async with Session(cwd=tmp_path, tools=[echo], transcript=blocked / "t.jsonl") as session:
+        session.say("go")
+        assert await session.run(calls("a"))
+
+    assert [span.state for span in session.spans] == ["succeeded"]
+    assert session.failures
+
+
+@requirement("session.prompt")
+async def test_a_prompt_without_words_is_refused(tmp_path: Path) -> None:
+    async with Session(cwd=tmp_path, tools=[echo], transcript=None) as session:
+        with pytest.raises(ValueError, match="words"):
+            session.say("  ")

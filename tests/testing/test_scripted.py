@@ -1,0 +1,485 @@
+"""The scripted model says its script and refuses what the API refuses."""
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from inline_snapshot import snapshot
+
+from tests.requirement import requirement
+from toolspan.testing import (
+    ApiError,
+    Failure,
+    Reply,
+    ScriptedModel,
+    ScriptExhausted,
+    check_history,
+    cut,
+    fail,
+    load_script,
+    refuse,
+    results_of,
+    say,
+    think,
+    use,
+)
+
+Json = dict[str, Any]
+HELLO: Json = {"role": "user", "content": "Hello"}
+IMAGE: Json = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
+}
+
+
+def assistant(*blocks: Json) -> Json:
+    return {"role": "assistant", "content": [*blocks]}
+
+
+def user(*blocks: Json) -> Json:
+    return {"role": "user", "content": [*blocks]}
+
+
+def asks(identifier: str, tool: str = "Bash") -> Json:
+    return {"type": "tool_use", "id": identifier, "name": tool, "input": {}}
+
+
+def answers(identifier: str, content: object = "ok", **more: object) -> Json:
+    return {"type": "tool_result", "tool_use_id": identifier, "content": content, **more}
+
+
+@requirement("scripted-model.says-its-script")
+@pytest.mark.anyio
+async def test_each_request_gets_the_next_reply_in_the_shape_of_the_api() -> None:
+    model = ScriptedModel([[say("I look first."), use("Read", file_path="a.txt")], say("Done.")])
+
+    first: Json = await model.create(messages=[HELLO], model="claude-x")
+    second = await model.create(
+        messages=[HELLO, assistant(*first["content"]), user(answers(first["content"][1]["id"]))]
+    )
+
+    assert first == snapshot(
+        {
+            "id": "msg_01ce72YtXJDCKl6b4kk4agwQ",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-x",
+            "content": [
+                {"type": "text", "text": "I look first."},
+                {
+                    "type": "tool_use",
+                    "id": "toolu_01WlgJVi68pVexxuDzfPr46m",
+                    "name": "Read",
+                    "input": {"file_path": "a.txt"},
+                },
+            ],
+            "stop_reason": "tool_use",
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": 11,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "output_tokens": 35,
+            },
+        }
+    )
+    assert (second["content"], second["stop_reason"]) == ([say("Done.")], "end_turn")
+
+
+@requirement("scripted-model.same-bytes")
+@pytest.mark.anyio
+async def test_the_same_script_gives_the_same_bytes_and_another_seed_other_ids() -> None:
+    async def spoken(seed: str) -> str:
+        model = ScriptedModel([[think("Hm."), use("Bash", command="ls")]], seed=seed)
+        return json.dumps(await model.create(messages=[HELLO]))
+
+    assert await spoken("a") == await spoken("a")
+    assert await spoken("a") != await spoken("b")
+
+
+@requirement("scripted-model.same-bytes")
+@pytest.mark.anyio
+async def test_an_id_the_conversation_already_has_is_not_given_again() -> None:
+    first: Json = await ScriptedModel([use("Bash")]).create(messages=[HELLO])
+    resumed = [HELLO, assistant(*first["content"]), user(answers(first["content"][0]["id"]))]
+
+    second: Json = await ScriptedModel([use("Bash")]).create(messages=resumed)
+
+    assert check_history([*resumed, second, user(answers(second["content"][0]["id"]))]) == []
+
+
+@requirement("scripted-model.steps-see-results")
+@pytest.mark.anyio
+async def test_a_function_of_the_script_sees_the_results() -> None:
+    def follow(messages: list[dict[str, object]]) -> list[dict[str, object]]:
+        return [use("TaskOutput", task_id=results_of(messages)[1])]
+
+    async def finish(messages: list[dict[str, object]]) -> dict[str, object]:
+        await anyio.lowlevel.checkpoint()
+        return say(f"{len(messages)} messages")
+
+    model = ScriptedModel([follow, finish])
+    results = user(answers("a"), answers("b", [say("task-"), say("7")]), say("go on"))
+    history = [HELLO, assistant(asks("a"), asks("b")), results]
+
+    followed: Json = await model.create(messages=history)
+    finished: Json = await model.create(messages=[HELLO])
+
+    assert followed["content"][0]["input"] == {"task_id": "task-7"}
+    assert finished["content"] == [say("1 messages")]
+
+
+@requirement("scripted-model.fails-as-told")
+@pytest.mark.anyio
+async def test_a_failing_step_raises_the_error_and_the_next_request_goes_on() -> None:
+    model = ScriptedModel([fail(529), fail(400, message="too long"), say("At last.")])
+
+    with pytest.raises(ApiError) as overloaded:
+        await model.create(messages=[HELLO])
+    with pytest.raises(ApiError, match=r"^400 invalid_request_error: too long$"):
+        await model.create(messages=[HELLO])
+    done = await model.create(messages=[HELLO])
+
+    assert overloaded.value.failure == Failure(529, "overloaded_error", "Overloaded")
+    assert done["content"] == [say("At last.")]
+
+
+@requirement("scripted-model.cuts-and-refuses")
+@pytest.mark.anyio
+async def test_a_cut_call_lacks_what_was_not_said_yet() -> None:
+    model = ScriptedModel(
+        [cut(say("I write."), use("Write", file_path="a", content="long")), cut(say("halfway"))]
+    )
+
+    torn: Json = await model.create(messages=[HELLO])
+    text: Json = await model.create(messages=[HELLO])
+
+    assert (torn["stop_reason"], torn["content"][1]["input"]) == ("max_tokens", {"file_path": "a"})
+    assert (text["stop_reason"], text["content"]) == ("max_tokens", [say("half")])
+
+
+@requirement("scripted-model.cuts-and-refuses")
+@pytest.mark.anyio
+async def test_a_refusal_and_a_pause_carry_their_stop_reason() -> None:
+    pause = Reply([say("Searching.")], stop_reason="pause_turn")
+    model = ScriptedModel([refuse(explanation="No."), pause])
+
+    refused: Json = await model.create(messages=[HELLO])
+    paused = await model.create(messages=[HELLO])
+
+    assert (refused["stop_reason"], refused["content"]) == ("refusal", [])
+    assert refused["stop_details"]["explanation"] == "No."
+    assert paused["stop_reason"] == "pause_turn"
+
+
+@requirement("scripted-model.end-of-script")
+@pytest.mark.anyio
+async def test_a_request_after_the_last_step_raises_unless_an_end_is_given() -> None:
+    short, endless = ScriptedModel([say("One.")]), ScriptedModel([], then=say("Still here."))
+
+    await short.create(messages=[HELLO])
+    with pytest.raises(ScriptExhausted, match=r"at most 1 requests, .* request 2 has no step"):
+        await short.create(messages=[HELLO])
+    said = [(await endless.create(messages=[HELLO]))["content"] for _ in range(2)]
+
+    assert short.left == 0
+    assert said == [[say("Still here.")], [say("Still here.")]]
+
+
+@requirement("scripted-model.records-requests")
+@pytest.mark.anyio
+async def test_requests_are_kept_as_they_were_when_they_came() -> None:
+    model = ScriptedModel([say("One.")])
+    messages = [copy.deepcopy(HELLO)]
+
+    await model.create(messages=messages, system="Be brief.")
+    with pytest.raises(ApiError):
+        await model.create(messages=[])
+    messages[0]["content"] = "changed"
+
+    assert model.requests == [{"messages": [HELLO], "system": "Be brief."}, {"messages": []}]
+
+
+@requirement("scripted-model.refuses-what-the-api-refuses")
+@pytest.mark.anyio
+async def test_an_invalid_history_is_refused_in_the_words_of_the_api_and_takes_no_step() -> None:
+    model = ScriptedModel([say("One.")])
+
+    with pytest.raises(ApiError) as refused:
+        await model.create(messages=[HELLO, assistant(asks("toolu_a")), user(say("And?"))])
+
+    assert (refused.value.status, refused.value.type) == (400, "invalid_request_error")
+    assert refused.value.message == (
+        "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after:"
+        " toolu_a. Each `tool_use` block must have a corresponding `tool_result` block in the"
+        " next message."
+    )
+    assert model.left == 1
+
+
+@requirement("scripted-model.refuses-what-the-api-refuses")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("tools", "problem"),
+    [
+        ([{"name": "a", "input_schema": {"type": "object"}}] * 2, "tools: Tool names must be"),
+        ([{"name": "a b", "input_schema": {"type": "object"}}], "tools.0.custom.name: String"),
+        ([{"name": "a"}], "tools.0.custom.input_schema: Field required"),
+        ([{"name": "a", "input_schema": {}}], "tools.0.custom.input_schema.type: Input should be"),
+        (["a"], "tools.0: Input should be an object"),
+        ("a", "tools: Input should be a valid list"),
+    ],
+)
+async def test_tools_the_api_would_not_take_are_refused(tools: object, problem: str) -> None:
+    with pytest.raises(ApiError) as refused:
+        await ScriptedModel([say("One.")]).create(messages=[HELLO], tools=tools)
+
+    assert refused.value.message.startswith(problem)
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        (None, "messages: Input should be a valid list"),
+        ([], "messages: at least one message is required"),
+        (["hi"], "messages.0: Input should be an object"),
+        ([{"role": "tool", "content": "x"}], "messages.0.role: Input should be"),
+        ([{"role": "user"}], "messages.0.content: Field required"),
+        ([{"role": "user", "content": 1}], "messages.0.content: Input should be"),
+        ([user("hi")], "messages.0.content.0: Input should be an object"),  # type: ignore[arg-type]
+        ([user({})], "messages.0.content.0: Unable to extract tag"),
+        ([user({"type": "text"})], "messages.0.content.0.text.text: Field required"),
+        (
+            [HELLO, assistant({"type": "thinking", "thinking": "x"})],
+            "messages.1.content.0.thinking",
+        ),
+        ([user(answers("a", 3))], "messages.0.content.0.tool_result.content: Input should be"),
+        (
+            [HELLO, assistant({"type": "tool_use", "id": "a b", "name": "x", "input": {}})],
+            "messages.1.content.0.tool_use.id: String should match pattern",
+        ),
+        (
+            [HELLO, assistant({"type": "tool_use", "id": "a", "name": "x", "input": "{}"})],
+            "messages.1.content.0.tool_use.input: Input should be a valid dictionary",
+        ),
+    ],
+)
+@requirement("scripted-model.refuses-what-the-api-refuses")
+def test_malformed_messages_are_told(messages: object, problem: str) -> None:
+    assert [told[: len(problem)] for told in check_history(messages)] == [problem]
+
+
+@requirement("scripted-model.refuses-what-the-api-refuses")
+def test_a_final_assistant_message_may_be_empty_but_not_end_in_spaces() -> None:
+    assert check_history([HELLO, {"role": "assistant", "content": ""}]) == []
+    assert check_history([HELLO, {"role": "assistant", "content": "So "}]) == [
+        "messages: final assistant content cannot end with trailing whitespace"
+    ]
+
+
+@requirement("scripted-model.refuses-what-the-api-refuses")
+def test_results_spread_over_neighbouring_user_messages_are_one_answer() -> None:
+    spread = [HELLO, assistant(asks("a"), asks("b")), user(answers("a")), user(answers("b"))]
+
+    assert check_history(spread) == []
+    assert check_history([*spread[:2], user(say("well")), *spread[2:]]) != []
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Json]:
+    """Valid conversations; the second message always asks for tools, and the third answers."""
+    words = st.text(min_size=1).filter(str.strip)
+    said = st.builds(say, words)
+    thought = st.just({"type": "thinking", "thinking": "Hm.", "signature": "c2ln"})
+    contents = words | st.just("") | st.lists(said | st.just(IMAGE), max_size=2)
+    messages: list[Json] = [{"role": "user", "content": draw(words)}]
+    calls = 0
+    for turn in range(draw(st.integers(1, 4))):
+        size = draw(st.integers(0 if turn else 1, 3))
+        identifiers = [f"toolu_{n}" for n in range(calls, calls + size)]
+        calls += size
+        before = draw(st.lists(thought | said, max_size=2))
+        after = draw(st.lists(said, min_size=0 if size else 1, max_size=1))
+        messages.append(assistant(*before, *map(asks, identifiers), *after))
+        results = [answers(name, draw(contents)) for name in draw(st.permutations(identifiers))]
+        text = draw(st.lists(said, min_size=0 if size else 1, max_size=2))
+        split = draw(st.integers(0, size))
+        parts = [user(*results[:split]), user(*results[split:], *text)]
+        messages.extend(part for part in parts if part["content"])
+    return messages
+
+
+def _first_result(history: list[Json]) -> Json:
+    found: Json = history[2]["content"][0]
+    return found
+
+
+def _drop_result(history: list[Json]) -> None:
+    history[2]["content"][0] = say("Never mind.")
+
+
+def _answer_twice(history: list[Json]) -> None:
+    history[2]["content"].insert(0, copy.deepcopy(_first_result(history)))
+
+
+def _answer_unasked(history: list[Json]) -> None:
+    history[2]["content"].append(answers("toolu_unasked"))
+
+
+def _answer_late(history: list[Json]) -> None:
+    history[2:2] = [assistant(say("Wait.")), user(say("I wait."))]
+
+
+def _text_first(history: list[Json]) -> None:
+    history[2]["content"].insert(0, say("Here:"))
+
+
+def _end_open(history: list[Json]) -> None:
+    del history[2:]
+
+
+def _repeat_id(history: list[Json]) -> None:
+    history.extend([assistant(asks("toolu_0")), user(answers("toolu_0"))])
+
+
+def _system_between(history: list[Json]) -> None:
+    history.insert(2, {"role": "system", "content": "Be brief."})
+
+
+def _assistant_first(history: list[Json]) -> None:
+    history.insert(0, assistant(say("Welcome.")))
+
+
+def _call_of_the_user(history: list[Json]) -> None:
+    history.append(user(asks("toolu_x")))
+
+
+def _result_of_the_assistant(history: list[Json]) -> None:
+    history.insert(1, assistant(answers("toolu_x")))
+
+
+def _image_in_error(history: list[Json]) -> None:
+    _first_result(history).update(is_error=True, content=[say("No."), IMAGE])
+
+
+def _empty_text(history: list[Json]) -> None:
+    history.append(user(say("")))
+
+
+def _empty_text_in_result(history: list[Json]) -> None:
+    _first_result(history)["content"] = [say("")]
+
+
+def _blank_text(history: list[Json]) -> None:
+    history.append({"role": "user", "content": " \n"})
+
+
+def _nothing_said(history: list[Json]) -> None:
+    history.append(user())
+
+
+def _ends_thinking(history: list[Json]) -> None:
+    history.append(assistant({"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}))
+
+
+FAULTS: dict[Callable[[list[Json]], None], str] = {
+    _drop_result: "without `tool_result` blocks immediately after: toolu_",
+    _answer_twice: "each tool_use must have a single result",
+    _answer_unasked: "unexpected `tool_use_id` found in `tool_result` blocks: toolu_unasked",
+    _answer_late: "without `tool_result` blocks immediately after: toolu_",
+    _text_first: "without `tool_result` blocks immediately after: toolu_",
+    _end_open: "without `tool_result` blocks immediately after: toolu_",
+    _repeat_id: "`tool_use` ids must be unique",
+    _system_between: "without `tool_result` blocks immediately after: toolu_",
+    _assistant_first: 'first message must use the "user" role',
+    _call_of_the_user: "`tool_use` blocks can only be in `assistant` messages",
+    _result_of_the_assistant: "`tool_result` blocks can only be in `user` messages",
+    _image_in_error: "all content must be type `text` if `is_error` is true",
+    _empty_text: "text content blocks must be non-empty",
+    _empty_text_in_result: "text content blocks must be non-empty",
+    _blank_text: "text content blocks must contain non-whitespace text",
+    _nothing_said: "all messages must have non-empty content",
+    _ends_thinking: "The final block in an assistant message cannot be `thinking`",
+}
+
+
+@requirement("scripted-model.refuses-what-the-api-refuses")
+@given(histories())
+def test_a_valid_history_has_no_problems(history: list[Json]) -> None:
+    assert check_history(history) == []
+
+
+@requirement("scripted-model.refuses-what-the-api-refuses")
+@given(histories())
+def test_every_planted_fault_is_found(history: list[Json]) -> None:
+    missed = [fault.__name__ for fault, words in FAULTS.items() if not found(fault, words, history)]
+
+    assert missed == []
+
+
+def found(fault: Callable[[list[Json]], None], words: str, history: list[Json]) -> bool:
+    faulty = copy.deepcopy(history)
+    fault(faulty)
+    return any(words in problem for problem in check_history(faulty))
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["role", "content", "type", "text", "id", "tool_use_id", "input"])
+            | st.text(max_size=3),
+            inner | st.sampled_from(["user", "assistant", "text", "tool_use", "tool_result"]),
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.lists(_json, max_size=4) | _json)
+def test_checking_never_raises_whatever_is_sent(messages: object) -> None:
+    assert all(isinstance(problem, str) for problem in check_history(messages))
+
+
+@requirement("scripted-model.script-as-json")
+def test_a_script_can_be_written_as_json() -> None:
+    text = """[
+        [{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "Bash", "input": {}}],
+        {"type": "text", "text": "Done."},
+        {"fail": {"status": 529, "retry_after": 1}},
+        {"cut": [{"type": "text", "text": "Half"}]},
+        {"refuse": []}
+    ]"""
+
+    assert load_script(text) == [
+        [say("I look."), use("Bash")],
+        [say("Done.")],
+        fail(529, retry_after=1),
+        cut(say("Half")),
+        refuse(),
+    ]
+
+
+@requirement("scripted-model.script-as-json")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "{}",
+        '["hi"]',
+        "[[1]]",
+        '[{"fail": {}}]',
+        '[{"fail": {"status": 1, "x": 2}}]',
+        '[{"cut": []}]',
+    ],
+)
+def test_a_script_that_is_none_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match="Expected"):
+        load_script(text)
