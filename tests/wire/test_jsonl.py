@@ -172,6 +172,20 @@ def test_chunks_hold_whole_lines_and_join_to_the_file(tmp_path: Path, small_chun
     assert lines == [line.data for line in split(LINES + b"torn")]
 
 
+@requirement("wire.chunks-hold-whole-lines")
+def test_two_files_can_be_read_side_by_side(small_chunks: int) -> None:
+    first, second = LINES, LINES.swapcase()
+
+    pieces: tuple[list[bytes], list[bytes]] = ([], [])
+    for chunks in zip(
+        read_chunks(BytesSource(first)), read_chunks(BytesSource(second)), strict=True
+    ):
+        for chunk, found in zip(chunks, pieces, strict=True):
+            found.append(bytes(chunk.data[chunk.start : chunk.end]))
+
+    assert [b"".join(found) for found in pieces] == [first, second]
+
+
 @requirement("wire.newline-alone-splits")
 @requirement("wire.lines-know-their-place")
 @given(data=bytes_with_newlines | st.binary(), chunk=st.integers(1, 9))

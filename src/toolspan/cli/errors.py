@@ -9,6 +9,7 @@ import click
 from toolspan.cli.output import clock, console, count, escape, print_json, short
 from toolspan.cli.select import (
     Filter,
+    Selection,
     filters,
     limited,
     named,
@@ -32,27 +33,28 @@ def command(
 ) -> None:
     """What went wrong, grouped by kind and wording, with cause, solution and an example."""
     keep = wanted_filter(wanted)
-    if keep == Filter():
-        rows, calls = _all_failures(names, last=last)
-    else:
-        rows = narrow(select(names, last=last), keep)
-        calls = sum(row.state != "orphan_result" for row in rows)
+    everything = keep == Filter()  # then those that went well need no rows
+    found = select(names, last=last, wanted="failures" if everything else "all")
+    rows = _failures(found) if everything else narrow(found, keep)
     groups = error_groups(rows)
     if as_json:
         for group in groups:
             print_json(group)
     else:
-        _print(groups, limit, calls)
+        _print(groups, limit, _count(found, rows))
 
 
-def _all_failures(names: tuple[str, ...], *, last: bool) -> tuple[Sequence[CallFacts], int]:
-    """Every call that went wrong, and of how many: without filters the others need no rows."""
-    found = select(names, last=last, wanted="failures")
-    if found.joined:
-        return found.ledger.failures, found.ledger.count
-    rows = found.calls()
+def _failures(found: Selection) -> Sequence[CallFacts]:
+    """Every call that went wrong."""
+    return found.ledger.failures if found.joined else found.calls()
+
+
+def _count(found: Selection, rows: Sequence[CallFacts]) -> int:
+    """Of how many calls these are the rows; a survey of failures only names the others."""
     good = sum(len(file.successes) for file in found.ledger.files)
-    return rows, good + sum(row.state != "orphan_result" for row in rows)
+    if good and found.joined:
+        return found.ledger.count
+    return good + sum(row.state != "orphan_result" for row in rows)
 
 
 def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:

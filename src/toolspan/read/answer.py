@@ -21,24 +21,19 @@ from toolspan.wire.claude_parts import (
     permission_decision,
 )
 
-_SUSPECT = (b'"<tool_use_error', b'"[', b'"Error', b'"result (', b'[{"type":"text","text":"Error')
+_SUSPECT = re.compile(rb'"(?:<tool_use_error|\[|Error|result \()|\[\{"type":"text","text":"Error')
 """How the content of a result without error flag begins when it deserves a closer look."""
-_BACKGROUND = (
-    b'"Command running in background', b'"Command was manually backgrounded',
-    b'"Command exceeded the assistant-mode', b'"Async agent launched',
-    b'[{"type":"text","text":"Async agent launched',
-)  # fmt: skip
-_SPILL_MARK = b'"<persisted-output>'
+_BACKGROUND = re.compile(
+    rb'"(?:Async agent launched|Command (?:running in background|was manually backgrounded'
+    rb'|exceeded the assistant-mode))|\[\{"type":"text","text":"Async agent launched'
+)
+_SPILLED = re.compile(rb'"<persisted-output>')
 _TAIL = 400
 _KEPT_TEXT = 4_000
 _SHOWN_TEXT = 300
 _NO_FACTS = StructuredFacts()
-_TELLING = re.compile(
-    rb'"(?:<tool_use_error|\[|Error|result \(|<persisted-output>|Async agent launched|Command (?:'
-    rb"running in background|was manually backgrounded|exceeded the assistant-mode))"
-    rb'|\[\{"type":"text","text":"(?:Error|Async agent launched)'
-)
-"""All these beginnings in one: they say more than that the call returned."""
+_TELLING = re.compile(b"|".join(part.pattern for part in (_SUSPECT, _BACKGROUND, _SPILLED)))
+"""All these beginnings: they say more than that the call returned."""
 _TALKATIVE = tools_of("shell", "agent") | {""}
 """Tools whose last line may state an exit code or an agent's id; an unknown one may be such."""
 SUCCEEDED = judge(Answer(tool="", text="", is_error=None))
@@ -86,11 +81,11 @@ def plain_success(call: Call, block: Block, entry: Entry, at: int) -> Result | N
 def answer(call: Call, block: Block, entry: Entry, at: int) -> Answered:
     """What one result block says."""
     tool = call.tool
-    head = memoryview(block.content)[:80].tobytes()
+    content = block.content
     structured = entry.structured
     facts = structured if type(structured) is StructuredFacts else _NO_FACTS
-    text = _text(tool, head, block)
-    background = "task" if head.startswith(_BACKGROUND) else None
+    text = _text(tool, block)
+    background = "task" if _BACKGROUND.match(content) else None
     if facts is not _NO_FACTS:
         background = _background(facts) or background
     verdict, words, code = SUCCEEDED, "", None
@@ -98,8 +93,8 @@ def answer(call: Call, block: Block, entry: Entry, at: int) -> Answered:
         said = _said(tool, text, block, entry, facts, background)
         verdict, words, code = judge(said), said.text, said.exit_code
     persisted = facts.persisted_output_path
-    if persisted is None and (text or head.startswith(_SPILL_MARK)):
-        persisted = _persisted(text or text_of(block.content)[:_KEPT_TEXT])
+    if persisted is None and (text or _SPILLED.match(content)):
+        persisted = _persisted(text or text_of(content)[:_KEPT_TEXT])
     result = Result(
         id=call.id,
         tool=tool,
@@ -155,9 +150,9 @@ def _numbers(version: str | None) -> tuple[int, ...]:
     return tuple(int(part[:9]) for part in parts if part.isdecimal() and part.isascii())
 
 
-def _text(tool: str, head: bytes, block: Block) -> str:
+def _text(tool: str, block: Block) -> str:
     """The text of a result, if it can matter for the state: success bodies stay undecoded."""
-    if block.is_error or head.startswith(_SUSPECT):
+    if block.is_error or _SUSPECT.match(block.content):
         return text_of(block.content)
     if tool in _TALKATIVE and _ends_telling(block):
         return text_of(block.content)

@@ -91,11 +91,10 @@ class Reader:
                 self._number = line.number + 1
             return
         entries, ends = found
-        number, before = self._number, chunk.offset - start
-        starts = [start, *[end + 1 for end in ends]]
+        number, before = self._number, chunk.offset - start + 1
         places = [
-            n << LINE_BIT | before + at << OFFSET_BIT | end - at
-            for n, at, end in zip(count(number), starts, ends, strict=False)
+            n << LINE_BIT | before + last << OFFSET_BIT | end - last - 1
+            for n, last, end in zip(count(number), [start - 1, *ends], ends, strict=False)
         ]
         self.about.add(entries)
         self.tree.add(entries, number)

@@ -80,7 +80,8 @@ class Tree:
 
     def branches(self) -> "Branches":
         """The branch of every line."""
-        if len(self._elsewhere) <= 1 or self._all_aside():  # one unbroken chain, or a subagent's
+        asides = self._flags.count(ASIDE) + self._flags.count(ASIDE | SPEAKS)
+        if len(self._elsewhere) <= 1 or asides == len(self):  # one unbroken chain, or a subagent's
             return Branches(self._lines, bytearray(len(self)))
         parents = self._resolve()
         leaf = self._leaf(parents)
@@ -88,15 +89,10 @@ class Tree:
         for mark, logical in ((b"\1", True), (b"\0", False)):
             for run in self._walk(leaf, parents, logical=logical):
                 marks[run.start : run.stop] = mark * len(run)
-        for n, flags in enumerate(self._flags):
+        for n, flags in enumerate(self._flags if asides else ()):
             if flags & ASIDE:
                 marks[n] = 0
         return Branches(self._lines, marks)
-
-    def _all_aside(self) -> bool:
-        """There is no main conversation."""
-        aside = self._flags.count(ASIDE) + self._flags.count(ASIDE | SPEAKS)
-        return aside == len(self._flags)
 
     def missing_parents(self) -> list[int]:
         """Lines whose parent is not in the file."""

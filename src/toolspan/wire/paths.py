@@ -47,32 +47,28 @@ class FileName(NamedTuple):
 def parse_name(path: PurePath) -> FileName:
     """What a path says; role `other` for files that are no transcripts."""
     name = path.name
+    folders = path.parts[bool(path.anchor) : -1]
     suffix = next((s for s in _SUFFIXES if name.endswith(s)), None)
     stem = name.removesuffix(suffix or "")
-    if suffix is None or name in _NOT_TRANSCRIPTS or _is_side_file(path) or _ROLLOUT.match(name):
+    if suffix is None or name in _NOT_TRANSCRIPTS or _is_side(folders) or _ROLLOUT.match(name):
         return FileName("other", stem, None, None, None)
     agent = _AGENT.fullmatch(stem)
     if agent is None:
-        return FileName("session", stem, None, stem, path.parent.name or None)
-    owner = _owner(path)
-    if owner is None:
-        return FileName("agent", stem, agent[1], None, path.parent.name or None)
-    return FileName("agent", stem, agent[1], owner.name, owner.parent.name or None)
+        return FileName("session", stem, None, stem, _last(folders))
+    if "subagents" not in folders:  # beside its session
+        return FileName("agent", stem, agent[1], None, _last(folders))
+    above = folders[: -1 - folders[::-1].index("subagents")]
+    return FileName("agent", stem, agent[1], _last(above) or "", _last(above[:-1]))
 
 
-def _is_side_file(path: PurePath) -> bool:
+def _last(folders: tuple[str, ...]) -> str | None:
+    return folders[-1] if folders else None
+
+
+def _is_side(folders: tuple[str, ...]) -> bool:
     """Spilled outputs and notes lie in folders of their own."""
-    folder = path.parent
-    notes = folder.name == "memory" and folder.parent.parent.name == "projects"
-    return notes or folder.name == "tool-results"
-
-
-def _owner(path: PurePath) -> PurePath | None:
-    """The session folder a subagent's file lies in; None when it lies beside its session."""
-    for parent in path.parents:
-        if parent.name == "subagents":
-            return parent.parent
-    return None
+    notes = folders[-1:] == ("memory",) and folders[-3:-2] == ("projects",)
+    return notes or folders[-1:] == ("tool-results",)
 
 
 def meta_path(path: Path) -> Path:

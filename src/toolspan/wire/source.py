@@ -200,6 +200,8 @@ class _Explained:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
         if isinstance(error, OSError):
             raise SourceError(f"{self._path}: {os.strerror(error.errno or 0)}") from error
         if isinstance(error, ValueError):  # a NUL byte in the path
