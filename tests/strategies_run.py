@@ -82,6 +82,10 @@ class Schedule:
     siblings: Literal["independent", "cancel_on_shell_error"] = "independent"
     cap: int | None = None
     host: Host = "none"
+    drains: bool = False
+    """The host waits in `drain` once all calls are added; what is left is done by another task."""
+    in_task: bool = False
+    """The host's own task runs what never waits, as `Runner.run` does it."""
 
 
 def make_schedule(chance: random.Random) -> Schedule:
@@ -98,6 +102,8 @@ def make_schedule(chance: random.Random) -> Schedule:
         siblings="cancel_on_shell_error" if chance.random() < 0.2 else "independent",
         cap=chance.choice((None, None, 1, 2)),
         host=host,
+        drains=chance.random() < 0.5,
+        in_task=chance.random() < 0.7,
     )
 
 
@@ -110,6 +116,8 @@ def _plan(chance: random.Random) -> Plan:
     flow = _often(chance, "at once", get_args(Flow), 0.3)
     if tool == "limited":
         flow = "hang"
+    elif tool == "block" and flow in ("hang", "cleans up", "turns"):
+        flow = "gate"  # nothing else would ever end it
     return Plan(
         tool=tool,
         input=_often(chance, "good", get_args(Input), 0.9),

@@ -24,6 +24,7 @@ ARGUMENTS = {
     "own_loop": [],
     "own_tool": [],
     "scripted_model": [],
+    "telemetry": [],
 }
 
 

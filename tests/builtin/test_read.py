@@ -332,13 +332,6 @@ async def test_what_only_has_the_name_of_an_image_is_an_error(tmp_path: Path) ->
     assert "dimensions" not in record(old)["file"]
 
 
-@requirement("read-tool.images")
-async def test_an_image_that_would_have_to_be_scaled_is_told(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(png(2001, 1))
-
-    assert kind(await Talk(tmp_path).read("a.png")) == "too_large"
-
-
 @requirement("read-tool.documents")
 async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
     data = b"%PDF-1.4\n%%EOF\n"
@@ -360,13 +353,10 @@ async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
 
 
 @requirement("read-tool.documents")
-async def test_what_of_a_pdf_is_not_read_is_told(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.4\n")
+async def test_what_only_has_the_name_of_a_pdf_is_told(tmp_path: Path) -> None:
     (tmp_path / "b.pdf").write_bytes(b"text")
-    talk = Talk(tmp_path)
 
-    assert "not read yet" in str((await talk.read("a.pdf", pages="1-2")).content)
-    assert "its content is none" in str((await talk.read("b.pdf")).content)
+    assert "its content is none" in str((await Talk(tmp_path).read("b.pdf")).content)
 
 
 @requirement("read-tool.notebooks")

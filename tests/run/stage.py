@@ -7,7 +7,7 @@ No clock and no sleep: tools wait for gates that the schedule opens. `play` retu
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -505,13 +505,22 @@ async def play(schedule: Schedule) -> Stage:
 async def _perform(stage: Stage) -> None:
     runner = runner_of(stage)
     stage.runner = runner
+    driver = cast("asyncio.Task[None]", asyncio.current_task())
     try:
-        with anyio.CancelScope() as host:
-            async with runner, runner.batch() as batch:
-                stage.batch = batch
-                for step in stage.schedule.steps:
-                    await _step(stage, batch, step, host)
-                await _finale(stage, batch)
+        async with anyio.create_task_group() as hands:
+            with anyio.CancelScope() as host:
+                async with runner, runner.batch() as batch:
+                    stage.batch = batch
+                    end = host.cancel if stage.schedule.host == "scope" else driver.cancel
+                    own, others = _shared_out(stage.schedule)
+                    await _take_steps(stage, batch, own, end)
+                    if stage.schedule.drains:
+                        hands.start_soon(_help, stage, batch, others, end)
+                        await batch.drain()
+                    else:
+                        _open_all(stage, batch)
+                        async for finished in batch.remaining():
+                            _take(stage, [finished])
     finally:
         _look_around(stage, runner)
 
@@ -525,12 +534,36 @@ def _look_around(stage: Stage, runner: Runner) -> None:
         stage.wrong.append(f"still in progress: {batch.in_progress}")
 
 
-async def _step(stage: Stage, batch: Batch, step: Step, host: anyio.CancelScope) -> None:
+def _shared_out(schedule: Schedule) -> tuple[tuple[Step, ...], tuple[Step, ...]]:
+    """The steps of the host, and those somebody else takes while it drains."""
+    if not schedule.drains:
+        return schedule.steps, ()
+    last = max(n for n, step in enumerate(schedule.steps) if step.act == "add")
+    return schedule.steps[: last + 1], schedule.steps[last + 1 :]
+
+
+async def _help(
+    stage: Stage, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]
+) -> None:
+    await _take_steps(stage, batch, steps, end)
+    _open_all(stage, batch)
+
+
+async def _take_steps(
+    stage: Stage, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]
+) -> None:
+    for step in steps:
+        _take_step(stage, batch, step, end)
+        for _ in range(step.breaths):
+            await anyio.lowlevel.checkpoint()
+
+
+def _take_step(stage: Stage, batch: Batch, step: Step, end: Callable[[], object]) -> None:
     call_id = name_of(step.call)
     match step.act:
         case "add":
             plan = stage.schedule.plans[step.call]
-            if not batch.add(block_of(step.call, plan), cut=plan.cut):
+            if not _add(stage.schedule, batch, block_of(step.call, plan), cut=plan.cut):
                 stage.wrong.append(f"{call_id} was not accepted")
             stage.accepted.append(call_id)
         case "again":
@@ -549,12 +582,16 @@ async def _step(stage: Stage, batch: Batch, step: Step, host: anyio.CancelScope)
         case "host":
             _let_stubborn_ones_end(stage)
             stage.asked_to_end.update(stage.accepted)
-            if stage.schedule.host == "scope":
-                host.cancel()
-            else:
-                cast("asyncio.Task[None]", asyncio.current_task()).cancel()
-    for _ in range(step.breaths):
-        await anyio.lowlevel.checkpoint()
+            end()
+
+
+def _add(schedule: Schedule, batch: Batch, block: dict[str, object], *, cut: bool) -> bool:
+    if not (schedule.drains and schedule.in_task):
+        return batch.add(block, cut=cut)
+    job = batch.accept(block, cut=cut)
+    if job is not None:
+        batch.enqueue(job)
+    return job is not None
 
 
 def _take(stage: Stage, finished: list[Finished]) -> None:
@@ -571,17 +608,16 @@ def _let_stubborn_ones_end(stage: Stage) -> None:
             stage.gates[name_of(position)].set()
 
 
-async def _finale(stage: Stage, batch: Batch) -> None:
+def _open_all(stage: Stage, batch: Batch) -> None:
+    """Let everything come to its end."""
     for gate in stage.gates.values():
         gate.set()
     endless = ("hang", "cleans up", "turns")
     for call_id in stage.accepted:
         plan = stage.plan(call_id)
-        if plan.flow in endless and plan.tool not in ("limited", "block"):
+        if plan.flow in endless and plan.tool != "limited":
             stage.asked_to_end.add(call_id)
             batch.cancel(CallId(call_id))
-    async for finished in batch.remaining():
-        _take(stage, [finished])
 
 
 # Judging
@@ -679,7 +715,8 @@ def _result_faults(stage: Stage) -> list[str]:
     ids = [str(one.call_id) for one in stage.results]
     if ids != stage.accepted:
         found.append(f"results of {ids}, accepted {stage.accepted}")
-    if stage.schedule.host == "none" and sorted(stage.handed) != sorted(stage.accepted):
+    undisturbed = stage.schedule.host == "none" and not stage.schedule.drains
+    if undisturbed and sorted(stage.handed) != sorted(stage.accepted):
         found.append(f"handed out {stage.handed}")
     for finished in stage.results:
         found += _unsendable(finished)
@@ -737,6 +774,8 @@ def _state_faults(stage: Stage) -> list[str]:
             found.append(f"{call_id} is {state} though its tool never ran")
         if call_id in stage.entered:
             found += [f"{call_id} ran though {why}" for why in _reasons_not_to(stage, plan)]
+        if call_id in stage.entered and plan.tool == "block" and call_id not in stage.returned:
+            found.append(f"{call_id} was interrupted though it may not be")
         if call_id in stage.returned and plan.outcome in _GOOD and state != "succeeded":
             found.append(f"{call_id} is {state}, but its tool gave {plan.outcome}")
         if call_id in stage.returned and plan.outcome not in _GOOD and state == "succeeded":

@@ -16,16 +16,18 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.disk import notebook
-from toolspan.disk.load import Stamp, is_plain, load, look, opened
+from toolspan.disk.document import MOST_PAGES, Pages, extract, is_too_long
+from toolspan.disk.load import Loaded, Stamp, is_plain, load, look, opened
 from toolspan.disk.picture import MEDIA_TYPES, Picture, picture
 from toolspan.disk.place import lock_name, meant, placed, real
+from toolspan.disk.scale import Fitted, fitted
 from toolspan.disk.window import Range, Window, window
 from toolspan.disk.words import clean, numbered, size_text
 from toolspan.errors import ToolError
-from toolspan.model.live import Content
 from toolspan.profile import FileValues, Profile
 from toolspan.run.context import ToolContext
 from toolspan.run.files import FileState
+from toolspan.run.limits import file_name
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
 from toolspan.schema.issue import Invalid, Valid
@@ -34,8 +36,6 @@ MOST_TEXT = 256 << 10
 MOST_LARGE = 16 << 20
 """What `allow_large` allows."""
 MOST_DOCUMENT = 32 << 20
-MOST_SIDE = 2000
-"""Pixels; larger images have to be scaled before a model takes them."""
 _HEAD = 8192
 _UNCHANGED = (
     "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead."
@@ -171,6 +171,8 @@ async def _validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | 
 def _refusal(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
     question = _question(value, ctx)
     early = question.values.checks_early
+    if question.pages is not None and (refusal := _odd_pages(question.pages)):
+        return refusal
     found = look(question.path)
     if found is None:
         return _missing(question, ctx) if early else None
@@ -186,6 +188,22 @@ def _refusal(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
             "invalid_input",
         )
     return _oversize(question, found.st_size) if early else None
+
+
+def _odd_pages(text: str) -> Refusal | None:
+    pages = Pages.parse(text)
+    if pages is None:
+        return Refusal(
+            f'Invalid pages parameter: "{clean(text)}". Use a page or a range, such as 3 or 1-5;'
+            " the first page is 1.",
+            "invalid_input",
+        )
+    if pages.too_many:
+        return Refusal(
+            f'Page range "{clean(text)}" exceeds maximum of {MOST_PAGES} pages per request.',
+            "too_large",
+        )
+    return None
 
 
 def _missing(question: _Question, ctx: ToolContext) -> Refusal:
@@ -261,7 +279,7 @@ def _read(value: Mapping[str, object], ctx: ToolContext) -> _Shown:
     if ending in MEDIA_TYPES:
         return _image(question)
     if ending == ".pdf":
-        return _document(question)
+        return _document(question) if question.pages is None else _pages(question, ctx)
     if ending == ".ipynb":
         return _notebook(question)
     if refusal := _oversize(question, found.st_size):
@@ -333,65 +351,122 @@ def _image(question: _Question) -> _Shown:
             f" It begins with {loaded.data[:16]!r}.",
             kind="invalid_input",
         )
-    if found is not None and max(found.width, found.height) > MOST_SIDE:
-        raise ToolError(
-            f"The image has {found.width} × {found.height} pixels; images of more than {MOST_SIDE}"
-            " pixels a side are not read yet. Scale it down first.",
-            kind="too_large",
-        )
-    media_type = found.media_type if found else MEDIA_TYPES[question.path.suffix.lower()]
-    data = base64.b64encode(loaded.data).decode("ascii")
-    record: dict[str, object] = {
-        "base64": data,
-        "type": media_type,
-        "originalSize": len(loaded.data),
-    }
-    if found is not None:
-        record["dimensions"] = _dimensions(found, plain=question.values.plain_dimensions)
-    source = {"type": "base64", "data": data, "media_type": media_type}
-    output = Output([{"type": "image", "source": source}], {"type": "image", "file": record})
+    if found is None:
+        media_type = MEDIA_TYPES[question.path.suffix.lower()]
+        output = _pictured(loaded.data, media_type, {"originalSize": len(loaded.data)})
+    else:
+        output = _fitted(question, loaded.data, found)
     return _Shown(question, output, loaded.digest, loaded.stamp)
 
 
-def _dimensions(found: Picture, *, plain: bool) -> dict[str, int]:
+def _fitted(question: _Question, data: bytes, found: Picture) -> Output:
+    sent = fitted(data, found)
+    output = _pictured(
+        sent.data,
+        sent.media_type,
+        {
+            "originalSize": len(data),
+            "dimensions": _dimensions(found, sent, plain=question.values.plain_dimensions),
+        },
+    )
+    if (sent.width, sent.height) == (found.width, found.height):
+        return output
+    note = (
+        f"[Image: original {found.width}x{found.height}, displayed at {sent.width}x{sent.height}."
+        f" Multiply coordinates by {found.width / sent.width:.2f} to map to original image.]"
+    )
+    if question.values.scale_note_inline and isinstance(output.content, list):
+        return replace(output, content=[{"type": "text", "text": note}, *output.content])
+    return replace(output, companions=(note,))
+
+
+def _pictured(data: bytes, media_type: str, more: Mapping[str, object]) -> Output:
+    text = base64.b64encode(data).decode("ascii")
+    source = {"type": "base64", "data": text, "media_type": media_type}
+    record = {"type": "image", "file": {"base64": text, "type": media_type, **more}}
+    return Output([{"type": "image", "source": source}], record)
+
+
+def _dimensions(found: Picture, sent: Fitted, *, plain: bool) -> dict[str, int]:
     if plain:
         return {"width": found.width, "height": found.height}
     return {
         "originalWidth": found.width,
         "originalHeight": found.height,
-        "displayWidth": found.width,
-        "displayHeight": found.height,
+        "displayWidth": sent.width,
+        "displayHeight": sent.height,
     }
 
 
 def _document(question: _Question) -> _Shown:
-    if question.pages is not None:
+    loaded = _loaded_document(question)
+    if count := is_too_long(loaded.data):
         raise ToolError(
-            "Single pages of a PDF are not read yet; leave `pages` out to get the whole document.",
-            kind="invalid_input",
+            f"The document has {count} pages, too many to be read at once. Ask for some of them"
+            f" with `pages`, {MOST_PAGES} at most.",
+            kind="too_large",
         )
+    size = len(loaded.data)
+    block, data = _document_block(loaded.data)
+    record = {
+        "type": "pdf",
+        "file": {"filePath": question.name, "base64": data, "originalSize": size},
+    }
+    text = f"PDF file read: {question.name} ({size_text(size)})"
+    output = _beside(question, text, block, record)
+    return _Shown(question, output, loaded.digest, loaded.stamp)
+
+
+def _pages(question: _Question, ctx: ToolContext) -> _Shown:
+    """Some pages: in the conversation as one document, on the disk as one each."""
+    loaded = _loaded_document(question)
+    pages = Pages.parse(question.pages or "")
+    if pages is None:  # only without the check before the run
+        raise ToolError(f"Invalid pages parameter: {question.pages!r}", kind="invalid_input")
+    taken = extract(loaded.data, pages)
+    folder = ctx.workspace.results_folder / f"pdf-{file_name(ctx.call.id)}"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for number, page in enumerate(taken.pages, pages.first):
+        (folder / f"page-{number:03}.pdf").write_bytes(page)
+    count, size = len(taken.pages), len(loaded.data)
+    noun = "page" if count == 1 else "pages"
+    text = f"PDF pages extracted: {count} {noun} from {question.name} ({size_text(size)})"
+    record = {
+        "type": "parts",
+        "file": {
+            "filePath": question.name,
+            "originalSize": size,
+            "count": count,
+            "outputDir": str(folder),
+        },
+    }
+    output = _beside(question, text, _document_block(taken.whole)[0], record)
+    return _Shown(question, output, loaded.digest, loaded.stamp)
+
+
+def _loaded_document(question: _Question) -> Loaded:
     loaded = load(question.path, MOST_DOCUMENT)
     if not loaded.data.startswith(b"%PDF-"):
         raise ToolError(
             f"{question.name} has the name of a PDF, but its content is none.",
             kind="invalid_input",
         )
-    data = base64.b64encode(loaded.data).decode("ascii")
-    size = len(loaded.data)
-    text = f"PDF file read: {question.name} ({size_text(size)})"
-    document: dict[str, object] = {
-        "type": "document",
-        "source": {"type": "base64", "media_type": "application/pdf", "data": data},
-    }
-    record = {
-        "type": "pdf",
-        "file": {"filePath": question.name, "base64": data, "originalSize": size},
-    }
-    inline: Content = [{"type": "text", "text": text}, document]
-    output = Output(text, record, companions=([document],))
+    return loaded
+
+
+def _document_block(document: bytes) -> tuple[dict[str, object], str]:
+    data = base64.b64encode(document).decode("ascii")
+    source = {"type": "base64", "media_type": "application/pdf", "data": data}
+    return {"type": "document", "source": source}, data
+
+
+def _beside(
+    question: _Question, text: str, block: dict[str, object], record: Mapping[str, object]
+) -> Output:
+    """A text and a document, in the result itself or beside it."""
     if question.values.document_inline:
-        output = Output(inline, record)
-    return _Shown(question, output, loaded.digest, loaded.stamp)
+        return Output([{"type": "text", "text": text}, block], record)
+    return Output(text, record, companions=([block],))
 
 
 def _notebook(question: _Question) -> _Shown:

@@ -9,6 +9,7 @@ import click
 COMMANDS = {
     "demo": "See it work on a small sample archive.",
     "exec": "Run tool calls from a pipe: messages in, results out.",
+    "tools": "Which tools a session has, and how their calls are run.",
     "sessions": "List conversations.",
     "show": "Tell a session as a timeline, or one call in full.",
     "calls": "List tool calls, one row each.",

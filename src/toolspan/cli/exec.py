@@ -112,7 +112,7 @@ def _session(wishes: _Wishes, printer: "Printer") -> Session:
     mode = wishes.mode or _mode(settings)
     return Session(
         cwd=wishes.cwd,
-        tools=_tools(chosen, wishes.tools),
+        tools=_tools(chosen, wishes),
         profile=chosen,
         model=wishes.model,
         policies=[_rules(settings, wishes)],
@@ -166,12 +166,11 @@ def split_rules(text: str) -> list[str]:
     return rules
 
 
-def _tools(chosen: Profile, names: str | None) -> Toolset:
-    tools = Toolset(coding_tools(chosen))
-    if names is None:
-        return tools
-    wanted = {name.strip() for name in names.split(",")}
-    return tools.filtered(lambda tool: tool.name in wanted)
+def _tools(chosen: Profile, wishes: _Wishes) -> Toolset:
+    names = wishes.tools
+    only = None if names is None else [name.strip() for name in names.split(",")]
+    person = wishes.permission_prompt_tool is not None
+    return Toolset(coding_tools(chosen, only=only, person=person))
 
 
 class Printer:

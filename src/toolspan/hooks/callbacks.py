@@ -21,7 +21,9 @@ from typing import TypeVar
 
 import anyio
 
+from toolspan.errors import ToolspanError
 from toolspan.hooks.points import After, Before, Moment, Report
+from toolspan.hooks.stray import is_cancelled
 from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.span import Call, Span
 
@@ -87,19 +89,19 @@ class Hooks:
 
     async def before(self, moment: Moment) -> Before:
         """Fire PreToolUse."""
-        answers = await self._fire("PreToolUse", moment.call.tool, (moment.call,))
+        answers = await self._fire("PreToolUse", moment.tool, (moment.call,))
         return _merge_before(answers)
 
     async def after(self, moment: Moment) -> After:
         """Fire PostToolUse."""
         return _merge_after(
-            await self._fire("PostToolUse", moment.call.tool, (moment.call, moment))
+            await self._fire("PostToolUse", moment.tool, (moment.call, moment))
         )
 
     async def after_failure(self, moment: Moment) -> After:
         """Fire PostToolUseFailure."""
         return _merge_after(
-            await self._fire("PostToolUseFailure", moment.call.tool, (moment.call, moment))
+            await self._fire("PostToolUseFailure", moment.tool, (moment.call, moment))
         )
 
     async def after_batch(self, spans: Sequence[Span]) -> After:
@@ -109,7 +111,12 @@ class Hooks:
     def _register(self, point: str, matcher: str) -> Callable[[_Handler], _Handler]:
         def add(handler: _Handler) -> _Handler:
             name = getattr(handler, "__qualname__", repr(handler))
-            self._handlers.append(_Registered(point, matcher, handler, name))
+            registered = _Registered(point, matcher, handler, name)
+            try:
+                registered.matches("")
+            except re.error as error:
+                raise ToolspanError(f"{matcher!r} is no pattern for tools: {error}") from error
+            self._handlers.append(registered)
             return handler
 
         return add
@@ -148,10 +155,17 @@ async def _ask(handler: _Registered, arguments: tuple[object, ...]) -> _Answer:
             said = await said
         if not isinstance(said, Allow | Deny | Ask | Before | After | str | None):
             raise TypeError(f"a handler answers with a decision, not {type(said).__name__}")
+    except anyio.get_cancelled_exc_class() as error:
+        if is_cancelled():
+            raise
+        said, report = None, _failed(report, error)
     except Exception as error:  # noqa: BLE001 - user code; its fault must not become the call's
-        said = None
-        report = replace(report, outcome="error", text=f"{type(error).__name__}: {error}")
+        said, report = None, _failed(report, error)
     return _Answer(said, replace(report, duration_ms=(time.perf_counter() - began) * 1e3))
+
+
+def _failed(report: Report, error: BaseException) -> Report:
+    return replace(report, outcome="error", text=f"{type(error).__name__}: {error}")
 
 
 _RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
@@ -173,20 +187,27 @@ def _merge_before(answers: list[_Answer]) -> Before:
 
 def _as_before(said: object) -> Before:
     match said:
+        case Before(decision=Allow() | Deny() | Ask() as decision):
+            given = decision.input if isinstance(decision, Allow) else None
+            return replace(
+                said,
+                decision=_from_hook(decision),
+                input=given if said.input is None else said.input,
+            )
         case Before():
             return said
         case Allow() | Deny() | Ask():
-            asked = said.input if isinstance(said, Allow) else None
-            source = "hook" if said.source == "config" else said.source
-            return Before(decision=_from_hook(said, source), input=asked)
+            return _as_before(Before(decision=said))
         case _:
             return Before()
 
 
-def _from_hook(decision: Decision, source: str) -> Decision:
+def _from_hook(decision: Decision) -> Decision:
+    """The decision as a hook's; its input stands beside it, where the last one counts."""
+    source = "hook" if decision.source == "config" else decision.source
     match decision:
-        case Allow(reason, _, given):
-            return Allow(reason, source, given)
+        case Allow(reason):
+            return Allow(reason, source)
         case Deny(reason, _, stop):
             return Deny(reason, source, stop)
         case Ask(reason, _):

@@ -73,11 +73,18 @@ class Moment:
     input: Mapping[str, object]
     """As it is going to run, or ran."""
     cwd: Path
+    known_as: str | None = None
+    """The tool's own name, when the model used another one for it."""
     output: object | None = None
     """After a success: the structured result, else the text."""
     error: str | None = None
     interrupted: bool = False
     duration_ms: float | None = None
+
+    @property
+    def tool(self) -> str:
+        """The tool's own name."""
+        return self.known_as or self.call.tool
 
 
 class Firing(Protocol):

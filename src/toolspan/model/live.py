@@ -99,6 +99,8 @@ class Finished(Struct, frozen=True, kw_only=True, tag="call.finished"):
     contexts: tuple["Context", ...] = ()
     structured_output: object | None = None
     """An answer in a shape the host asked for."""
+    beside: Mapping[str, object] = {}
+    """Further keys of the result's record."""
     stop: str | None = None
     """Set when the turn ends with this call, with the reason."""
     cwd: str | None = None

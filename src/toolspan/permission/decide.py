@@ -25,18 +25,21 @@ class Question:
     """Where the session began."""
     read_only: bool = False
     """The tool says that this call changes nothing."""
+    known_as: str | None = None
+    """The tool's own name, when the model used another one for it."""
 
     @property
     def tool(self) -> str:
-        """The tool's name."""
-        return self.call.tool
+        """The tool's own name."""
+        return self.known_as or self.call.tool
 
 
 Policy = Callable[[Question], Decision | Awaitable[Decision | None] | None]
 """An opinion on a call. One that raises counts as a refusal: consent fails closed."""
 
 Approver = Callable[[Question, Ask], Allow | Deny | Awaitable[Allow | Deny]]
-"""Who answers when somebody has to be asked: a person, or a program in their place."""
+"""Who answers when somebody has to be asked: a person, or a program in their place. A `ToolError`
+says that the question could not be asked: the call fails with it."""
 
 _RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
 
@@ -58,6 +61,8 @@ async def _opinion(policy: Policy, question: Question) -> Decision | None:
         opinion = policy(question)
         if inspect.isawaitable(opinion):
             opinion = await opinion
+        if not isinstance(opinion, Allow | Ask | Deny | None):
+            raise TypeError(f"a policy gives a decision or None, not {type(opinion).__name__}")
     except Exception as error:  # noqa: BLE001 - user code decides on consent: a fault means no
         name = getattr(policy, "__qualname__", type(policy).__qualname__)
         return Deny(f"The policy {name} failed: {type(error).__name__}: {error}", "policy")

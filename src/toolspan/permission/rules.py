@@ -48,7 +48,7 @@ class Rule:
 
     def fits(self, question: Question, *, granting: bool) -> bool:
         """Whether the rule speaks of this call; when `granting`, only if nothing can hide in it."""
-        if not self.names(question.tool):
+        if not (self.names(question.tool) or self.names(question.call.tool)):
             return False
         if self.inside is None or self.inside in ("", "*"):
             return True

@@ -35,6 +35,8 @@ class Command:
     """Both streams go into one pipe, in the order in which they were written: `Child.stdout`."""
     stdin: bytes | int = b""
     """Bytes to feed, or a descriptor of the caller's; nothing means /dev/null."""
+    stdout: int | None = None
+    """A descriptor of the caller's that takes its output; None: it is captured."""
     pass_fds: Sequence[int] = ()
     """Descriptors the command inherits besides its three."""
     on_output: Callable[[bytes], None] | None = None

@@ -29,7 +29,8 @@ class Output:
 
     def listen(self, spawned: Spawned) -> None:
         """Take in what comes out of these pipes, and feed the child."""
-        self._pipes.append(Reader(spawned.stdout, lambda data: self._take(self.stdout, data)))
+        if spawned.stdout is not None:
+            self._pipes.append(Reader(spawned.stdout, lambda data: self._take(self.stdout, data)))
         if spawned.stderr is not None:
             self._pipes.append(Reader(spawned.stderr, lambda data: self._take(self.stderr, data)))
         if spawned.stdin is not None and isinstance(self._feed, bytes):

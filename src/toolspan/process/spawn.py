@@ -20,7 +20,8 @@ class Spawned(NamedTuple):
     """A process that runs, and our ends of its pipes."""
 
     pid: int
-    stdout: int
+    stdout: int | None
+    """None when it goes to a descriptor of the caller's."""
     stderr: int | None
     """None when it is the same pipe as stdout."""
     stdin: int | None
@@ -35,7 +36,7 @@ def spawn(command: Command, parts: Sequence[str]) -> Spawned:
     """
     with ExitStack() as theirs, ExitStack() as ours:
         try:
-            stdout, out = _pipe(ours, theirs)
+            stdout, out = _stdout(command, ours, theirs)
             stderr, err = (None, out) if command.merge else _pipe(ours, theirs)
             stdin, source = _stdin(command, ours, theirs)
             process = subprocess.Popen(
@@ -61,6 +62,10 @@ def _pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
     reading.callback(os.close, ends[0])
     writing.callback(os.close, ends[1])
     return ends
+
+
+def _stdout(command: Command, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:
+    return _pipe(ours, theirs) if command.stdout is None else (None, command.stdout)
 
 
 def _stdin(command: Command, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:

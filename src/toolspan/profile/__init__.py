@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from toolspan.errors import NotFound
+from toolspan.profile.fetch import FETCHES, FetchValues
 from toolspan.profile.files import FILES, FileValues
 from toolspan.profile.issues import ISSUES, IssueStyle
+from toolspan.profile.mcp import MCPS, McpValues
+from toolspan.profile.notebook import NOTEBOOKS, NotebookValues
 from toolspan.profile.offer import OFFERS, Offer
+from toolspan.profile.plan import PLANS, PlanValues
 from toolspan.profile.refusals import REFUSALS, Refusals
+from toolspan.profile.search import SEARCHES, SearchValues
 from toolspan.profile.shapes import SHAPES, Shape
 from toolspan.profile.shell import SHELLS, ShellValues
+from toolspan.profile.tasks import TASKS, TaskValues
+from toolspan.profile.todo import TODOS, TodoValues
 
 Version = Literal["seed", "2.0.65", "2.1.80", "2.1.197", "2.1.325"]
 VERSIONS: tuple[Version, ...] = get_args(Version)
@@ -22,13 +29,20 @@ DEFAULT: Version = "2.1.325"
 __all__ = [
     "DEFAULT",
     "VERSIONS",
+    "FetchValues",
     "FileValues",
     "IssueStyle",
+    "McpValues",
+    "NotebookValues",
     "Offer",
+    "PlanValues",
     "Profile",
     "Refusals",
+    "SearchValues",
     "Shape",
     "ShellValues",
+    "TaskValues",
+    "TodoValues",
     "Version",
     "profile",
 ]
@@ -47,10 +61,24 @@ class Profile:
     """What is said when an input does not fit."""
     files: FileValues
     """Read, Write and Edit."""
+    search: SearchValues
+    """Glob, Grep and LS."""
+    notebook: NotebookValues
+    """NotebookEdit."""
+    todo: TodoValues
+    """The todo list and the task list."""
     shell: ShellValues
     """Bash."""
+    tasks: TaskValues
+    """Work in the background."""
+    plan: PlanValues
+    """Plans, and questions to a person."""
+    fetch: FetchValues
+    """WebFetch."""
     shape: Shape
     """The transcript's records."""
+    mcp: McpValues
+    """Calls of MCP servers."""
 
 
 def profile(name: str = DEFAULT, *, model: str | None = None) -> Profile:
@@ -63,11 +91,18 @@ def profile(name: str = DEFAULT, *, model: str | None = None) -> Profile:
         if version == name:
             return Profile(
                 name=version,
-                offer=OFFERS[version],
+                offer=OFFERS[version].for_model(model),
                 refusals=REFUSALS[version],
                 issues=ISSUES[version],
                 files=FILES[version].for_model(model),
+                search=SEARCHES[version],
+                notebook=NOTEBOOKS[version],
+                todo=TODOS[version],
                 shell=SHELLS[version],
+                tasks=TASKS[version],
+                plan=PLANS[version],
+                fetch=FETCHES[version],
                 shape=SHAPES[version],
+                mcp=MCPS[version],
             )
     raise NotFound(f"No profile is called {name!r}; there are {', '.join(VERSIONS)}")

@@ -52,6 +52,8 @@ class FileValues:
     """What has the name of an image and is none is an error; otherwise it is sent as it is."""
     plain_dimensions: bool = False
     """An image's size is `width` and `height`, not four values for original and display."""
+    scale_note_inline: bool = False
+    """How much an image was scaled down stands in the result itself, not beside it."""
     document_inline: bool = True
     """A PDF stands in the result itself, not beside it."""
 
@@ -114,6 +116,7 @@ _V2_0_65 = replace(
     unreadable_folder="EISDIR: illegal operation on a directory, read",
     checks_early=True,
     odd_range="from_end",
+    scale_note_inline=True,
     extra_inputs=frozenset(),
     snippet=True,
     all_replaced=(

@@ -1,10 +1,14 @@
 """Which tools a client offers, and how it queues their calls."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 Siblings = Literal["independent", "cancel_on_shell_error"]
+_PERSONAL = frozenset({"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"})
+_TASK_LIST = frozenset({"TaskCreate", "TaskGet", "TaskList", "TaskUpdate"})
+_RESOURCES = frozenset({"ListMcpResourcesTool", "ReadMcpResourceTool"})
+"""There where an MCP server has resources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,7 +19,18 @@ class Offer:
     """What a session has without being asked."""
     known: frozenset[str] = frozenset()
     """Further tools that exist and can be switched on by name."""
+    never: frozenset[str] = frozenset()
+    """Those of the known that naming them does not switch on."""
+    with_tasks: frozenset[str] = frozenset()
+    """Tools of the task list that only some models have by themselves."""
+    without_tasks: tuple[str, ...] = ()
+    """Models that do not; matched at the beginning of the name. The default model is one."""
+    with_person: frozenset[str] = frozenset()
+    """Tools a session has only when somebody is there to be asked."""
+    deferred: frozenset[str] = frozenset()
+    """Tools the model gets to see only when it searches for them; MCP tools, too, where any are."""
     aliases: Mapping[str, str] = field(default_factory=dict)
+    """Further names under which a tool is found."""
     cap: int | None = 10
     """How many calls may run at once; None: no limit was seen."""
     siblings: Siblings = "independent"
@@ -24,6 +39,20 @@ class Offer:
     coerces: bool = False
     """Numbers and booleans may come as strings."""
     validates_paths: bool = True
+
+    def for_model(self, model: str | None) -> "Offer":
+        """The same offer as it holds for a model."""
+        if model is None or not self.with_tasks or model.startswith(self.without_tasks):
+            return self
+        return replace(self, tools=self.tools | self.with_tasks, known=self.known - self.with_tasks)
+
+    def named(self, names: Iterable[str]) -> frozenset[str]:
+        """Which tools of these names there are."""
+        return (self.tools | self.known - self.never) & frozenset(names)
+
+    def defers(self, tool: str) -> bool:
+        """Whether a tool is shown only to a model that searches for it."""
+        return tool in self.deferred or (bool(self.deferred) and tool.startswith("mcp__"))
 
 
 _V2_0_65 = Offer(
@@ -43,10 +72,11 @@ _V2_1_80 = replace(
 )  # fmt: skip
 _V2_1_197 = replace(
     _V2_1_80,
-    tools=(_V2_1_80.tools - {"Glob", "Grep", "TodoWrite"})
-    | {"ReportFindings", "ScheduleWakeup", "SendMessage", "TaskCreate", "TaskGet", "TaskList",
-       "TaskUpdate", "Workflow"},
-    known=frozenset({"Glob", "Grep", "TodoWrite"}),
+    tools=(_V2_1_80.tools - {"Glob", "Grep", "TodoWrite"} - _PERSONAL)
+    | {"ReportFindings", "ScheduleWakeup", "SendMessage", "Workflow"} | _TASK_LIST,
+    known=frozenset({"Glob", "Grep", "TodoWrite"}) | _PERSONAL | _RESOURCES,
+    never=frozenset({"TodoWrite"}),
+    with_person=_PERSONAL,
     aliases={"KillShell": "TaskStop", "KillBash": "TaskStop", "BashOutput": "TaskOutput",
              "Agent": "Task"},
     cap=None,
@@ -60,8 +90,12 @@ _V2_1_325 = replace(
         "ScheduleWakeup", "SendMessage", "Skill", "TaskStop", "ToolSearch", "WebFetch",
         "WebSearch", "Workflow", "Write",
     }),
-    known=frozenset({
-        "Glob", "Grep", "TaskCreate", "TaskGet", "TaskList", "TaskUpdate", "TodoWrite",
+    known=frozenset({"Glob", "Grep", "TodoWrite"}) | _TASK_LIST | _PERSONAL | _RESOURCES,
+    with_tasks=_TASK_LIST,
+    without_tasks=("claude-opus-5",),
+    deferred=frozenset({
+        "CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "Monitor",
+        "NotebookEdit", "SendMessage", "TaskStop", "WebFetch", "WebSearch",
     }),
     aliases={"Task": "Agent", "KillShell": "TaskStop", "KillBash": "TaskStop"},
 )  # fmt: skip

@@ -16,11 +16,14 @@ _PROMPT_LIMIT = 200
 
 
 class About:
-    """What is known of a conversation so far."""
+    """What is known of a conversation so far.
 
-    def __init__(self, *, tokens: bool = True) -> None:
+    Those who only ask about calls do without tokens, titles and prompts.
+    """
+
+    def __init__(self, *, calls_only: bool = False) -> None:
+        self._calls_only = calls_only
         self._tokens = TokenCount()
-        self._count = self._tokens.add if tokens else None
         self._session: str | None = None
         self._version: str | None = None
         self._sessions: dict[str, None] = {}
@@ -39,7 +42,7 @@ class About:
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Entries in file order."""
-        count = self._count
+        calls_only, count = self._calls_only, self._tokens.add
         for entry in entries:
             if (
                 entry.session_id != self._session
@@ -47,9 +50,11 @@ class About:
                 or not self._root
             ):
                 self._turn(entry)
+            if calls_only:
+                continue
             kind = entry.type
             if kind == "assistant":
-                if count is not None and entry.message is not None:
+                if entry.message is not None:
                     count(entry, entry.message)
             elif kind == "user":
                 self._hear(entry)

@@ -37,12 +37,12 @@ def read(path: Path | str | Source) -> "Transcript":
 
 
 def read_calls(path: Path) -> "Transcript":
-    """The same without tokens, for those who only ask about calls.
+    """The same without tokens, titles and prompts, for those who only ask about calls.
 
     Raises:
         SourceError: the file cannot be opened or read.
     """
-    return _read(Reader(source_of(path), tokens=False))
+    return _read(Reader(source_of(path), calls_only=True))
 
 
 def _read(reader: "Reader") -> "Transcript":
@@ -57,11 +57,11 @@ def _read(reader: "Reader") -> "Transcript":
 class Reader:
     """Takes lines in file order and keeps what they say."""
 
-    def __init__(self, source: Source, *, tokens: bool = True) -> None:
+    def __init__(self, source: Source, *, calls_only: bool = False) -> None:
         self.source = source
         self._file = source.name
         self.pairing = Pairing(source)
-        self.about = About(tokens=tokens)
+        self.about = About(calls_only=calls_only)
         self.tree = Tree()
         self.findings: list[Finding] = []
         self._number = 1

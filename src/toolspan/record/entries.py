@@ -98,6 +98,8 @@ def beside_result(
     told = b""
     if finished.structured is not None and _has_companion(finished, shape, sidechain=sidechain):
         told += b',"toolUseResult":' + encode(finished.structured)
+    for key, value in finished.beside.items():
+        told += b",%s:%s" % (encode(key), encode(value))
     if shape.decisions:
         told += _denial(finished)
     if shape.parent_is_own_call and source:

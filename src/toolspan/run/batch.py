@@ -6,12 +6,14 @@ there), `drain` (all, in the order they were asked for). The queue decides what 
 call runs the pipeline. Read `add`, then `_run`.
 """
 
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 import anyio
 import anyio.abc
+import anyio.lowlevel
 
 from toolspan.hooks.points import After
 from toolspan.ids import CallId
@@ -33,10 +35,15 @@ from toolspan.run.pipeline import run_call
 from toolspan.run.queue import Item, Queue
 from toolspan.run.settle import iso, settle_unstarted
 from toolspan.run.shelf import LiveShelf
+from toolspan.run.telling import telling
 from toolspan.run.tool import Input, Tool, Valid
+from toolspan.run.toolset import Toolset
 from toolspan.run.watch import Watch
 from toolspan.schema.explain import raw_of
 from toolspan.schema.issue import Invalid
+
+PATIENCE = 0.05
+"""Seconds after which calls that never wait let others have a turn."""
 
 Step = Callable[[str, Input], Awaitable[Finished]]
 """Runs one further call, visible like any other."""
@@ -80,10 +87,13 @@ class Batch:
         self._jobs: dict[CallId, Job] = {}
         self._steps: dict[CallId, Job] = {}
         self._order: list[CallId] = []
-        self._announced: set[CallId] = set()
+        self._ready: deque[Job] = deque()
+        """Started, and waiting for a task to run them."""
         self._modifiers: list[CallId] = []
-        self._news = anyio.Event()
+        self._news: anyio.Event | None = None
+        """Set when a call ended; there only while somebody waits for it."""
         self._watch = Watch(desk.emit, desk.clock)
+        self._watching = False
         self._closed = False
 
     # Asking
@@ -96,19 +106,37 @@ class Batch:
         Raises:
             BadCall: the block is no call.
         """
+        job = self.accept(block, cut=cut)
+        if job is None:
+            return False
+        self.enqueue(job)
+        self._start_tasks()
+        return True
+
+    def accept(self, block: Mapping[str, object], *, cut: bool = False) -> Job | None:
+        """A `tool_use` block as a job that is not in the queue yet; None for an id that was there.
+
+        Raises:
+            BadCall: the block is no call.
+        """
         call_id, name, given = read_block(block)
         if call_id in self._seen:
             self.desk.emit(Duplicate(call_id=call_id, tool=name, at=self.desk.clock()))
-            return False
+            return None
+        self._seen.add(call_id)
         job = self._job(call_id, name, given)
         job.cut = cut
+        return job
+
+    def enqueue(self, job: Job) -> None:
+        """Put an accepted call into the queue; `drain` runs it."""
+        call_id = job.call.id
+        self.desk.emit(Requested(call=job.call, at=job.requested))
         self._order.append(call_id)
         self._jobs[call_id] = job
         self._queue.add(self._item(job))
         if self.stop is not None:
             self._cancel(job, "turn")
-        self._start()
-        return True
 
     def cancel(self, call_id: CallId | None = None, *, by: Cancel = "user") -> None:
         """End one call, or all that have not ended; each still gets its result."""
@@ -119,32 +147,7 @@ class Batch:
             found = self._steps.get(call_id) or self._jobs.get(call_id)
             if found is not None:
                 self._cancel(found, by)
-        self._start()
-
-    def is_new(self, block: Mapping[str, object]) -> bool:
-        """Whether a block can be taken in: a call with an id of its own, or no call at all.
-
-        Raises:
-            BadCall: it wants to be a call and is none.
-        """
-        if block.get("type") != "tool_use":
-            return True
-        call_id, name, _ = read_block(block)
-        if call_id not in self._seen and call_id not in self._announced:
-            self._announced.add(call_id)
-            return True
-        self.desk.emit(Duplicate(call_id=call_id, tool=name, at=self.desk.clock()))
-        return False
-
-    def as_recorded(self, block: Mapping[str, object]) -> dict[str, object]:
-        """The block with the input as it is written down: defaults filled in where it fits."""
-        if block.get("type") != "tool_use":
-            return dict(block)
-        _, name, given = read_block(block)
-        tool = self.desk.tools.find(name)
-        parsed = tool.parse(given) if tool is not None and raw_of(given) is None else None
-        recorded = parsed.recorded if isinstance(parsed, Valid) else given
-        return {**block, "input": dict(recorded)}
+        self._start_tasks()
 
     # Handing out
 
@@ -164,8 +167,9 @@ class Batch:
     async def drain(self) -> list[Finished]:
         """All results, in the order the calls were asked for; steps of a recovery after theirs."""
         try:
+            self._take_ready()
             while not self._queue.is_done:
-                await self._wait()
+                await (self._work() if self._ready else self._wait())
         except anyio.get_cancelled_exc_class():
             await self.abandon()
             raise
@@ -174,6 +178,8 @@ class Batch:
 
     async def abandon(self) -> None:
         """The host ended us: end every call, wait until each has its result."""
+        if self._queue.is_done:
+            return
         with anyio.CancelScope(shield=True):
             self.cancel(by="host")
             while not self._queue.is_done:
@@ -216,6 +222,11 @@ class Batch:
     # What running calls may ask: the Bench
 
     @property
+    def tools(self) -> Toolset:
+        """What the session has."""
+        return self.desk.tools
+
+    @property
     def in_progress(self) -> frozenset[CallId]:
         """The calls that run now."""
         return self._queue.running
@@ -239,7 +250,7 @@ class Batch:
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
         """What the answer would be if this were asked for; nobody is asked."""
-        found = self.desk.tools.find(tool)
+        found = self._tool(tool)
         if found is None:
             return Deny(f"No such tool available: {tool}")
         call = Call(
@@ -254,8 +265,8 @@ class Batch:
 
     # Running
 
-    def _job(self, call_id: CallId, name: str, given: Input, recovers: CallId | None = None) -> Job:
-        tool = self.desk.tools.find(name)
+    def _job(self, call_id: CallId, name: str, given: Input) -> Job:
+        tool = self._tool(name)
         readable = given if raw_of(given) is None else {}
         parsed: Valid | Invalid | None = tool.parse(readable) if tool is not None else None
         if readable is not given and isinstance(parsed, Valid):
@@ -273,8 +284,6 @@ class Batch:
             message_id=message_id(self.message),
             shelf=shelf,
         )
-        self._seen.add(call_id)
-        self.desk.emit(Requested(call=call, at=now, recovers=recovers))
         return Job(
             call=call,
             shelf=shelf,
@@ -285,15 +294,51 @@ class Batch:
             message=self.message,
         )
 
+    def _tool(self, name: str) -> Tool | None:
+        """The tool of this name or alias, unless it is switched off."""
+        tool = self.desk.tools.find(name)
+        return tool if tool is not None and tool.enabled else None
+
     def _item(self, job: Job) -> Item:
         if job.tool is None or not isinstance(job.parsed, Valid):
             return Item(job.call.id, overlaps=job.tool is None)
         overlaps = job.tool.may_overlap(job.parsed.value)
         return Item(job.call.id, overlaps=overlaps, paths=_paths(job.tool, job.parsed.value))
 
-    def _start(self) -> None:
+    def _take_ready(self) -> None:
         for call_id in self._queue.start():
-            self._group.start_soon(self._run, self._jobs[call_id])
+            job = self._jobs[call_id]
+            if job.tool is not None and job.tool.interrupt == "block":
+                self._group.start_soon(self._work, job)  # it must not end with who drains
+            else:
+                self._ready.append(job)
+
+    def _start_tasks(self) -> None:
+        """Start what can start, in a task: nobody may be draining."""
+        self._take_ready()
+        if self._ready:
+            self._group.start_soon(self._work)
+
+    async def _work(self, first: Job | None = None) -> None:
+        """Run what is ready, one after the other; when one has to wait, others do not.
+
+        A call that never waits, as most of a busy session are, needs no task of its own.
+        """
+        since = self.desk.clock()
+        while first or self._ready:
+            job, first = first or self._ready.popleft(), None
+            await telling(self._run(job), self._on_wait)
+            if self.desk.clock() - since > PATIENCE:
+                await anyio.lowlevel.checkpoint()
+                since = self.desk.clock()
+
+    def _on_wait(self) -> None:
+        """A call waits for something: others that are ready get a task, and somebody watches."""
+        if self._ready:
+            self._group.start_soon(self._work)
+        if not self._watching:
+            self._watching = True
+            self._group.start_soon(self._keep_watch)
 
     async def _run(self, job: Job) -> None:
         try:
@@ -301,6 +346,9 @@ class Batch:
                 await self._recover(job)
             else:
                 await run_call(job, self.desk)
+        except anyio.get_cancelled_exc_class():
+            self._end_waiting("host")  # or they would start, and run until they first wait
+            raise
         finally:
             self._ended(job)
 
@@ -329,7 +377,9 @@ class Batch:
         """Run a further call in the place of `origin`, visible like any other."""
         number = sum(1 for one in self._steps if one.startswith(f"{origin}_r")) + 1
         call_id = CallId(f"{origin}_r{number}")
-        job = self._job(call_id, name, given, recovers=origin)
+        self._seen.add(call_id)
+        job = self._job(call_id, name, given)
+        self.desk.emit(Requested(call=job.call, at=job.requested, recovers=origin))
         after = max(n for n, one in enumerate(self._order) if _root(one, origin))
         self._order.insert(after + 1, call_id)
         self._steps[call_id] = job
@@ -342,8 +392,8 @@ class Batch:
         finished = job.finished
         if finished is not None:
             self._take_in(job, finished)
-        self._news.set()
-        self._start()
+        self._take_ready()
+        self._tell()
 
     def _take_in(self, job: Job, finished: Finished) -> None:
         if job.modify is not None:
@@ -352,7 +402,10 @@ class Batch:
             self._apply_modifiers()
         if finished.stop is not None and self.stop is None:
             self.stop = finished.stop
-            self._end_waiting("turn")
+            if finished.span.state == "denied":  # by a person who wants none of it
+                self.cancel(by="turn")
+            else:
+                self._end_waiting("turn")
         elif _takes_siblings_along(finished, self.desk):
             self.cancel(by="sibling")
 
@@ -367,7 +420,7 @@ class Batch:
         job.cancel(by)
         if self._queue.withdraw(job.call.id):
             settle_unstarted(job, self.desk)
-            self._news.set()
+            self._tell()
 
     def _apply_modifiers(self) -> None:
         """What the calls of a parallel group change, in call order, once none of them runs."""
@@ -393,19 +446,29 @@ class Batch:
             raise RuntimeError(f"call {call_id} ended without a result")
         return finished
 
+    def _tell(self) -> None:
+        """Something ended: wake whoever waits for that."""
+        if self._news is not None:
+            self._news.set()
+
     async def _wait(self) -> None:
-        """Until something happened; meanwhile tell of calls that take long."""
-        with anyio.move_on_after(self._watch.next_look(self._running())):
-            await self._news.wait()
-        if self._news.is_set():
+        """Until a call has ended."""
+        if self._news is None or self._news.is_set():
             self._news = anyio.Event()
-        else:
+        await self._news.wait()
+
+    async def _keep_watch(self) -> None:
+        """Tell of calls that take long, until all have ended."""
+        while not self._queue.is_done:
+            with anyio.move_on_after(self._watch.next_look(self._running())):
+                await self._wait()
             self._watch.look(self._running())
+        self._watching = False
 
     def _running(self) -> list[Job]:
         jobs = [self._jobs[one] for one in self._queue.running]
-        jobs += [job for job in self._steps.values() if job.finished is None]
-        return [job for job in jobs if job.started is not None]
+        jobs += self._steps.values()
+        return [job for job in jobs if job.started is not None and job.finished is None]
 
 
 def _is_error(finished: Finished) -> bool:

@@ -4,13 +4,17 @@ In: a call that is valid and has passed the hooks. Out: the call as it may run, 
 `Ending`. A rule's denial wins over a hook's consent; the mode speaks when nobody else does.
 """
 
+import anyio
+
+from toolspan.errors import ToolError
 from toolspan.model.decision import Allow, Ask, Decision, Deny
+from toolspan.model.kind import kind_of
 from toolspan.model.live import Asked, Decided
 from toolspan.model.span import Call
 from toolspan.permission.decide import Approver, Question, decide
 from toolspan.run import denial
 from toolspan.run.desk import Desk, Job, Prepared
-from toolspan.run.ending import Ending
+from toolspan.run.ending import Ending, refused
 from toolspan.run.tool import Input, Tool, Valid
 from toolspan.run.valid import with_input
 from toolspan.schema.issue import Invalid
@@ -18,7 +22,7 @@ from toolspan.schema.issue import Invalid
 
 async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
     """The call as it may run, or why it may not."""
-    if not desk.policies and desk.fallback is None and job.before.decision is None:
+    if _nobody_speaks(job, desk) and (desk.approver is None or prepared.tool.asks is None):
         return prepared
     question = question_of(job, prepared, desk)
     decision = await _decision(job, question, desk)
@@ -32,19 +36,36 @@ async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending
             return answer
 
 
+def _nobody_speaks(job: Job, desk: Desk) -> bool:
+    return not desk.policies and desk.fallback is None and job.before.decision is None
+
+
 async def _decision(job: Job, question: Question, desk: Desk) -> Decision:
     """Deny of a rule, then a hook's word, then the rules', then the mode's."""
-    ruled = await decide(desk.policies, question)
-    hooked = job.before.decision
-    decision: Decision | None = ruled
-    if not isinstance(ruled, Deny) and hooked is not None:
-        decision = ruled if isinstance(ruled, Ask) else hooked
+    decision = _both(await decide(desk.policies, question), job.before.decision)
     if decision is None and desk.fallback is not None:
         decision = await decide((desk.fallback,), question)
-    decision = decision or Allow()
+    decision = _as_tool_asks(job, decision or Allow())
     if not isinstance(decision, Ask):
         note_decision(job, decision, desk, waited=0.0)
     return decision
+
+
+def _as_tool_asks(job: Job, decision: Decision) -> Decision:
+    """Some tools are a question to a person: only a hook's consent stands in for the answer."""
+    words = job.tool.asks if job.tool is not None else None
+    if words is None or isinstance(decision, Deny) or isinstance(job.before.decision, Allow):
+        return decision
+    return Ask(words, "tool")
+
+
+def _both(ruled: Decision | None, hooked: Decision | None) -> Decision | None:
+    """A hook's consent opens no rule's question, and takes away no input that a rule gave."""
+    if hooked is None or isinstance(ruled, Deny | Ask):
+        return ruled
+    if isinstance(ruled, Allow) and ruled.input is not None and isinstance(hooked, Allow):
+        return ruled
+    return hooked
 
 
 async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | Deny | Ending:
@@ -54,7 +75,16 @@ async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | De
         return denial.not_granted(question, ask, desk.profile.refusals)
     asked = desk.clock()
     desk.emit(Asked(call_id=job.call.id, reason=ask.reason, at=asked))
-    answer = await _answer(desk.approver, question, ask)
+    try:
+        answer = await _answer(desk.approver, question, ask)
+    except ToolError as error:
+        text = f"Error calling tool ({question.tool}): {error.message}"
+        kind = kind_of(question.tool, text)
+        return refused(text, kind=kind, reason="the question of consent failed", record=text)
+    except anyio.get_cancelled_exc_class():
+        waited = (desk.clock() - asked) * 1e3
+        note_decision(job, Deny(None, "user_abort"), desk, waited=waited)
+        raise
     note_decision(job, answer, desk, waited=(desk.clock() - asked) * 1e3)
     return answer
 
@@ -64,6 +94,10 @@ async def _answer(approver: Approver, question: Question, ask: Ask) -> Allow | D
         answer = approver(question, ask)
         if not isinstance(answer, Allow | Deny):
             answer = await answer
+        if not isinstance(answer, Allow | Deny):
+            raise TypeError(f"an approver says Allow or Deny, not {type(answer).__name__}")
+    except ToolError:
+        raise  # it has words of its own
     except Exception as error:  # noqa: BLE001 - consent fails closed
         return Deny(f"Tool permission request failed: {error}", "policy")
     return answer
@@ -80,6 +114,7 @@ async def consent_for(call: Call, tool: Tool, given: Input, desk: Desk) -> Decis
         cwd=desk.context.cwd,
         project=desk.workspace.project,
         read_only=_changes_nothing(tool, parsed),
+        known_as=tool.name,
     )
     decision = await decide(desk.policies, question)
     if decision is None and desk.fallback is not None:
@@ -113,4 +148,5 @@ def question_of(job: Job, prepared: Prepared, desk: Desk) -> Question:
         cwd=prepared.view.cwd,
         project=desk.workspace.project,
         read_only=_changes_nothing(prepared.tool, prepared.valid),
+        known_as=prepared.tool.name,
     )

@@ -6,10 +6,10 @@ the runner: progress, cancellation, consent.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from toolspan.ids import CallId, SessionId
 from toolspan.model.decision import Decision
@@ -18,6 +18,9 @@ from toolspan.process import Custody
 from toolspan.profile import Profile
 from toolspan.run.files import FileStates
 from toolspan.run.tasks import Tasks
+
+if TYPE_CHECKING:
+    from toolspan.run.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,11 @@ class Workspace:
 
 class Bench(Protocol):
     """What a running call may ask of its runner."""
+
+    @property
+    def tools(self) -> "Iterable[Tool]":
+        """What the session has."""
+        ...
 
     @property
     def in_progress(self) -> frozenset[CallId]:

@@ -12,6 +12,7 @@ from toolspan.model.toolkind import tool_kind
 from toolspan.permission.decide import Question
 from toolspan.profile import Refusals
 from toolspan.run.ending import Ending, error_record
+from toolspan.run.outbound import clean
 
 PEOPLE = frozenset({"user", "user_reject", "user_abort", "user_temporary"})
 
@@ -44,8 +45,8 @@ def not_granted(question: Question, ask: Ask, refusals: Refusals) -> Ending:
 def _ending(words: Words, kind: ErrorKind, denial: str, decision: Deny) -> Ending:
     return Ending(
         state="denied",
-        content=words.text,
-        structured=words.record,
+        content=clean(words.text),
+        structured=clean(words.record),
         flag=True,
         kind=kind,
         denial=denial,
@@ -65,7 +66,7 @@ def _by_person(decision: Deny, refusals: Refusals) -> Ending:
 def _blocked(question: Question, decision: Deny, refusals: Refusals) -> Ending:
     text = refusals.hook_denied_silently.format(name=question.tool)
     if decision.reason:
-        text = refusals.hook_denied.format(name=question.tool, reason=decision.reason)
+        text = clean(refusals.hook_denied.format(name=question.tool, reason=decision.reason))
     return Ending(
         state="blocked_by_hook",
         content=text,
@@ -74,6 +75,7 @@ def _blocked(question: Question, decision: Deny, refusals: Refusals) -> Ending:
         kind="hook_blocked",
         denial="permission-rule",
         reason="a hook refused",
+        stop="refused by a hook" if decision.stop else None,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import anyio
+from msgspec import Struct
 
 from toolspan.hooks.points import Before, Firing
 from toolspan.ids import CallId
@@ -44,6 +45,9 @@ class Desk:
     clock: Callable[[], float] = time.time
 
 
+NO_OPINION = Before()
+
+
 @dataclass(slots=True, kw_only=True)
 class Job:
     """One accepted call on its way."""
@@ -62,7 +66,7 @@ class Job:
     started: float | None = None
     view: ToolContext | None = None
     decided: Decided | None = None
-    before: Before = field(default_factory=Before)
+    before: Before = NO_OPINION
     news: Progressed | None = None
     """The latest progress, held back because others came just before."""
     told: float = 0.0
@@ -80,8 +84,7 @@ class Job:
             self.scope.cancel()
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A call that may run, with the input it runs with."""
 
     tool: Tool

@@ -1,8 +1,9 @@
 """How a call ended, before it is written down: where every way through the pipeline leads."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from msgspec import Struct
 
 from toolspan.errors import ToolError
 from toolspan.model.kind import ERROR_KINDS, ErrorKind, kind_of
@@ -14,8 +15,7 @@ from toolspan.run.outbound import Unfit, clean, fit_json
 from toolspan.run.tool import Failure
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True):
     """One result to be, with its state."""
 
     state: State
@@ -30,6 +30,8 @@ class Ending:
     exit_code: int | None = None
     background_task: str | None = None
     persisted: Path | None = None
+    beside: Mapping[str, object] = {}
+    """Further keys of the result's record."""
     modify: Callable[[CallContext], CallContext] | None = None
     companions: tuple[Content, ...] = ()
     contexts: tuple[Context, ...] = ()

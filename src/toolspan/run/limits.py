@@ -16,9 +16,9 @@ class Spilled(NamedTuple):
     path: Path | None
 
 
-def spill(text: str, folder: Path, call_id: CallId) -> Spilled:
+def spill(text: str, folder: Path, call_id: CallId, *, ending: str = ".txt") -> Spilled:
     """Keep the whole in a file, and give the frame that says where it is."""
-    path = folder / f"{_file_name(call_id)}.txt"
+    path = folder / f"{file_name(call_id)}{ending}"
     data = text.encode()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -60,7 +60,7 @@ def middle_cut(text: str, limit: int) -> str:
     return f"{text[:half]}\n\n... [{gone} characters truncated] ...\n\n{text[-half:]}"
 
 
-def _file_name(call_id: CallId) -> str:
+def file_name(call_id: CallId) -> str:
     """The id, with nothing in it that could lead out of the folder."""
     safe = "".join(c if c.isalnum() or c in "_-" else "_" for c in call_id)
     return safe[:120] or "call"

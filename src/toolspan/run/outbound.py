@@ -23,19 +23,19 @@ class Unfit(Exception):  # noqa: N818 - never leaves the runner
     """An output that no conversation can hold; the message says what is wrong with it."""
 
 
-def fit_content(content: object, *, empty: str) -> Content:
-    """Content the API takes; `empty` stands in for nothing.
+def fit_content(content: object) -> Content:
+    """Content the API takes; empty when there is nothing in it.
 
     Raises:
         Unfit: it is neither text nor a list of blocks that a result may hold.
     """
     if isinstance(content, str):
-        return clean(content) if content.strip() else empty
+        return clean(content) if content.strip() else ""
     if not isinstance(content, Sequence):
         raise Unfit(f"a result is a text or a list of blocks, not {type(content).__name__}")
     blocks = [_fit_block(block) for block in content]
     kept = [block for block in blocks if block["type"] != "text" or str(block["text"]).strip()]
-    return kept or empty
+    return kept
 
 
 def _fit_block(block: object) -> dict[str, object]:

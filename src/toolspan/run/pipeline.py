@@ -8,6 +8,7 @@ consent, the tool, size, hooks after, wrap. Read `run_call` first; queueing is i
 from dataclasses import replace
 
 import anyio
+from msgspec import structs
 
 from toolspan.errors import ToolError
 from toolspan.hooks.points import After, Moment, Report
@@ -160,14 +161,15 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
     try:
         if not isinstance(output, Output):
             raise Unfit(f"a tool gives an Output or a Failure, not {type(output).__name__}")
-        empty = desk.profile.refusals.no_output.format(name=tool.name)
-        content = fit_content(output.content, empty=empty)
+        given = fit_content(output.content)
+        content = given or desk.profile.refusals.no_output.format(name=tool.name) or given
         structured = fit_json(output.structured)
-        companions = tuple(fit_content(one, empty="") for one in output.companions)
+        companions = tuple(map(fit_content, output.companions))
         answer = fit_json(output.structured_output)
+        beside = {key: fit_json(value) for key, value in (output.beside or {}).items()}
     except (Unfit, RecursionError) as error:
         return raised(tool.name, TypeError(f"{tool.name} gave an output no model takes: {error}"))
-    persisted = None
+    persisted = output.persisted
     if tool.output_limit is not None and len(text_of(content)) > tool.output_limit:
         content, persisted = spill(text_of(content), desk.workspace.results_folder, job.call.id)
     return Ending(
@@ -182,6 +184,7 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
         modify=output.modify,
         companions=tuple(one for one in companions if one),
         structured_output=answer,
+        beside=beside,
     )
 
 
@@ -210,11 +213,11 @@ def _reviewed(job: Job, ending: Ending, after: After) -> Ending:
     if after.output is None or ending.failed:
         return ending
     try:
-        content = fit_content(after.output.content, empty=f"({job.call.tool} completed)")
+        content = fit_content(after.output.content) or f"({job.call.tool} completed)"
         structured = fit_json(after.output.structured)
     except Unfit:
         return ending  # a hook's mistake: the tool's own output stays
-    return replace(ending, content=content, structured=structured)
+    return structs.replace(ending, content=content, structured=structured)
 
 
 def _with_hooks(job: Job, ending: Ending, after: After | None = None) -> Ending:
@@ -227,7 +230,7 @@ def _with_hooks(job: Job, ending: Ending, after: After | None = None) -> Ending:
     stop = ending.stop or before.stop or (after.stop if after else None)
     if not contexts and stop == ending.stop:
         return ending
-    return replace(ending, contexts=contexts, stop=stop)
+    return structs.replace(ending, contexts=contexts, stop=stop)
 
 
 def _contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookContext, ...]:
@@ -235,7 +238,12 @@ def _contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookContex
 
 
 def _moment(job: Job, prepared: Prepared) -> Moment:
-    return Moment(call=job.call, input=prepared.valid.recorded, cwd=prepared.view.cwd)
+    return Moment(
+        call=job.call,
+        input=prepared.valid.recorded,
+        cwd=prepared.view.cwd,
+        known_as=prepared.tool.name,
+    )
 
 
 def _report(job: Job, reports: tuple[Report, ...], desk: Desk) -> None:

@@ -150,9 +150,11 @@ class Queue:
         self._ended.append(item)
 
     def _may_start(self, item: Item) -> bool:
+        if not self._running:
+            return True
         if self.cap is not None and len(self._running) >= self.cap:
             return False
-        if not self._running or (item.overlaps and not self._exclusive):
+        if item.overlaps and not self._exclusive:
             return True
         if not self.by_path or item.paths is None:
             return False

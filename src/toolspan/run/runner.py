@@ -10,8 +10,8 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -23,11 +23,12 @@ from toolspan.errors import BadCall
 from toolspan.hooks.points import Firing, NoHooks
 from toolspan.ids import CallId
 from toolspan.model.live import Finished, LiveEvent
-from toolspan.model.span import Result, Span
+from toolspan.model.span import Result
 from toolspan.permission.decide import Approver, Policy
 from toolspan.process import Custody
 from toolspan.profile import Profile, profile
 from toolspan.run.batch import Batch, Recovery
+from toolspan.run.blocks import read_block
 from toolspan.run.context import Context, Workspace
 from toolspan.run.desk import Cancel, Desk
 from toolspan.run.sinks import Emitter, Sink
@@ -85,12 +86,13 @@ class Runner:
     # Beginning and end
 
     async def __aenter__(self) -> Self:
-        stack = AsyncExitStack()
         self._emitter = Emitter(self._sinks, direct=self._direct, clock=self.desk.clock)
-        await stack.enter_async_context(self.desk.workspace.custody)
-        self._group = await stack.enter_async_context(anyio.create_task_group())
-        self._emitter.start(self._group)
-        self._stack = stack
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.desk.workspace.custody)
+            self._group = await stack.enter_async_context(anyio.create_task_group())
+            stack.push_async_callback(self._wind_up, self._group)
+            self._emitter.start(self._group)
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(
@@ -100,17 +102,23 @@ class Runner:
         traceback: TracebackType | None,
     ) -> None:
         stack, self._stack = self._stack, None
-        if stack is None:
-            return
-        with anyio.CancelScope(shield=True):
-            for batch in list(self._open):
-                await batch.abandon()
-            await self.desk.workspace.tasks.end()
-            await self._emitter.close(SINK_GRACE)
-        if self._group is not None:
-            self._group.cancel_scope.cancel()
-        self._group = None
-        await stack.__aexit__(kind, error, traceback)
+        if stack is not None:
+            await stack.__aexit__(kind, error, traceback)
+
+    async def _wind_up(self, group: anyio.abc.TaskGroup) -> None:
+        """End what still runs, and give slow sinks a last while; then the tasks and processes end.
+
+        Runs from the exit stack, which goes on with those even if this is cut off.
+        """
+        try:
+            with anyio.CancelScope(shield=True):
+                for batch in list(self._open):
+                    await batch.abandon()
+                await self.desk.workspace.tasks.end()
+                await self._emitter.close(SINK_GRACE)
+        finally:
+            self._group = None
+            group.cancel_scope.cancel()
 
     # Running
 
@@ -130,18 +138,28 @@ class Runner:
             BadCall: a block is no call; none of the message's calls was run.
         """
         blocks = blocks_of(calls)
+        for block in blocks:
+            read_block(block)
         async with self.batch(calls if isinstance(calls, Mapping) else None) as batch:
             for block in blocks:
-                batch.add(block)
+                job = batch.accept(block)
+                if job is not None:
+                    batch.enqueue(job)
             return await batch.drain()
 
-    @asynccontextmanager
-    async def batch(self, message: Message | None = None) -> AsyncIterator[Batch]:
+    def batch(self, message: Message | None = None) -> "OpenBatch":
         """A batch to add calls to while the message still streams; left, all have their results."""
+        return OpenBatch(self, message)
+
+    def cancel(self, call_id: CallId | str | None = None, *, by: Cancel = "user") -> None:
+        """End one call, or with no id everything that runs or waits: the turn."""
+        for batch in self._open:
+            batch.cancel(None if call_id is None else CallId(call_id), by=by)
+
+    def open(self, message: Message | None) -> Batch:
+        """A batch in this runner, which is entered."""
         if self._group is None:
-            async with self, self.batch(message) as batch:
-                yield batch
-            return
+            raise RuntimeError("a batch needs a runner that is entered")
         batch = Batch(
             self.desk,
             self._group,
@@ -151,19 +169,16 @@ class Runner:
             seen=self._seen,
         )
         self._open.append(batch)
-        try:
-            yield batch
-            await batch.drain()
-        except BaseException:
-            await batch.abandon()
-            raise
-        finally:
-            self._open.remove(batch)
+        return batch
 
-    def cancel(self, call_id: CallId | str | None = None, *, by: Cancel = "user") -> None:
-        """End one call, or with no id everything that runs or waits: the turn."""
-        for batch in self._open:
-            batch.cancel(None if call_id is None else CallId(call_id), by=by)
+    def close(self, batch: Batch) -> None:
+        """The batch is over."""
+        self._open.remove(batch)
+
+    @property
+    def is_entered(self) -> bool:
+        """Whether it is used as a context manager now."""
+        return self._group is not None
 
     # Around
 
@@ -191,9 +206,43 @@ class Runner:
         return self.desk.tools.schemas()
 
 
-def spans_of(finished: Iterable[Finished]) -> list[Span]:
-    """The spans of what finished."""
-    return [one.span for one in finished]
+class OpenBatch:
+    """A batch that is left with every result there; enters the runner itself if nobody did."""
+
+    def __init__(self, runner: Runner, message: Message | None) -> None:
+        self._runner = runner
+        self._message = message
+        self._entered = False
+        self._batch: Batch | None = None
+
+    async def __aenter__(self) -> Batch:
+        if not self._runner.is_entered:
+            await self._runner.__aenter__()
+            self._entered = True
+        self._batch = self._runner.open(self._message)
+        return self._batch
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self._batch is not None:
+                await self._finish(self._batch, error)
+        finally:
+            if self._entered:
+                await self._runner.__aexit__(kind, error, traceback)
+
+    async def _finish(self, batch: Batch, error: BaseException | None) -> None:
+        try:
+            if error is None:
+                await batch.drain()
+            else:
+                await batch.abandon()
+        finally:
+            self._runner.close(batch)
 
 
 def blocks_of(calls: Message | Iterable[Message]) -> list[Message]:

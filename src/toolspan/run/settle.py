@@ -1,6 +1,7 @@
 """The end of a call: what cut it short, and the one `Finished` that every call leaves."""
 
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 
 from toolspan.model.event import Event, Hook, Permission
@@ -82,6 +83,7 @@ def settle(job: Job, ending: Ending, desk: Desk) -> Finished:
         companions=ending.companions,
         contexts=ending.contexts,
         structured_output=ending.structured_output,
+        beside=ending.beside,
         stop=ending.stop,
         cwd=str(_cwd_after(ending, desk)),
         duration_ms=(at - (job.started or job.requested)) * 1e3,
@@ -128,4 +130,11 @@ def _first_words(ending: Ending) -> str:
 
 def iso(at: float) -> str:
     """A time as transcripts write it."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    second, rest = divmod(at, 1)
+    return f"{_second(int(second))}.{int(rest * 1000):03}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(at: int) -> str:
+    """The text of a second: a busy session asks for the same one again and again."""
+    return datetime.fromtimestamp(at, UTC).isoformat()[:-6]

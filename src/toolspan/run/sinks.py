@@ -9,12 +9,15 @@ the call goes on (the recorder) are given as `direct`: they are called at once, 
 import inspect
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 
 import anyio
 import anyio.abc
 
+from toolspan.hooks.stray import is_cancelled
 from toolspan.model.live import Faulted, LiveEvent, Progressed
 
 Sink = Callable[[LiveEvent], object]
@@ -52,11 +55,12 @@ class ThreadLine:
         """Wait until all events were taken; False when the sink was too slow for that."""
         if self._thread is None:
             return True
+        until = time.monotonic() + grace
         try:
             self._events.put(None, timeout=grace)
         except queue.Full:
             return False
-        self._thread.join(grace)
+        self._thread.join(max(0.0, until - time.monotonic()))
         done = not self._thread.is_alive()
         if done:
             self._thread = None
@@ -123,10 +127,17 @@ class TaskLine:
             answer = self.sink(event)
             if isinstance(answer, Awaitable):
                 await answer
+        except anyio.get_cancelled_exc_class() as error:
+            if is_cancelled():
+                raise
+            self._failed(error)
         except Exception as error:  # noqa: BLE001 - user code; only it suffers
-            self.failed += 1
-            if self.failed <= _FAULTS:
-                self._fault(_name(self.sink), error)
+            self._failed(error)
+
+    def _failed(self, error: BaseException) -> None:
+        self.failed += 1
+        if self.failed <= _FAULTS:
+            self._fault(_name(self.sink), error)
 
 
 class Emitter:
@@ -141,6 +152,8 @@ class Emitter:
     ) -> None:
         self._clock = clock
         self._direct = tuple(direct)
+        self._late: deque[Faulted] = deque()
+        """Faults of sinks in their threads, to be told in the thread of the event loop."""
         self._threads: list[ThreadLine] = []
         self._tasks: list[TaskLine] = []
         for sink in sinks:
@@ -149,7 +162,7 @@ class Emitter:
             ):
                 self._tasks.append(TaskLine(sink, self._fault))
             else:
-                self._threads.append(ThreadLine(sink, self._fault))
+                self._threads.append(ThreadLine(sink, self._fault_in_thread))
 
     @property
     def dropped(self) -> int:
@@ -162,12 +175,13 @@ class Emitter:
 
     def emit(self, event: LiveEvent) -> None:
         """Pass an event on."""
+        if self._late:
+            self._tell_late()
         for watcher in self._direct:
             try:
                 watcher(event)
             except Exception as error:  # noqa: BLE001 - a watcher's fault must not harm a call
-                if not isinstance(event, Faulted):
-                    self._fault(_name(watcher), error)
+                self._fault(_name(watcher), error)
         for thread in self._threads:
             thread.put(event)
         for task in self._tasks:
@@ -180,22 +194,38 @@ class Emitter:
 
     async def close(self, grace: float) -> None:
         """Give the sinks a last while to take what waits for them."""
+        async with anyio.create_task_group() as group:
+            for thread in self._threads:
+                group.start_soon(anyio.to_thread.run_sync, thread.close, grace)
+        self._tell_late()
         for line in self._tasks:
             line.close()
         with anyio.move_on_after(grace):
             for line in self._tasks:
                 await line.done.wait()
-        for thread in self._threads:
-            await anyio.to_thread.run_sync(thread.close, grace, abandon_on_cancel=True)
 
     def _fault(self, where: str, error: BaseException) -> None:
+        self._tell(self._faulted(where, error))
+
+    def _fault_in_thread(self, where: str, error: BaseException) -> None:
+        self._late.append(self._faulted(where, error))
+
+    def _faulted(self, where: str, error: BaseException) -> Faulted:
         reason = f"{type(error).__name__}: {error}"
-        fault = Faulted(where=where, reason=reason, at=self._clock())
+        return Faulted(where=where, reason=reason, at=self._clock())
+
+    def _tell_late(self) -> None:
+        while self._late:
+            self._tell(self._late.popleft())
+
+    def _tell(self, fault: Faulted) -> None:
+        """Tell all but the one whose fault it is; who fails at that is not told of again."""
         for watcher in self._direct:
-            if _name(watcher) != where:
-                watcher(fault)
+            if _name(watcher) != fault.where:
+                with suppress(Exception):
+                    watcher(fault)
         for line in self._lines:
-            if _name(line.sink) != where:
+            if _name(line.sink) != fault.where:
                 line.put(fault)
 
 

@@ -4,7 +4,7 @@ Reading is safe from any thread; news must be told in the thread of the event lo
 """
 
 import threading
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -13,6 +13,7 @@ import anyio.from_thread
 from toolspan.ids import CallId
 from toolspan.model.decision import Decision
 from toolspan.run.context import Bench
+from toolspan.run.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,11 @@ class FromThread:
     bench: Bench
     home: int = field(default_factory=threading.get_ident)
     """The thread of the event loop: the one this is made in."""
+
+    @property
+    def tools(self) -> Iterable[Tool]:
+        """What the session has."""
+        return self.bench.tools
 
     @property
     def in_progress(self) -> frozenset[CallId]:

@@ -6,6 +6,7 @@ values: they hold no state of a session, which comes in with the `ToolContext`.
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolspan.model.kind import ErrorKind
@@ -53,6 +54,10 @@ class Output:
     """An answer in a shape the host asked for, emitted apart."""
     background_task: str | None = None
     exit_code: int | None = None
+    persisted: Path | None = None
+    """The file that holds the whole, when the content is only its announcement."""
+    beside: Mapping[str, object] | None = None
+    """Further keys of the result's record, in the client's words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,8 @@ class Tool:
     """The files a call touches, for runners that lock by path."""
     idempotent: bool = False
     """Running it twice does no harm: a retry is allowed."""
+    asks: str | None = None
+    """Somebody is asked before it runs, in these words, whatever rules and modes allow."""
     enabled: bool = True
     extra: Mapping[str, object] = field(default_factory=dict)
 

@@ -1,6 +1,6 @@
 """Is there such a tool, and does the input fit? What is found before any hook is asked."""
 
-from dataclasses import replace
+from msgspec import structs
 
 from toolspan.errors import ToolError
 from toolspan.model.kind import kind_of
@@ -83,4 +83,4 @@ def with_input(job: Job, prepared: Prepared, given: Input | None, desk: Desk) ->
     parsed = prepared.tool.parse(given)
     if isinstance(parsed, Invalid):
         return invalid_input(job, parsed, desk)
-    return replace(prepared, valid=parsed)
+    return structs.replace(prepared, valid=parsed)

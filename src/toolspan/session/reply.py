@@ -6,6 +6,7 @@ from typing import Protocol
 import msgspec
 
 from toolspan.errors import BadCall
+from toolspan.run.blocks import read_block
 
 
 class Dumps(Protocol):
@@ -47,6 +48,21 @@ def _blocks(content: object) -> list[dict[str, object]]:
         if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
             raise BadCall(f"block {number} of the reply is no object with a type")
     return [_plain(block) for block in content]
+
+
+def calls_checked(message: Mapping[str, object]) -> list[dict[str, object]]:
+    """The blocks of a plain message, whose calls can all be answered.
+
+    Raises:
+        BadCall: one cannot.
+    """
+    blocks = message["content"]
+    if not isinstance(blocks, list):
+        raise BadCall("a reply has its content as a list of blocks")
+    for block in blocks:
+        if block["type"] == "tool_use":
+            read_block(block)
+    return blocks
 
 
 def _plain(block: Mapping[str, object]) -> dict[str, object]:

@@ -13,7 +13,7 @@ disk that the client can resume. The model is the caller's; `run` says whether i
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -21,7 +21,7 @@ from typing import Literal, Self
 from toolspan.builtin import coding_tools
 from toolspan.hooks.points import Firing
 from toolspan.ids import SessionId
-from toolspan.model.live import Content, Finished, LiveEvent, Requested, WriteFailed
+from toolspan.model.live import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.model.span import Span
 from toolspan.permission.decide import Approver, Policy
 from toolspan.process import Custody
@@ -31,11 +31,11 @@ from toolspan.record import Fsync, Origin, Recorder, results_folder, transcript_
 from toolspan.run.batch import Batch, Recovery
 from toolspan.run.blocks import call_block
 from toolspan.run.context import Workspace
-from toolspan.run.desk import Cancel
+from toolspan.run.desk import Cancel, Job
 from toolspan.run.runner import Runner, new_workspace
 from toolspan.run.sinks import Sink
 from toolspan.run.tool import Tool
-from toolspan.session.reply import Reply, plain_reply
+from toolspan.session.reply import Reply, calls_checked, plain_reply
 
 AtHome = Literal["home"]
 
@@ -85,9 +85,10 @@ class Session:
         self._interrupted = False
         self._model = model
         self._recorder = self._make_recorder(folder, transcript, permission_mode, fsync, clock)
-        tool_list = coding_tools(self.profile) if tools is None else tools
+        if tools is None:
+            tools = coding_tools(self.profile, person=approver is not None)
         self.runner = Runner(
-            tool_list,
+            tools,
             cwd=folder,
             profile=self.profile,
             hooks=hooks,
@@ -144,9 +145,8 @@ class Session:
         if not content or (isinstance(content, str) and not content.strip()):
             raise ValueError("a prompt needs some words")
         self.stopped = None
-        self._add(
-            "user", [{"type": "text", "text": content}] if isinstance(content, str) else content
-        )
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        self._messages.append({"role": "user", "content": blocks})
         if self._recorder is not None:
             self._recorder.prompt(content)
 
@@ -163,15 +163,15 @@ class Session:
         message = plain_reply(reply)
         self._interrupted = False
         async with self.runner.batch(message) as batch:
-            calls = self._accept(message, batch)
-            if not calls:
+            jobs = self._accept(message, batch)
+            if not jobs:
                 return message.get("stop_reason") == "pause_turn"
             try:
-                self._start(calls, message, batch)
+                for job in jobs:
+                    batch.enqueue(job)
                 await batch.drain()
             finally:
-                if batch.results:
-                    self._answer(batch)
+                self._answer(batch)
         return self.stopped is None
 
     def interrupt(self, *, by: Cancel = "user") -> None:
@@ -182,36 +182,40 @@ class Session:
 
     # Inside
 
-    def _accept(self, message: dict[str, object], batch: Batch) -> list[dict[str, object]]:
+    def _accept(self, message: dict[str, object], batch: Batch) -> list[Job]:
         """Write the reply down; its calls, without those whose id was there before."""
-        content = message["content"]
-        if not isinstance(content, list):
-            return []
-        kept = [block for block in content if batch.is_new(block)]
-        recorded = [batch.as_recorded(block) for block in kept]
-        message["content"] = recorded
-        if not kept:
-            return []
-        self._add("assistant", recorded)
+        blocks = calls_checked(message)
+        cut = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
+        jobs: list[Job] = []
+        kept: list[dict[str, object]] = []
+        for block in blocks:
+            if block["type"] != "tool_use":
+                kept.append(block)
+                continue
+            job = batch.accept(block, cut=block is cut)
+            if job is not None:
+                jobs.append(job)
+                kept.append({**block, "input": job.shelf.arguments_})
+        message["content"] = kept
+        if kept:
+            self._messages.append({"role": "assistant", "content": kept})
+            self._record_reply(message)
+        return jobs
+
+    def _record_reply(self, message: dict[str, object]) -> None:
         if self._recorder is not None:
             message.setdefault("id", f"msg_{uuid.uuid4().hex[:24]}")
             self._reply = message
             self._recorder.reply(message)
-        return [block for block in kept if block.get("type") == "tool_use"]
-
-    def _start(
-        self, calls: list[dict[str, object]], message: Mapping[str, object], batch: Batch
-    ) -> None:
-        cut = message.get("stop_reason") == "max_tokens"
-        for block in calls:
-            batch.add(block, cut=cut and block is calls[-1])
 
     def _answer(self, batch: Batch) -> None:
         """The results as one user message, and whatever else the model is to read after them."""
         self._add_steps(batch)
-        blocks = [_result_block(finished) for finished in batch.results]
-        for finished in batch.results:
-            blocks += _beside(finished)
+        results = batch.results
+        blocks = [_result_block(finished) for finished in results]
+        for finished in results:
+            if finished.companions or finished.contexts:
+                blocks += _beside(finished)
         self.stopped = batch.stop
         if self._interrupted:
             self.stopped = "interrupted by the user"
@@ -219,7 +223,8 @@ class Session:
             blocks.append({"type": "text", "text": note})
             if self._recorder is not None:
                 self._recorder.interrupted()
-        self._add("user", blocks)
+        if blocks:
+            self._messages.append({"role": "user", "content": blocks})
 
     def _add_steps(self, batch: Batch) -> None:
         """Calls that a recovery made stand in the reply like those the model asked for."""
@@ -229,24 +234,25 @@ class Session:
             if isinstance(content, list):
                 content.extend(batch.step_blocks())
 
-    def _add(self, role: str, blocks: Sequence[Mapping[str, object]]) -> None:
-        self._messages.append({"role": role, "content": [dict(block) for block in blocks]})
-
     def _take_in(self, event: LiveEvent) -> None:
         """What the runner emits, before anything else sees it."""
         if isinstance(event, Finished):
             self.spans.append(event.span)
-        if self._recorder is None:
+        recorder = self._recorder
+        if recorder is None:
             return
         match event:
-            case Finished(cwd=cwd) if cwd is not None and cwd != self._recorded_cwd:
-                self._recorder.move(Path(cwd))
-                self._recorded_cwd = cwd
-            case Requested(recovers=origin) if origin is not None and self._reply:
-                self._recorder.reply_block(self._reply, call_block(event.call), last=False)
+            case Finished():
+                if event.cwd is not None and event.cwd != self._recorded_cwd:
+                    recorder.move(Path(event.cwd))
+                    self._recorded_cwd = event.cwd
+                recorder.result(event)
+            case HookRan():
+                recorder.hook(event)
+            case Requested() if event.recovers is not None:
+                recorder.reply_block(self._reply, call_block(event.call), last=False)
             case _:
                 pass
-        self._recorder.emit(event)
 
     def _make_recorder(
         self,

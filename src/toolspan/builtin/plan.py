@@ -1,0 +1,116 @@
+"""EnterPlanMode and ExitPlanMode: plan before anything is changed, then have the plan approved.
+
+In: nothing, or a plan. Out: that the mode has changed, also for later calls: the context's
+`permission_mode` is `plan` from the one to the other. A plan lies in a file of its own under the
+client's folder, one per session. Whether the person agrees is asked before the call runs.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from anyio import to_thread
+
+from toolspan.errors import ToolError
+from toolspan.profile import Profile
+from toolspan.run.context import Context, ToolContext
+from toolspan.run.tool import Output, Tool
+from toolspan.schema.check import checker
+
+MODE = "permission_mode"
+"""The key in `Context.values`."""
+MOST_PLAN = 1 << 20
+_ENTERED = """\
+Entered plan mode. Look around and think; change nothing yet but the plan file {path}. Show the plan
+with ExitPlanMode when it is complete."""
+_APPROVED = """\
+User has approved your plan. You can now start coding.
+
+The plan is in {path}.
+
+## Approved plan
+{plan}"""
+_AGREED = "User has approved exiting plan mode. You can now proceed."
+
+
+def enter_plan_tool(profile: Profile) -> Tool:
+    """EnterPlanMode as a client version has it."""
+    schema: Mapping[str, object] = {
+        "type": "object",
+        "properties": {},
+        "additionalProperties": False,
+    }
+    return Tool(
+        name="EnterPlanMode",
+        description="Begin to plan: until ExitPlanMode, nothing but the plan file is changed.",
+        input_schema=schema,
+        parse=checker(schema, coerce=profile.offer.coerces),
+        run=_enter,
+        read_only=True,
+        asks=profile.plan.enter_question,
+    )
+
+
+def exit_plan_tool(profile: Profile) -> Tool:
+    """ExitPlanMode as a client version has it."""
+    schema: Mapping[str, object] = {
+        "type": "object",
+        "properties": {"plan": {"type": "string", "description": "The plan, in Markdown"}},
+        "additionalProperties": {},
+    }
+    return Tool(
+        name="ExitPlanMode",
+        description="Show the plan to the person, and leave plan mode when they agree with it.",
+        input_schema=schema,
+        parse=checker(schema, coerce=profile.offer.coerces),
+        run=_exit,
+        read_only=True,
+        asks=profile.plan.exit_question,
+    )
+
+
+async def _enter(value: Mapping[str, object], ctx: ToolContext) -> Output:  # noqa: ARG001
+    text = _ENTERED.format(path=plan_file(ctx))
+    return Output(text, {"message": text}, modify=_switch("plan"))
+
+
+async def _exit(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    values = ctx.profile.plan
+    path = plan_file(ctx)
+    kept = await to_thread.run_sync(_read, path)
+    given = value.get("plan")
+    plan = given if isinstance(given, str) and values.source == "input" else kept
+    if plan is None and values.source == "needed_file":
+        raise ToolError(
+            f"No plan file found at {path}."
+            " Please write your plan to this file before calling ExitPlanMode.",
+            kind="not_found",
+        )
+    record: dict[str, object] = {"plan": plan, "isAgent": ctx.agent_id is not None}
+    record["filePath"] = str(path)
+    if values.tells_edited and plan != kept:
+        record["planWasEdited"] = True
+    text = _AGREED if plan is None else _APPROVED.format(path=path, plan=plan)
+    return Output(text, record, modify=_switch("default"))
+
+
+def plan_file(ctx: ToolContext) -> Path:
+    """Where the session's plan lies: under the client's folder, by a name made of its id."""
+    environment = ctx.workspace.environment
+    home = Path(environment.get("HOME") or Path.home())
+    folder = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+    name = hashlib.blake2b(str(ctx.session_id).encode(), digest_size=8).hexdigest()
+    return folder / "plans" / f"plan-{name}.md"
+
+
+def _read(path: Path) -> str | None:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(MOST_PLAN)
+    except OSError:
+        return None
+
+
+def _switch(mode: str) -> Callable[[Context], Context]:
+    return lambda context: replace(context, values={**context.values, MODE: mode})

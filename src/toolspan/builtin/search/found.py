@@ -1,0 +1,147 @@
+"""What a Grep call keeps of ripgrep's output.
+
+In: pieces, through `take`. Out: what is given, and totals. Each class is for one mode; none holds
+more than its search asked for, and at most `MOST_KEPT` bytes.
+"""
+
+import heapq
+import os
+from operator import itemgetter
+from typing import NamedTuple
+
+from toolspan.builtin.search.asked import Asked
+from toolspan.builtin.search.records import Record, Records
+from toolspan.builtin.search.where import Names, text
+from toolspan.run.context import ToolContext
+
+MOST_KEPT = 16 << 20
+"""Bytes of output that are kept for one call that asked for everything."""
+
+
+class Lines:
+    """Matching lines, with those around them."""
+
+    def __init__(self, wanted: Asked, ctx: ToolContext, *, named: bool) -> None:
+        self.lines: list[str] = []
+        self.total = 0
+        self.full = False
+        """There is more than may be kept."""
+        self._wanted = wanted
+        self._named = named
+        self._whole = os.fsencode(ctx.cwd).rstrip(b"/") + b"/"
+        self._short = Names(ctx.cwd).short
+        self._values = ctx.profile.search
+        self._records = Records()
+        self._kept = 0
+
+    def take(self, data: bytes) -> bool:
+        """Take what was printed; True when no more is needed."""
+        if self._enough():
+            self.total += data.count(b"\0")
+            return not self._values.tells_totals
+        for record in self._records.cut(data):
+            if self.total >= self._wanted.skip and not self._enough():
+                self._keep(record)
+            self.total += 1
+        return self._enough() and self._more() and not self._values.tells_totals
+
+    def _keep(self, record: Record) -> None:
+        line = self._line(record)
+        self._kept += len(line)
+        self.full = self._kept > MOST_KEPT
+        self.lines.append(line)
+
+    def _line(self, record: Record) -> str:
+        if not record.name:
+            return text(record.line.replace(self._whole, b"", 1))
+        number, joint, rest = _numbered(record.line)
+        shown = number + joint + rest if self._wanted.numbers else rest
+        if not self._named:
+            return text(shown)
+        line = joint + shown
+        if joint == b"-" and not self._values.relative_context and b":" not in record.name + line:
+            return text(record.name + line)
+        return self._short(record.name) + text(line)
+
+    def _enough(self) -> bool:
+        reach = self._wanted.reach
+        return self.full or (reach is not None and self.total >= reach)
+
+    def _more(self) -> bool:
+        """Something was left out behind what is given."""
+        return self.full or (self._wanted.reach is not None and self.total > self._wanted.reach)
+
+
+def _numbered(line: bytes) -> tuple[bytes, bytes, bytes]:
+    """The number, the sign behind it (`:` for a match, `-` for a line around one), the line."""
+    rest = line.lstrip(b"0123456789")
+    return line[: len(line) - len(rest)], rest[:1], rest[1:]
+
+
+class Counts:
+    """How many lines match in each file."""
+
+    def __init__(self, wanted: Asked, ctx: ToolContext) -> None:
+        self.lines: list[str] = []
+        self.files = 0
+        self.matches = 0
+        """Of all files where the client tells totals, else of those given."""
+        self.total = 0
+        self._wanted = wanted
+        self._short = Names(ctx.cwd).short
+        self._all = ctx.profile.search.tells_totals
+        self._records = Records()
+
+    def take(self, data: bytes) -> bool:
+        """Take what was printed; True when no more is needed."""
+        reach = self._wanted.reach
+        for record in self._records.cut(data):
+            given = self.total >= self._wanted.skip and (reach is None or self.total < reach)
+            if given:
+                self.lines.append(f"{self._short(record.name)}:{text(record.line)}")
+            if given or self._all:
+                self.files += 1
+                self.matches += int(record.line) if record.line.isdigit() else 0
+            self.total += 1
+        return not self._all and reach is not None and self.total > reach
+
+
+class _File(NamedTuple):
+    """A file that matches."""
+
+    age: int
+    """The time of its last change, negative: the newest come first."""
+    name: bytes
+
+
+class Files:
+    """The files that match, the newest first."""
+
+    def __init__(self, wanted: Asked, ctx: ToolContext) -> None:
+        self.total = 0
+        self._wanted = wanted
+        self._short = Names(ctx.cwd).short
+        self._best: list[_File] = []
+        self._rest = b""
+
+    def take(self, data: bytes) -> bool:
+        """Take names that end in null bytes; all are needed, the newest may be the last."""
+        *names, self._rest = (self._rest + data).split(b"\0")
+        self.total += len(names)
+        self._best += [_File(-_changed(name), name) for name in names]
+        reach = self._wanted.reach
+        if reach is not None and len(self._best) > 2 * reach + 1_000:
+            self._best = heapq.nsmallest(reach, self._best)
+        return False
+
+    def names(self) -> list[str]:
+        """The files to give, named from the current folder."""
+        ordered = sorted(self._best, key=itemgetter(0, 1))
+        return [self._short(one.name) for one in ordered[self._wanted.skip : self._wanted.reach]]
+
+
+def _changed(name: bytes) -> int:
+    try:
+        return os.stat(name).st_mtime_ns  # noqa: PTH116 - bytes, and by the thousand
+    except OSError:  # it was there a moment ago
+        return 0

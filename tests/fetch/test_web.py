@@ -1,0 +1,268 @@
+"""Pages of the web: pinned, limited, followed only so far, as Markdown."""
+
+import gzip
+import socket
+
+import anyio
+import pytest
+
+from tests.fetch.site import html, site, to
+from tests.requirement import requirement
+from toolspan.errors import ToolError
+from toolspan.fetch.address import addresses, is_public
+from toolspan.fetch.markdown import to_markdown
+from toolspan.fetch.request import Limits, Moved
+from toolspan.fetch.web import KEPT_FOR, Page, Web
+from toolspan.testing.http11 import Response
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def local(limits: Limits | None = None) -> Web:
+    return Web(private=True, upgrade=False, limits=limits or Limits())
+
+
+async def page(web: Web, url: str) -> Page:
+    found = await web.page(url)
+    assert isinstance(found, Page)
+    return found
+
+
+@requirement("fetch.public-only")
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1:248:1893:25c8:1946", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::1", False),
+        ("::", False),
+        ("fe80::1%eth0", False),
+        ("fd00::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:93.184.216.34", True),
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("no address", False),
+    ],
+)
+def test_only_addresses_of_the_internet_are_public(address: str, *, public: bool) -> None:
+    assert is_public(address) is public
+
+
+@requirement("fetch.public-only")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:{port}/",
+        "http://127.1:{port}/",
+        "http://2130706433:{port}/",
+        "http://0x7f000001:{port}/",
+        "http://localhost:{port}/",
+        "http://[::ffff:127.0.0.1]:{port}/",
+        "http://[::1]:{port}/",
+    ],
+)
+async def test_this_machine_is_not_asked_however_it_is_written(url: str) -> None:
+    async with site({"/": html("secret")}) as here:
+        with pytest.raises(ToolError, match=r"is not an address of the public internet|cannot be"):
+            await Web(upgrade=False).page(url.format(port=here.port))
+
+    assert here.asked == []
+
+
+@requirement("fetch.public-only")
+async def test_one_hidden_address_among_public_ones_is_enough() -> None:
+    with pytest.raises(ToolError, match="safe to fetch"):
+        await addresses("localhost", 80, private=False)
+    assert await addresses("127.0.0.1", 80, private=True) == ("127.0.0.1",)
+
+
+@requirement("fetch.address")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.com/",
+        "file:///etc/passwd",
+        "example.com",
+        "https://",
+        "https://me:secret@example.com/",
+        "https://example.com/" + "a" * 2000,
+    ],
+)
+async def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
+    with pytest.raises(ToolError, match="^Invalid URL$"):
+        await Web().page(url)
+
+
+@requirement("fetch.address")
+async def test_pages_are_asked_for_by_https() -> None:
+    assert Web().checked("http://example.com:8080/a?b#c") == "https://example.com:8080/a?b#c"
+    async with site({"/": html("plain")}) as here:
+        with pytest.raises(ToolError, match="Unable to fetch from https://127"):
+            await Web(private=True).page(f"{here.url}/")
+
+    assert here.asked == []
+
+
+@requirement("fetch.pinned")
+async def test_the_host_is_resolved_once_and_asked_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    answers = [[(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0))]]
+
+    async def resolve(host: str, *_: object, **__: object) -> object:
+        assert host == "pages.test"
+        return answers.pop()  # a second question is an error
+
+    monkeypatch.setattr(anyio, "getaddrinfo", resolve)
+    async with site({"/a": to("/b"), "/b": html("<p>there</p>")}) as here:
+        found = await page(local(), f"http://pages.test:{here.port}/a")
+
+    assert found.text == "there"
+    assert [one.headers["host"] for one in here.asked] == [f"pages.test:{here.port}"] * 2
+
+
+@requirement("fetch.redirects")
+async def test_a_redirect_within_the_host_is_followed_and_one_to_another_is_told() -> None:
+    pages = {"/a": to("/b"), "/b": to("b/c", 308), "/b/c": html("<p>c</p>")}
+    async with site({**pages, "/x": to("https://other.test/y", 301)}) as here:
+        web = local()
+        followed = await page(web, f"{here.url}/a")
+        moved = await web.page(f"{here.url}/x")
+
+    assert (followed.url, followed.text) == (f"{here.url}/b/c", "c")
+    assert moved == Moved(f"{here.url}/x", "https://other.test/y", 301)
+
+
+@requirement("fetch.redirects")
+@pytest.mark.parametrize(
+    "place", ["http://127.0.0.1:1/", "http://me@127.0.0.1/", "http://127.0.0.2/", "ftp://x/"]
+)
+async def test_another_port_login_host_or_scheme_is_another_place(place: str) -> None:
+    async with site({"/": to(place)}) as here:
+        assert isinstance(await local().page(f"{here.url}/"), Moved)
+
+
+@requirement("fetch.redirects")
+async def test_a_circle_of_redirects_ends() -> None:
+    async with site({"/": to("/")}) as here:
+        with pytest.raises(ToolError, match="redirects more than 10 times"):
+            await local().page(f"{here.url}/")
+
+    assert len(here.asked) == 11
+
+
+@requirement("fetch.limits")
+async def test_a_page_that_is_too_large_is_not_taken_in() -> None:
+    def packed(size: int) -> Response:
+        body = gzip.compress(bytes(size))
+        return Response(status=200, body=body, headers={"content-encoding": "gzip"})
+
+    endless = Response(status=200, body=(b"x" * 4096 for _ in iter(int, 1)))
+    async with site({"/bomb": packed(4 << 20), "/endless": endless}) as here:
+        for path in ("/bomb", "/endless"):
+            with pytest.raises(ToolError, match="larger than 1 MB"):
+                await local(Limits(size=1 << 20)).page(here.url + path)
+
+
+@requirement("fetch.limits")
+async def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
+    async def silent(_stream: object) -> None:
+        await anyio.sleep_forever()
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    with anyio.fail_after(20):
+        async with listener, anyio.create_task_group() as group:
+            group.start_soon(listener.serve, silent)
+            with pytest.raises(ToolError, match="did not answer within 0.2 seconds"):
+                await local(Limits(seconds=0.2)).page(f"http://127.0.0.1:{port}/")
+            group.cancel_scope.cancel()
+
+
+@requirement("fetch.limits")
+async def test_what_goes_wrong_is_told() -> None:
+    async with site({"/gone": Response(status=410, body=b"")}) as here:
+        with pytest.raises(ToolError, match="^Request failed with status code 410$"):
+            await local().page(f"{here.url}/gone")
+        closed = f"http://127.0.0.1:{here.port}/"
+    with pytest.raises(ToolError, match="Unable to fetch from"):
+        await local().page(closed)
+    with pytest.raises(ToolError, match="cannot be found"):
+        await local().page("http://nowhere.invalid/")
+
+
+@requirement("fetch.cache")
+async def test_a_page_is_kept_for_a_quarter_of_an_hour() -> None:
+    now = [0.0]
+    async with site({"/": html("<p>hi</p>")}) as here:
+        web = Web(private=True, upgrade=False, clock=lambda: now[0])
+        for at in (0.0, KEPT_FOR - 1, KEPT_FOR + 1):
+            now[0] = at
+            assert (await page(web, f"{here.url}/")).text == "hi"
+
+    assert len(here.asked) == 2
+
+
+@requirement("fetch.cache")
+async def test_only_the_latest_pages_are_kept() -> None:
+    async with site({f"/{n}": html(str(n)) for n in range(40)}) as here:
+        web = local()
+        for number in range(40):
+            await web.page(f"{here.url}/{number}")
+        await web.page(f"{here.url}/39")
+        await web.page(f"{here.url}/0")
+
+    assert len(here.asked) == 41
+
+
+@requirement("fetch.markdown")
+async def test_kinds_of_content_come_as_what_they_are() -> None:
+    def as_kind(kind: str, body: bytes) -> Response:
+        return Response(status=200, body=body, content_type=kind)
+
+    pages = {
+        "/json": as_kind("application/json", b'{"a": 1}'),
+        "/latin": as_kind("text/plain; charset=latin-1", b"caf\xe9"),
+        "/odd": as_kind("text/plain; charset=nonsense", b"a\xff"),
+        "/png": as_kind("image/png", b"\x89PNG"),
+    }
+    async with site(pages) as here:
+        found = {path: await page(local(), here.url + path) for path in pages}
+
+    assert [one.text for one in found.values()] == ['{"a": 1}', "café", "a\ufffd", None]
+    assert found["/png"].body == b"\x89PNG"
+
+
+@requirement("fetch.markdown")
+def test_html_becomes_markdown_without_what_nobody_reads() -> None:
+    source = """<html><head><title>The  title</title><style>p {}</style></head><body>
+    <script>alert(1)</script><h2>Part</h2><p>See <a href="/x">this</a>.</p>
+    <ul><li>one</li><li>two</li></ul><svg><text>no</text></svg></body></html>"""
+
+    text = to_markdown(source.encode(), "utf-8")
+
+    assert text.startswith("# The title\n\n## Part\n\nSee [this](/x).")
+    assert "* one\n* two" in text
+    assert "alert" not in text
+    assert "no" not in text.split()
+
+
+@requirement("fetch.markdown")
+def test_html_that_is_nested_without_end_is_still_read() -> None:
+    assert "deep" in to_markdown(b"<div>" * 3000 + b"deep", None)
+
