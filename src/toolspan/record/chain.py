@@ -5,7 +5,7 @@ that could not be written has no id: nothing ever hangs on what is not there. Kn
 lines mean; `recorder.py` does.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from toolspan.model.live import WriteFailed
@@ -28,31 +28,56 @@ class Chain:
         self.latest = 0.0
         """The latest time a line tells, kept where clients go by it."""
         self._rising = origin.profile.shape.times_rise
-        self._origin = origin
+        self._clock = origin.clock
+        self._new_id = origin.new_id
         self._report = on_failure
         self._tape = Tape(path, self.fail)
         self._sync_all = origin.fsync == "always"
         self._sync_results = origin.fsync != "never"
 
     def put(
-        self, told: bytes, more: bytes = b"", *, parent: str | None = None, at: float | None = None
+        self,
+        told: bytes,
+        more: bytes = b"",
+        *,
+        parent: str | None = None,
+        at: float | None = None,
+        user: bool = False,
     ) -> str | None:
-        """A line of the model's side or the client's; it hangs on the last one unless told.
+        """A line; it hangs on the last one unless told.
 
-        Gives its id; None when it is not in the file. Call `begin` before.
+        `user`: it is of the user's side; results count as such. Gives its id; None when it is not
+        in the file. Call `begin` before.
         """
-        return self._line(told, more, parent, at, user=False)
+        uuid = self._new_id()
+        line = self.envelope.line(parent or self.last, uuid, self._time(at), told, more, user=user)
+        sync = self._sync_all or (user and self._sync_results)
+        if not self._tape.write((line,), sync=sync):
+            return None
+        self.last = uuid
+        return uuid
 
-    def put_user(
-        self, told: bytes, more: bytes = b"", *, parent: str | None = None, at: float | None = None
-    ) -> str | None:
-        """A line of the user's side; results count as such."""
-        return self._line(told, more, parent, at, user=True)
+    def put_all(
+        self, told: Sequence[bytes], more: bytes = b"", *, at: float | None = None
+    ) -> list[str]:
+        """Lines of the model's side, written at once, each hanging on the one before.
+
+        Gives the ids of those in the file; when the disk took only some, these are the first ones.
+        """
+        uuids = [self._new_id() for _ in told]
+        lines = [
+            self.envelope.line(parent, uuid, self._time(at), one, more, user=False)
+            for parent, uuid, one in zip((self.last, *uuids), uuids, told, strict=False)
+        ]
+        kept = self._tape.write(lines, sync=self._sync_all)
+        if kept:
+            self.last = uuids[kept - 1]
+        return uuids[:kept]
 
     def state(self, fields: dict[str, object]) -> None:
         """A line about the session, outside the tree."""
         self.begin()
-        self._tape.write(encode(fields) + b"\n", sync=self._sync_all)
+        self._tape.write((encode(fields) + b"\n",), sync=self._sync_all)
 
     def begin(self) -> bool:
         """Make sure of the file; False when it was taken away, and what was in it with it."""
@@ -73,26 +98,15 @@ class Chain:
     def fail(self, reason: str, path: Path | None = None) -> None:
         """Tell that something could not be kept."""
         where = str(path or self._tape.path)
-        self._report(WriteFailed(path=where, reason=reason, at=self._origin.clock()))
+        self._report(WriteFailed(path=where, reason=reason, at=self._clock()))
 
     def close(self) -> None:
         """Let the file go."""
         self._tape.close()
 
-    def _line(
-        self, told: bytes, more: bytes, parent: str | None, at: float | None, *, user: bool
-    ) -> str | None:
-        uuid = self._origin.new_id()
-        links = (parent or self.last, uuid)
-        line = self.envelope.line(links, self._time(at), told, more, user=user)
-        if not self._tape.write(line, sync=self._sync_all or (user and self._sync_results)):
-            return None
-        self.last = uuid
-        return uuid
-
     def _time(self, at: float | None) -> float:
         """When a line was written; where clients go by it, later than every line before."""
-        now = self._origin.clock() if at is None else at
+        now = self._clock() if at is None else at
         if self._rising:
             now = self.latest = max(now, self.latest + 0.001)
         return now

@@ -39,21 +39,22 @@ def prompt_fields(shape: Shape, permission_mode: str, turn: int) -> Fields:
     return told
 
 
-def message_fields(
-    message: Mapping[str, object], block: Mapping[str, object], *, stop: bool
-) -> Fields:
-    """A message as the line of one of its blocks holds it; `stop`: it tells why it stopped."""
+def message_fields(message: Mapping[str, object]) -> Fields:
+    """A message as the lines of its blocks hold it; `content` and the end are each line's own."""
     told: Fields = {
         "id": message["id"],
         "type": "message",
         "role": "assistant",
         "model": message.get("model") or "unknown",
-        "content": [block],
-        "stop_reason": message.get("stop_reason") if stop else None,
-        "stop_sequence": message.get("stop_sequence") if stop else None,
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
         "usage": message.get("usage") or _NO_USAGE,
     }
-    return told | {key: message[key] for key in message if key not in told}
+    for key in message:
+        if key not in told:
+            told[key] = message[key]
+    return told
 
 
 def reply_fields(message: Fields, position: int | None, request_id: str | None) -> bytes:
@@ -208,10 +209,23 @@ def rendered(attachment: Fields) -> str | None:
             return f"{name} hook additional context: {text}"
         case {"type": "hook_stopped_continuation", "message": text}:
             return f"{name} hook stopped continuation: {text}"
+        case {"type": "queued_command", "prompt": str(text)}:
+            return text
         case {"blockingError": {"blockingError": text, "command": command}}:
             return f'{name} hook blocking error from command: "{command}": {text}'
         case _:
             return None
+
+
+def queued_notice(text: str) -> Fields:
+    """News of a background task, as it is put between the results and the next reply."""
+    kind = "task-notification"
+    return {
+        "type": "queued_command",
+        "prompt": text,
+        "commandMode": kind,
+        "origin": {"kind": kind, "producer": "session-task"},
+    }
 
 
 def hook_progress(ran: HookRan, tool: str) -> Fields | None:

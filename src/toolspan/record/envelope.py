@@ -6,6 +6,7 @@ for each line. Knows the order of keys, not what they mean. Read `Envelope.line`
 """
 
 import time
+from functools import lru_cache
 from pathlib import Path
 
 from toolspan.profile import Shape
@@ -23,8 +24,9 @@ class Envelope:
         self._agent = b',"agentId":' + encode(origin.agent_id) if origin.agent_id else b""
         self._side = b',"isSidechain":true' if origin.agent_id else b',"isSidechain":false'
         self._prompt = b""
-        self._second = -1
-        self._date = b""
+        self._millisecond = -1
+        self._stamp = b""
+        """The text of that millisecond: a busy session has many lines in one."""
         self.move(origin.cwd)
 
     def move(self, cwd: Path) -> None:
@@ -55,10 +57,13 @@ class Envelope:
         return self._cwd
 
     def line(
-        self, links: tuple[str | None, str], at: float, told: bytes, more: bytes, *, user: bool
+        self, parent: str | None, uuid: str, at: float, told: bytes, more: bytes, *, user: bool
     ) -> bytes:
         """A line: its parent and own id, its time, what it tells, and fields after the time."""
-        parent, uuid = links
+        millisecond = round(at * 1_000)
+        if millisecond != self._millisecond:
+            self._millisecond = millisecond
+            self._stamp = _stamp(millisecond)
         return b"".join((
             b'{"parentUuid":"%s"' % parent.encode() if parent else b'{"parentUuid":null',
             self._user if user else self._others,
@@ -66,19 +71,11 @@ class Envelope:
             b',"uuid":"',
             uuid.encode(),
             b'","timestamp":"',
-            self.stamp(at),
+            self._stamp,
             b'"',
             more,
             self._end,
         ))  # fmt: skip
-
-    def stamp(self, at: float) -> bytes:
-        """A time as records state it: UTC, to the millisecond."""
-        second, thousandth = divmod(round(at * 1_000), 1_000)
-        if second != self._second:
-            self._second = second
-            self._date = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
-        return b"%s.%03dZ" % (self._date, thousandth)
 
     def _rebuild(self) -> None:
         if self._shape.envelope_last:
@@ -88,3 +85,14 @@ class Envelope:
         else:
             self._user = self._others = self._side + self._around + self._agent
             self._end = b"}\n"
+
+
+def _stamp(millisecond: int) -> bytes:
+    """A time as records state it: UTC, to the millisecond."""
+    second, thousandth = divmod(millisecond, 1_000)
+    return b"%s.%03dZ" % (_date(second), thousandth)
+
+
+@lru_cache(maxsize=4)
+def _date(second: int) -> bytes:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()

@@ -7,9 +7,11 @@ for several threads at once. Read `Recorder.result` first.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
+
+from msgspec import Struct
 
 from toolspan.ids import CallId, SessionId
 from toolspan.model.live import Content, Finished, HookRan, LiveEvent
@@ -24,8 +26,7 @@ from toolspan.wire.paths import meta_path
 _META = b',"isMeta":true'
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True):
     """A call that waits for its result, and the line that asked for it."""
 
     uuid: str
@@ -140,8 +141,15 @@ class Recorder:
         content = message.get("content")
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         named = message if message.get("id") else {**message, "id": self._message_id()}
+        fields = entries.message_fields(named)
+        kept: list[Mapping[str, object]] = []
+        told: list[bytes] = []
         for number, block in enumerate(blocks, 1):
-            self.reply_block(named, block, last=number == len(blocks), request_id=request_id, at=at)
+            line = self._told(fields, named, block, last=number == len(blocks), by=request_id)
+            if line is not None:
+                kept.append(block)
+                told.append(line)
+        self._put_blocks(kept, told, at)
 
     def reply_block(
         self,
@@ -153,22 +161,10 @@ class Recorder:
         at: float | None = None,
     ) -> None:
         """One block of a message, as it comes; the message has its `id`."""
-        self._begin()
-        name, number = self._block
-        number = number + 1 if name == message["id"] else 0
-        self._block = (str(message["id"]), number)
-        if block.get("type") == "thinking" and not block.get("signature"):
-            return  # no server takes it back without
-        position = number if self._shape.blocks_numbered else None
-        stop = last or self._shape.final_stop
-        told = entries.message_fields(message, block, stop=stop)
-        uuid = self._chain.put(
-            entries.reply_fields(told, position, request_id),
-            b"" if position is None else b',"madeBy":"model"',
-            at=at,
-        )
-        if block.get("type") == "tool_use":
-            self._expect(block, uuid)
+        fields = entries.message_fields(message)
+        line = self._told(fields, message, block, last=last, by=request_id)
+        if line is not None:
+            self._put_blocks([block], [line], at)
 
     def result(self, finished: Finished) -> None:
         """A call has its result: its line, and what hooks and tool said beside it."""
@@ -202,6 +198,14 @@ class Recorder:
         self._begin()
         text = entries.INTERRUPTED_TOOL if tool_use else entries.INTERRUPTED
         self._user([{"type": "text", "text": text}])
+
+    def notice(self, text: str) -> None:
+        """Work in the background has ended: the model is told within the turn."""
+        self._begin()
+        if self._shape.hooks == "attachments":
+            self._attach(entries.queued_notice(text), self._origin.clock())
+        else:
+            self._user(text, _META)
 
     def emit(self, event: LiveEvent) -> None:
         """Take an event of the runner: transcripts have lines for two kinds of them."""
@@ -237,12 +241,43 @@ class Recorder:
             for finished in owed:
                 self._write_result(finished)
 
-    def _expect(self, block: Mapping[str, object], uuid: str | None) -> None:
-        call_id = str(block.get("id"))
-        if uuid is None:
-            self._lost.add(call_id)
-        else:
-            self._asked[call_id] = _Asked(uuid, str(block.get("name")), block.get("input"))
+    def _told(
+        self,
+        fields: entries.Fields,
+        message: Mapping[str, object],
+        block: Mapping[str, object],
+        *,
+        last: bool,
+        by: str | None,
+    ) -> bytes | None:
+        """What the line of a block tells; None for a block that gets none. Changes `fields`."""
+        name, number = self._block
+        number = number + 1 if name == message["id"] else 0
+        self._block = (str(message["id"]), number)
+        if block.get("type") == "thinking" and not block.get("signature"):
+            return None  # no server takes it back without
+        fields["content"] = [block]
+        if last or self._shape.final_stop:
+            fields["stop_reason"] = message.get("stop_reason")
+            fields["stop_sequence"] = message.get("stop_sequence")
+        return entries.reply_fields(fields, number if self._shape.blocks_numbered else None, by)
+
+    def _put_blocks(
+        self, blocks: list[Mapping[str, object]], told: list[bytes], at: float | None
+    ) -> None:
+        """The lines of a reply in one write; after one that the disk did not take, a new try."""
+        more = b',"madeBy":"model"' if self._shape.blocks_numbered else b""
+        while blocks:
+            self._begin()
+            uuids = self._chain.put_all(told, more, at=at)
+            for block, uuid in zip(blocks, uuids, strict=False):
+                if block.get("type") == "tool_use":
+                    asked = _Asked(uuid, str(block.get("name")), block.get("input"))
+                    self._asked[str(block.get("id"))] = asked
+            kept = len(uuids)
+            if kept < len(blocks) and blocks[kept].get("type") == "tool_use":
+                self._lost.add(str(blocks[kept].get("id")))
+            blocks, told = blocks[kept + 1 :], told[kept + 1 :]
 
     def _write_result(self, finished: Finished) -> None:
         span = finished.span
@@ -250,11 +285,12 @@ class Recorder:
         source = asked.uuid if asked else None
         flag = span.result.is_error if span.result else None
         block = entries.result_block(span.id, finished.content, is_error=flag)
-        uuid = self._chain.put_user(
+        uuid = self._chain.put(
             b',"type":"user","message":{"role":"user","content":[%s]}' % block,
             entries.beside_result(finished, source, self._shape, sidechain=self._sidechain),
             parent=source if self._shape.parent_is_own_call else None,
             at=finished.at,
+            user=True,
         )
         if uuid is None:
             self._owed.append(finished)
@@ -297,7 +333,7 @@ class Recorder:
         self, content: Content, beside: bytes = b"", more: bytes = b"", at: float | None = None
     ) -> None:
         told = b',"type":"user","message":{"role":"user","content":%s}' % encode(content)
-        self._chain.put_user(told + beside, more, at=at)
+        self._chain.put(told + beside, more, at=at, user=True)
 
     def _message_id(self) -> str:
         return "msg_" + self._origin.new_id().replace("-", "")[:24]

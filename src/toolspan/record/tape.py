@@ -1,14 +1,15 @@
 r"""The file at the end: lines go in whole, and what the disk does is told, never raised.
 
-In: finished lines. Out: a growing file, one `write()` per line on a descriptor that appends, so
-that two writers never mix within a line. A line that could only be written in part is finished if
-the disk lets us; if not, the next one begins with `\n`, so that one line is lost and not two. Knows
-nothing of what lines say. Read `Tape.write` first.
+In: finished lines. Out: a growing file, whole lines in each `write()` on a descriptor that appends,
+so that two writers never mix within a line. A line that could only be written in part is finished
+if the disk lets us; if not, the next one begins with `\n`, so that one line is lost and not two.
+Knows nothing of what lines say. Read `Tape.write` first.
 """
 
 import errno
+import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 OnFailure = Callable[[str], None]
@@ -41,11 +42,16 @@ class Tape:
             self._on_failure(_told(error))
         return not removed
 
-    def write(self, line: bytes, *, sync: bool = False) -> bool:
-        """Append a line, newline included; whether it is in the file, whole."""
+    def write(self, lines: Sequence[bytes], *, sync: bool = False) -> int:
+        """Append lines, newlines included; how many of them are in the file, whole."""
         if self._file is None:
-            return False
-        kept = self._append(self._file, b"\n" + line if self._torn else line)
+            return 0
+        data = b"".join(lines)
+        if self._torn:
+            written = self._append(self._file, b"\n" + data) - 1
+        else:
+            written = self._append(self._file, data)
+        kept = len(lines) if written == len(data) else _whole(lines, written)
         if kept and sync:
             self._sync(self._file)
         return kept
@@ -63,7 +69,8 @@ class Tape:
         self._torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
         return file
 
-    def _append(self, file: int, data: bytes) -> bool:
+    def _append(self, file: int, data: bytes) -> int:
+        """How many bytes are in the file."""
         written = 0
         try:
             written = os.write(file, data)
@@ -72,9 +79,8 @@ class Tape:
         except OSError as error:
             self._on_failure(_told(error))
         if written:
-            self._torn = data[written - 1 : written] != b"\n"
-        # Without its newline the line is whole all the same: the next one brings it.
-        return written >= len(data) - 1
+            self._torn = not data.endswith(b"\n", 0, written)
+        return written
 
     def _sync(self, file: int) -> None:
         try:
@@ -93,6 +99,12 @@ def make_folder(folder: Path) -> None:
     if not folder.exists():
         make_folder(folder.parent)
         folder.mkdir(mode=0o700, exist_ok=True)
+
+
+def _whole(lines: Sequence[bytes], written: int) -> int:
+    """How many lines so many bytes hold; the newline of the last may be missing."""
+    ends = itertools.accumulate(map(len, lines))
+    return sum(written >= end - 1 for end in ends)
 
 
 def _write_some(file: int, data: bytes) -> int:

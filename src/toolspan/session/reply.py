@@ -67,8 +67,8 @@ def calls_checked(message: Mapping[str, object]) -> list[dict[str, object]]:
 
 def _plain(block: Mapping[str, object]) -> dict[str, object]:
     """A block without what servers send but do not take back."""
-    return {key: _value(value) for key, value in block.items() if value is not None}
-
-
-def _value(value: object) -> object:
-    return msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
+    return {
+        key: msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
+        for key, value in block.items()
+        if value is not None
+    }
