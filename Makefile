@@ -13,7 +13,7 @@ TOTALS := $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-tota
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: run test check fix lint types contracts docs bench oracle soak fuzz lock clean help
+.PHONY: run test check fix lint types contracts docs bench compatibility oracle soak fuzz lock clean help
 
 run: $(SETUP)  ## set up, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
@@ -42,6 +42,9 @@ docs: $(SETUP)  ## do the generated pages say what the code does?
 
 bench: $(SETUP) $(TOTALS)  ## benchmarks as ratios (ARGS goes to benchmarks/read.py)
 	$(BIN)/python benchmarks/read.py $(if $(TOTALS),--archive $(ARCHIVE)) $(ARGS)
+
+compatibility: $(SETUP)  ## write docs/compatibility.md anew
+	$(BIN)/python scripts/compatibility.py --shared $(SHARED)
 
 oracle: $(SETUP)  ## ask the real client whether it resumes what we record
 	SHARED="$(SHARED)" $(BIN)/python -m tests.oracle $(ARGS)

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # No deadlines: a busy machine is not a bug. `ci` draws the same examples every time.
 settings.register_profile("default", deadline=None)
@@ -14,6 +14,10 @@ settings.register_profile(
     max_examples=5_000,
     print_blob=True,
     suppress_health_check=[HealthCheck.too_slow],
+)
+# For planted faults: that a test fails is enough, the smallest example is not looked for.
+settings.register_profile(
+    "mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -37,6 +37,7 @@ Approver = Literal["allows", "denies", "words", "crashes", "garbage", "waits", "
 Modify = Literal["none", "marks", "crashes", "garbage"]
 Partial = Literal["none", "some", "crashes", "garbage"]
 Act = Literal["add", "again", "release", "cancel", "cancel all", "take", "wait", "host"]
+SinkKind = Literal["crashes", "slow", "crashes directly", "cancels itself"]
 Host = Literal["none", "scope", "task"]
 
 T = TypeVar("T")
@@ -78,7 +79,7 @@ class Schedule:
     hooks: int = 0
     """How many handlers stand at each point."""
     policies: bool = False
-    sinks: tuple[Literal["crashes", "slow", "crashes directly", "cancels itself"], ...] = ()
+    sinks: tuple[SinkKind, ...] = ()
     siblings: Literal["independent", "cancel_on_shell_error"] = "independent"
     cap: int | None = None
     host: Host = "none"
@@ -92,7 +93,7 @@ def make_schedule(chance: random.Random) -> Schedule:
     """A schedule; most of what it holds is ordinary, or nothing would ever come to run."""
     plans = tuple(_plan(chance) for _ in range(chance.randint(1, 6)))
     host: Host = chance.choice(("scope", "task")) if chance.random() < 0.2 else "none"
-    sinks = ("crashes", "slow", "crashes directly", "cancels itself")
+    sinks: tuple[SinkKind, ...] = get_args(SinkKind)
     return Schedule(
         plans=plans,
         steps=_steps(chance, len(plans), host),

@@ -21,6 +21,7 @@ ARGUMENTS = {
     "failed_commands": [str(archive())],
     "slowest_calls": [str(archive())],
     "changed_files": [str(next(archive().rglob("5f0c1d7e*.jsonl")))],
+    "mcp_tools": [],
     "own_loop": [],
     "own_tool": [],
     "scripted_model": [],

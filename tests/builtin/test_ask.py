@@ -15,12 +15,8 @@ from toolspan.profile import profile
 
 pytestmark = pytest.mark.anyio
 
-WHICH = {
-    "question": "Which?",
-    "header": "Pick",
-    "multiSelect": False,
-    "options": [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}],
-}
+OPTIONS = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]
+WHICH = {"question": "Which?", "header": "Pick", "multiSelect": False, "options": OPTIONS}
 
 
 def person(question: Question, ask: Ask) -> Allow:
@@ -117,5 +113,5 @@ async def test_a_person_can_refuse_to_answer(tmp_path: Path) -> None:
 async def test_questions_without_a_choice_are_refused(tmp_path: Path) -> None:
     box = Box(tmp_path, [ask_tool(profile())], approver=agrees)
 
-    for questions in ([], [{**WHICH, "options": WHICH["options"][:1]}], [{"question": "?"}]):
+    for questions in ([], [{**WHICH, "options": OPTIONS[:1]}], [{"question": "?"}]):
         assert kind(await box.call("AskUserQuestion", questions=questions)) == "invalid_input"

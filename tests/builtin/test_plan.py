@@ -31,19 +31,23 @@ def box(folder: Path, version: str, *, person: bool = True) -> Box:
     )
 
 
+def mode(tools: Box) -> object:
+    return tools.runner.context.values["permission_mode"]
+
+
 @requirement("plan-tools.mode")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
 async def test_planning_begins_and_ends_with_the_mode(tmp_path: Path, version: str) -> None:
     tools = box(tmp_path, version)
     async with tools.runner:
         entered = await tools.call("EnterPlanMode")
-        assert tools.runner.context.values["permission_mode"] == "plan"
+        assert mode(tools) == "plan"
         path = _named_file(str(entered.content))
         path.parent.mkdir(parents=True)
         path.write_text("1. Look\n2. Leap\n", encoding="utf-8")
         left = await tools.call("ExitPlanMode")
 
-        assert tools.runner.context.values["permission_mode"] == "default"
+        assert mode(tools) == "default"
     assert str(entered.content).startswith("Entered plan mode.")
     assert record(entered) == {"message": entered.content}
     assert str(left.content).startswith("User has approved your plan.")

@@ -31,8 +31,10 @@ async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(
         fifo = tools.project / "go"
         command = "echo start; mkfifo go; read x < go; echo end; exit 4"
         task = background(await tools.call("Bash", command=command, run_in_background=True))
+        running = tools.workspace.tasks.get(task)
+        assert running is not None
         with anyio.fail_after(10):
-            while not fifo.exists():
+            while not fifo.exists() or not running.printed.total:
                 await anyio.lowlevel.checkpoint()
         early = await tools.call("TaskOutput", task_id=task, block=False, timeout=1000)
         waited = await tools.call("TaskOutput", task_id=task, block=True, timeout=1)
@@ -89,17 +91,19 @@ async def test_an_older_name_and_input_lead_to_the_same_tool(tmp_path: Path) -> 
 @pytest.mark.parametrize("version", ["2.1.80", "2.1.197", "2.1.325"])
 async def test_a_stopped_task_has_ended_and_is_forgotten(tmp_path: Path, version: str) -> None:
     async with opened(box(tmp_path, version)) as tools:
-        task = background(await tools.call("Bash", command="sleep 100", run_in_background=True))
+        task = background(
+            await tools.call("Bash", command="exec sleep 100", run_in_background=True)
+        )
         child = tools.workspace.tasks.get(task)
         stopped = await tools.call("TaskStop", task_id=task)
         again = await tools.call("KillShell", shell_id=task)
         news = tools.workspace.tasks.news()
 
     assert record(stopped) == {
-        "message": f"Successfully stopped task: {task} (sleep 100)",
+        "message": f"Successfully stopped task: {task} (exec sleep 100)",
         "task_id": task,
         "task_type": "local_bash",
-        "command": "sleep 100",
+        "command": "exec sleep 100",
     }
     assert json.loads(str(stopped.content)) == record(stopped)
     assert child is not None
@@ -111,13 +115,15 @@ async def test_a_stopped_task_has_ended_and_is_forgotten(tmp_path: Path, version
 @requirement("task-tools.stop")
 async def test_an_old_client_kills_shells_and_remembers_them(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.0.65")) as tools:
-        task = background(await tools.call("Bash", command="sleep 100", run_in_background=True))
+        task = background(
+            await tools.call("Bash", command="exec sleep 100", run_in_background=True)
+        )
         killed = await tools.call("KillShell", shell_id=task)
         again = await tools.call("KillShell", shell_id=task)
         unknown = await tools.call("KillShell", shell_id="nope")
 
     assert record(killed) == {
-        "message": f"Successfully killed shell: {task} (sleep 100)",
+        "message": f"Successfully killed shell: {task} (exec sleep 100)",
         "shell_id": task,
     }
     assert again.content == refusal(

@@ -109,11 +109,11 @@ async def test_local_and_malformed_addresses_are_refused(tmp_path: Path) -> None
         "WebFetch cannot fetch localhost or other hostnames without a dot."
         " To reach a local server, use Bash with curl instead."
     )
-    assert str(private.content).startswith(
-        "Unable to verify if domain 127.0.0.1 is safe to fetch."
-    )
+    assert str(private.content).startswith("Unable to verify if domain 127.0.0.1 is safe to fetch.")
     assert kind(malformed) == "invalid_input"
-    assert (await old.call("WebFetch", url="http://localhost/", prompt="x")).content == "Invalid URL"
+    assert (
+        await old.call("WebFetch", url="http://localhost/", prompt="x")
+    ).content == "Invalid URL"
 
 
 class Found:
@@ -136,7 +136,10 @@ async def test_hits_come_back_as_links_and_what_they_say(tmp_path: Path) -> None
     done = await box.call("WebSearch", query="words", allowed_domains=["one.test"])
 
     assert provider.asked == [Query("words", ("one.test",), ())]
-    links = [{"title": "One", "url": "https://one.test"}, {"title": "Two", "url": "https://two.test"}]
+    links = [
+        {"title": "One", "url": "https://one.test"},
+        {"title": "Two", "url": "https://two.test"},
+    ]
     assert done.content == (
         'Web search results for query: "words"\n\n'
         'Links: [{"title":"One","url":"https://one.test"},{"title":"Two","url":"https://two.test"}]'

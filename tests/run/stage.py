@@ -38,6 +38,7 @@ from toolspan.model.span import Call
 from toolspan.permission.decide import Question
 from toolspan.profile import profile
 from toolspan.run.batch import Batch
+from toolspan.run.blocks import read_block
 from toolspan.run.context import Context, ToolContext
 from toolspan.run.runner import Runner
 from toolspan.run.tool import Failure, Output, Refusal, Tool
@@ -139,6 +140,8 @@ def tools_of(stage: Stage) -> list[Tool]:
                 raise ValueError("the check fell over")
             case "waits":
                 await stage.gate(str(ctx.call.id))
+            case "none":
+                pass
         return None
 
     def overlaps(value: Mapping[str, object]) -> bool:
@@ -175,6 +178,8 @@ def _show(ctx: ToolContext, plan: Plan) -> None:
             ctx.partial = crash
         case "garbage":
             ctx.partial = cast("type[str]", lambda: 7)
+        case "none":
+            pass
 
 
 async def _flow(stage: Stage, plan: Plan, ctx: ToolContext) -> None:
@@ -207,7 +212,9 @@ async def _flow(stage: Stage, plan: Plan, ctx: ToolContext) -> None:
                 raise ValueError("turned into something else") from None
 
 
-def _outcome(plan: Plan, call_id: str) -> Output | Failure:
+def _outcome(  # noqa: PLR0911, PLR0912 - a table
+    plan: Plan, call_id: str
+) -> Output | Failure:
     modify = _modify(plan, call_id)
     nested: object = 1
     match plan.outcome:
@@ -288,6 +295,8 @@ def _modify(plan: Plan, call_id: str):  # type: ignore[no-untyped-def]  # as too
             return crash
         case "garbage":
             return lambda context: None
+        case "none":
+            pass
     return None
 
 
@@ -317,7 +326,9 @@ def hooks_of(stage: Stage) -> Hooks:
     return hooks
 
 
-async def _before(stage: Stage, call_id: str) -> Before | Allow | Deny | Ask | None:
+async def _before(  # noqa: PLR0911, PLR0912 - a table
+    stage: Stage, call_id: str
+) -> Before | Allow | Deny | Ask | None:
     match stage.plan(call_id).before:
         case "allows":
             return Allow("fine")
@@ -351,6 +362,8 @@ async def _before(stage: Stage, call_id: str) -> Before | Allow | Deny | Ask | N
             stage.asked_to_end.add(call_id)
             assert stage.batch is not None
             stage.batch.cancel(CallId(call_id))
+        case "none":
+            pass
     return None
 
 
@@ -374,11 +387,15 @@ async def _after(stage: Stage, call_id: str) -> After | str | None:
             await stage.gate(call_id)
         case "stray cancel":
             raise asyncio.CancelledError
+        case "none":
+            pass
     return None
 
 
 def policy_of(stage: Stage):  # type: ignore[no-untyped-def]  # a policy, as users write it
-    async def policy(question: Question) -> Allow | Deny | Ask | None:
+    async def policy(  # noqa: PLR0912 - a table
+        question: Question,
+    ) -> Allow | Deny | Ask | None:
         call_id = str(question.call.id)
         match stage.plan(call_id).policy:
             case "allows":
@@ -401,6 +418,8 @@ def policy_of(stage: Stage):  # type: ignore[no-untyped-def]  # a policy, as use
                 await stage.gate(call_id)
             case "stray cancel":
                 raise asyncio.CancelledError
+            case "none":
+                pass
         return None
 
     return policy
@@ -423,6 +442,8 @@ def approver_of(stage: Stage):  # type: ignore[no-untyped-def]  # an approver, a
             case "waits, denies":
                 await stage.gate(call_id)
                 return Deny(None, "user_reject")
+            case "allows":
+                pass
         return Allow(None, "user_temporary")
 
     return approve
@@ -473,6 +494,8 @@ def block_of(position: int, plan: Plan) -> dict[str, object]:
             given = '{"n": 1'
         case "surrogate":
             given = {"n": 1, "note": "\ud800"}
+        case "good":
+            pass
     return {"type": "tool_use", "id": name_of(position), "name": plan.tool, "input": given}
 
 
@@ -583,12 +606,14 @@ def _take_step(stage: Stage, batch: Batch, step: Step, end: Callable[[], object]
             _let_stubborn_ones_end(stage)
             stage.asked_to_end.update(stage.accepted)
             end()
+        case "wait":
+            pass
 
 
 def _add(schedule: Schedule, batch: Batch, block: dict[str, object], *, cut: bool) -> bool:
     if not (schedule.drains and schedule.in_task):
         return batch.add(block, cut=cut)
-    job = batch.accept(block, cut=cut)
+    job = batch.accept(read_block(block), cut=cut)
     if job is not None:
         batch.enqueue(job)
     return job is not None
@@ -720,7 +745,7 @@ def _result_faults(stage: Stage) -> list[str]:
         found.append(f"handed out {stage.handed}")
     for finished in stage.results:
         found += _unsendable(finished)
-    calls = [
+    calls: list[dict[str, object]] = [
         {"type": "tool_use", "id": name_of(n), "name": plan.tool, "input": {}}
         for n, plan in enumerate(stage.schedule.plans)
         if name_of(n) in stage.accepted
@@ -735,7 +760,7 @@ def _result_faults(stage: Stage) -> list[str]:
 
 
 def _answer(finished: Finished) -> dict[str, object]:
-    block = {
+    block: dict[str, object] = {
         "type": "tool_result",
         "tool_use_id": str(finished.call_id),
         "content": finished.content,
@@ -762,6 +787,9 @@ def _unsendable(finished: Finished) -> list[str]:
 _GOOD = frozenset({
     "text", "blank", "blocks", "picture", "surrogates", "nan", "huge", "subclass", "flagged",
 })  # fmt: skip
+_HOOK_REFUSES = ("denies", "denies and stops", "bad input", "cancels", "odd input")
+_POLICY_REFUSES = ("denies", "ends all", "crashes", "garbage", "bad input", "stray cancel")
+_PERSON_REFUSES = ("denies", "words", "crashes", "garbage", "waits, denies")
 _REFUSED = frozenset({"cancelled", "denied", "blocked_by_hook", "failed"})
 
 
@@ -780,7 +808,11 @@ def _state_faults(stage: Stage) -> list[str]:
             found.append(f"{call_id} is {state}, but its tool gave {plan.outcome}")
         if call_id in stage.returned and plan.outcome not in _GOOD and state == "succeeded":
             found.append(f"{call_id} succeeded, but its tool gave {plan.outcome}")
-        if call_id in stage.entered and plan.tool == "limited" and call_id not in stage.asked_to_end:
+        if (
+            call_id in stage.entered
+            and plan.tool == "limited"
+            and call_id not in stage.asked_to_end
+        ):
             found += [f"{call_id} is {state}, not timed out"] if state not in (
                 "timed_out", "interrupted", "cancelled") else []  # fmt: skip
         found += _wrong_words(stage, finished, plan)
@@ -798,14 +830,11 @@ def _reasons_not_to(stage: Stage, plan: Plan) -> list[str]:
         "the tool refused": plan.veto in ("refuses", "tells", "crashes"),
     }
     if stage.schedule.hooks:
-        bad = ("denies", "denies and stops", "bad input", "cancels", "odd input")
-        reasons["a hook refused"] = plan.before in bad
+        reasons["a hook refused"] = plan.before in _HOOK_REFUSES
     if stage.schedule.policies:
-        bad = ("denies", "ends all", "crashes", "garbage", "bad input", "stray cancel")
-        reasons["a policy refused"] = plan.policy in bad
+        reasons["a policy refused"] = plan.policy in _POLICY_REFUSES
         if plan.policy == "asks":
-            bad = ("denies", "words", "crashes", "garbage", "waits, denies")
-            reasons["a person refused"] = plan.approver in bad
+            reasons["a person refused"] = plan.approver in _PERSON_REFUSES
     return [reason for reason, holds in reasons.items() if holds]
 
 

@@ -4,7 +4,14 @@ from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.requirement import requirement
 from toolspan.ids import CallId
@@ -137,8 +144,9 @@ class Agreement(RuleBasedStateMachine):
                 assert one is other or self.model.side_by_side(one, other)
 
 
-class TestAgreement(Agreement.TestCase):  # type: ignore[misc]  # hypothesis makes it of Any
-    """Run by unittest's rules; the promise is named by the plain tests below."""
+@requirement("run.queue-order")
+def test_the_queue_does_what_the_model_of_it_does() -> None:
+    run_state_machine_as_test(Agreement)
 
 
 def queue_of(*items: Item, cap: int | None = None, by_path: bool = False) -> Queue:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,10 +17,10 @@ FAIR_SHARE = 400
 
 
 @pytest.fixture(scope="module")
-def loop() -> "asyncio.Runner":
+def loop() -> Iterator[asyncio.Runner]:
     """One event loop for all schedules; it is empty between them, which is part of the proof."""
     with asyncio.Runner() as runner:
-        yield runner  # type: ignore[misc]
+        yield runner
 
 
 @requirement("run.settlement")

@@ -10,11 +10,21 @@ from dataclasses import replace
 from toolspan.builtin.ask import ask_tool
 from toolspan.builtin.bash import bash_tool
 from toolspan.builtin.edit import edit_tool
+from toolspan.builtin.ls import ls_tool
+from toolspan.builtin.multiedit import multiedit_tool
+from toolspan.builtin.notebook import notebook_edit_tool
 from toolspan.builtin.plan import enter_plan_tool, exit_plan_tool
 from toolspan.builtin.read import read_tool
 from toolspan.builtin.search import glob_tool, grep_tool
 from toolspan.builtin.skill import skill_tool
 from toolspan.builtin.taskio import kill_shell_tool, task_output_tool, task_stop_tool
+from toolspan.builtin.tasklist import (
+    task_create_tool,
+    task_get_tool,
+    task_list_tool,
+    task_update_tool,
+)
+from toolspan.builtin.todo import todo_read_tool, todo_write_tool
 from toolspan.builtin.toolsearch import tool_search_tool
 from toolspan.builtin.webfetch import webfetch_tool
 from toolspan.builtin.websearch import websearch_tool
@@ -33,10 +43,19 @@ __all__ = [
     "glob_tool",
     "grep_tool",
     "kill_shell_tool",
+    "ls_tool",
+    "multiedit_tool",
+    "notebook_edit_tool",
     "read_tool",
     "skill_tool",
+    "task_create_tool",
+    "task_get_tool",
+    "task_list_tool",
     "task_output_tool",
     "task_stop_tool",
+    "task_update_tool",
+    "todo_read_tool",
+    "todo_write_tool",
     "tool_search_tool",
     "webfetch_tool",
     "websearch_tool",
@@ -47,12 +66,21 @@ _MAKERS: tuple[Callable[[Profile], Tool], ...] = (
     bash_tool,
     glob_tool,
     grep_tool,
+    ls_tool,
     exit_plan_tool,
     read_tool,
     edit_tool,
+    multiedit_tool,
     write_tool,
+    notebook_edit_tool,
     webfetch_tool,
+    todo_read_tool,
+    todo_write_tool,
     websearch_tool,
+    task_create_tool,
+    task_get_tool,
+    task_update_tool,
+    task_list_tool,
     enter_plan_tool,
     ask_tool,
     task_output_tool,

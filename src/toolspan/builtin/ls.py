@@ -16,6 +16,7 @@ from pathlib import Path
 
 from anyio import to_thread
 
+from toolspan.disk.faults import fault
 from toolspan.disk.load import look
 from toolspan.disk.place import placed
 from toolspan.disk.words import clean
@@ -88,6 +89,10 @@ def _list(value: Mapping[str, object], ctx: ToolContext) -> Output:
         raise ToolError(refusal.text, kind=refusal.kind, wrapped=True)
     ignored = value.get("ignore")
     globs = [str(glob) for glob in ignored] if isinstance(ignored, list) else []
+    try:
+        os.scandir(folder).close()
+    except OSError as error:
+        raise fault(error, "scandir", folder) from error
     root = _Entry(str(folder).rstrip("/"), is_folder=True)
     complete = _grow(root, folder, globs, ctx)
     tree = "\n".join(_lines(root, 0)) + ("" if complete else _MORE)
@@ -104,11 +109,7 @@ class _Entry:
 
 
 def _grow(root: _Entry, folder: Path, globs: Sequence[str], ctx: ToolContext) -> bool:
-    """Read folders, the nearest first, until the tree is complete or full; whether it is complete.
-
-    Raises:
-        ToolError: the first folder cannot be read.
-    """
+    """Read folders, the nearest first, until the tree is full; whether it is complete."""
     waiting = deque([(root, folder, "")])
     count = 0
     while waiting and not ctx.cancelled:

@@ -56,8 +56,16 @@ def exit_plan_tool(profile: Profile) -> Tool:
     """ExitPlanMode as a client version has it."""
     schema: Mapping[str, object] = {
         "type": "object",
-        "properties": {"plan": {"type": "string", "description": "The plan, in Markdown"}},
-        "additionalProperties": {},
+        "properties": {
+            "plan": {"type": "string", "description": "The plan, in Markdown"},
+            "planFilePath": {"type": "string", "description": "Where the plan is written down"},
+            "allowedPrompts": {
+                "type": "array",
+                "items": {"type": "object"},
+                "description": "What the plan needs to be allowed",
+            },
+        },
+        "additionalProperties": False,
     }
     return Tool(
         name="ExitPlanMode",

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from anyio import to_thread
+from msgspec import structs
 
 from toolspan.disk import notebook
 from toolspan.disk.document import MOST_PAGES, Pages, extract, is_too_long
@@ -376,8 +377,8 @@ def _fitted(question: _Question, data: bytes, found: Picture) -> Output:
         f" Multiply coordinates by {found.width / sent.width:.2f} to map to original image.]"
     )
     if question.values.scale_note_inline and isinstance(output.content, list):
-        return replace(output, content=[{"type": "text", "text": note}, *output.content])
-    return replace(output, companions=(note,))
+        return structs.replace(output, content=[{"type": "text", "text": note}, *output.content])
+    return structs.replace(output, companions=(note,))
 
 
 def _pictured(data: bytes, media_type: str, more: Mapping[str, object]) -> Output:

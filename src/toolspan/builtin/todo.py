@@ -102,8 +102,7 @@ def _schema(values: TodoValues) -> dict[str, object]:
 def _stripped(valid: Valid, values: TodoValues) -> Valid:
     """The input without what no client keeps of an item."""
     kept = _KEPT if values.loose_items else ("content", "status", "activeForm")
-    items = valid.recorded["todos"]
-    todos = [{key: item[key] for key in kept if key in item} for item in items]  # type: ignore[attr-defined]
+    todos = [{key: item[key] for key in kept if key in item} for item in valid.value["todos"]]
     value = {"todos": todos}
     return Valid(value, value)
 

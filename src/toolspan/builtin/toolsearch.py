@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from toolspan.profile import Profile
-from toolspan.run.context import ToolContext
+from toolspan.run.context import Listed, ToolContext
 from toolspan.run.tool import Output, Tool
 from toolspan.schema.check import checker
 
@@ -70,7 +70,7 @@ async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:
     return Output([{"type": "tool_reference", "tool_name": name} for name in found], record)
 
 
-def _found(query: str, tools: Iterable[Tool]) -> list[str]:
+def _found(query: str, tools: Iterable[Listed]) -> list[str]:
     if query.startswith(_SELECT):
         return _selected(query.removeprefix(_SELECT), tools)
     wanted = _Wanted.parse(query)
@@ -78,7 +78,7 @@ def _found(query: str, tools: Iterable[Tool]) -> list[str]:
     return [name for rank, name in sorted(ranked, key=lambda one: -one[0]) if rank > 0]
 
 
-def _selected(names: str, tools: Iterable[Tool]) -> list[str]:
+def _selected(names: str, tools: Iterable[Listed]) -> list[str]:
     by_name = {tool.name.lower(): tool.name for tool in tools}
     asked = (name.strip().lower() for name in names.split(","))
     return list(dict.fromkeys(by_name[name] for name in asked if name in by_name))
@@ -97,7 +97,7 @@ class _Wanted:
         musts = frozenset(word for part in parts if part[0] == "+" for word in _WORDS.findall(part))
         return cls(frozenset(_WORDS.findall(query.lower())), musts)
 
-    def rank(self, tool: Tool) -> int:
+    def rank(self, tool: Listed) -> int:
         """How well a tool fits: the name counts most; 0 for not at all."""
         name = set(_WORDS.findall(_HUMPS.sub(" ", tool.name).lower().replace("_", " ")))
         text = set(_WORDS.findall(tool.description.lower()))

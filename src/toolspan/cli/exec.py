@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,8 +19,10 @@ from anyio.streams.memory import MemoryObjectSendStream
 from toolspan.builtin import coding_tools
 from toolspan.cli.live_json import Row, event_row, result_row
 from toolspan.errors import BadCall, ToolspanError
+from toolspan.mcp import McpServers, prompt_tool_approver
 from toolspan.model.live import Duplicate, Faulted, Finished, LiveEvent, WriteFailed
 from toolspan.permission import MODES, Rules, mode_policy
+from toolspan.permission.decide import Approver
 from toolspan.permission.modes import Mode
 from toolspan.process import become_subreaper
 from toolspan.profile import DEFAULT, VERSIONS, Profile, profile
@@ -93,7 +96,19 @@ class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _main(wishes: _Wishes) -> int:
     printer = Printer(sys.stdout.buffer, events=wishes.events)
-    session = _session(wishes, printer)
+    async with _servers(wishes) as servers:
+        _tell_missing(servers)
+        session = _session(wishes, printer, servers)
+        servers.on_change = partial(_renew_tools, session, wishes, servers)
+        return await _serve(session, printer)
+
+
+def _renew_tools(session: Session, wishes: _Wishes, servers: McpServers) -> None:
+    """A server has other tools now; the next message finds them."""
+    session.runner.desk.tools = _tools(session.profile, wishes).combined(servers.tools())
+
+
+async def _serve(session: Session, printer: "Printer") -> int:
     stopped = anyio.Event()
     async with session, anyio.create_task_group() as group:
         group.start_soon(_watch_signals, session, stopped, group.cancel_scope)
@@ -105,18 +120,31 @@ async def _main(wishes: _Wishes) -> int:
     return _INTERRUPTED if stopped.is_set() else 0
 
 
-def _session(wishes: _Wishes, printer: "Printer") -> Session:
+def _servers(wishes: _Wishes) -> McpServers:
+    chosen = profile(wishes.name, model=wishes.model)
+    none: dict[str, object] = {"mcpServers": {}}
+    return McpServers(wishes.mcp_config or none, profile=chosen, cwd=wishes.cwd)
+
+
+def _tell_missing(servers: McpServers) -> None:
+    for name, health in servers.health.items():
+        if health.state == "failed":
+            click.echo(f"toolspan exec: MCP server {name!r}: {health.reason}", err=True)
+
+
+def _session(wishes: _Wishes, printer: "Printer", servers: McpServers) -> Session:
     settings = load(wishes.settings_file) if wishes.settings_file else Settings()
     _refuse_what_cannot_be_kept(settings, wishes)
     chosen = profile(wishes.name, model=wishes.model)
     mode = wishes.mode or _mode(settings)
     return Session(
         cwd=wishes.cwd,
-        tools=_tools(chosen, wishes),
+        tools=_tools(chosen, wishes).combined(servers.tools()),
         profile=chosen,
         model=wishes.model,
         policies=[_rules(settings, wishes)],
         fallback=mode_policy(mode),
+        approver=_approver(wishes, servers),
         permission_mode=mode,
         direct=[printer.take],
         transcript=None if wishes.transcript == "none" else wishes.transcript,
@@ -130,12 +158,11 @@ def _refuse_what_cannot_be_kept(settings: Settings, wishes: _Wishes) -> None:
             f"{wishes.settings_file}: `hooks` are not supported yet, and without them calls could"
             " run that they would stop"
         )
-    for wish, value in (
-        ("--permission-prompt-tool", wishes.permission_prompt_tool),
-        ("--mcp-config", wishes.mcp_config),
-    ):
-        if value is not None:
-            click.echo(f"toolspan exec: {wish} has no effect: MCP is not supported yet", err=True)
+
+
+def _approver(wishes: _Wishes, servers: McpServers) -> Approver | None:
+    name = wishes.permission_prompt_tool
+    return None if name is None else prompt_tool_approver(servers, name, servers.profile)
 
 
 def _mode(settings: Settings) -> Mode:

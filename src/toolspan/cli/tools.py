@@ -44,7 +44,8 @@ def command(name: str, model: str | None, *, person: bool, as_json: bool) -> Non
     """Which tools a session has, and how their calls are run.
 
     "Together" says whether calls of a tool may run beside each other; "read only" that they change
-    nothing; a deferred tool is shown to the model only when it searches for it.
+    nothing; a deferred tool is shown to the model only when it searches for it; "asks" that a
+    person is asked before each call.
     """
     from toolspan.builtin import coding_tools
     from toolspan.cli.output import print_json
@@ -89,7 +90,7 @@ def _print(rows: list[Row]) -> None:
     from toolspan.cli.output import console
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("tool", "together", "read only", "deferred", "also called", "input"):
+    for title in ("tool", "together", "read only", "deferred", "asks", "also called", "input"):
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(
@@ -97,6 +98,7 @@ def _print(rows: list[Row]) -> None:
             _TOGETHER[row.concurrent],
             "yes" if row.read_only else "no",
             "yes" if row.deferred else "",
+            "yes" if row.asks else "",
             ", ".join(row.aliases),
             " ".join(row.input),
         )

@@ -92,5 +92,5 @@ def _packed(image: "Image.Image", media_type: str) -> Fitted:
 
 def _saved(image: "Image.Image", kind: str, quality: int = 80) -> bytes:
     out = io.BytesIO()
-    image.save(out, kind, optimize=kind == "PNG", quality=quality)
+    image.save(out, kind, quality=quality)
     return out.getvalue()

@@ -7,36 +7,51 @@ the name server, to nobody else.
 
 import ipaddress
 import socket
+from collections.abc import Awaitable, Callable
 
 import anyio
 
 from toolspan.errors import ToolError
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+Lookup = Callable[[str, int], Awaitable[tuple[str, ...]]]
+"""From a host and a port to addresses; raises OSError or UnicodeError when there are none."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
-async def addresses(host: str, port: int, *, private: bool) -> tuple[str, ...]:
-    """The addresses of a host, best first; with `private`, also those behind a router.
+async def lookup(host: str, port: int) -> tuple[str, ...]:
+    """All addresses of a host, best first.
+
+    Raises:
+        OSError: it has none, or nobody can say.
+        UnicodeError: it is no name of a host.
+    """
+    found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(dict.fromkeys(str(one[4][0]) for one in found))
+
+
+async def addresses(
+    host: str, port: int, *, private: bool, lookup: Lookup = lookup
+) -> tuple[str, ...]:
+    """The addresses of a host that may be talked to; with `private`, also hidden ones.
 
     Raises:
         ToolError: it has none, or one that is not public.
     """
     try:
-        found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await lookup(host, port)
     except (OSError, UnicodeError) as error:
         raise ToolError(
             f"The address of {host} cannot be found: {error}", kind="network"
         ) from error
-    texts = tuple(dict.fromkeys(str(one[4][0]) for one in found))
-    hidden = [text for text in texts if not is_public(text)]
+    hidden = [text for text in found if not is_public(text)]
     if hidden and not private:
         raise ToolError(
             f"Unable to verify if domain {host} is safe to fetch. {hidden[0]} is not an address of"
             " the public internet.",
             kind="network",
         )
-    return texts
+    return found
 
 
 def is_public(text: str) -> bool:

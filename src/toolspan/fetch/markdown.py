@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from bs4 import BeautifulSoup
 
-_NOISE = ("script", "style", "noscript", "template", "svg", "iframe", "head")
+_NOISE = ("script", "style", "noscript", "template", "svg", "iframe", "title", "head")
 
 
 def to_markdown(html: bytes, charset: str | None) -> str:
@@ -16,7 +16,7 @@ def to_markdown(html: bytes, charset: str | None) -> str:
     from bs4 import BeautifulSoup
 
     soup = BeautifulSoup(html, "html.parser", from_encoding=charset)
-    title = soup.title.get_text(" ", strip=True) if soup.title else ""
+    title = " ".join(soup.title.get_text(" ").split()) if soup.title else ""
     for part in soup(_NOISE):
         part.decompose()
     text = _converted(soup).strip()

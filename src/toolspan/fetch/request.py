@@ -5,6 +5,7 @@ redirects within the same host are followed. A `ToolError` for everything else. 
 and no credentials, and does not ask proxies of the environment.
 """
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -14,7 +15,7 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 import anyio
 
 from toolspan.errors import ToolError
-from toolspan.fetch.address import addresses
+from toolspan.fetch.address import Lookup, addresses, lookup
 
 if TYPE_CHECKING:
     import httpx
@@ -58,16 +59,21 @@ class Came:
 class Way:
     """How pages are fetched; remembers the addresses of hosts for one fetch."""
 
+    trust: ssl.SSLContext
+    """Whose certificates are believed."""
     limits: Limits = field(default_factory=Limits)
     private: bool = False
     """Also from addresses that are not of the public internet."""
+    lookup: Lookup = lookup
     known: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     async def addresses(self, parts: SplitResult) -> tuple[str, ...]:
         """The addresses of a host, resolved once."""
         host = parts.hostname or ""
         if host not in self.known:
-            self.known[host] = await addresses(host, port_of(parts), private=self.private)
+            self.known[host] = await addresses(
+                host, port_of(parts), private=self.private, lookup=self.lookup
+            )
         return self.known[host]
 
 
@@ -92,13 +98,16 @@ async def fetch(url: str, way: Way) -> Came | Moved:
     """
     import httpx
 
+    seconds = way.limits.seconds
+    # What the environment says of proxies would undo the pinning. Each step has less time than all
+    # together: one that is cut off from outside leaves its socket open.
+    client = httpx.AsyncClient(verify=way.trust, trust_env=False, timeout=seconds * 0.8)
     try:
-        with anyio.fail_after(way.limits.seconds):
-            # What the environment says of proxies would undo the pinning.
-            async with httpx.AsyncClient(trust_env=False, timeout=None) as client:
+        with anyio.fail_after(seconds):
+            async with client:
                 return await _follow(url, way, client)
-    except TimeoutError as error:
-        text = f"{url} did not answer within {way.limits.seconds:g} seconds"
+    except (TimeoutError, httpx.TimeoutException) as error:
+        text = f"{url} did not answer within {seconds:g} seconds"
         raise ToolError(text, kind="network") from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         words = str(error) or type(error).__name__

@@ -78,7 +78,7 @@ class Tavily:
         headers = {"Authorization": f"Bearer {self.key}"}
         try:
             with anyio.fail_after(_SECONDS):
-                async with httpx.AsyncClient(timeout=None) as client:
+                async with httpx.AsyncClient(timeout=_SECONDS * 0.9) as client:
                     answer = await client.post(self.endpoint, json=asked, headers=headers)
         except (httpx.HTTPError, TimeoutError) as error:
             words = str(error) or type(error).__name__

@@ -4,6 +4,7 @@ In: an address. Out: a `Page`, kept for a quarter of an hour, or `Moved`. Knows 
 and models. Read `Web.page` first.
 """
 
+import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 from anyio import to_thread
 
 from toolspan.errors import ToolError
+from toolspan.fetch.address import Lookup, lookup
 from toolspan.fetch.markdown import to_markdown
 from toolspan.fetch.request import LONGEST_URL, Came, Limits, Moved, Way, fetch
 
@@ -48,7 +50,9 @@ class Web:
     upgrade: bool = True
     """Ask by HTTPS, also where HTTP is said."""
     limits: Limits = field(default_factory=Limits)
+    lookup: Lookup = lookup
     clock: Callable[[], float] = time.monotonic
+    _trust: ssl.SSLContext | None = None
     _kept: dict[str, tuple[float, Page | Moved]] = field(default_factory=dict)
 
     async def page(self, url: str) -> Page | Moved:
@@ -61,7 +65,9 @@ class Web:
         kept = self._kept.get(asked)
         if kept is not None and self.clock() - kept[0] < KEPT_FOR:
             return kept[1]
-        came = await fetch(asked, Way(self.limits, self.private))
+        came = await fetch(
+            asked, Way(await self._trusted(), self.limits, self.private, self.lookup)
+        )
         page = came if isinstance(came, Moved) else await _page(came)
         self._keep(asked, page)
         return page
@@ -79,6 +85,14 @@ class Web:
         if self.upgrade and parts.scheme == "http":
             parts = parts._replace(scheme="https")
         return urlunsplit(parts)
+
+    async def _trusted(self) -> ssl.SSLContext:
+        """Whose certificates are believed; reading them takes a while, so it is done once."""
+        if self._trust is None:
+            import httpx
+
+            self._trust = await to_thread.run_sync(httpx.create_ssl_context)
+        return self._trust
 
     def _keep(self, url: str, page: Page | Moved) -> None:
         self._kept.pop(url, None)

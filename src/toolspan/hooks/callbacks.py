@@ -94,9 +94,7 @@ class Hooks:
 
     async def after(self, moment: Moment) -> After:
         """Fire PostToolUse."""
-        return _merge_after(
-            await self._fire("PostToolUse", moment.tool, (moment.call, moment))
-        )
+        return _merge_after(await self._fire("PostToolUse", moment.tool, (moment.call, moment)))
 
     async def after_failure(self, moment: Moment) -> After:
         """Fire PostToolUseFailure."""

@@ -15,11 +15,20 @@ CONNECTION_CLOSED = -32_000
 class Fault(Exception):  # noqa: N818 - never leaves the package
     """A call, or a connection, that came to nothing."""
 
-    def __init__(self, kind: FaultKind, message: str, code: int | None = None) -> None:
+    def __init__(
+        self,
+        kind: FaultKind,
+        message: str,
+        code: int | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.kind: FaultKind = kind
         self.message = message
         self.code = code
+        self.seconds = seconds
+        """How long was waited, for a timeout."""
 
 
 def words(error: BaseException) -> str:

@@ -7,7 +7,7 @@ imported when the first server is connected, because the SDK takes a second to l
 
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -17,13 +17,14 @@ from typing import Literal, Protocol, Self
 import anyio
 import anyio.abc
 import httpx2
-from mcp import Client, MCPError, types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.session import ClientRequestContext
 from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, ConfigDict, FileUrl, ValidationError
 
+from mcp import Client, MCPError, types
 from toolspan.mcp.config import Local, Remote, ServerSpec
 from toolspan.mcp.fault import CONNECTION_CLOSED, Fault, words
 from toolspan.mcp.listing import Listed
@@ -38,6 +39,8 @@ Progress = Callable[[float, float | None, str | None], None]
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 """What a process gets of our environment; everything else may be a secret."""
 _MOST_PAGES = 100
+_WAITING = 1_024
+"""Messages that may wait for a server that does not take them: a cancelled call waits for none."""
 _HTTP_TIMEOUT = 30.0
 _LARGEST_INLINE = 500_000
 _INLINE_KEY = "anthropic/maxResultSizeChars"
@@ -66,14 +69,6 @@ class _Writing(Protocol):
     """The SDK's stream of what goes to a server."""
 
     async def send(self, item: SessionMessage, /) -> None: ...
-    async def aclose(self) -> None: ...
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> bool | None: ...
 
 
 class _Raw(BaseModel):
@@ -254,9 +249,27 @@ class Link:
     @asynccontextmanager
     async def _streams(
         self, spec: ServerSpec, station: Station
-    ) -> AsyncIterator[tuple["_Tap", _Writing]]:
-        async with _transport(spec, station, self.ears) as (read, write):
-            yield _Tap(read, self.done), write
+    ) -> AsyncIterator[tuple["_Tap", MemoryObjectSendStream[SessionMessage]]]:
+        """The transport's streams, with a queue before the one that may be stuck."""
+        queue, said = anyio.create_memory_object_stream[SessionMessage](_WAITING)
+        async with (
+            queue,
+            said,
+            _transport(spec, station, self.ears) as (read, write),
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(self._pass_on, said, write)
+            try:
+                yield _Tap(read, self.done), queue
+            finally:
+                group.cancel_scope.cancel()
+
+    async def _pass_on(
+        self, said: MemoryObjectReceiveStream[SessionMessage], write: _Writing
+    ) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for message in said:
+                await write.send(message)
 
 
 class _Tap:

@@ -12,8 +12,10 @@ import mimetypes
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from toolspan.ids import CallId
 from toolspan.mcp.naming import plain
@@ -50,6 +52,8 @@ def told(answer: Mapping[str, object], desk: Desk) -> Output | Failure:
     blocks = _blocks(answer.get("content"))
     if answer.get("isError") is True:
         return Failure(error_text(blocks, desk.values))
+    if answer.get("resultType") == "input_required":
+        return Failure(f"{desk.server} asks for input, and nobody can give it here", "mcp_error")
     structured = answer.get("structuredContent")
     if structured is not None:
         text = compact(structured)
@@ -125,7 +129,9 @@ def _meta(answer: Mapping[str, object], values: McpValues) -> dict[str, object] 
     meta: dict[str, object] = {}
     if answer.get("structuredContent") is not None:
         meta["structuredContent"] = answer["structuredContent"]
-    links = [_link(block) for block in _blocks(answer.get("content")) if _is(block, "resource_link")]
+    links = [
+        _link(block) for block in _blocks(answer.get("content")) if _is(block, "resource_link")
+    ]
     if links:
         meta["resourceLinks"] = links
     kept = {key: value for key, value in meta.items() if key in values.meta}

@@ -167,7 +167,8 @@ class Server:
             return await self._send(asked, hear)
         if not scope.cancelled_caught:
             raise Fault("closed", "Connection closed", CONNECTION_CLOSED)
-        raise Fault("timeout", f"no answer within {seconds:g} s")
+        waited = seconds if anyio.current_time() >= end else idle
+        raise Fault("timeout", f"no answer within {waited:g} s", seconds=waited)
 
     async def _send(self, asked: Asked, hear: "Progress") -> Mapping[str, object]:
         link = await self._connected()
@@ -231,13 +232,18 @@ class Server:
         except BaseException:
             link.close()
             raise
-        self._link = link
+        again, self._link = self._link is not None, link
         self.has_resources = link.has_resources
         self.health.state, self.health.reason = "connected", None
         self.health.protocol = link.protocol
+        if again:
+            self._changed()
         return link
 
     def _failed(self, reason: str) -> Fault:
+        said = self.health.last_words.strip().rpartition("\n")[2]
+        if said:
+            reason = f"{reason} (it said: {said})"
         self.health.state, self.health.reason = "failed", reason
         return Fault("connect", f"Cannot connect to the MCP server {self.name!r}: {reason}")
 
@@ -254,7 +260,8 @@ class Server:
 
     def _late(self, scope: anyio.CancelScope, what: str) -> Fault:
         if scope.cancelled_caught:
-            return Fault("timeout", f"no answer to {what} within {self.call_timeout:g} s")
+            waited = self.call_timeout
+            return Fault("timeout", f"no answer to {what} within {waited:g} s", seconds=waited)
         return Fault("closed", "Connection closed", CONNECTION_CLOSED)
 
 

@@ -30,8 +30,6 @@ PATIENCE = 0.5
 GRACE = 1.0
 """Seconds it has after it was asked to."""
 _PIECE = 1 << 16
-_WAITING = 1_024
-"""Messages that may wait for a server that does not read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ async def stdio_streams(
     with ExitStack() as ours:
         pen, stdout, child = await _start(command, custody, ours)
         heard, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        write, said = anyio.create_memory_object_stream[SessionMessage](_WAITING)
+        write, said = anyio.create_memory_object_stream[SessionMessage](0)
         listener = _Listener(stdout, heard, ears.garbage)
         async with heard, said, read, write, anyio.create_task_group() as group:
             group.start_soon(listener.run)
@@ -69,7 +67,7 @@ async def stdio_streams(
                     read.close()  # what still comes is read and dropped, so that it can end
                     write.close()
                     await _part(child)
-                ears.last_words(child.stderr.tail.decode("utf-8", "replace"))
+                ears.last_words(child.stderr.data.decode("utf-8", "replace"))
                 group.cancel_scope.cancel()
 
 

@@ -5,8 +5,9 @@ they are to be checked against its schema first; the answer is put into a client
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import Literal
+
+from msgspec.structs import replace
 
 from toolspan.mcp.fault import CONNECTION_CLOSED, Fault
 from toolspan.mcp.listing import Listed
@@ -68,10 +69,10 @@ async def _run(
             "mcp", server=server.name, tool=listed.name, done=done, total=total, message=message
         )
 
-    sent = fit_json(value)
+    sent = as_sent(value)
     asked = Asked(
         tool=listed.name,
-        arguments=sent if isinstance(sent, dict) else {},
+        arguments=sent,
         call_id=ctx.call.id,
         progress=progress,
     )
@@ -89,6 +90,24 @@ async def _run(
     return _marked(told(answer, desk), listed, values)
 
 
+def as_sent(value: Mapping[str, object]) -> dict[str, object]:
+    """An input as it goes to a server: what JSON can hold, whole numbers without a fraction."""
+    fitted = _whole(fit_json(value))
+    return fitted if isinstance(fitted, dict) else {}
+
+
+def _whole(value: object) -> object:
+    match value:
+        case float() if value.is_integer():
+            return int(value)  # `1.0` is `1` for the clients, and servers see the difference
+        case dict():
+            return {key: _whole(inner) for key, inner in value.items()}
+        case list():
+            return [_whole(inner) for inner in value]
+        case _:
+            return value
+
+
 def _marked(output: Output | Failure, listed: Listed, values: McpValues) -> Output | Failure:
     if isinstance(output, Failure) or listed.read_only is not None or not values.marks_writers:
         return output
@@ -99,9 +118,8 @@ def failure(fault: Fault, server: Server, tool: str, values: McpValues) -> Failu
     """A fault in the words of a client version."""
     match fault.kind:
         case "timeout":
-            text = values.timed_out.format(
-                server=server.name, tool=tool, seconds=int(server.call_timeout)
-            )
+            waited = int(fault.seconds or server.call_timeout)
+            text = values.timed_out.format(server=server.name, tool=tool, seconds=waited)
             return Failure(text, kind="mcp_timeout", timed_out=True)
         case "closed" | "protocol":
             text = fault.message

@@ -25,6 +25,8 @@ class Question:
     """Where the session began."""
     read_only: bool = False
     """The tool says that this call changes nothing."""
+    mode: str | None = None
+    """The permission mode a tool has put the session in, if one has."""
     known_as: str | None = None
     """The tool's own name, when the model used another one for it."""
 

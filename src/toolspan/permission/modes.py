@@ -11,6 +11,9 @@ from toolspan.permission.decide import Question
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
+PLAN = "plan"
+"""The reason of a question that only plan mode asks."""
+
 _HARMLESS = frozenset({"plan", "question", "other"})
 
 
@@ -18,13 +21,14 @@ def mode_policy(mode: Mode) -> Callable[[Question], Decision]:
     """The last word of a mode, for calls nobody else has an opinion on."""
 
     def decide(question: Question) -> Decision:
-        if mode == "bypassPermissions" or _harmless(question):
+        now = question.mode or mode
+        if now == "bypassPermissions" or _harmless(question):
             return Allow(None, "config")
-        if mode == "acceptEdits" and _edits_inside(question):
+        if now == "acceptEdits" and _edits_inside(question):
             return Allow(None, "config")
-        if mode == "plan" and tool_kind(question.tool) in ("edit", "write"):
-            return Deny("plan", "mode")
-        if mode == "dontAsk":
+        if now == "plan" and tool_kind(question.tool) in ("edit", "write"):
+            return Ask(PLAN, "mode")
+        if now == "dontAsk":
             return Deny("dontAsk", "mode")
         return Ask(None, "config")
 

@@ -45,6 +45,9 @@ class Command:
     memory_limit: int = 1 << 20
     """Bytes kept in memory of each stream, half of them from its start."""
     spill: Spill | None = None
+    bulk: bool = False
+    """It prints much, and nobody waits for single lines: its pipes are larger and are read less
+    often."""
     leave_orphans: bool = True
     """Processes that outlive the command's own one run on until the custody ends; else `wait` ends
     them."""

@@ -24,13 +24,16 @@ class Output:
         self.stderr = Capture(command.memory_limit, None if command.merge else command.spill)
         self._on_output = command.on_output
         self._feed = command.stdin
+        self._bulk = command.bulk
         self._pipes: list[Reader] = []
         self._feeder: Feeder | None = None
 
     def listen(self, spawned: Spawned) -> None:
         """Take in what comes out of these pipes, and feed the child."""
         if spawned.stdout is not None:
-            self._pipes.append(Reader(spawned.stdout, lambda data: self._take(self.stdout, data)))
+            self._pipes.append(
+                Reader(spawned.stdout, lambda data: self._take(self.stdout, data), bulk=self._bulk)
+            )
         if spawned.stderr is not None:
             self._pipes.append(Reader(spawned.stderr, lambda data: self._take(self.stderr, data)))
         if spawned.stdin is not None and isinstance(self._feed, bytes):

@@ -5,15 +5,18 @@ Blocks for as long as `subprocess.Popen` does, about a millisecond; there is no 
 cancelled caller could lose the process. Who watches it is not known here.
 """
 
+import fcntl
 import os
 import subprocess
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from toolspan.process.command import Command, StartError
 from toolspan.process.marks import marked
+
+_BULK = 1 << 20
 
 
 class Spawned(NamedTuple):
@@ -39,6 +42,8 @@ def spawn(command: Command, parts: Sequence[str]) -> Spawned:
             stdout, out = _stdout(command, ours, theirs)
             stderr, err = (None, out) if command.merge else _pipe(ours, theirs)
             stdin, source = _stdin(command, ours, theirs)
+            if command.bulk and stdout is not None:
+                _widen(stdout)
             process = subprocess.Popen(
                 list(command.argv),
                 stdin=source,
@@ -66,6 +71,14 @@ def _pipe(reading: ExitStack, writing: ExitStack) -> tuple[int, int]:
 
 def _stdout(command: Command, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:
     return _pipe(ours, theirs) if command.stdout is None else (None, command.stdout)
+
+
+def _widen(pipe: int) -> None:
+    """Let more wait in a pipe, where that can be set."""
+    setting = getattr(fcntl, "F_SETPIPE_SZ", None)
+    if setting is not None:
+        with suppress(OSError):
+            fcntl.fcntl(pipe, setting, _BULK)
 
 
 def _stdin(command: Command, ours: ExitStack, theirs: ExitStack) -> tuple[int | None, int]:

@@ -12,20 +12,27 @@ from collections.abc import Callable
 import anyio
 
 _CHUNK = 1 << 16
+_BULK_CHUNK = 1 << 20
+_BULK_PAUSE = 0.001
+"""Seconds in which bulk output may gather, so that not every small write wakes the loop."""
 _LAST_READS = 16
 
 
 class Reader:
     """Hands on what comes out of a pipe, until its end."""
 
-    def __init__(self, descriptor: int, take: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, descriptor: int, take: Callable[[bytes], None], *, bulk: bool = False
+    ) -> None:
         self.ended = anyio.Event()
         """Nobody can write any more, or we stopped listening."""
         self._descriptor = descriptor
         self._take = take
         self._loop = asyncio.get_running_loop()
+        self._bulk = bulk
+        self._later: asyncio.TimerHandle | None = None
         os.set_blocking(descriptor, False)
-        self._loop.add_reader(descriptor, self._read)
+        self._listen()
 
     def read_waiting(self) -> None:
         """Take what is in the pipe now; bounded, because somebody may be filling it."""
@@ -36,15 +43,25 @@ class Reader:
     def close(self) -> None:
         """Stop listening."""
         if not self.ended.is_set():
+            if self._later is not None:
+                self._later.cancel()
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
             self.ended.set()
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._descriptor, self._readable)
+
+    def _readable(self) -> None:
+        if self._read() and self._bulk and not self.ended.is_set():
+            self._loop.remove_reader(self._descriptor)
+            self._later = self._loop.call_later(_BULK_PAUSE, self._listen)
 
     def _read(self) -> bool:
         if self.ended.is_set():
             return False
         try:
-            data = os.read(self._descriptor, _CHUNK)
+            data = os.read(self._descriptor, _BULK_CHUNK if self._bulk else _CHUNK)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError:  # a broken pipe has nothing more to say

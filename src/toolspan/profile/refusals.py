@@ -37,6 +37,8 @@ class Refusals:
     not_granted_read: str = (
         "Claude requested permissions to read from {path}, but you haven't granted it yet."
     )
+    plan_mode: str = ""
+    """For a write in plan mode; empty: as any other that is not granted."""
     dont_ask: str = (
         "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
     )
@@ -57,6 +59,7 @@ _V2_0_65 = Refusals(
 _V2_1_80 = replace(_V2_0_65, no_output="({name} completed with no output)")
 _V2_1_197 = replace(
     _V2_1_80,
+    plan_mode="Cannot write to {path} while in plan mode.",
     known_but_off=". {name} exists but is not enabled in this context.",
     interrupted=_REJECTED + _STOP,
     interrupted_keeps_output=False,

@@ -64,11 +64,15 @@ class Chain:
 
         Gives the ids of those in the file; when the disk took only some, these are the first ones.
         """
-        uuids = [self._new_id() for _ in told]
-        lines = [
-            self.envelope.line(parent, uuid, self._time(at), one, more, user=False)
-            for parent, uuid, one in zip((self.last, *uuids), uuids, told, strict=False)
-        ]
+        lines: list[bytes] = []
+        uuids: list[str] = []
+        parent = self.last
+        for one in told:
+            uuid = self._new_id()
+            line = self.envelope.line(parent, uuid, self._time(at), one, more, user=False)
+            lines.append(line)
+            uuids.append(uuid)
+            parent = uuid
         kept = self._tape.write(lines, sync=self._sync_all)
         if kept:
             self.last = uuids[kept - 1]

@@ -80,16 +80,21 @@ def last_prompt(shape: Shape, words: str, leaf: str) -> Fields | None:
             return {"type": "last-prompt", "lastPrompt": cut, "leafUuid": leaf}
 
 
-def result_block(call_id: str, content: Content, *, is_error: bool | None) -> bytes:
-    """The block of a result; clients order its keys by whether it is an error."""
-    name, body = encode(call_id), encode(content)
+def result_message(call_id: str, content: Content, *, is_error: bool | None) -> bytes:
+    """The message of a result; clients order its keys by whether it is an error."""
+    block: Fields
     if is_error:
-        return b'{"type":"tool_result","content":%s,"is_error":true,"tool_use_id":%s}' % (
-            body,
-            name,
-        )
-    flag = b"" if is_error is None else b',"is_error":false'
-    return b'{"tool_use_id":%s,"type":"tool_result","content":%s%s}' % (name, body, flag)
+        block = {
+            "type": "tool_result",
+            "content": content,
+            "is_error": True,
+            "tool_use_id": call_id,
+        }
+    else:
+        block = {"tool_use_id": call_id, "type": "tool_result", "content": content}
+        if is_error is not None:
+            block["is_error"] = False
+    return encode({"role": "user", "content": [block]})
 
 
 def beside_result(
@@ -120,7 +125,7 @@ def _denial(finished: Finished) -> bytes:
     result, decided = finished.span.result, finished.decision
     if result and result.denial_kind:
         return b',"toolDenialKind":' + encode(result.denial_kind)
-    ran = finished.span.tool == "Bash" and decided and decided.allowed
+    ran = decided and decided.allowed and finished.span.tool == "Bash"
     return b',"sandboxed":false' if ran else b""
 
 

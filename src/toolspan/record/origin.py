@@ -14,13 +14,15 @@ Fsync = Literal["never", "results", "always"]
 """After which lines the disk is asked to keep them, come what may."""
 
 
+_VARIANTS = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
+"""The digit that says how the others are meant: two of its bits are fixed, two are random."""
+
+
 def new_uuid() -> str:
     """A random UUID (version 4)."""
-    digits = bytearray(os.urandom(16))
-    digits[6] = digits[6] & 0x0F | 0x40
-    digits[8] = digits[8] & 0x3F | 0x80
-    text = digits.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    text = os.urandom(16).hex()
+    variant = _VARIANTS[text[16]]
+    return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{variant}{text[17:20]}-{text[20:]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -169,7 +169,7 @@ class Recorder:
     def result(self, finished: Finished) -> None:
         """A call has its result: its line, and what hooks and tool said beside it."""
         self._begin()
-        call_id = finished.span.id
+        call_id = finished.span.call.id
         if call_id in self._lost:
             self._lost.discard(call_id)
             self._held.pop(call_id, None)
@@ -180,8 +180,8 @@ class Recorder:
         self._write_result(finished)
         for ran in self._held.pop(call_id, ()):
             self._write_hook(ran, finished.span.tool)
-        beside = b',"turnCompanion":true' if self._shape.turn_companions else b""
         for companion in finished.companions:
+            beside = b',"turnCompanion":true' if self._shape.turn_companions else b""
             self._user(companion, _META + beside, at=finished.at)
 
     def hook(self, ran: HookRan) -> None:
@@ -280,13 +280,13 @@ class Recorder:
             blocks, told = blocks[kept + 1 :], told[kept + 1 :]
 
     def _write_result(self, finished: Finished) -> None:
-        span = finished.span
-        asked = self._asked.get(span.id)
+        call_id, result = finished.span.call.id, finished.span.result
+        asked = self._asked.get(call_id)
         source = asked.uuid if asked else None
-        flag = span.result.is_error if span.result else None
-        block = entries.result_block(span.id, finished.content, is_error=flag)
+        flag = result.is_error if result else None
         uuid = self._chain.put(
-            b',"type":"user","message":{"role":"user","content":[%s]}' % block,
+            b',"type":"user","message":'
+            + entries.result_message(call_id, finished.content, is_error=flag),
             entries.beside_result(finished, source, self._shape, sidechain=self._sidechain),
             parent=source if self._shape.parent_is_own_call else None,
             at=finished.at,
@@ -295,7 +295,7 @@ class Recorder:
         if uuid is None:
             self._owed.append(finished)
         else:
-            self._asked.pop(span.id, None)
+            self._asked.pop(call_id, None)
 
     def _write_hook(self, ran: HookRan, tool: str) -> None:
         match self._shape.hooks:

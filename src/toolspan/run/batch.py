@@ -6,8 +6,9 @@ there), `drain` (all, in the order they were asked for). The queue decides what 
 call runs the pipeline. Read `add`, then `_run`.
 """
 
+import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -15,7 +16,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from toolspan.hooks.points import After
+from toolspan.hooks.stray import is_cancelled
 from toolspan.ids import CallId
 from toolspan.model.decision import Decision, Deny
 from toolspan.model.live import (
@@ -27,7 +28,7 @@ from toolspan.model.live import (
 )
 from toolspan.model.span import Call, Span
 from toolspan.model.toolkind import tool_kind
-from toolspan.run.blocks import call_block, message_id, read_block, target_of
+from toolspan.run.blocks import Asked, call_block, message_id, read_block, target_of
 from toolspan.run.consent import consent_for
 from toolspan.run.context import Context
 from toolspan.run.desk import Cancel, Desk, Job
@@ -79,6 +80,7 @@ class Batch:
     ) -> None:
         self.desk = desk
         self.message = message
+        self._message_id = message_id(message)
         self.stop: str | None = None
         self._group = group
         self._queue = Queue(cap=desk.profile.offer.cap, by_path=by_path)
@@ -86,13 +88,16 @@ class Batch:
         self._seen = set() if seen is None else seen
         self._jobs: dict[CallId, Job] = {}
         self._steps: dict[CallId, Job] = {}
+        self._helping: dict[CallId, anyio.CancelScope] = {}
+        """Recoveries at work, by the call they are for."""
+        self._origins: dict[CallId, CallId] = {}
+        """The call in whose place each step is run."""
         self._order: list[CallId] = []
         self._ready: deque[Job] = deque()
         """Started, and waiting for a task to run them."""
         self._modifiers: list[CallId] = []
         self._news: anyio.Event | None = None
         """Set when a call ended; there only while somebody waits for it."""
-        self._watch = Watch(desk.emit, desk.clock)
         self._watching = False
         self._closed = False
 
@@ -106,20 +111,16 @@ class Batch:
         Raises:
             BadCall: the block is no call.
         """
-        job = self.accept(block, cut=cut)
+        job = self.accept(read_block(block), cut=cut)
         if job is None:
             return False
         self.enqueue(job)
         self._start_tasks()
         return True
 
-    def accept(self, block: Mapping[str, object], *, cut: bool = False) -> Job | None:
-        """A `tool_use` block as a job that is not in the queue yet; None for an id that was there.
-
-        Raises:
-            BadCall: the block is no call.
-        """
-        call_id, name, given = read_block(block)
+    def accept(self, asked: Asked, *, cut: bool = False) -> Job | None:
+        """What a block asks for as a job that is not in the queue yet; None for an id again."""
+        call_id, name, given = asked
         if call_id in self._seen:
             self.desk.emit(Duplicate(call_id=call_id, tool=name, at=self.desk.clock()))
             return None
@@ -131,7 +132,8 @@ class Batch:
     def enqueue(self, job: Job) -> None:
         """Put an accepted call into the queue; `drain` runs it."""
         call_id = job.call.id
-        self.desk.emit(Requested(call=job.call, at=job.requested))
+        if Requested in self.desk.hears:
+            self.desk.emit(Requested(call=job.call, at=job.requested))
         self._order.append(call_id)
         self._jobs[call_id] = job
         self._queue.add(self._item(job))
@@ -173,8 +175,11 @@ class Batch:
         except anyio.get_cancelled_exc_class():
             await self.abandon()
             raise
-        await self.close()
-        return self.results
+        results = self.results
+        if not self._closed:
+            self._closed = True
+            await self._close(results)
+        return results
 
     async def abandon(self) -> None:
         """The host ended us: end every call, wait until each has its result."""
@@ -185,24 +190,28 @@ class Batch:
             while not self._queue.is_done:
                 await self._wait()
 
-    async def close(self) -> After:
+    async def _close(self, results: list[Finished]) -> None:
         """Every call has ended: fire the hooks for the batch, tell the sinks."""
-        if self._closed:
-            return After()
-        self._closed = True
-        after = After()
-        if not self.desk.hooks.silent:
-            after = await self.desk.hooks.after_batch([f.span for f in self.results])
-        self.stop = self.stop or after.stop
-        ids = tuple(finished.call_id for finished in self.results)
-        self.desk.emit(BatchFinished(call_ids=ids, stop=self.stop, at=self.desk.clock()))
-        return after
+        desk = self.desk
+        if not desk.hooks.silent:
+            after = await desk.hooks.after_batch([finished.span for finished in results])
+            self.stop = self.stop or after.stop
+        if BatchFinished in desk.hears:
+            ids = tuple(finished.call_id for finished in results)
+            desk.emit(BatchFinished(call_ids=ids, stop=self.stop, at=desk.clock()))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every call has ended and everybody was told."""
+        return self._closed and self._queue.is_done
 
     @property
     def results(self) -> list[Finished]:
         """The results so far, in call order."""
-        done = (self._steps.get(one) or self._jobs[one] for one in self._order)
-        return [job.finished for job in done if job.finished is not None]
+        jobs: Iterable[Job] = self._jobs.values()
+        if self._steps:
+            jobs = (self._steps.get(one) or self._jobs[one] for one in self._order)
+        return [job.finished for job in jobs if job.finished is not None]
 
     @property
     def spans(self) -> list[Span]:
@@ -246,7 +255,7 @@ class Batch:
         job = self._steps.get(call_id) or self._jobs.get(call_id)
         if job is None or job.finished is not None:
             return
-        self._watch.progress(job, kind, data)
+        Watch(self.desk.emit, self.desk.clock).progress(job, kind, data)
 
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
         """What the answer would be if this were asked for; nobody is asked."""
@@ -281,7 +290,7 @@ class Batch:
             target=target_of(given),
             session_id=self.desk.workspace.session_id,
             agent_id=self.desk.workspace.agent_id,
-            message_id=message_id(self.message),
+            message_id=self._message_id,
             shelf=shelf,
         )
         return Job(
@@ -289,7 +298,6 @@ class Batch:
             shelf=shelf,
             tool=tool,
             parsed=parsed,
-            bench=self,
             requested=now,
             message=self.message,
         )
@@ -345,7 +353,7 @@ class Batch:
             if self._recoveries and job.cancelled is None:
                 await self._recover(job)
             else:
-                await run_call(job, self.desk)
+                await run_call(job, self.desk, self)
         except anyio.get_cancelled_exc_class():
             self._end_waiting("host")  # or they would start, and run until they first wait
             raise
@@ -355,43 +363,59 @@ class Batch:
     async def _recover(self, job: Job) -> None:
         run = partial(self.run_step, job.call.id)
         for recovery in self._recoveries:
-            await self._guarded(recovery.prevent(job.call, self.desk, run), job)
-        finished = await run_call(job, self.desk)
+            if not job.cancelled:
+                await self._guarded(recovery.prevent(job.call, self.desk, run), job)
+        finished = await run_call(job, self.desk, self)
         for recovery in self._recoveries:
-            if _is_error(finished) and job.cancelled is None:
+            if _is_error(finished) and not job.cancelled:
                 await self._guarded(recovery.mend(finished, self.desk, run), job)
 
     async def _guarded(self, work: Awaitable[None], job: Job) -> None:
-        """A policy's own fault is told of and costs no call its result."""
-        try:
-            await work
-        except Exception as error:  # noqa: BLE001 - user code beside a call
-            self._fault("recovery", error, job.call.id)
+        """A policy's own fault is told of and costs no call its result; it ends with the call."""
+        with anyio.CancelScope() as scope:
+            self._helping[job.call.id] = scope
+            try:
+                await work
+            except anyio.get_cancelled_exc_class() as error:
+                if is_cancelled():
+                    raise
+                self._fault("recovery", error, job.call.id)
+            except Exception as error:  # noqa: BLE001 - user code beside a call
+                self._fault("recovery", error, job.call.id)
+            finally:
+                del self._helping[job.call.id]
 
-    def _fault(self, where: str, error: Exception, call_id: CallId) -> None:
+    def _fault(self, where: str, error: BaseException, call_id: CallId) -> None:
         reason = f"{type(error).__name__}: {error}"
         now = self.desk.clock()
         self.desk.emit(Faulted(where=where, reason=reason, call_id=call_id, at=now))
 
     async def run_step(self, origin: CallId, name: str, given: Input) -> Finished:
         """Run a further call in the place of `origin`, visible like any other."""
-        number = sum(1 for one in self._steps if one.startswith(f"{origin}_r")) + 1
-        call_id = CallId(f"{origin}_r{number}")
+        numbered = (CallId(f"{origin}_r{number}") for number in itertools.count(1))
+        call_id = next(one for one in numbered if one not in self._seen)
         self._seen.add(call_id)
         job = self._job(call_id, name, given)
         self.desk.emit(Requested(call=job.call, at=job.requested, recovers=origin))
-        after = max(n for n, one in enumerate(self._order) if _root(one, origin))
+        self._origins[call_id] = origin
+        after = max(
+            n
+            for n, one in enumerate(self._order)
+            if one == origin or self._origins.get(one) == origin
+        )
         self._order.insert(after + 1, call_id)
         self._steps[call_id] = job
-        finished = await run_call(job, self.desk)
+        finished = await run_call(job, self.desk, self)
         self._apply(job)
         return finished
 
     def _ended(self, job: Job) -> None:
         self._queue.finish(job.call.id)
-        finished = job.finished
-        if finished is not None:
-            self._take_in(job, finished)
+        if job.finished is None:  # cut off while others prepared the ground for it
+            job.cancelled = job.cancelled or "host"
+            settle_unstarted(job, self.desk)
+        if job.finished is not None:
+            self._take_in(job, job.finished)
         self._take_ready()
         self._tell()
 
@@ -415,6 +439,10 @@ class Batch:
 
     def _cancel(self, job: Job, by: Cancel) -> None:
         """A running call is told to end; one that waits has its result at once."""
+        helping = self._helping.get(job.call.id)
+        if helping is not None:
+            job.cancelled = job.cancelled or by
+            helping.cancel()
         if job.finished is not None:
             return
         job.cancel(by)
@@ -459,10 +487,11 @@ class Batch:
 
     async def _keep_watch(self) -> None:
         """Tell of calls that take long, until all have ended."""
+        watch = Watch(self.desk.emit, self.desk.clock)
         while not self._queue.is_done:
-            with anyio.move_on_after(self._watch.next_look(self._running())):
+            with anyio.move_on_after(watch.next_look(self._running())):
                 await self._wait()
-            self._watch.look(self._running())
+            watch.look(self._running())
         self._watching = False
 
     def _running(self) -> list[Job]:
@@ -473,10 +502,6 @@ class Batch:
 
 def _is_error(finished: Finished) -> bool:
     return finished.span.result is not None and finished.span.result.is_error is True
-
-
-def _root(call_id: str, origin: str) -> bool:
-    return call_id == origin or call_id.startswith(f"{origin}_r")
 
 
 def _takes_siblings_along(finished: Finished, desk: Desk) -> bool:

@@ -1,6 +1,7 @@
 """Calls as blocks of an assistant message, read and written."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from toolspan.errors import BadCall
 from toolspan.ids import CallId
@@ -14,7 +15,15 @@ def call_block(call: Call) -> dict[str, object]:
     return {"type": "tool_use", "id": call.id, "name": call.tool, "input": dict(call.arguments)}
 
 
-def read_block(block: Mapping[str, object]) -> tuple[CallId, str, Input]:
+class Asked(NamedTuple):
+    """What a `tool_use` block asks for."""
+
+    id: CallId
+    tool: str
+    input: Input
+
+
+def read_block(block: Mapping[str, object]) -> Asked:
     """The id, the tool and the input of a `tool_use` block.
 
     Raises:
@@ -28,17 +37,22 @@ def read_block(block: Mapping[str, object]) -> tuple[CallId, str, Input]:
     if not isinstance(name, str) or not name:
         raise BadCall(f"the tool_use block {call_id} needs a name, a text that is not empty")
     given = block.get("input", {})
-    return CallId(call_id), name, given if isinstance(given, Mapping) else unparsed(str(given))
+    if not isinstance(given, (dict, Mapping)):  # an abstract class alone is slow to ask
+        given = unparsed(str(given))
+    return Asked(CallId(call_id), name, given)
 
 
 _TARGETS = (
     "file_path", "command", "pattern", "notebook_path", "url", "query", "skill", "description",
     "subject", "path", "task_id", "bash_id", "shell_id", "taskId", "prompt",
 )  # fmt: skip
+_TARGET_KEYS = frozenset(_TARGETS)
 
 
 def target_of(given: Input) -> str | None:
     """What a call is about, shortened: path, command, pattern, address."""
+    if _TARGET_KEYS.isdisjoint(given):
+        return None
     for key in _TARGETS:
         value = given.get(key)
         if value and isinstance(value, str):

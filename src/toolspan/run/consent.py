@@ -16,33 +16,45 @@ from toolspan.run import denial
 from toolspan.run.desk import Desk, Job, Prepared
 from toolspan.run.ending import Ending, refused
 from toolspan.run.tool import Input, Tool, Valid
-from toolspan.run.valid import with_input
+from toolspan.run.valid import known_keys, with_input
 from toolspan.schema.issue import Invalid
 
 
 async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
-    """The call as it may run, or why it may not."""
-    if _nobody_speaks(job, desk) and (desk.approver is None or prepared.tool.asks is None):
-        return prepared
+    """The call as it may run, or why it may not; `is_asked` says whether this is needed."""
     question = question_of(job, prepared, desk)
-    decision = await _decision(job, question, desk)
+    ruled = await decide(desk.policies, question)
+    if isinstance(ruled, Allow) and ruled.input is not None:
+        changed = with_input(job, prepared, ruled.input, desk)
+        if isinstance(changed, Ending):
+            return changed
+        # Whoever speaks after the rules speaks of the call as they left it.
+        prepared, question = changed, question_of(job, changed, desk)
+    decision = await _decision(job, question, ruled, desk)
     answer = await _ask(job, question, decision, desk) if isinstance(decision, Ask) else decision
     match answer:
         case Allow():
-            return with_input(job, prepared, answer.input, desk)
+            wanted = answer.input
+            if wanted is not None and isinstance(decision, Ask):
+                wanted = known_keys(prepared, wanted)
+            return with_input(job, prepared, wanted, desk)
         case Deny():
             return denial.denied(question, answer, desk.profile.refusals)
         case Ending():
             return answer
 
 
-def _nobody_speaks(job: Job, desk: Desk) -> bool:
-    return not desk.policies and desk.fallback is None and job.before.decision is None
+def is_asked(job: Job, prepared: Prepared, desk: Desk) -> bool:
+    """Whether anybody has a say over the call."""
+    if desk.policies or desk.fallback is not None or job.before.decision is not None:
+        return True
+    return desk.approver is not None and prepared.tool.asks is not None
 
 
-async def _decision(job: Job, question: Question, desk: Desk) -> Decision:
+async def _decision(job: Job, question: Question, ruled: Decision | None, desk: Desk) -> Decision:
     """Deny of a rule, then a hook's word, then the rules', then the mode's."""
-    decision = _both(await decide(desk.policies, question), job.before.decision)
+    hooked = job.before.decision
+    decision = ruled if hooked is None or isinstance(ruled, Deny | Ask) else hooked
     if decision is None and desk.fallback is not None:
         decision = await decide((desk.fallback,), question)
     decision = _as_tool_asks(job, decision or Allow())
@@ -57,15 +69,6 @@ def _as_tool_asks(job: Job, decision: Decision) -> Decision:
     if words is None or isinstance(decision, Deny) or isinstance(job.before.decision, Allow):
         return decision
     return Ask(words, "tool")
-
-
-def _both(ruled: Decision | None, hooked: Decision | None) -> Decision | None:
-    """A hook's consent opens no rule's question, and takes away no input that a rule gave."""
-    if hooked is None or isinstance(ruled, Deny | Ask):
-        return ruled
-    if isinstance(ruled, Allow) and ruled.input is not None and isinstance(hooked, Allow):
-        return ruled
-    return hooked
 
 
 async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | Deny | Ending:
@@ -114,12 +117,19 @@ async def consent_for(call: Call, tool: Tool, given: Input, desk: Desk) -> Decis
         cwd=desk.context.cwd,
         project=desk.workspace.project,
         read_only=_changes_nothing(tool, parsed),
+        mode=_mode(desk),
         known_as=tool.name,
     )
     decision = await decide(desk.policies, question)
     if decision is None and desk.fallback is not None:
         decision = await decide((desk.fallback,), question)
     return decision or Allow()
+
+
+def _mode(desk: Desk) -> str | None:
+    """The mode that a plan tool has put the session in."""
+    found = desk.context.values.get("permission_mode")
+    return found if isinstance(found, str) else None
 
 
 def _changes_nothing(tool: Tool, valid: Valid) -> bool:
@@ -148,5 +158,6 @@ def question_of(job: Job, prepared: Prepared, desk: Desk) -> Question:
         cwd=prepared.view.cwd,
         project=desk.workspace.project,
         read_only=_changes_nothing(prepared.tool, prepared.valid),
+        mode=_mode(desk),
         known_as=prepared.tool.name,
     )

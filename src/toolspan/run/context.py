@@ -9,7 +9,9 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
+
+from msgspec import Struct
 
 from toolspan.ids import CallId, SessionId
 from toolspan.model.decision import Decision
@@ -18,9 +20,6 @@ from toolspan.process import Custody
 from toolspan.profile import Profile
 from toolspan.run.files import FileStates
 from toolspan.run.tasks import Tasks
-
-if TYPE_CHECKING:
-    from toolspan.run.tool import Tool
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +70,25 @@ class Workspace:
         return self.folder / "tasks"
 
 
+class Listed(Protocol):
+    """A tool, as far as another one may look at it."""
+
+    @property
+    def name(self) -> str:
+        """What it is called by."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What the model reads of it."""
+        ...
+
+
 class Bench(Protocol):
     """What a running call may ask of its runner."""
 
     @property
-    def tools(self) -> "Iterable[Tool]":
+    def tools(self) -> Iterable[Listed]:
         """What the session has."""
         ...
 
@@ -102,8 +115,7 @@ class Bench(Protocol):
         ...
 
 
-@dataclass(slots=True, kw_only=True)
-class ToolContext:
+class ToolContext(Struct, kw_only=True, eq=False):
     """One call's view on its surroundings; a tool function asks for it by annotation."""
 
     call: Call

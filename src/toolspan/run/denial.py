@@ -38,6 +38,10 @@ def denied(question: Question, decision: Deny, refusals: Refusals) -> Ending:
 def not_granted(question: Question, ask: Ask, refusals: Refusals) -> Ending:
     """Somebody would have to be asked, and nobody is there."""
     text = ask.reason or _not_granted_text(question, refusals)
+    if ask.source == "mode":
+        text = refusals.plan_mode.format(path=_path(question)) or _not_granted_text(
+            question, refusals
+        )
     words = Words(text, error_record(text))
     return _ending(words, "not_granted", "user-rejected", Deny(text, ask.source))
 
@@ -82,8 +86,6 @@ def _blocked(question: Question, decision: Deny, refusals: Refusals) -> Ending:
 def _policy_text(question: Question, decision: Deny, refusals: Refusals) -> str:
     if decision.source == "mode" and decision.reason == "dontAsk":
         return refusals.dont_ask.format(name=question.tool)
-    if decision.source == "mode" and decision.reason == "plan":
-        return f"Cannot write to {_path(question)} while in plan mode."
     if decision.reason:
         return decision.reason
     command = question.input.get("command")

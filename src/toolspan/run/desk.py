@@ -15,7 +15,7 @@ from toolspan.model.live import Decided, Finished, LiveEvent, Progressed
 from toolspan.model.span import Call
 from toolspan.permission.decide import Approver, Policy
 from toolspan.profile import Profile
-from toolspan.run.context import Bench, Context, ToolContext, Workspace
+from toolspan.run.context import Context, ToolContext, Workspace
 from toolspan.run.ending import Ending
 from toolspan.run.shelf import LiveShelf
 from toolspan.run.tool import Tool, Valid
@@ -41,6 +41,8 @@ class Desk:
     """Decides when no policy and no hook has an opinion; None allows."""
     approver: Approver | None
     emit: Callable[[LiveEvent], None]
+    hears: frozenset[type[LiveEvent]] = frozenset()
+    """The kinds of events that somebody hears; the frequent ones are made only for those."""
     decisions: dict[CallId, Decision] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
 
@@ -48,20 +50,19 @@ class Desk:
 NO_OPINION = Before()
 
 
-@dataclass(slots=True, kw_only=True)
-class Job:
+class Job(Struct, kw_only=True, eq=False):
     """One accepted call on its way."""
 
     call: Call
     shelf: LiveShelf
     tool: Tool | None
     parsed: Valid | Invalid | None
-    bench: Bench
     requested: float
     message: Mapping[str, object] | None = None
     cut: bool = False
     """The reply ended in the middle of it, so nobody knows what was asked for."""
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    scope: anyio.CancelScope | None = None
+    """What ends it; there once it runs."""
     cancelled: Cancel | None = None
     started: float | None = None
     view: ToolContext | None = None
@@ -81,7 +82,8 @@ class Job:
         """End it; the first who says so is remembered."""
         if self.cancelled is None:
             self.cancelled = by
-            self.scope.cancel()
+            if self.scope is not None:
+                self.scope.cancel()
 
 
 class Prepared(Struct, frozen=True):

@@ -34,8 +34,7 @@ def fit_content(content: object) -> Content:
     if not isinstance(content, Sequence):
         raise Unfit(f"a result is a text or a list of blocks, not {type(content).__name__}")
     blocks = [_fit_block(block) for block in content]
-    kept = [block for block in blocks if block["type"] != "text" or str(block["text"]).strip()]
-    return kept
+    return [block for block in blocks if block["type"] != "text" or str(block["text"]).strip()]
 
 
 def _fit_block(block: object) -> dict[str, object]:

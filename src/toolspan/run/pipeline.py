@@ -5,20 +5,22 @@ whatever the call does. The order: look up, cancelled?, valid?, the tool's own v
 consent, the tool, size, hooks after, wrap. Read `run_call` first; queueing is in `batch.py`.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import anyio
+import anyio.lowlevel
 from msgspec import structs
 
 from toolspan.errors import ToolError
 from toolspan.hooks.points import After, Moment, Report
 from toolspan.hooks.stray import is_cancelled
 from toolspan.model.decision import Deny
+from toolspan.model.live import Content, Finished, HookRan, Started
 from toolspan.model.live import Context as HookContext
-from toolspan.model.live import Finished, HookRan, Started
 from toolspan.run import denial
-from toolspan.run.consent import consent, note_decision, question_of
-from toolspan.run.context import ToolContext
+from toolspan.run.consent import consent, is_asked, note_decision, question_of
+from toolspan.run.context import Bench, ToolContext
 from toolspan.run.desk import Desk, Job, Prepared
 from toolspan.run.ending import Ending, failure, raised, text_of, timed_out, told
 from toolspan.run.limits import spill
@@ -29,42 +31,48 @@ from toolspan.run.valid import incomplete, invalid_input, unknown_tool, veto, wi
 from toolspan.schema.issue import Invalid
 
 
-async def run_call(job: Job, desk: Desk) -> Finished:
+async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
     """Take one call from request to result; what the call did never raises.
 
     Only a cancellation from outside passes through, after the result was emitted.
     """
     ending: Ending | None = None
+    job.scope = scope = anyio.CancelScope()
+    if job.cancelled:
+        scope.cancel()
     try:
-        with job.scope:
-            ending = await _live(job, desk)
+        with scope:
+            ending = await _live(job, desk, bench)
     except anyio.get_cancelled_exc_class() as error:
         if is_cancelled():
             job.cancelled = job.cancelled or "host"
             settle(job, job.ending or cut_short(job, desk), desk)
+            await anyio.lowlevel.checkpoint_if_cancelled()  # raises ours; this may be the tool's
             raise
-        ending = job.ending or broken(job, error)
+        ending = job.ending or (None if job.cancelled else broken(job, error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - our fault costs no call its result
         ending = job.ending or broken(job, error)
     return settle(job, ending or job.ending or cut_short(job, desk), desk)
 
 
-async def _live(job: Job, desk: Desk) -> Ending:
-    prepared = await prepare(job, desk)
+async def _live(job: Job, desk: Desk, bench: Bench) -> Ending:
+    prepared = await prepare(job, desk, bench)
     if isinstance(prepared, Ending):
         return _with_hooks(job, prepared)
     if job.cancelled:
         return cut_short(job, desk)
     job.ending = await run_tool(job, prepared, desk)
+    if desk.hooks.silent:
+        return job.ending
     return await review(job, prepared, job.ending, desk)
 
 
 # Before the tool
 
 
-async def prepare(job: Job, desk: Desk) -> Prepared | Ending:
+async def prepare(job: Job, desk: Desk, bench: Bench) -> Prepared | Ending:
     """Look up, validate, fire the hooks, ask for consent."""
-    prepared = _look_up(job, desk)
+    prepared = _look_up(job, desk, bench)
     if isinstance(prepared, Ending):
         return prepared
     if prepared.tool.validate is not None:
@@ -76,10 +84,10 @@ async def prepare(job: Job, desk: Desk) -> Prepared | Ending:
         if isinstance(hooked, Ending):
             return hooked
         prepared = hooked
-    return await consent(job, prepared, desk)
+    return await consent(job, prepared, desk) if is_asked(job, prepared, desk) else prepared
 
 
-def _look_up(job: Job, desk: Desk) -> Prepared | Ending:
+def _look_up(job: Job, desk: Desk, bench: Bench) -> Prepared | Ending:
     """Is there such a tool, is the call still wanted, does its input fit?"""
     if job.tool is None:
         return unknown_tool(job.call.tool, desk)
@@ -94,7 +102,7 @@ def _look_up(job: Job, desk: Desk) -> Prepared | Ending:
         context=desk.context,
         workspace=desk.workspace,
         profile=desk.profile,
-        bench=job.bench,
+        bench=bench,
         message=job.message,
     )
     return Prepared(job.tool, job.parsed, job.view)
@@ -117,8 +125,7 @@ async def _fire_before(job: Job, prepared: Prepared, desk: Desk) -> Prepared | E
 
 async def run_tool(job: Job, prepared: Prepared, desk: Desk) -> Ending:
     """Run the tool itself; its exceptions become endings."""
-    job.started = desk.clock()
-    desk.emit(Started(call_id=job.call.id, at=job.started))
+    _note_start(job, desk)
     tool = prepared.tool
     try:
         if tool.timeout is None and tool.interrupt == "cancel":
@@ -139,6 +146,12 @@ async def run_tool(job: Job, prepared: Prepared, desk: Desk) -> Ending:
     if isinstance(output, Failure):
         return failure(tool.name, output)
     return _success(job, prepared, output, desk)
+
+
+def _note_start(job: Job, desk: Desk) -> None:
+    job.started = desk.clock()
+    if Started in desk.hears:
+        desk.emit(Started(call_id=job.call.id, at=job.started))
 
 
 class _LimitPassedError(Exception):
@@ -164,9 +177,9 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
         given = fit_content(output.content)
         content = given or desk.profile.refusals.no_output.format(name=tool.name) or given
         structured = fit_json(output.structured)
-        companions = tuple(map(fit_content, output.companions))
         answer = fit_json(output.structured_output)
-        beside = {key: fit_json(value) for key, value in (output.beside or {}).items()}
+        companions = _companions(output.companions) if output.companions else ()
+        beside = _beside(output.beside) if output.beside else {}
     except (Unfit, RecursionError) as error:
         return raised(tool.name, TypeError(f"{tool.name} gave an output no model takes: {error}"))
     persisted = output.persisted
@@ -182,10 +195,18 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
         background_task=output.background_task,
         persisted=persisted,
         modify=output.modify,
-        companions=tuple(one for one in companions if one),
+        companions=companions,
         structured_output=answer,
         beside=beside,
     )
+
+
+def _companions(given: tuple[Content, ...]) -> tuple[Content, ...]:
+    return tuple(fitted for fitted in map(fit_content, given) if fitted)
+
+
+def _beside(given: Mapping[str, object]) -> dict[str, object]:
+    return {key: fit_json(value) for key, value in given.items()}
 
 
 # After the tool
@@ -193,8 +214,6 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
 
 async def review(job: Job, prepared: Prepared, ending: Ending, desk: Desk) -> Ending:
     """Fire the hooks after a call, and take in what they say."""
-    if desk.hooks.silent:
-        return ending
     moment = _moment(job, prepared)
     duration = (desk.clock() - (job.started or job.requested)) * 1e3
     if ending.failed:

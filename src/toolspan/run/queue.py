@@ -10,16 +10,16 @@ back all behind it. With `by_path`, calls that name the files they touch only wa
 touch the same ones.
 """
 
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct
 
 from toolspan.ids import CallId
 
 Stage = Literal["queued", "executing", "completed", "yielded"]
 
 
-@dataclass(slots=True, eq=False)
-class Item:
+class Item(Struct, eq=False, gc=False):
     """One call's place in the queue."""
 
     id: CallId
@@ -32,20 +32,19 @@ class Item:
     """How many were asked for before it; set by the queue."""
 
 
-@dataclass(slots=True)
-class Queue:
+class Queue(Struct, eq=False):
     """The calls of one batch, in order."""
 
     cap: int | None = None
     """How many may run at once."""
     by_path: bool = False
     """Calls that touch different files may overlap, even if they write."""
-    _items: dict[CallId, Item] = field(default_factory=dict)
-    _waiting: dict[CallId, Item] = field(default_factory=dict)
-    _running: dict[CallId, Item] = field(default_factory=dict)
-    _exclusive: dict[CallId, Item] = field(default_factory=dict)
+    _items: dict[CallId, Item] = {}
+    _waiting: dict[CallId, Item] = {}
+    _running: dict[CallId, Item] = {}
+    _exclusive: dict[CallId, Item] = {}
     """Those of the running that do not overlap."""
-    _ended: list[Item] = field(default_factory=list)
+    _ended: list[Item] = []
 
     def add(self, item: Item) -> None:
         """Put a call at the end.
@@ -63,6 +62,8 @@ class Queue:
 
     def start(self) -> list[CallId]:
         """The calls that start now; from here on they count as running."""
+        if not self._waiting:
+            return []
         begun: list[CallId] = []
         for item in self._waiting.values():
             if not self._may_start(item):

@@ -69,6 +69,9 @@ class Runner:
         self._open: list[Batch] = []
         self._stack: AsyncExitStack | None = None
         self._group: anyio.abc.TaskGroup | None = None
+        self._leaving: anyio.Event | None = None
+        """Set when the runner was left, after it was used as a context manager."""
+        self._quiet: anyio.Event | None = None
         self._emitter = Emitter(clock=clock)
         self.desk = Desk(
             tools=tools if isinstance(tools, Toolset) else Toolset(tools),
@@ -92,6 +95,7 @@ class Runner:
             self._group = await stack.enter_async_context(anyio.create_task_group())
             stack.push_async_callback(self._wind_up, self._group)
             self._emitter.start(self._group)
+            self.desk.emit, self.desk.hears = self._emitter.emit, self._emitter.hears
             self._stack = stack.pop_all()
         return self
 
@@ -102,8 +106,16 @@ class Runner:
         traceback: TracebackType | None,
     ) -> None:
         stack, self._stack = self._stack, None
-        if stack is not None:
-            await stack.__aexit__(kind, error, traceback)
+        if stack is None:
+            return
+        self._leaving = anyio.Event()
+        try:
+            if isinstance(error, Exception):  # the host's own: a task group would wrap it
+                await stack.aclose()
+            else:
+                await stack.__aexit__(kind, error, traceback)
+        finally:
+            self._leaving.set()
 
     async def _wind_up(self, group: anyio.abc.TaskGroup) -> None:
         """End what still runs, and give slow sinks a last while; then the tasks and processes end.
@@ -137,12 +149,10 @@ class Runner:
         Raises:
             BadCall: a block is no call; none of the message's calls was run.
         """
-        blocks = blocks_of(calls)
-        for block in blocks:
-            read_block(block)
+        asked = [read_block(block) for block in blocks_of(calls)]
         async with self.batch(calls if isinstance(calls, Mapping) else None) as batch:
-            for block in blocks:
-                job = batch.accept(block)
+            for one in asked:
+                job = batch.accept(one)
                 if job is not None:
                     batch.enqueue(job)
             return await batch.drain()
@@ -174,6 +184,25 @@ class Runner:
     def close(self, batch: Batch) -> None:
         """The batch is over."""
         self._open.remove(batch)
+        if self._quiet is not None and not self._open:
+            self._quiet.set()
+
+    async def quiet(self) -> None:
+        """Wait until no batch is open."""
+        while self._open:
+            self._quiet = self._quiet or anyio.Event()
+            await self._quiet.wait()
+            self._quiet = None
+
+    async def left(self) -> None:
+        """Wait until whoever is leaving the runner has left it."""
+        while self._leaving is not None and not self._leaving.is_set():
+            await self._leaving.wait()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether somebody leaves it, or has left it."""
+        return self._leaving is not None
 
     @property
     def is_entered(self) -> bool:
@@ -216,6 +245,8 @@ class OpenBatch:
         self._batch: Batch | None = None
 
     async def __aenter__(self) -> Batch:
+        if self._runner.is_left:
+            await self._runner.left()
         if not self._runner.is_entered:
             await self._runner.__aenter__()
             self._entered = True
@@ -228,21 +259,27 @@ class OpenBatch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        batch = self._batch
         try:
-            if self._batch is not None:
-                await self._finish(self._batch, error)
+            if batch is not None and not batch.is_over:
+                await (batch.drain() if error is None else batch.abandon())
         finally:
+            if batch is not None:
+                self._runner.close(batch)
             if self._entered:
-                await self._runner.__aexit__(kind, error, traceback)
+                await self._leave(kind, error, traceback)
 
-    async def _finish(self, batch: Batch, error: BaseException | None) -> None:
+    async def _leave(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
         try:
             if error is None:
-                await batch.drain()
-            else:
-                await batch.abandon()
+                await self._runner.quiet()  # others may have come in through our door
         finally:
-            self._runner.close(batch)
+            await self._runner.__aexit__(kind, error, traceback)
 
 
 def blocks_of(calls: Message | Iterable[Message]) -> list[Message]:

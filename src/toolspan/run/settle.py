@@ -93,6 +93,7 @@ def settle(job: Job, ending: Ending, desk: Desk) -> Finished:
         desk.emit(job.news)
     job.modify = ending.modify
     job.finished = finished
+    job.view = None  # it knows the batch, which knows the job: let go, they need no collector
     desk.emit(finished)
     return finished
 
@@ -103,6 +104,8 @@ _NOWHERE = Place("live", 0, 0, 0)
 
 def _events(job: Job, ending: Ending) -> tuple[Event, ...]:
     """What happened around the call, as a reader would tell it."""
+    if not ending.contexts and job.decided is None:
+        return ()
     hooks = [
         Hook(point=one.point, name=one.name, outcome="context", text=one.text, place=_NOWHERE)
         for one in ending.contexts
@@ -130,11 +133,11 @@ def _first_words(ending: Ending) -> str:
 
 def iso(at: float) -> str:
     """A time as transcripts write it."""
-    second, rest = divmod(at, 1)
-    return f"{_second(int(second))}.{int(rest * 1000):03}Z"
+    return _millisecond(round(at * 1_000))
 
 
 @lru_cache(maxsize=4)
-def _second(at: int) -> str:
-    """The text of a second: a busy session asks for the same one again and again."""
-    return datetime.fromtimestamp(at, UTC).isoformat()[:-6]
+def _millisecond(at: int) -> str:
+    """The text of a millisecond: a busy session asks for the same one again and again."""
+    second, thousandth = divmod(at, 1_000)
+    return f"{datetime.fromtimestamp(second, UTC).isoformat()[:-6]}.{thousandth:03}Z"

@@ -3,7 +3,8 @@
 A sink is a function of one event. Each gets its own line of waiting events: a plain function is
 called in a thread of its own, an async one in a task. When a line is full, progress is dropped
 first, then the oldest event; what was dropped is counted. Watchers that must see an event before
-the call goes on (the recorder) are given as `direct`: they are called at once, in order.
+the call goes on (the recorder) are given as `direct`: they are called at once, in order. Events of
+a kind that nobody hears need not be made: see `Emitter.hears`.
 """
 
 import inspect
@@ -13,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
+from typing import get_args
 
 import anyio
 import anyio.abc
@@ -22,6 +24,9 @@ from toolspan.model.live import Faulted, LiveEvent, Progressed
 
 Sink = Callable[[LiveEvent], object]
 """Receives every event, in order. May be async. May block, raise or be slow: only it suffers."""
+
+Kind = type[LiveEvent]
+KINDS: frozenset[Kind] = frozenset(get_args(LiveEvent))
 
 CAPACITY = 10_000
 _FAULTS = 3
@@ -140,6 +145,18 @@ class TaskLine:
             self._fault(_name(self.sink), error)
 
 
+class Only:
+    """A direct watcher that wants events of some kinds and is not bothered with others."""
+
+    def __init__(self, sink: Sink, kinds: Iterable[Kind]) -> None:
+        self.sink = sink
+        self.kinds = frozenset(kinds)
+
+    def __call__(self, event: LiveEvent) -> object:
+        """Take an event, if it is of such a kind."""
+        return self.sink(event) if type(event) in self.kinds else None
+
+
 class Emitter:
     """Passes events on to everybody who wants them; `emit` never raises and never waits."""
 
@@ -151,7 +168,7 @@ class Emitter:
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
-        self._direct = tuple(direct)
+        self._direct = _by_kind(tuple(direct))
         self._late: deque[Faulted] = deque()
         """Faults of sinks in their threads, to be told in the thread of the event loop."""
         self._threads: list[ThreadLine] = []
@@ -163,6 +180,8 @@ class Emitter:
                 self._tasks.append(TaskLine(sink, self._fault))
             else:
                 self._threads.append(ThreadLine(sink, self._fault_in_thread))
+        self.hears = KINDS if self._lines else frozenset(k for k in KINDS if self._direct[k])
+        """The kinds of events that somebody hears."""
 
     @property
     def dropped(self) -> int:
@@ -177,7 +196,7 @@ class Emitter:
         """Pass an event on."""
         if self._late:
             self._tell_late()
-        for watcher in self._direct:
+        for watcher in self._direct[type(event)]:
             try:
                 watcher(event)
             except Exception as error:  # noqa: BLE001 - a watcher's fault must not harm a call
@@ -220,13 +239,27 @@ class Emitter:
 
     def _tell(self, fault: Faulted) -> None:
         """Tell all but the one whose fault it is; who fails at that is not told of again."""
-        for watcher in self._direct:
+        for watcher in self._direct[Faulted]:
             if _name(watcher) != fault.where:
                 with suppress(Exception):
                     watcher(fault)
         for line in self._lines:
             if _name(line.sink) != fault.where:
                 line.put(fault)
+
+
+def _by_kind(direct: tuple[Sink, ...]) -> dict[Kind, tuple[Sink, ...]]:
+    """Who is to be called for an event of each kind."""
+
+    def wants(watcher: Sink, kind: Kind) -> bool:
+        return not isinstance(watcher, Only) or kind in watcher.kinds
+
+    return {
+        kind: tuple(
+            one.sink if isinstance(one, Only) else one for one in direct if wants(one, kind)
+        )
+        for kind in KINDS
+    }
 
 
 def _name(sink: Sink) -> str:

@@ -116,6 +116,9 @@ class Tasks:
         """In the order in which they came."""
         return iter(tuple(self._tasks.values()))
 
+    def __len__(self) -> int:
+        return len(self._tasks)
+
     def get(self, task_id: str) -> Task | None:
         """The task of this name, running or not."""
         return self._tasks.get(task_id)

@@ -7,7 +7,7 @@ them in its own task and makes another worker only when one really waits.
 import types
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 _T = TypeVar("_T")
 
@@ -15,20 +15,19 @@ _T = TypeVar("_T")
 @types.coroutine
 def telling(work: Coroutine[Any, Any, _T], waits: Callable[[], None]) -> Generator[Any, Any, _T]:
     """The result of `work`; `waits` is called once, when it is suspended for the first time."""
-    step = partial(work.send, None)
-    told = False
+    try:
+        wanted = work.send(None)
+    except StopIteration as done:
+        return cast(_T, done.value)
+    waits()
     while True:
-        try:
-            wanted = step()
-        except StopIteration as done:
-            value: _T = done.value
-            return value
-        if not told:
-            told = True
-            waits()
         try:
             sent = yield wanted
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is for `work`
             step = partial(work.throw, error)
         else:
             step = partial(work.send, sent)
+        try:
+            wanted = step()
+        except StopIteration as done:
+            return cast(_T, done.value)

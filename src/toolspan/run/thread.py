@@ -12,8 +12,7 @@ import anyio.from_thread
 
 from toolspan.ids import CallId
 from toolspan.model.decision import Decision
-from toolspan.run.context import Bench
-from toolspan.run.tool import Tool
+from toolspan.run.context import Bench, Listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class FromThread:
     """The thread of the event loop: the one this is made in."""
 
     @property
-    def tools(self) -> Iterable[Tool]:
+    def tools(self) -> Iterable[Listed]:
         """What the session has."""
         return self.bench.tools
 

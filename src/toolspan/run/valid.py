@@ -76,6 +76,15 @@ async def veto(prepared: Prepared) -> Ending | None:
     )
 
 
+def known_keys(prepared: Prepared, given: Input) -> Input:
+    """An input without what its tool does not know: who consents may answer for any tool."""
+    parsed = prepared.tool.parse(given)
+    if not isinstance(parsed, Invalid):
+        return given
+    unknown = {one.path[0] for one in parsed.issues if one.code == "unexpected"}
+    return {key: value for key, value in given.items() if key not in unknown}
+
+
 def with_input(job: Job, prepared: Prepared, given: Input | None, desk: Desk) -> Prepared | Ending:
     """The same call with another input, if there is one and it fits."""
     if given is None:

@@ -47,7 +47,9 @@ def unparsed(raw: str) -> dict[str, object]:
 
 def raw_of(given: Mapping[str, object]) -> str | None:
     """The text of an input that is no JSON; None for every other input."""
-    inner = given.get(UNPARSED) if len(given) == 1 else None
+    if len(given) != 1 or UNPARSED not in given:
+        return None
+    inner = given[UNPARSED]
     raw = inner.get("raw") if isinstance(inner, Mapping) else None
     return raw if isinstance(raw, str) else None
 

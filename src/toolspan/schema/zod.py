@@ -112,6 +112,8 @@ def _value_zod3(issue: Issue, style: IssueStyle) -> _Record:
     values = _allowed(issue)
     choice = " | ".join(f"'{one}'" for one in values)
     value = issue.detail.get("value")
+    if issue.detail.get("literal"):
+        return _literal_zod3(issue, values[0])
     if not isinstance(value, str):
         wrong = Issue("type", issue.path, issue.message, choice, issue.received)
         return _type_zod3(wrong, style)
@@ -121,6 +123,18 @@ def _value_zod3(issue: Issue, style: IssueStyle) -> _Record:
         "options": values,
         "path": list(issue.path),
         "message": f"Invalid enum value. Expected {choice}, received '{value}'",
+    }
+
+
+def _literal_zod3(issue: Issue, wanted: object) -> _Record:
+    """The only value that is allowed did not come."""
+    came = issue.detail.get("value")
+    return {
+        **({} if came is None else {"received": came}),
+        "code": "invalid_literal",
+        "expected": wanted,
+        "path": list(issue.path),
+        "message": f"Invalid literal value, expected {json.dumps(wanted, ensure_ascii=False)}",
     }
 
 

@@ -1,12 +1,12 @@
 """A model's reply, whoever sent it: an SDK's object or plain JSON, made a plain message."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from toolspan.errors import BadCall
-from toolspan.run.blocks import read_block
+from toolspan.run.blocks import Asked, read_block
 
 
 class Dumps(Protocol):
@@ -27,7 +27,7 @@ def plain_reply(reply: Reply) -> dict[str, object]:
     Raises:
         BadCall: it is no assistant message.
     """
-    if isinstance(reply, Mapping):
+    if isinstance(reply, (dict, Mapping)):  # an abstract class alone is slow to ask
         message = dict(reply)
     else:
         message = reply.model_dump(mode="json", exclude_none=True)
@@ -45,12 +45,19 @@ def _blocks(content: object) -> list[dict[str, object]]:
     if not isinstance(content, list):
         raise BadCall("a reply has its content as a text or a list of blocks")
     for number, block in enumerate(content):
-        if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+        if not isinstance(block, (dict, Mapping)) or not isinstance(block.get("type"), str):
             raise BadCall(f"block {number} of the reply is no object with a type")
     return [_plain(block) for block in content]
 
 
-def calls_checked(message: Mapping[str, object]) -> list[dict[str, object]]:
+class Block(NamedTuple):
+    """A block of a reply, and what it asks for if it is a call."""
+
+    body: dict[str, object]
+    asked: Asked | None
+
+
+def calls_checked(message: Mapping[str, object]) -> list[Block]:
     """The blocks of a plain message, whose calls can all be answered.
 
     Raises:
@@ -59,10 +66,9 @@ def calls_checked(message: Mapping[str, object]) -> list[dict[str, object]]:
     blocks = message["content"]
     if not isinstance(blocks, list):
         raise BadCall("a reply has its content as a list of blocks")
-    for block in blocks:
-        if block["type"] == "tool_use":
-            read_block(block)
-    return blocks
+    return [
+        Block(block, read_block(block) if block["type"] == "tool_use" else None) for block in blocks
+    ]
 
 
 def _plain(block: Mapping[str, object]) -> dict[str, object]:

@@ -33,7 +33,8 @@ from toolspan.run.blocks import call_block
 from toolspan.run.context import Workspace
 from toolspan.run.desk import Cancel, Job
 from toolspan.run.runner import Runner, new_workspace
-from toolspan.run.sinks import Sink
+from toolspan.run.sinks import Only, Sink
+from toolspan.run.tasks import notice
 from toolspan.run.tool import Tool
 from toolspan.session.reply import Reply, calls_checked, plain_reply
 
@@ -87,6 +88,7 @@ class Session:
         self._recorder = self._make_recorder(folder, transcript, permission_mode, fsync, clock)
         if tools is None:
             tools = coding_tools(self.profile, person=approver is not None)
+        wanted = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
             tools,
             cwd=folder,
@@ -96,7 +98,7 @@ class Session:
             fallback=fallback,
             approver=approver,
             sinks=sinks,
-            direct=(self._take_in, *direct),
+            direct=(Only(self._take_in, wanted), *direct),
             workspace=self._workspace(folder),
             recoveries=recoveries,
             by_path=by_path,
@@ -188,14 +190,16 @@ class Session:
         cut = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
         jobs: list[Job] = []
         kept: list[dict[str, object]] = []
-        for block in blocks:
-            if block["type"] != "tool_use":
+        for read in blocks:
+            block, asked = read
+            if asked is None:
                 kept.append(block)
                 continue
-            job = batch.accept(block, cut=block is cut)
+            job = batch.accept(asked, cut=read is cut)
             if job is not None:
                 jobs.append(job)
-                kept.append({**block, "input": job.shelf.arguments_})
+                block["input"] = job.shelf.arguments_
+                kept.append(block)
         message["content"] = kept
         if kept:
             self._messages.append({"role": "assistant", "content": kept})
@@ -204,7 +208,8 @@ class Session:
 
     def _record_reply(self, message: dict[str, object]) -> None:
         if self._recorder is not None:
-            message.setdefault("id", f"msg_{uuid.uuid4().hex[:24]}")
+            if "id" not in message:
+                message["id"] = f"msg_{uuid.uuid4().hex[:24]}"
             self._reply = message
             self._recorder.reply(message)
 
@@ -216,6 +221,7 @@ class Session:
         for finished in results:
             if finished.companions or finished.contexts:
                 blocks += _beside(finished)
+        blocks += self._notices()
         self.stopped = batch.stop
         if self._interrupted:
             self.stopped = "interrupted by the user"
@@ -225,6 +231,17 @@ class Session:
                 self._recorder.interrupted()
         if blocks:
             self._messages.append({"role": "user", "content": blocks})
+
+    def _notices(self) -> list[dict[str, object]]:
+        """What the model is told of work in the background that has ended since."""
+        tasks = self.runner.desk.workspace.tasks
+        if not tasks or not self.profile.tasks.tells:
+            return []
+        texts = [notice(task, self.profile.tasks) for task in tasks.news()]
+        for text in texts:
+            if self._recorder is not None:
+                self._recorder.notice(text)
+        return [{"type": "text", "text": text} for text in texts]
 
     def _add_steps(self, batch: Batch) -> None:
         """Calls that a recovery made stand in the reply like those the model asked for."""
@@ -236,23 +253,24 @@ class Session:
 
     def _take_in(self, event: LiveEvent) -> None:
         """What the runner emits, before anything else sees it."""
-        if isinstance(event, Finished):
-            self.spans.append(event.span)
         recorder = self._recorder
-        if recorder is None:
-            return
         match event:
             case Finished():
-                if event.cwd is not None and event.cwd != self._recorded_cwd:
-                    recorder.move(Path(event.cwd))
-                    self._recorded_cwd = event.cwd
-                recorder.result(event)
-            case HookRan():
+                self.spans.append(event.span)
+                if recorder is not None:
+                    self._record_result(event, recorder)
+            case HookRan() if recorder is not None:
                 recorder.hook(event)
-            case Requested() if event.recovers is not None:
+            case Requested() if recorder is not None and event.recovers is not None:
                 recorder.reply_block(self._reply, call_block(event.call), last=False)
             case _:
                 pass
+
+    def _record_result(self, finished: Finished, recorder: Recorder) -> None:
+        if finished.cwd is not None and finished.cwd != self._recorded_cwd:
+            recorder.move(Path(finished.cwd))
+            self._recorded_cwd = finished.cwd
+        recorder.result(finished)
 
     def _make_recorder(
         self,
@@ -302,7 +320,7 @@ def _result_block(finished: Finished) -> dict[str, object]:
     result = finished.span.result
     block: dict[str, object] = {
         "type": "tool_result",
-        "tool_use_id": finished.call_id,
+        "tool_use_id": finished.span.call.id,
         "content": finished.content,
     }
     if result is not None and result.is_error is not None:

@@ -4,6 +4,7 @@ In: the parsed input. Out: an `Asked`. Which values hold for which client is the
 """
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ _WIDEST = 500
 """Columns of a line; of a wider one, only that it is there is told."""
 _VERSIONING = (".git", ".svn", ".hg", ".bzr", ".jj", ".sl")
 """Folders of version control; what is in them is not the project's."""
+_COMMA = re.compile(r",(?![^{]*\})")
 _MODE_FLAGS: Mapping[Mode, str] = {
     "content": "--no-heading",
     "files_with_matches": "--files-with-matches",
@@ -154,8 +156,7 @@ def _mode(value: object) -> Mode:
 
 def _globs(given: str) -> list[str]:
     """Several globs may stand in one text, with blanks or, outside of braces, commas between."""
-    words = given.split()
-    return [glob for word in words for glob in ([word] if "{" in word else word.split(",")) if glob]
+    return [glob for word in given.split() for glob in _COMMA.split(word) if glob]
 
 
 def _number(value: object) -> Number | None:

@@ -1,7 +1,7 @@
 """What a Grep call keeps of ripgrep's output.
 
 In: pieces, through `take`. Out: what is given, and totals. Each class is for one mode; none holds
-more than its search asked for, and at most `MOST_KEPT` bytes.
+more than its search asked for, and none all of a huge tree.
 """
 
 import heapq
@@ -15,7 +15,9 @@ from toolspan.builtin.search.where import Names, text
 from toolspan.run.context import ToolContext
 
 MOST_KEPT = 16 << 20
-"""Bytes of output that are kept for one call that asked for everything."""
+"""Characters that are kept for one call that asked for everything."""
+MOST_FILES = 100_000
+"""The same for files."""
 
 
 class Lines:
@@ -94,16 +96,16 @@ class Counts:
 
     def take(self, data: bytes) -> bool:
         """Take what was printed; True when no more is needed."""
-        reach = self._wanted.reach
+        reach = _reach(self._wanted)
         for record in self._records.cut(data):
-            given = self.total >= self._wanted.skip and (reach is None or self.total < reach)
+            given = self._wanted.skip <= self.total < reach
             if given:
                 self.lines.append(f"{self._short(record.name)}:{text(record.line)}")
             if given or self._all:
                 self.files += 1
                 self.matches += int(record.line) if record.line.isdigit() else 0
             self.total += 1
-        return not self._all and reach is not None and self.total > reach
+        return not self._all and self.total > reach
 
 
 class _File(NamedTuple):
@@ -129,15 +131,20 @@ class Files:
         *names, self._rest = (self._rest + data).split(b"\0")
         self.total += len(names)
         self._best += [_File(-_changed(name), name) for name in names]
-        reach = self._wanted.reach
-        if reach is not None and len(self._best) > 2 * reach + 1_000:
+        reach = _reach(self._wanted)
+        if len(self._best) > 2 * reach + 1_000:
             self._best = heapq.nsmallest(reach, self._best)
         return False
 
     def names(self) -> list[str]:
         """The files to give, named from the current folder."""
         ordered = sorted(self._best, key=itemgetter(0, 1))
-        return [self._short(one.name) for one in ordered[self._wanted.skip : self._wanted.reach]]
+        return [self._short(one.name) for one in ordered[self._wanted.skip : _reach(self._wanted)]]
+
+
+def _reach(wanted: Asked) -> int:
+    """How many files have to be known."""
+    return wanted.skip + MOST_FILES if wanted.reach is None else wanted.reach
 
 
 def _changed(name: bytes) -> int:

@@ -42,12 +42,15 @@ async def ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, take
         mark=ctx.call.id,
         on_output=listener.hear,
         memory_limit=_KEPT,
+        bulk=True,
     )
     try:
         async with ctx.workspace.custody.running(command, grace=0.0) as child:
             listener.child = child
             with anyio.CancelScope() as listener.scope:
                 await child.wait()
+            if listener.fault is not None:
+                raise listener.fault
     except StartError as error:
         raise ToolError(f"The search could not be started: {error.reason}") from error
     rejection = _rejection(child)
@@ -80,6 +83,8 @@ class _Listener:
     def __init__(self, take: Take) -> None:
         self.child: Child | None = None
         self.scope: anyio.CancelScope | None = None
+        self.fault: Exception | None = None
+        """What went wrong while taking: the loop would only log it, and the rest be missing."""
         self._take = take
         self._heard = 0
 
@@ -87,5 +92,12 @@ class _Listener:
         if self.child is None or self.child.stdout.total == self._heard:
             return  # it was an error message
         self._heard = self.child.stdout.total
-        if self.scope is not None and not self.scope.cancel_called and self._take(data):
+        if self.scope is not None and not self.scope.cancel_called and self._enough(data):
             self.scope.cancel()
+
+    def _enough(self, data: bytes) -> bool:
+        try:
+            return self._take(data)
+        except Exception as error:  # noqa: BLE001 - raised again where the search was asked for
+            self.fault = error
+            return True

@@ -13,6 +13,7 @@ from toolspan.run.tool import Output
 _NO_FILES = "No files found"
 _NO_MATCHES = "No matches found"
 _PAST = "No entries at this offset"
+_TOO_MUCH = "\n\n[There is more, too much to be kept: ask for less.]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,11 @@ class _Page:
         names = {"appliedLimit": "limit", "appliedOffset": "offset"}
         return ", ".join(f"{names[key]}: {number}" for key, number in told.items())
 
+    def too_much(self, given: int) -> str:
+        """What is said when everything was asked for, and that is too much."""
+        asked_all = self.wanted.most is None
+        return _TOO_MUCH if asked_all and given and self.total > self.wanted.skip + given else ""
+
     def nothing(self, text: str) -> str:
         """What is said when nothing is given."""
         return _PAST if self.values.tells_totals and self.total else text
@@ -73,7 +79,7 @@ def files_output(found: Files, wanted: Asked, values: SearchValues) -> Output:
     told = page.text()
     if names:
         head = " ".join(part for part in (f"Found {_files(len(names))}", told) if part)
-        return Output("\n".join((head, *names)), record)
+        return Output("\n".join((head, *names)) + page.too_much(len(names)), record)
     text = page.nothing(_NO_FILES)
     if text == _PAST:
         text += f". [Showing results with pagination = {told}]"
@@ -97,9 +103,7 @@ def lines_output(found: Lines, wanted: Asked, values: SearchValues) -> Output:
     text = _cut(content, values.cuts_content) if found.lines else page.nothing(_NO_MATCHES)
     if told := page.text():
         text += f"\n\n[Showing results with pagination = {told}]"
-    if found.full:
-        text += "\n\n[There is more, too much to be kept: ask for less.]"
-    return Output(text, record)
+    return Output(text + (_TOO_MUCH if found.full else ""), record)
 
 
 def counts_output(found: Counts, wanted: Asked, values: SearchValues) -> Output:
@@ -118,7 +122,7 @@ def counts_output(found: Counts, wanted: Asked, values: SearchValues) -> Output:
     text += f"\n\nFound {found.matches} total occurrence{plural} across {_files(found.files)}."
     if told := page.text():
         text += f" with pagination = {told}"
-    return Output(text, record)
+    return Output(text + page.too_much(len(found.lines)), record)
 
 
 def _files(number: int) -> str:

@@ -1,0 +1,63 @@
+"""`toolspan tools`: what a session has."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from tests.requirement import requirement
+from toolspan.builtin import coding_tools
+from toolspan.cli.app import app
+from toolspan.profile import VERSIONS, profile
+
+
+def rows(*options: str) -> dict[str, dict[str, object]]:
+    done = CliRunner().invoke(app, ["tools", "--json", *options])
+    assert done.exit_code == 0, done.output
+    made = [json.loads(line) for line in done.output.splitlines()]
+    return {row["name"]: row for row in made}
+
+
+@requirement("tools-command.list")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_list_is_what_a_session_of_the_client_has(version: str) -> None:
+    client = profile(version)
+
+    assert list(rows("--profile", version)) == [tool.name for tool in coding_tools(client)]
+    with_person = rows("--profile", version, "--person")
+    assert set(with_person) >= client.offer.with_person
+
+
+@requirement("tools-command.list")
+def test_a_row_tells_how_calls_are_run() -> None:
+    found = rows("--profile", "2.1.325")
+
+    assert found["Read"]["concurrent"] is True
+    assert found["Read"]["read_only"] is True
+    assert found["Bash"]["concurrent"] is None
+    assert found["TaskStop"]["aliases"] == ["KillShell", "KillBash"]
+    assert {name for name, row in found.items() if row["deferred"]} >= {"TaskStop", "WebFetch"}
+    assert found["WebFetch"]["input"] == ["url", "prompt", "offset?"]
+    assert rows("--person")["ExitPlanMode"]["asks"] is True
+
+
+@requirement("tools-command.list")
+def test_the_tools_of_the_seed_are_listed_in_its_order() -> None:
+    listed = [
+        "Task", "Bash", "Glob", "Grep", "LS", "ExitPlanMode", "Read", "Edit", "MultiEdit", "Write",
+        "NotebookEdit", "WebFetch", "TodoWrite", "WebSearch",
+    ]  # fmt: skip
+    found = [name for name in rows("--profile", "seed") if name in listed]
+
+    assert found == [name for name in listed if name in found]
+    assert {"Bash", "ExitPlanMode", "Read", "Edit", "Write", "WebFetch", "WebSearch"} <= set(found)
+
+
+@requirement("tools-command.list")
+def test_people_get_a_table() -> None:
+    done = CliRunner().invoke(app, ["tools", "--profile", "2.1.325"])
+
+    assert done.exit_code == 0
+    first, *lines = done.output.splitlines()
+    assert first.split()[:2] == ["tool", "together"]
+    assert len(lines) >= len(coding_tools(profile("2.1.325")))

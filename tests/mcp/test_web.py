@@ -1,0 +1,106 @@
+"""Servers at an address: streamable HTTP and legacy SSE."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.mcp.stage import talk, text
+from tests.mcp.web_server import WebServer
+from tests.requirement import requirement
+
+pytestmark = pytest.mark.anyio
+
+WIRES = [("http", "/mcp"), ("sse", "/sse")]
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer() as server:
+        yield server
+
+
+def config(web: WebServer, wire: str, path: str) -> dict[str, object]:
+    entry = {"type": wire, "url": web.url + path, "headers": {"X-Key": "${KEY}"}}
+    return {"mcpServers": {"chaos": entry}}
+
+
+@requirement("mcp.remote")
+@pytest.mark.parametrize(("wire", "path"), WIRES)
+async def test_a_server_elsewhere_is_called(
+    wire: str, path: str, web: WebServer, tmp_path: Path
+) -> None:
+    servers = config(web, wire, path)
+    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+        done = await conversation.call("echo", words="hi")
+
+    assert text(done) == '{"words": "hi"}'
+    assert {headers["x-key"] for headers in web.headers} == {"k"}
+
+
+@requirement("mcp.remote")
+async def test_progress_comes_through_a_stream(web: WebServer, tmp_path: Path) -> None:
+    servers = config(web, *WIRES[0])
+    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+        done = await conversation.call("news", n=1)
+
+        assert text(done) == '{"n": 1}'
+        assert [news["message"] for news in conversation.progress] == ["nearly"]
+
+
+@requirement("mcp.remote-settles")
+@pytest.mark.parametrize(("wire", "path"), WIRES)
+@pytest.mark.parametrize("tool", ["hang", "drop", "crash"])
+async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
+    tool: str, wire: str, path: str, web: WebServer, tmp_path: Path
+) -> None:
+    env = {"KEY": "k", "MCP_TOOL_TIMEOUT": "1000"}
+    async with talk(tmp_path, servers=config(web, wire, path), env=env) as conversation:
+        bad = await conversation.call(tool)
+        good = await conversation.call("echo", n=1)
+
+        assert bad.span.state in ("failed", "timed_out")
+        assert text(good) == '{"n": 1}'
+        assert set(conversation.finished.values()) == {1}
+
+
+@requirement("mcp.session-lost")
+async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(
+    web: WebServer, tmp_path: Path
+) -> None:
+    servers = config(web, *WIRES[0])
+    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+        web.forget()
+        done = await conversation.call("echo", n=2)
+
+        assert text(done) == '{"n": 2}'
+        assert web.methods.count("initialize") == 2
+        assert conversation.health.restarts == 1
+
+
+@requirement("mcp.connect")
+async def test_an_address_where_nobody_listens_is_told(tmp_path: Path) -> None:
+    with WebServer() as server:
+        servers = config(server, *WIRES[0])
+    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+        assert conversation.health.state == "failed"
+        assert conversation.servers.tools().names == ()
+
+
+@requirement("mcp.nothing-left")
+@pytest.mark.parametrize(("wire", "path"), WIRES)
+async def test_nothing_of_a_connection_is_left(
+    wire: str, path: str, web: WebServer, tmp_path: Path
+) -> None:
+    env = {"KEY": "k", "MCP_TOOL_TIMEOUT": "300"}
+    before = asyncio.all_tasks()
+    async with talk(tmp_path, servers=config(web, wire, path), env=env) as conversation:
+        await conversation.call("hang")
+        await conversation.call("drop")
+
+    assert asyncio.all_tasks() == before
+    here = psutil.Process().net_connections("tcp")
+    port = int(web.url.rpartition(":")[2])
+    assert [one for one in here if getattr(one.raddr, "port", None) == port] == []

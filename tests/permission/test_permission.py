@@ -1,0 +1,156 @@
+"""Rules, modes, and one decision out of many opinions."""
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from toolspan.errors import ToolspanError
+from toolspan.ids import CallId
+from toolspan.model.decision import Allow, Ask, Decision, Deny
+from toolspan.model.span import Call
+from toolspan.permission import MODES, Mode, Rules, decide, mode_policy
+from toolspan.permission.decide import Question
+from toolspan.run.shelf import LiveShelf
+
+OPINIONS = st.sampled_from([None, Allow("a"), Ask("b"), Deny("c")])
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def question(
+    tool: str, *, known_as: str | None = None, read_only: bool = False, **given: object
+) -> Question:
+    made = Call(
+        id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf(given)
+    )
+    return Question(
+        call=made,
+        input=given,
+        cwd=Path("/p/in"),
+        project=Path("/p"),
+        read_only=read_only,
+        known_as=known_as,
+    )
+
+
+@requirement("permission.strongest")
+@given(st.lists(OPINIONS, max_size=5))
+def test_deny_wins_over_ask_and_ask_over_allow(opinions: list[Decision | None]) -> None:
+    policies = [lambda question, opinion=opinion: opinion for opinion in opinions]
+    work = decide(policies, question("Bash"))
+
+    with pytest.raises(StopIteration) as ended:
+        work.send(None)
+
+    rank = [type(None), Allow, Ask, Deny]
+    strongest = max((rank.index(type(opinion)) for opinion in opinions), default=0)
+    assert type(ended.value.value) is rank[strongest]
+
+
+@requirement("permission.fails-closed")
+@pytest.mark.anyio
+async def test_a_policy_that_gives_no_decision_counts_as_a_refusal() -> None:
+    decision = await decide(
+        [lambda question: Allow(), lambda question: cast("Decision", True)], question("Bash")
+    )
+
+    assert isinstance(decision, Deny)
+    assert "not bool" in str(decision.reason)
+
+
+@requirement("permission.rules")
+@pytest.mark.parametrize(
+    ("rule", "command", "allowed"),
+    [
+        ("Bash", "anything; at all", True),
+        ("Bash(*)", "ls", True),
+        ("Bash(git *)", "git log", True),
+        ("Bash(git:*)", "git", True),
+        ("Bash(git:*)", "git log -1", True),
+        ("Bash(git:*)", "gitk", False),
+        ("Bash(git *)", "git log; rm x", False),
+        ("Bash(git *)", "git log && rm x", False),
+        ("Bash(git *)", "git log | sh", False),
+        ("Bash(git *)", "git log $(rm x)", False),
+        ("Bash(git *)", "git log `rm x`", False),
+        ("Bash(git *)", "git log\nrm x", False),
+        ("Bash(git *)", "git log > x", False),
+        ("Read", "ls", False),
+    ],
+)
+def test_an_allow_rule_grants_only_what_cannot_hide_more(
+    rule: str, command: str, allowed: bool
+) -> None:
+    decision = Rules(allow=[rule])(question("Bash", command=command))
+
+    assert isinstance(decision, Allow) is allowed
+
+
+@requirement("permission.rules")
+def test_deny_rules_win_over_ask_rules_and_those_over_allow_rules() -> None:
+    rules = Rules(allow=["Bash"], ask=["Bash(git *)"], deny=["Bash(git push *)"])
+
+    assert isinstance(rules(question("Bash", command="ls")), Allow)
+    assert isinstance(rules(question("Bash", command="git log")), Ask)
+    assert isinstance(rules(question("Bash", command="git push origin")), Deny)
+    assert rules(question("Read", file_path="x")) is None
+
+
+@requirement("permission.rules")
+@pytest.mark.parametrize("rule", ["mcp__db", "mcp__db__*", "mcp__db__query"])
+def test_rules_name_servers_and_their_tools(rule: str) -> None:
+    rules = Rules(deny=[rule])
+
+    assert isinstance(rules(question("mcp__db__query")), Deny)
+    assert rules(question("mcp__dbx__query")) is None
+
+
+@requirement("permission.alias")
+@pytest.mark.parametrize("rule", ["Agent", "Task"])
+def test_no_other_name_of_a_tool_leads_around_a_rule(rule: str) -> None:
+    assert isinstance(Rules(deny=[rule])(question("Task", known_as="Agent")), Deny)
+
+
+@requirement("permission.rules")
+@pytest.mark.parametrize("text", ["", "Bash(", "(x)", "1x", "Bash)"])
+def test_what_is_no_rule_is_refused(text: str) -> None:
+    with pytest.raises(ToolspanError, match="not a permission rule"):
+        Rules(allow=[text])
+
+
+@requirement("permission.modes")
+@pytest.mark.parametrize(
+    ("mode", "tool", "path", "decision"),
+    [
+        ("default", "Read", "/p/x", Allow),
+        ("default", "Read", "/q/x", Ask),
+        ("default", "Edit", "/p/x", Ask),
+        ("acceptEdits", "Edit", "/p/x", Allow),
+        ("acceptEdits", "Edit", "/p/../q", Ask),
+        ("acceptEdits", "Edit", "../../q", Ask),
+        ("plan", "Edit", "/p/x", Ask),
+        ("plan", "Read", "/p/x", Allow),
+        ("dontAsk", "Edit", "/p/x", Deny),
+        ("dontAsk", "Read", "/p/x", Allow),
+        ("bypassPermissions", "Edit", "/q/x", Allow),
+    ],
+)
+def test_what_a_mode_says_when_nobody_else_does(
+    mode: Mode, tool: str, path: str, decision: type
+) -> None:
+    assert type(mode_policy(mode)(question(tool, file_path=path))) is decision
+
+
+@requirement("permission.modes")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_command_that_changes_nothing_needs_no_question(mode: Mode) -> None:
+    decision = mode_policy(mode)(question("Bash", command="ls", read_only=True))
+
+    assert isinstance(decision, Allow)

@@ -1,0 +1,221 @@
+"""Planted faults: does a test notice each of them?
+
+Each mutant is one change to one file. It is made in a copy of the package, and the quick tests of
+the running half are run against that copy; a mutant they do not notice has survived.
+
+    python tests/run/mutants.py              all of them
+    python tests/run/mutants.py --share 3/5  every fifth, beginning with the third
+    python tests/run/mutants.py --only settle
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+TESTS = (
+    "test_batch", "test_pipeline", "test_cancel", "test_consent", "test_runner", "test_queue",
+    "test_settlement",
+)  # fmt: skip
+LIMIT = 180
+"""Seconds after which a mutant counts as noticed: it made something wait forever."""
+
+
+class Mutant(NamedTuple):
+    """One planted fault."""
+
+    file: str
+    old: str
+    new: str
+    breaks: str
+
+
+MUTANTS = (
+    Mutant("queue", "if item.id in self._items:", "if False:", "an id is queued twice"),
+    Mutant("queue", 'if item.stage != "queued":', "if False:", "a used item is queued"),
+    Mutant(
+        "queue",
+        "            if not self._may_start(item):\n                break",
+        "            if not self._may_start(item):\n                continue",
+        "calls overtake one that cannot start",
+    ),
+    Mutant("queue", "len(self._running) >= self.cap", "len(self._running) > self.cap", "the cap"),
+    Mutant("queue", "if item.overlaps and not self._exclusive:", "if item.overlaps:", "barriers"),
+    Mutant("queue", "if not item.overlaps:\n", "if item.overlaps:\n", "who is exclusive"),
+    Mutant("queue", "i.position < barrier", "i.position <= barrier + 1", "the hand-out barrier"),
+    Mutant("queue", "ready.sort(key=lambda item: item.position)", "pass", "the hand-out order"),
+    Mutant("queue", "self._exclusive.pop(call_id, None)", "pass", "a barrier never ends"),
+    Mutant("queue", "item.paths.isdisjoint(other.paths)", "True", "locks by path"),
+    Mutant("queue", "not self.by_path or item.paths is None", "item.paths is None", "by_path"),
+    Mutant("queue", 'item.stage = "completed"', 'item.stage = "yielded"', "stages"),
+    Mutant("batch", "if call_id in self._seen:", "if False:", "a duplicate is run"),
+    Mutant(
+        "batch",
+        "        self._seen.add(call_id)\n        job = self._job(call_id, name, given)\n"
+        "        job.cut = cut",
+        "        job = self._job(call_id, name, given)\n        job.cut = cut",
+        "ids of the conversation are forgotten",
+    ),
+    Mutant("batch", "job.cut = cut", "pass", "a cut call is run"),
+    Mutant("batch", "and tool.enabled else None", "else None", "a switched-off tool is run"),
+    Mutant("batch", "overlaps=job.tool is None", "overlaps=True", "bad calls overtake"),
+    Mutant(
+        "batch",
+        "withdraw(job.call.id):\n            settle_unstarted(job, self.desk)\n",
+        "withdraw(job.call.id):\n            pass\n",
+        "a withdrawn call has no result",
+    ),
+    Mutant("batch", "if self._queue.withdraw(job.call.id):", "if False:", "withdrawal"),
+    Mutant(
+        "batch",
+        'self._end_waiting("host")',
+        "pass",
+        "calls start after the host is gone",
+    ),
+    Mutant(
+        "batch",
+        "sorted(self._modifiers, key=self._queue.position)",
+        "sorted(self._modifiers, key=self._queue.position, reverse=True)",
+        "the order of modifiers",
+    ),
+    Mutant(
+        "batch",
+        "if self._modifiers and self._queue.is_idle:",
+        "if self._modifiers:",
+        "a parallel call changes the context of its siblings",
+    ),
+    Mutant("batch", "self.desk.context = changed", "pass", "modifiers"),
+    Mutant(
+        "batch",
+        'if finished.span.state == "denied":',
+        "if False:",
+        "a refusal without a word leaves running calls",
+    ),
+    Mutant("batch", "elif _takes_siblings_along(", "elif False and (",
+           "siblings"),
+    Mutant(
+        "batch",
+        'if job.tool is not None and job.tool.interrupt == "block":',
+        "if False:",
+        "a blocking tool is cut off with the host's task",
+    ),
+    Mutant(
+        "batch",
+        "        if self.stop is not None:\n            self._cancel(job",
+        "        if False:\n            self._cancel(job",
+        "a call added after the stop is run",
+    ),
+    Mutant("batch", "if job.finished is None:  #", "if False:  #", "no result while prepared for"),
+    Mutant("batch", "            helping.cancel()\n", "", "a recovery outlives its call"),
+    Mutant("batch", "one not in self._seen)", "True)", "steps take ids of calls"),
+    Mutant("pipeline", "    if job.cancelled:\n        return cut_short(job, desk)\n    if job.cut",
+           "    if job.cut", "a cancelled call runs"),
+    Mutant("pipeline", "    if job.cancelled:\n        return cut_short(job, desk)\n    job.ending",
+           "    job.ending", "a call cancelled by its policy runs"),
+    Mutant("pipeline", "if job.tool is None:", "if False:", "unknown tools"),
+    Mutant("pipeline", "return incomplete(job)", "pass", "a cut call is run"),
+    Mutant("pipeline", "if prepared.tool.validate is not None:", "if False:", "vetoes"),
+    Mutant("pipeline", "if isinstance(before.decision, Deny):", "if False:", "a hook's refusal"),
+    Mutant("pipeline", "return with_input(job, prepared, before.input, desk)", "return prepared",
+           "a hook's input"),
+    Mutant("pipeline", 'anyio.CancelScope(shield=tool.interrupt == "block")',
+           "anyio.CancelScope()", "blocking tools are interrupted"),
+    Mutant("pipeline", "    return settle(job, ending or job.ending or cut_short(job, desk), desk)",
+           "    return settle(job, ending or cut_short(job, desk), desk)",
+           "a finished tool's result is lost with its hooks"),
+    Mutant("pipeline", "        if job.cancelled or is_cancelled():\n            raise\n",
+           "        raise\n",
+           "a stray cancellation ends all"),
+    Mutant("pipeline", "except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's",
+           "except ValueError as error:  # noqa: BLE001 - a tool's", "a tool's exceptions"),
+    Mutant("pipeline", "after is not None:\n", "False:\n", "contexts after a call"),
+    Mutant("settle", "if job.started is None:", "if False:", "cancelled is told as interrupted"),
+    Mutant("settle", "is_error=ending.flag", "is_error=None", "the error flag"),
+    Mutant("settle", "    desk.emit(finished)\n", "", "nobody is told of the end"),
+    Mutant("settle", "    job.finished = finished\n", "", "a call has no result"),
+    Mutant("settle", "    job.modify = ending.modify\n", "", "modifiers"),
+    Mutant("settle", "        desk.emit(job.news)\n", "        pass\n", "the last progress"),
+    Mutant("settle", 'if job.cancelled == "sibling":', "if False:", "words for siblings"),
+    Mutant("settle", "        return clean(job.view.partial())\n",
+           "        return job.view.partial()\n", "partial output cannot be sent"),
+    Mutant("consent", "isinstance(ruled, Deny | Ask) else", "isinstance(ruled, Deny) else",
+           "a hook's consent opens a rule's question"),
+    Mutant("consent", "isinstance(ruled, Deny | Ask) else", "isinstance(ruled, Ask) else",
+           "a hook's consent undoes a rule's refusal"),
+    Mutant("consent", "if isinstance(ruled, Allow) and ruled.input is not None:", "if False:",
+           "a policy's input"),
+    Mutant("consent", 'return Deny(f"Tool permission request failed: {error}", "policy")',
+           'return Allow(None, "policy")', "consent fails open"),
+    Mutant("consent", 'note_decision(job, Deny(None, "user_abort"), desk, waited=waited)', "pass",
+           "an aborted question is not told"),
+    Mutant("consent", "        if not isinstance(answer, Allow | Deny):\n            raise",
+           "        if False:\n            raise", "an approver's nonsense"),
+    Mutant("consent", "    if desk.approver is None:\n", "    if False:\n", "nobody to ask"),
+)  # fmt: skip
+
+
+def main() -> int:
+    """Run the mutants that were asked for; 1 when one survived or cannot be planted."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--share", default="1/1", help="which part of them: 2/5")
+    options.add_argument("--only", default="", help="the files whose name contains this")
+    given = options.parse_args()
+    first, parts = (int(number) for number in given.share.split("/"))
+    chosen = [one for one in MUTANTS[first - 1 :: parts] if given.only in one.file]
+    survivors: list[str] = []
+    for mutant in chosen:
+        told = survivor(mutant)
+        if told is not None:
+            survivors.append(told)
+            print(told, flush=True)  # noqa: T201 - a script
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} mutants were noticed")  # noqa: T201
+    return 1 if survivors else 0
+
+
+def survivor(mutant: Mutant) -> str | None:
+    """What to say of a mutant that no test noticed; None for the others."""
+    name = f"{mutant.file}.py: {mutant.breaks}"
+    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+        package = Path(folder) / "toolspan"
+        shutil.copytree(
+            ROOT / "src" / "toolspan", package, ignore=shutil.ignore_patterns("__pycache__")
+        )
+        path = package / "run" / f"{mutant.file}.py"
+        text = path.read_text(encoding="utf-8")
+        if text.count(mutant.old) != 1:
+            return f"CANNOT BE PLANTED {name}: {text.count(mutant.old)} places for {mutant.old!r}"
+        path.write_text(text.replace(mutant.old, mutant.new), encoding="utf-8")
+        return None if _is_noticed(Path(folder)) else f"SURVIVED {name}"
+
+
+def _is_noticed(folder: Path) -> bool:
+    tests = [str(ROOT / "tests" / "run" / f"{name}.py") for name in TESTS]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", *tests]
+    quiet = ["-p", "no:cacheprovider", "--no-header", "--tb=no"]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HYPOTHESIS_PROFILE": "mutants",
+    }
+    try:
+        ended = subprocess.run(
+            [*command, *quiet],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            timeout=LIMIT,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return ended.returncode != 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

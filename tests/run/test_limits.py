@@ -1,0 +1,107 @@
+"""Outputs too large for the conversation."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from tests.run.made import call
+from toolspan.errors import ToolError
+from toolspan.ids import CallId
+from toolspan.process import Custody
+from toolspan.run.context import Workspace
+from toolspan.run.define import tool
+from toolspan.run.limits import ERROR_LIMIT, PREVIEW, kilobytes, middle_cut, preview, spill
+from toolspan.run.runner import Runner
+
+
+@requirement("limits.spill")
+@pytest.mark.anyio
+@pytest.mark.parametrize(("many", "spilled"), [(100, False), (101, True)])
+async def test_one_character_too_many_goes_to_a_file_whole(
+    many: int, spilled: bool, tmp_path: Path
+) -> None:
+    @tool(output_limit=100)
+    async def talk() -> str:
+        return "ä" * many
+
+    workspace = Workspace(project=tmp_path, custody=Custody(), folder=tmp_path / "own")
+    with anyio.fail_after(5):
+        (result,) = await Runner([talk], workspace=workspace).run([call("toolu_1", "talk")])
+
+    path = tmp_path / "own" / "tool-results" / "toolu_1.txt"
+    assert path.exists() is spilled
+    if spilled:
+        assert path.read_text(encoding="utf-8") == "ä" * many
+        assert str(path) in result.text
+        assert result.persisted_path == str(path)
+    else:
+        assert result.text == "ä" * many
+
+
+@requirement("limits.spill")
+def test_a_file_that_cannot_be_written_costs_the_middle_and_not_the_result(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    text, path = spill("x" * 30_000, tmp_path / "file" / "in it", CallId("a"))
+
+    assert path is None
+    assert len(text) < ERROR_LIMIT + 300
+    assert "characters truncated" in text
+    assert "Not kept whole" in text
+
+
+@requirement("limits.spill")
+def test_an_id_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
+    _, path = spill("x", tmp_path, CallId("../../" + "a" * 300))
+
+    assert path is not None
+    assert path.parent == tmp_path
+
+
+@requirement("limits.errors")
+@pytest.mark.anyio
+async def test_a_long_error_is_cut_in_its_middle() -> None:
+    @tool
+    async def fails() -> str:
+        raise ToolError("a" * 20_000 + "b" * 20_000)
+
+    with anyio.fail_after(5):
+        (result,) = await Runner([fails]).run([call("a", "fails")])
+
+    assert (result.text[0], result.text[-1]) == ("a", "b")
+    assert len(result.text) < ERROR_LIMIT + 100
+
+
+@requirement("limits.errors")
+@given(st.text(max_size=60), st.integers(0, 40))
+def test_what_fits_is_not_cut_and_what_does_not_keeps_both_ends(text: str, limit: int) -> None:
+    cut = middle_cut(text, limit)
+
+    if len(text) <= limit:
+        assert cut == text
+    else:
+        half = limit // 2
+        assert cut.startswith(text[:half])
+        assert half == 0 or cut.endswith(text[-half:])
+        assert f"[{len(text) - 2 * half} characters truncated]" in cut
+
+
+@requirement("limits.preview")
+@given(st.text(st.sampled_from("x\n"), max_size=3 * PREVIEW))
+def test_a_preview_is_the_beginning(text: str) -> None:
+    shown = preview(text)
+
+    assert text.startswith(shown)
+    assert len(shown) <= PREVIEW
+
+
+@requirement("limits.preview")
+@pytest.mark.parametrize(
+    ("size", "words"), [(1024, "1KB"), (108_851, "106.3KB"), (3 * 1024 * 1024, "3MB")]
+)
+def test_sizes_in_words(size: int, words: str) -> None:
+    assert kilobytes(size) == words
