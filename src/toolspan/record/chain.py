@@ -50,7 +50,8 @@ class Chain:
         in the file. Call `begin` before.
         """
         uuid = self._new_id()
-        line = self.envelope.line(parent or self.last, uuid, self._time(at), told, more, user=user)
+        time = self._time(at) if at is None or self._rising else at
+        line = self.envelope.line(parent or self.last, uuid, time, told, more, user=user)
         sync = self._sync_all or (user and self._sync_results)
         if not self._tape.write((line,), sync=sync):
             return None
@@ -76,7 +77,7 @@ class Chain:
         kept = self._tape.write(lines, sync=self._sync_all)
         if kept:
             self.last = uuids[kept - 1]
-        return uuids[:kept]
+        return uuids if kept == len(uuids) else uuids[:kept]
 
     def state(self, fields: dict[str, object]) -> None:
         """A line about the session, outside the tree."""

@@ -97,7 +97,7 @@ class Batch:
         """Started, and waiting for a task to run them."""
         self._modifiers: list[CallId] = []
         self._news: anyio.Event | None = None
-        """Set when a call ended; there only while somebody waits for it."""
+        """Set when a call ended; there once somebody waits for that."""
         self._watching = False
         self._closed = False
 
@@ -178,7 +178,10 @@ class Batch:
         results = self.results
         if not self._closed:
             self._closed = True
-            await self._close(results)
+            if not self.desk.hooks.silent:
+                await self._fire_after(results)
+            if BatchFinished in self.desk.hears:
+                self._tell_end(results)
         return results
 
     async def abandon(self) -> None:
@@ -190,15 +193,14 @@ class Batch:
             while not self._queue.is_done:
                 await self._wait()
 
-    async def _close(self, results: list[Finished]) -> None:
-        """Every call has ended: fire the hooks for the batch, tell the sinks."""
-        desk = self.desk
-        if not desk.hooks.silent:
-            after = await desk.hooks.after_batch([finished.span for finished in results])
-            self.stop = self.stop or after.stop
-        if BatchFinished in desk.hears:
-            ids = tuple(finished.call_id for finished in results)
-            desk.emit(BatchFinished(call_ids=ids, stop=self.stop, at=desk.clock()))
+    async def _fire_after(self, results: list[Finished]) -> None:
+        """Fire the hooks for the batch; they may end the turn."""
+        after = await self.desk.hooks.after_batch([finished.span for finished in results])
+        self.stop = self.stop or after.stop
+
+    def _tell_end(self, results: list[Finished]) -> None:
+        ids = tuple(finished.call_id for finished in results)
+        self.desk.emit(BatchFinished(call_ids=ids, stop=self.stop, at=self.desk.clock()))
 
     @property
     def is_over(self) -> bool:
@@ -417,7 +419,8 @@ class Batch:
         if job.finished is not None:
             self._take_in(job, job.finished)
         self._take_ready()
-        self._tell()
+        if self._news is not None:
+            self._news.set()
 
     def _take_in(self, job: Job, finished: Finished) -> None:
         if job.modify is not None:
@@ -430,7 +433,7 @@ class Batch:
                 self.cancel(by="turn")
             else:
                 self._end_waiting("turn")
-        elif _takes_siblings_along(finished, self.desk):
+        elif finished.span.state == "failed" and _takes_siblings_along(finished, self.desk):
             self.cancel(by="sibling")
 
     def _end_waiting(self, by: Cancel) -> None:
@@ -448,7 +451,8 @@ class Batch:
         job.cancel(by)
         if self._queue.withdraw(job.call.id):
             settle_unstarted(job, self.desk)
-            self._tell()
+            if self._news is not None:
+                self._news.set()
 
     def _apply_modifiers(self) -> None:
         """What the calls of a parallel group change, in call order, once none of them runs."""
@@ -473,11 +477,6 @@ class Batch:
         if finished is None:
             raise RuntimeError(f"call {call_id} ended without a result")
         return finished
-
-    def _tell(self) -> None:
-        """Something ended: wake whoever waits for that."""
-        if self._news is not None:
-            self._news.set()
 
     async def _wait(self) -> None:
         """Until a call has ended."""
@@ -504,10 +503,10 @@ def _is_error(finished: Finished) -> bool:
     return finished.span.result is not None and finished.span.result.is_error is True
 
 
-def _takes_siblings_along(finished: Finished, desk: Desk) -> bool:
+def _takes_siblings_along(failed: Finished, desk: Desk) -> bool:
     if desk.profile.offer.siblings == "independent":
         return False
-    return finished.span.state == "failed" and tool_kind(finished.span.tool) == "shell"
+    return tool_kind(failed.span.tool) == "shell"
 
 
 def _paths(tool: Tool, value: object) -> frozenset[str] | None:

@@ -43,6 +43,7 @@ class Desk:
     emit: Callable[[LiveEvent], None]
     hears: frozenset[type[LiveEvent]] = frozenset()
     """The kinds of events that somebody hears; the frequent ones are made only for those."""
+    new_scope: Callable[[], anyio.CancelScope] = anyio.CancelScope
     decisions: dict[CallId, Decision] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
 

@@ -37,7 +37,7 @@ async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
     Only a cancellation from outside passes through, after the result was emitted.
     """
     ending: Ending | None = None
-    job.scope = scope = anyio.CancelScope()
+    job.scope = scope = desk.new_scope()
     if job.cancelled:
         scope.cancel()
     try:
@@ -176,8 +176,8 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
             raise Unfit(f"a tool gives an Output or a Failure, not {type(output).__name__}")
         given = fit_content(output.content)
         content = given or desk.profile.refusals.no_output.format(name=tool.name) or given
-        structured = fit_json(output.structured)
-        answer = fit_json(output.structured_output)
+        structured = None if output.structured is None else fit_json(output.structured)
+        answer = None if output.structured_output is None else fit_json(output.structured_output)
         companions = _companions(output.companions) if output.companions else ()
         beside = _beside(output.beside) if output.beside else {}
     except (Unfit, RecursionError) as error:

@@ -96,6 +96,8 @@ class Runner:
             stack.push_async_callback(self._wind_up, self._group)
             self._emitter.start(self._group)
             self.desk.emit, self.desk.hears = self._emitter.emit, self._emitter.hears
+            # The class of the event loop at hand: to look for it costs as much as a scope.
+            self.desk.new_scope = type(self._group.cancel_scope)
             self._stack = stack.pop_all()
         return self
 

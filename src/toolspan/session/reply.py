@@ -36,7 +36,9 @@ def plain_reply(reply: Reply) -> dict[str, object]:
         message = dict(inner)
     if message.get("role", "assistant") != "assistant":
         raise BadCall(f"a reply has the role assistant, not {message.get('role')!r}")
-    return {**message, "role": "assistant", "content": _blocks(message.get("content"))}
+    message["role"] = "assistant"
+    message["content"] = _blocks(message.get("content"))
+    return message
 
 
 def _blocks(content: object) -> list[dict[str, object]]:

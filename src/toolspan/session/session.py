@@ -215,7 +215,8 @@ class Session:
 
     def _answer(self, batch: Batch) -> None:
         """The results as one user message, and whatever else the model is to read after them."""
-        self._add_steps(batch)
+        if batch.steps:
+            self._add_steps(batch)
         results = batch.results
         blocks = [_result_block(finished) for finished in results]
         for finished in results:
@@ -245,11 +246,9 @@ class Session:
 
     def _add_steps(self, batch: Batch) -> None:
         """Calls that a recovery made stand in the reply like those the model asked for."""
-        steps = batch.steps
-        if steps:
-            content = self._messages[-1]["content"]
-            if isinstance(content, list):
-                content.extend(batch.step_blocks())
+        content = self._messages[-1]["content"]
+        if isinstance(content, list):
+            content.extend(batch.step_blocks())
 
     def _take_in(self, event: LiveEvent) -> None:
         """What the runner emits, before anything else sees it."""
