@@ -297,7 +297,7 @@ async def run(wishes: argparse.Namespace, scratch: Path) -> list[Measured]:
             make_tree(tree, wishes.files)
             cases += search_cases(bench, tree, wishes.rounds)
         if "files" in wishes.only:
-            cases += file_cases(bench, scratch, (10 * MB, wishes.read_mb * MB), wishes.rounds)
+            cases += file_cases(bench, scratch, (10 * MB, wishes.read_mb * MB), 5)
         if "background" in wishes.only:
             cases.append(background_case(bench, wishes.commands))
         return [await measured(case) for case in cases]
@@ -316,7 +316,7 @@ def show(found: list[Measured]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", nargs="*", default=["search", "files", "background"])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--files", type=int, default=20_000, help="in the tree that is searched")
     parser.add_argument("--read-mb", type=int, default=1_000, help="of the file that is read")
     parser.add_argument("--commands", type=int, default=200, help="in the background")

@@ -27,6 +27,7 @@ QUICK = {"MCP_TOOL_TIMEOUT": "300"}
         ("wrong_id", "timed out after"),
         ("die", "Connection closed"),
         ("close_stdout", "Connection closed"),
+        ("endless", "Connection closed"),
         ("misfit", "Invalid answer of the server"),
         ("refuse", "no such thing"),
         ("twice", "twice"),

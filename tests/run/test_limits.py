@@ -16,6 +16,7 @@ from toolspan.run.context import Workspace
 from toolspan.run.define import tool
 from toolspan.run.limits import ERROR_LIMIT, PREVIEW, kilobytes, middle_cut, preview, spill
 from toolspan.run.runner import Runner
+from toolspan.run.tool import Output
 
 
 @requirement("limits.spill")
@@ -40,6 +41,28 @@ async def test_one_character_too_many_goes_to_a_file_whole(
         assert result.persisted_path == str(path)
     else:
         assert result.text == "ä" * many
+
+
+@requirement("limits.spill")
+@pytest.mark.anyio
+async def test_a_picture_stays_when_the_text_beside_it_goes_to_a_file(tmp_path: Path) -> None:
+    picture: dict[str, object] = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
+    }
+
+    @tool(output_limit=10)
+    async def draw() -> Output:
+        return Output(content=[{"type": "text", "text": "x" * 11}, picture])
+
+    workspace = Workspace(project=tmp_path, custody=Custody(), folder=tmp_path / "own")
+    with anyio.fail_after(5):
+        (result,) = await Runner([draw], workspace=workspace).run([call("toolu_1", "draw")])
+
+    content = result.content
+    assert isinstance(content, list)
+    assert [block["type"] for block in content] == ["text", "image"]
+    assert str(tmp_path / "own" / "tool-results" / "toolu_1.txt") in content[0]["text"]
 
 
 @requirement("limits.spill")

@@ -64,6 +64,9 @@ _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
     help="File to record to, `none`, or `home`: where the client keeps its sessions.",
 )
 @click.option("--events", is_flag=True, help="Also print what happens on the way.")
+@click.option(
+    "--json", is_flag=True, expose_value=False, help="As always here: the output is JSON lines."
+)
 @click.pass_context
 def command(ctx: click.Context, /, **_: object) -> None:
     """Run tool calls from standard input, a message per line, and print their results.

@@ -1,18 +1,26 @@
-"""The hook points around a call, and what the handlers there may answer.
+"""The hook points around a call and a session, and what the handlers there may answer.
 
-A pipeline fires a point and gets one merged answer: `Before` or `After`. How handlers are found and
-run (functions, commands, servers) is behind the protocol `Firing`.
+Whoever is at a point fires it and gets one merged answer: `Before` or `After`. How handlers are
+found and run (functions, commands, servers) is behind the protocol `Firing`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, Self
 
+from toolspan.hooks.scene import Scene
 from toolspan.model.decision import Decision
 from toolspan.model.event import HookOutcome
 from toolspan.model.live import Content
 from toolspan.model.span import Call, Span
+
+Point = Literal[
+    "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
+    "UserPromptSubmit", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact",
+    "SessionStart", "SessionEnd", "Notification",
+]  # fmt: skip
+"""Where user code is called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +36,15 @@ class Report:
     text: str | None = None
     stdout: str | None = None
     stderr: str | None = None
+    decision: str | None = None
+    """What it decided, in one word."""
+    source: str | None = None
+    """Who put the handler there: a scope of the settings, or None for the program itself."""
+    timed_out: bool = False
+    timeout_ms: float | None = None
+    """What it was given, when it did not end in time."""
+    fault: bool = False
+    """It ran, and what it said could not be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +55,10 @@ class Before:
     """Deny before ask before allow; None is no opinion."""
     input: Mapping[str, object] | None = None
     """Run with this instead; complete, not a difference."""
+    defer: bool = False
+    """Neither yes nor no: the call is put off, and the turn ends."""
+    updates: tuple[Mapping[str, object], ...] = ()
+    """Changes to the rules that a consent comes with, in the client's words."""
     contexts: tuple[str, ...] = ()
     """For the model to read beside the result."""
     stop: str | None = None
@@ -49,7 +70,8 @@ class Before:
 class Replaced:
     """Another output instead of the tool's."""
 
-    content: Content
+    content: Content | None
+    """None: as the tool shows a result like `structured`."""
     structured: object | None = None
 
 
@@ -60,7 +82,10 @@ class After:
     output: Replaced | None = None
     contexts: tuple[str, ...] = ()
     feedback: tuple[str, ...] = ()
-    """Objections: the result stays, the model reads them beside it."""
+    """Objections: the result stays, the model reads them beside it; or the turn does not end, the
+    prompt does not count."""
+    by: tuple[str, ...] = ()
+    """Who objects: the handler of each feedback."""
     stop: str | None = None
     reports: tuple[Report, ...] = ()
 
@@ -87,12 +112,31 @@ class Moment:
         return self.known_as or self.call.tool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """A point that is about no single call."""
+
+    point: Point
+    about: str | None = None
+    """What matchers are compared with: a source, a reason, a kind of agent."""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    """What handlers are told beside what they always are."""
+
+
 class Firing(Protocol):
     """Runs the handlers of a point. Never raises for what a handler did: that is in the reports."""
 
     @property
     def silent(self) -> bool:
         """True when there is no handler at all, so that firing can be skipped."""
+        ...
+
+    def listens(self, point: Point) -> bool:
+        """Whether there is a handler at this point."""
+        ...
+
+    def bind(self, scene: Scene) -> "Firing":
+        """The same handlers for one session; those that have one keep it."""
         ...
 
     async def before(self, moment: Moment) -> Before:
@@ -111,6 +155,14 @@ class Firing(Protocol):
         """PostToolBatch."""
         ...
 
+    async def permission(self, moment: Moment) -> Before:
+        """PermissionRequest: somebody is about to be asked."""
+        ...
+
+    async def fire(self, occasion: Occasion) -> After:
+        """Any other point."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NoHooks:
@@ -118,7 +170,15 @@ class NoHooks:
 
     silent: bool = field(default=True, init=False)
 
-    async def before(self, moment: Moment) -> Before:  # noqa: ARG002 - the protocol's
+    def listens(self, point: Point) -> bool:  # noqa: ARG002 - the protocol's
+        """Nobody does."""
+        return False
+
+    def bind(self, scene: Scene) -> Self:  # noqa: ARG002
+        """The same nobody."""
+        return self
+
+    async def before(self, moment: Moment) -> Before:  # noqa: ARG002
         """No opinion."""
         return Before()
 
@@ -131,5 +191,13 @@ class NoHooks:
         return After()
 
     async def after_batch(self, spans: Sequence[Span]) -> After:  # noqa: ARG002
+        """Nothing to add."""
+        return After()
+
+    async def permission(self, moment: Moment) -> Before:  # noqa: ARG002
+        """No opinion."""
+        return Before()
+
+    async def fire(self, occasion: Occasion) -> After:  # noqa: ARG002
         """Nothing to add."""
         return After()

@@ -1,8 +1,40 @@
-"""May this call run? The three answers."""
+"""May this call run? The three answers, and what they rest on."""
 
 from collections.abc import Mapping
+from typing import Literal
 
 from msgspec import Struct
+
+Basis = Literal[
+    "rule", "parts", "mode", "hook", "outside", "protected", "critical", "unclear", "plan",
+    "classifier",
+]  # fmt: skip
+"""What a decision rests on: a rule, rules for the parts of a command line, the mode, a hook; or what
+had to be asked about: a place outside the session's folders, a protected file, a removal that could
+cost everything, a command line that is not understood, a plan, a judge that is not there."""
+
+
+class Reach(Struct, frozen=True):
+    """A file or folder that a command line reaches."""
+
+    program: str | None
+    """What reaches it; None: the shell itself, for a redirect."""
+    path: str
+    inside: bool
+    """It is in one of the session's folders."""
+
+
+class Needs(Struct, frozen=True, kw_only=True):
+    """What a command line needs somebody's consent for."""
+
+    parts: tuple[str, ...]
+    """The commands in it that nobody has allowed."""
+    of: int
+    """How many commands there are."""
+    reach: Reach | None = None
+    """The first place that stands in the way."""
+    leaves: bool = False
+    """It goes to a folder that is not the session's."""
 
 
 class Allow(Struct, frozen=True, tag="allow"):
@@ -12,6 +44,11 @@ class Allow(Struct, frozen=True, tag="allow"):
     source: str = "config"
     """Who said so: `config`, `hook`, `user_temporary`, `user_permanent`, …"""
     input: Mapping[str, object] | None = None
+    rule: str | None = None
+    """The rule that decided, as it was written."""
+    origin: str | None = None
+    """Where that rule comes from: `projectSettings`, `cliArg`, …"""
+    basis: Basis | None = None
 
 
 class Deny(Struct, frozen=True, tag="deny"):
@@ -21,6 +58,9 @@ class Deny(Struct, frozen=True, tag="deny"):
     source: str = "config"
     stop: bool = False
     """A person refused without a word: the rest of the batch is not wanted either."""
+    rule: str | None = None
+    origin: str | None = None
+    basis: Basis | None = None
 
 
 class Ask(Struct, frozen=True, tag="ask"):
@@ -28,6 +68,11 @@ class Ask(Struct, frozen=True, tag="ask"):
 
     reason: str | None = None
     source: str = "config"
+    rule: str | None = None
+    origin: str | None = None
+    basis: Basis | None = None
+    needs: Needs | None = None
+    """Of a command line: what is not allowed yet; its words are the client's own."""
 
 
 Decision = Allow | Deny | Ask

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from toolspan.ids import CallId
+from toolspan.model.decision import Basis
 from toolspan.model.event import HookOutcome
 from toolspan.model.span import Call, Span
 
@@ -57,6 +58,14 @@ class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
     allowed: bool
     source: str
     reason: str | None = None
+    rule: str | None = None
+    """The rule that decided, as it was written."""
+    origin: str | None = None
+    """Where that rule comes from."""
+    basis: Basis | None = None
+    """What the decision rests on; for an answer, what the question rested on."""
+    mode: str | None = None
+    """The permission mode, when it decided."""
     waited_ms: float = 0.0
     at: float
 

@@ -79,6 +79,9 @@ class Capture:
         if room > 0:
             self._head += data[:room]
             data = data[room:]
+        if len(data) >= self._tail_limit:  # nothing of before is left; large pieces are not moved
+            self._tail[:] = data[-self._tail_limit :]
+            return
         self._tail += data
         if len(self._tail) > 2 * self._tail_limit:  # not at every byte: moving them costs
             del self._tail[: len(self._tail) - self._tail_limit]

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 from toolspan.errors import NotFound
 from toolspan.profile.fetch import FETCHES, FetchValues
 from toolspan.profile.files import FILES, FileValues
+from toolspan.profile.hooks import HOOKS, HookValues
 from toolspan.profile.issues import ISSUES, IssueStyle
 from toolspan.profile.mcp import MCPS, McpValues
 from toolspan.profile.notebook import NOTEBOOKS, NotebookValues
@@ -31,6 +32,7 @@ __all__ = [
     "VERSIONS",
     "FetchValues",
     "FileValues",
+    "HookValues",
     "IssueStyle",
     "McpValues",
     "NotebookValues",
@@ -75,6 +77,8 @@ class Profile:
     """Plans, and questions to a person."""
     fetch: FetchValues
     """WebFetch."""
+    hooks: HookValues
+    """Hooks."""
     shape: Shape
     """The transcript's records."""
     mcp: McpValues
@@ -102,6 +106,7 @@ def profile(name: str = DEFAULT, *, model: str | None = None) -> Profile:
                 tasks=TASKS[version],
                 plan=PLANS[version],
                 fetch=FETCHES[version],
+                hooks=HOOKS[version],
                 shape=SHAPES[version],
                 mcp=MCPS[version],
             )

@@ -7,6 +7,7 @@ consent, the tool, size, hooks after, wrap. Read `run_call` first; queueing is i
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -184,7 +185,7 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
         return raised(tool.name, TypeError(f"{tool.name} gave an output no model takes: {error}"))
     persisted = output.persisted
     if tool.output_limit is not None and len(text_of(content)) > tool.output_limit:
-        content, persisted = spill(text_of(content), desk.workspace.results_folder, job.call.id)
+        content, persisted = _spilled(content, job, desk)
     return Ending(
         state="succeeded",
         content=content,
@@ -207,6 +208,15 @@ def _companions(given: tuple[Content, ...]) -> tuple[Content, ...]:
 
 def _beside(given: Mapping[str, object]) -> dict[str, object]:
     return {key: fit_json(value) for key, value in given.items()}
+
+
+def _spilled(content: Content, job: Job, desk: Desk) -> tuple[Content, Path | None]:
+    """The text in a file and its head in the result; what is no text stays beside it."""
+    text, path = spill(text_of(content), desk.workspace.results_folder, job.call.id)
+    if isinstance(content, str):
+        return text, path
+    others = [block for block in content if block["type"] != "text"]
+    return [{"type": "text", "text": text}, *others] if others else text, path
 
 
 # After the tool

@@ -1,5 +1,30 @@
-"""Settings files: what a person wants of every session. Start at `load.py`."""
+"""Settings files: what a person wants of every session.
 
+Start at `scopes.py` (which files there are), then `load.py` (one file), `trust.py` (what a project
+may ask for) and `merge.py` (what they say together).
+"""
+
+from toolspan.settings.handlers import BadSetting
 from toolspan.settings.load import Permissions, Settings, load
+from toolspan.settings.merge import Merged, ScopedGroup, merge
+from toolspan.settings.scopes import SCOPES, Layer, Places, Scope, gather
+from toolspan.settings.trust import Claim, TrustStore, claim_of, default_store
 
-__all__ = ["Permissions", "Settings", "load"]
+__all__ = [
+    "SCOPES",
+    "BadSetting",
+    "Claim",
+    "Layer",
+    "Merged",
+    "Permissions",
+    "Places",
+    "Scope",
+    "ScopedGroup",
+    "Settings",
+    "TrustStore",
+    "claim_of",
+    "default_store",
+    "gather",
+    "load",
+    "merge",
+]

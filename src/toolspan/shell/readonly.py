@@ -32,12 +32,14 @@ def is_read_only(line: str) -> bool:
 def _reads(command: Simple) -> bool:
     if command.ended_by == "&" or not all(map(_harmless, command.redirects)):
         return False
-    arguments = command.words[1:]
-    if any(word.runs for word in command.words):
-        return False
-    if command.name in _ALWAYS:
+    return not any(word.runs for word in command.words) and reads(command.name, command.words[1:])
+
+
+def reads(name: str, arguments: Sequence[Word]) -> bool:
+    """Whether a program with these arguments reads and does nothing else."""
+    if name in _ALWAYS:
         return True
-    judge = _JUDGES.get(command.name)
+    judge = _JUDGES.get(name)
     if judge is None or any(word.filled for word in arguments):
         return False
     return judge([word.text for word in arguments])

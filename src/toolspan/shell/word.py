@@ -22,7 +22,7 @@ _BRACED = re.compile(
     r")\}",
     re.ASCII,
 )
-_PATTERN = re.compile(r"[*?\[\]{}]|^~")
+_PATTERN = re.compile(r"[*?\[]|\{(?!\})|^~")
 _ODD_BLANK = re.compile(r"[\x80-\xa0\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]")
 _ANSI = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})"
@@ -61,11 +61,19 @@ class _Speller:
         self._filled = self._ran = False
 
     def word(self) -> Word | None:
+        """What the word says; None when a piece is not understood."""
         while self._at < self._end:
             if not self._piece():
                 return None
         if self._at != self._end:
             return None
+        return Word("".join(self._said), filled=self._filled or self._ran, runs=self._ran)
+
+    def body(self) -> Word | None:
+        """As `word`, for a text in which quotes mean nothing."""
+        while self._at < self._end:
+            if not self._quoted(self._text[self._at]):
+                return None
         return Word("".join(self._said), filled=self._filled or self._ran, runs=self._ran)
 
     def _say(self, text: str, at: int) -> bool:
@@ -153,6 +161,11 @@ class _Speller:
             return alone and self._say("$", self._end)
         self._filled = True
         return self._say(found[0], found.end())
+
+
+def spell_body(text: str, start: int, end: int, runs: Sequence[Span]) -> Word | None:
+    """A here-document whose variables are filled in, as one word."""
+    return _Speller(text, start, end, runs).body()
 
 
 def ansi_c(text: str) -> str | None:

@@ -6,8 +6,6 @@ more than its search asked for, and none all of a huge tree.
 
 import heapq
 import os
-from operator import itemgetter
-from typing import NamedTuple
 
 from toolspan.builtin.search.asked import Asked
 from toolspan.builtin.search.records import Record, Records
@@ -108,14 +106,6 @@ class Counts:
         return not self._all and self.total > reach
 
 
-class _File(NamedTuple):
-    """A file that matches."""
-
-    age: int
-    """The time of its last change, negative: the newest come first."""
-    name: bytes
-
-
 class Files:
     """The files that match, the newest first."""
 
@@ -123,14 +113,15 @@ class Files:
         self.total = 0
         self._wanted = wanted
         self._short = Names(ctx.cwd).short
-        self._best: list[_File] = []
+        self._best: list[tuple[int, bytes]] = []
+        """When each was changed, negative, so that the newest come first; and its name."""
         self._rest = b""
 
     def take(self, data: bytes) -> bool:
         """Take names that end in null bytes; all are needed, the newest may be the last."""
         *names, self._rest = (self._rest + data).split(b"\0")
         self.total += len(names)
-        self._best += [_File(-_changed(name), name) for name in names]
+        self._best += _dated(names)
         reach = _reach(self._wanted)
         if len(self._best) > 2 * reach + 1_000:
             self._best = heapq.nsmallest(reach, self._best)
@@ -138,8 +129,8 @@ class Files:
 
     def names(self) -> list[str]:
         """The files to give, named from the current folder."""
-        ordered = sorted(self._best, key=itemgetter(0, 1))
-        return [self._short(one.name) for one in ordered[self._wanted.skip : _reach(self._wanted)]]
+        ordered = sorted(self._best)[self._wanted.skip : _reach(self._wanted)]
+        return [self._short(name) for _, name in ordered]
 
 
 def _reach(wanted: Asked) -> int:
@@ -147,8 +138,15 @@ def _reach(wanted: Asked) -> int:
     return wanted.skip + MOST_FILES if wanted.reach is None else wanted.reach
 
 
+def _dated(names: list[bytes]) -> list[tuple[int, bytes]]:
+    try:
+        return [(-os.stat(name).st_mtime_ns, name) for name in names]  # noqa: PTH116 - bytes
+    except OSError:  # one was there a moment ago
+        return [(-_changed(name), name) for name in names]
+
+
 def _changed(name: bytes) -> int:
     try:
-        return os.stat(name).st_mtime_ns  # noqa: PTH116 - bytes, and by the thousand
-    except OSError:  # it was there a moment ago
+        return os.stat(name).st_mtime_ns  # noqa: PTH116 - bytes
+    except OSError:
         return 0

@@ -1,0 +1,1 @@
+"""Ways to run a handler, one file each; they do not know each other."""

@@ -1,0 +1,108 @@
+"""A handler that is a command: JSON on its standard input, an answer on its output.
+
+In: `Told`. Out: what it printed and its exit code. The command runs in custody, in a session of its
+own; cancelled, it is ended with everything it started. What it prints over the limit is dropped and
+told as a failure: half an answer is none. Processes that it leaves run on until the session ends.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from toolspan.hooks.heard import Heard, Told
+from toolspan.process import Capture, Command, StartError
+
+LIMIT = 1 << 20
+"""Bytes of output that are listened to."""
+GRACE = 0.5
+"""Seconds between asking a command to end and killing it, when its time is over."""
+_SHELL = "/bin/sh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandHandler:
+    """One command."""
+
+    command: str
+    args: tuple[str, ...] | None = None
+    """With them, even none, no shell is between."""
+    shell: str | None = None
+    detached: bool = False
+    """Nobody waits for it, and nothing it says counts."""
+    environment: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The command line."""
+        return self.command if self.args is None else " ".join((self.command, *self.args))
+
+    @property
+    def key(self) -> object:
+        """The command and its arguments."""
+        return (self.command, self.args, self.shell)
+
+    async def run(self, told: Told) -> Heard:
+        """Run it."""
+        scene = told.scene
+        places = {"CLAUDE_PROJECT_DIR": str(scene.project)}
+        environment = {
+            key: value
+            for key, value in {**scene.environment, **self.environment}.items()
+            if not key.startswith("OTEL_")
+        }
+        command = Command(
+            argv=self._argv(places),
+            cwd=_folder(Path(str(told.fields["cwd"])), scene.project),
+            env=environment | places,
+            mark=f"hook-{told.point}",
+            stdin=told.data,
+            memory_limit=2 * LIMIT,
+        )
+        try:
+            if self.detached:
+                await scene.custody.start(command)
+                return Heard(exit_code=0)
+            async with scene.custody.running(command, GRACE) as child:
+                ended = await child.wait()
+                return _heard(child.stdout, child.stderr, ended.status)
+        except StartError as error:
+            return Heard(end="failed", problem=str(error))
+
+    def _argv(self, places: Mapping[str, str]) -> list[str]:
+        if self.args is None:
+            return [_shell(self.shell), "-c", self.command]  # variables are the shell's own work
+        return [_placed(one, places) for one in (self.command, *self.args)]
+
+
+def _shell(wanted: str | None) -> str:
+    bash = "/bin/bash"
+    return bash if wanted == "bash" and os.access(bash, os.X_OK) else _SHELL
+
+
+def _placed(text: str, places: Mapping[str, str]) -> str:
+    """The text with `${CLAUDE_PROJECT_DIR}` filled in."""
+    for name, value in places.items():
+        text = text.replace(f"${{{name}}}", value)
+    return text
+
+
+def _folder(cwd: Path, project: Path) -> Path:
+    """Where the session is, if that is still there."""
+    return next((folder for folder in (cwd, project) if folder.is_dir()), Path("/"))
+
+
+def _heard(stdout: Capture, stderr: Capture, code: int) -> Heard:
+    errors = _text(stderr)
+    if stdout.dropped:
+        problem = f"it printed {stdout.total} bytes, more than the {2 * LIMIT} that are heard"
+        return Heard(end="failed", exit_code=code, stderr=errors, problem=problem)
+    return Heard(stdout=_text(stdout), stderr=errors, exit_code=code)
+
+
+def _text(capture: Capture) -> str:
+    text = capture.head.decode("utf-8", "replace")
+    if capture.dropped:
+        text += f"\n... [{capture.dropped} bytes dropped] ...\n"
+        text += capture.tail.decode("utf-8", "replace")
+    return text

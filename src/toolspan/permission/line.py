@@ -1,0 +1,292 @@
+"""May a command line run? What each command in it needs.
+
+In: what the line would run, where it starts, and who allows what. Out: a `Verdict`: whether every
+command is allowed, and if not, which are not and why. Nothing is asked and nothing denied here.
+Read `judge` first.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from toolspan.model.decision import Needs, Reach
+from toolspan.permission.ground import Ground, is_protected
+from toolspan.permission.rule import Rule
+from toolspan.shell.argument import Files, files_of
+from toolspan.shell.inside import SHELLS, base, plain
+from toolspan.shell.line import Redirect, Word
+from toolspan.shell.readonly import reads
+from toolspan.shell.seen import Program, Seen
+from toolspan.shell.variable import is_harmless, is_strong
+
+_FREE = frozenset({
+    ":", "[", "[[", "break", "continue", "exit", "export", "local", "declare", "readonly", "return",
+    "shift", "true", "typeset", "unset", "wait",
+})  # fmt: skip
+"""What the shell does by itself, as long as it sets nothing of consequence."""
+_EDITORS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
+"""What counts as editing files, where edits are accepted."""
+_EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
+"""Programs that run others: a rule with a star says too little about them."""
+_STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_DESCRIPTOR = re.compile(r"\d+-?|-")
+_NAME = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Freedom:
+    """What is allowed without a question."""
+
+    rule: Callable[[Program], Rule | None]
+    """The rule that allows a program."""
+    writes: Callable[[Path], bool]
+    """Whether a rule allows changing a file."""
+    looks: Callable[[Path], bool]
+    """Whether a rule allows reading a file."""
+    edits: bool = False
+    """Files in the session's folders may be changed."""
+    redirects: bool = False
+    """Output may be redirected to files in the session's folders."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is known of a line: nothing is needed, or this."""
+
+    needs: Needs | None
+    rules: tuple[Rule, ...] = ()
+    """Those that allowed something."""
+
+
+def judge(seen: Seen, ground: Ground, freedom: Freedom) -> Verdict:
+    """What a line needs somebody's consent for."""
+    judging = _Judging(ground, freedom)
+    for program in seen.programs:
+        judging.take(program)
+    parts = tuple(dict.fromkeys(judging.parts))
+    if seen.unclear and not parts:
+        parts = (seen.text,)
+    if not parts:
+        return Verdict(None, tuple(judging.rules))
+    of = max(sum(bool(program.words) for program in seen.programs), len(parts))
+    needs = Needs(parts=parts, of=of, reach=judging.reach, leaves=judging.left)
+    return Verdict(needs, tuple(judging.rules))
+
+
+class _Judging:
+    """Goes through the programs of a line in their order; `cd` moves the ground."""
+
+    def __init__(self, ground: Ground, freedom: Freedom) -> None:
+        self._ground, self._freedom = ground, freedom
+        self._start = ground.cwd
+        self._lost = False
+        self._values: dict[str, str | None] = {"HOME": str(ground.home), "PWD": str(ground.cwd)}
+        self.parts: list[str] = []
+        self.rules: list[Rule] = []
+        self.reach: Reach | None = None
+        self.left = False
+
+    def take(self, program: Program) -> None:
+        """Judge one program."""
+        self._remember(program)
+        self._redirects(program)
+        if not program.words:
+            if any(map(is_strong, program.sets)):
+                self._need(" ".join(f"{name}=" for name in program.sets))
+            return
+        rule = self._freedom.rule(program)
+        if rule is not None:
+            self.rules.append(rule)
+            self._follow(program)
+        elif not all(map(is_harmless, program.sets)) and program.name not in _FREE:
+            self._need(program.text)
+        elif not self._is_free(plain(program)):
+            self._need(program.text)
+
+    def _need(self, text: str, reach: Reach | None = None) -> None:
+        self.parts.append(text)
+        self.reach = self.reach or reach
+
+    def _remember(self, program: Program) -> None:
+        if program.words and program.name not in _FREE:
+            return
+        for name, value in zip(program.sets, program.values, strict=False):
+            said = None if value.runs else self._resolved(value)
+            self._values[name] = said if name not in self._values else None
+
+    # Programs
+
+    def _is_free(self, program: Program) -> bool:
+        name, arguments = program.name, program.words[1:]
+        if name == "cd":
+            return self._moves(program)
+        if name in _FREE:
+            return not any(map(is_strong, program.sets))
+        if name == "read":
+            return _only_reads_lines(arguments)
+        files = files_of(name, arguments)
+        if reads(name, arguments) and not (name == "git" and self._ground.cwd != self._start):
+            return files is None or self._reads(name, program, files)
+        if files is not None and files.changed:
+            return self._changes(name, program, files)
+        return False
+
+    def _reads(self, name: str, program: Program, files: Files) -> bool:
+        for word in (*files.read, *files.changed):
+            path = self._path(word)
+            if path is None:
+                self._need(program.text)
+                return True
+            if not (self._ground.inside(path, reading=True) or self._freedom.looks(path)):
+                self._need(program.text, Reach(name, str(path), inside=False))
+                return True
+        return True
+
+    def _changes(self, name: str, program: Program, files: Files) -> bool:
+        """Whether changing files is free here; if not, the need is noted."""
+        free = self._freedom.edits and name in _EDITORS and _plain_sed(name, program)
+        for word in files.changed:
+            path = self._path(word)
+            if path is None or _is_pattern(word):
+                self._need(program.text)
+                return True
+            inside = self._ground.inside(path)
+            if not inside or is_protected(path) or not free:
+                self._need(program.text, Reach(name, str(path), inside=inside))
+                return True
+        return free
+
+    def _moves(self, program: Program) -> bool:
+        """`cd`: where the rest of the line goes on."""
+        words = [word for word in program.words[1:] if word.text not in ("--", "-P", "-L")]
+        target = words[0] if words else Word("~")
+        path = None if target.text == "-" or len(words) > 1 else self._path(target)
+        if path is None:
+            self._lost = True
+            return False
+        inside = self._ground.inside(path, reading=True) or self._freedom.looks(path)
+        self._ground = replace(self._ground, cwd=path)
+        if not inside:
+            self.left = True
+            self._need(program.text, Reach("cd", str(path), inside=False))
+        return True
+
+    def _follow(self, program: Program) -> None:
+        """A rule allows the program: what it does to the ground counts all the same."""
+        if program.name == "cd":
+            parts, reach, left = list(self.parts), self.reach, self.left
+            self._moves(program)
+            self.parts, self.reach, self.left = parts, reach, left
+        elif program.name in ("pushd", "popd"):
+            self._lost = True
+
+    # Paths
+
+    def _path(self, word: Word) -> Path | None:
+        """Where a word leads; None when only the shell could tell."""
+        text = self._resolved(word)
+        if text is None or (self._lost and not text.startswith(("/", "~"))):
+            return None
+        if text.startswith("~") and text[1:2] not in ("", "/"):
+            return None
+        cut = re.search(r"[*?\[{]", text) if word.filled else None
+        if cut:
+            if ".." in text[cut.start() :] or "{" in text:
+                return None
+            text = text[: cut.start()].rpartition("/")[0] or ("/" if text[0] == "/" else ".")
+        return self._ground.place(text)
+
+    def _resolved(self, word: Word) -> str | None:
+        """A word with the variables filled in that the line itself sets."""
+        if not word.filled:
+            return word.text if word.text[:1] != "~" else "./" + word.text
+        if word.runs:
+            return None
+        missing = False
+
+        def value(found: re.Match[str]) -> str:
+            nonlocal missing
+            known = self._values.get(found[1] or found[2])
+            missing = missing or known is None
+            return known or ""
+
+        text = _NAME.sub(value, word.text)
+        return None if missing or "$" in text or "`" in text else text
+
+    # Redirects
+
+    def _redirects(self, program: Program) -> None:
+        for redirect in program.redirects:
+            kind = redirect.operator.lstrip("0123456789")
+            if kind in (">&", "<&") and _DESCRIPTOR.fullmatch(redirect.target.text):
+                continue
+            if kind == "<" or kind == "<&":
+                self._input(program, redirect)
+            elif redirect.target.text not in _STREAMS or redirect.target.filled:
+                self._output(program, redirect)
+
+    def _input(self, program: Program, redirect: Redirect) -> None:
+        path = self._path(redirect.target)
+        text = program.text or "< " + redirect.target.text
+        if path is None or str(path).startswith(("/dev/tcp", "/dev/udp")):
+            self._need(text)
+        elif not (self._ground.inside(path, reading=True) or self._freedom.looks(path)):
+            if str(path) != "/dev/null":
+                self._need(text, Reach(base(program.name) or None, str(path), inside=False))
+
+    def _output(self, program: Program, redirect: Redirect) -> None:
+        text = f"{program.text} {redirect.operator} {redirect.target.text}".strip()
+        path = None if redirect.target.filled else self._path(redirect.target)
+        if path is None:
+            self._need(text)
+            return
+        inside = self._ground.inside(path)
+        protected = is_protected(path)
+        if self._freedom.writes(path) and not protected:
+            return
+        free = self._freedom.edits or self._freedom.redirects
+        if not (free and inside) or protected:
+            self._need(text, Reach(None, str(path), inside=inside))
+
+
+def _plain_sed(name: str, program: Program) -> bool:
+    """`sed` can write and run: only a substitution without such flags is an edit."""
+    if name != "sed":
+        return True
+    scripts = [word.text for word in program.words[1:] if word.text[:1] != "-"][:1]
+    return all(re.fullmatch(r"(\d+(,\d+)?)?(s(.).*\4.*\4[gI\d]*|d)", text) for text in scripts)
+
+
+def _is_pattern(word: Word) -> bool:
+    return word.filled and re.search(r"[*?\[{]", word.text) is not None
+
+
+def _only_reads_lines(arguments: tuple[Word, ...]) -> bool:
+    """`read` with names that mean nothing to anybody else."""
+    for word in arguments:
+        option = word.text[:1] == "-"
+        if word.filled or (not option and (is_strong(word.text) or not word.text.isidentifier())):
+            return False
+        if option and not re.fullmatch(r"-[rs]+|-d|-n\d*|-t\d*|-a", word.text):
+            return False
+    return True
+
+
+def rule_suffices(pattern: str | None, program: Program) -> bool:
+    """Whether a rule says enough about a program: some run others, and need an exact one."""
+    if pattern is None or "*" not in pattern:
+        return True
+    name = base(program.name)
+    if name in _EXACT_ONLY:
+        return name in SHELLS and not _is_inline(program)
+    words = {word.text for word in program.words}
+    return not (name == "find" and words & {"-exec", "-execdir", "-ok", "-okdir", "-delete"})
+
+
+def _is_inline(program: Program) -> bool:
+    """Whether a shell gets its script from the line itself."""
+    options = [word.text for word in program.words[1:] if word.text[:1] == "-"]
+    files = [word for word in program.words[1:] if word.text[:1] != "-"]
+    inline = any("c" in option[1:] for option in options if option[:2] != "--")
+    return inline or not files or program.fed or any(word.runs for word in files)

@@ -1,0 +1,179 @@
+"""What a project folder would have us run, and whether somebody has accepted it.
+
+In: the layers of a project and its `.mcp.json`. Out: what would run, in words, and a digest of it.
+A folder is trusted when the digest that was accepted for it is the one it has now: one changed hook
+and it is not. Refusals (`deny`, `ask`) need no trust, they only take away.
+
+Scripts that a command names are not part of the digest: who can change them could always.
+"""
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolspan.errors import SourceError
+from toolspan.settings.load import load_json
+from toolspan.settings.scopes import OF_THE_PROJECT, Layer, Places
+
+_GRANTS = ("allow", "additionalDirectories", "defaultMode")
+_OWN = ("hooks", "env", "enableAllProjectMcpServers", "enabledMcpjsonServers")
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a project folder wants that needs trust."""
+
+    project: Path
+    wishes: Mapping[str, Mapping[str, object]]
+    """By file: the parts that can make something run, or be allowed."""
+
+    @property
+    def digest(self) -> str:
+        """The same for the same wishes, whatever their order and spacing."""
+        told = json.dumps(self.wishes, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(told.encode()).hexdigest()
+
+    def __bool__(self) -> bool:
+        return bool(self.wishes)
+
+    def lines(self) -> Iterator[str]:
+        """The wishes, for a person."""
+        for name, wishes in self.wishes.items():
+            for key, value in wishes.items():
+                yield f"{name}: {key}"
+                yield from (f"    {line}" for line in _told(key, value))
+
+
+def claim_of(places: Places, layers: Iterable[Layer]) -> Claim:
+    """What a project's own files want.
+
+    Raises:
+        SourceError: its `.mcp.json` cannot be read.
+    """
+    wishes: dict[str, Mapping[str, object]] = {}
+    for layer in layers:
+        if layer.scope in OF_THE_PROJECT:
+            wanted = _wishes(layer.raw)
+            if wanted:
+                wishes[os.path.relpath(layer.path, places.project)] = wanted
+    if places.mcp.is_file():
+        servers = load_json(places.mcp).get("mcpServers")
+        if servers:
+            wishes[places.mcp.name] = {"mcpServers": servers}
+    return Claim(places.project, wishes)
+
+
+def _wishes(raw: Mapping[str, object]) -> dict[str, object]:
+    wanted = {key: raw[key] for key in _OWN if raw.get(key)}
+    permissions = raw.get("permissions")
+    if isinstance(permissions, Mapping):
+        for key in _GRANTS:
+            if permissions.get(key):
+                wanted[f"permissions.{key}"] = permissions[key]
+    return wanted
+
+
+def _told(key: str, value: object) -> Iterator[str]:
+    if key == "hooks" and isinstance(value, Mapping):
+        for point, groups in value.items():
+            for group in groups if isinstance(groups, list) else ():
+                yield from _told_group(str(point), group)
+    elif isinstance(value, Mapping):
+        yield from (f"{name}: {json.dumps(one)}" for name, one in value.items())
+    elif isinstance(value, list):
+        yield from (str(one) for one in value)
+    else:
+        yield str(value)
+
+
+def _told_group(point: str, group: Mapping[str, object]) -> Iterator[str]:
+    handlers = group.get("hooks")
+    matcher = group.get("matcher") or "*"
+    for one in handlers if isinstance(handlers, list) else ():
+        what = one.get("command") or one.get("url") or one.get("prompt") or json.dumps(one)
+        arguments = one.get("args") or ()
+        yield f"{point} {matcher} [{one.get('type')}] {' '.join((str(what), *map(str, arguments)))}"
+
+
+def default_store(environment: Mapping[str, str] | None = None) -> Path:
+    """Where accepted digests are kept: outside of every project."""
+    env = os.environ if environment is None else environment
+    state = env.get("XDG_STATE_HOME")
+    home = Path(env.get("HOME") or Path.home())
+    return (Path(state) if state else home / ".local" / "state") / "toolspan" / "trust.json"
+
+
+class TrustStore:
+    """Which folders were accepted, as they were then."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def trusts(self, claim: Claim) -> bool:
+        """Whether nothing is wanted, or exactly this was accepted.
+
+        A store that cannot be read trusts nobody.
+        """
+        if not claim:
+            return True
+        try:
+            kept = self._read().get(_key(claim.project))
+        except SourceError:
+            return False
+        return isinstance(kept, Mapping) and kept.get("digest") == claim.digest
+
+    def accept(self, claim: Claim) -> None:
+        """Trust the folder from now on, as long as it wants what it wants now.
+
+        Raises:
+            SourceError: the store cannot be read or written.
+        """
+        kept = {"digest": claim.digest, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        self._write({**self._read(), _key(claim.project): kept})
+
+    def forget(self, project: Path) -> bool:
+        """Trust the folder no more; False when it was not trusted.
+
+        Raises:
+            SourceError: the store cannot be read or written.
+        """
+        known = dict(self._read())
+        if known.pop(_key(project), None) is None:
+            return False
+        self._write(known)
+        return True
+
+    def folders(self) -> Sequence[str]:
+        """Every folder that was accepted.
+
+        Raises:
+            SourceError: the store cannot be read.
+        """
+        return sorted(self._read())
+
+    def _read(self) -> Mapping[str, object]:
+        if not self.path.exists():
+            return {}
+        folders = load_json(self.path).get("folders")
+        if not isinstance(folders, dict):
+            raise SourceError(f"{self.path}: expected an object with the key `folders`, an object")
+        return folders
+
+    def _write(self, folders: Mapping[str, object]) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".trust-")
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                json.dump({"folders": folders}, file, indent=1)
+            Path(name).replace(self.path)
+        except OSError as error:
+            raise SourceError(f"{self.path}: {error.strerror or error}") from error
+
+
+def _key(project: Path) -> str:
+    return str(project.resolve())
