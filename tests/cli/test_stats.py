@@ -203,3 +203,27 @@ def test_hostile_tool_names_print_no_escape_codes_and_are_no_markup(tmp_path: Pa
 
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", output)
     assert "mcp__[/x]" in output
+
+
+@requirement("stats.mcp")
+def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="servers").prompt("go")
+    for tool, body, ms in (
+        ("mcp__db__query", bodies.ran("x"), 100),
+        ("mcp__db__query", bodies.failed("MCP error -32000: Connection closed"), 300),
+        ("mcp__db__list", bodies.ran("x"), 200),
+        ("mcp__web__get", bodies.ran("x"), 50),
+        ("Bash", bodies.ran("x"), 50),
+    ):
+        story.result(story.call(tool, {}), body, after_ms=ms)
+    path = story.write(tmp_path / "s.jsonl")
+
+    db, web = stats(path, "--mcp")["servers"]
+    assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == ("db", 2, 3, 1, 300)
+    assert (web["server"], web["calls"], web["errors"]) == ("web", 1, 0)
+    assert "mcp_no_response" in printed(path, "--mcp")
+
+
+@requirement("stats.mcp")
+def test_an_archive_without_mcp_servers_says_so(tmp_path: Path) -> None:
+    assert "No calls of MCP servers" in printed(timed(5).write(tmp_path / "s.jsonl"), "--mcp")

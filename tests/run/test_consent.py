@@ -126,4 +126,4 @@ async def test_a_tool_sees_how_its_own_question_was_answered() -> None:
     with anyio.fail_after(5):
         await Runner([looking], policies=[Rules(allow=["looking"])]).run([call("a", "looking")])
 
-    assert seen == [Allow("looking", "config")]
+    assert seen == [Allow("looking", "config", rule="looking", basis="rule")]

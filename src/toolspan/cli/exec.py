@@ -21,9 +21,10 @@ from toolspan.cli.live_json import Row, event_row, result_row
 from toolspan.errors import BadCall, ToolspanError
 from toolspan.mcp import McpServers, prompt_tool_approver
 from toolspan.model.live import Duplicate, Faulted, Finished, LiveEvent, WriteFailed
-from toolspan.permission import MODES, Rules, mode_policy
+from toolspan.permission import MODES, Permissions, Rules
 from toolspan.permission.decide import Approver
 from toolspan.permission.modes import Mode
+from toolspan.permission.source import rules_of, split_rules
 from toolspan.process import become_subreaper
 from toolspan.profile import DEFAULT, VERSIONS, Profile, profile
 from toolspan.run.toolset import Toolset
@@ -108,7 +109,8 @@ async def _main(wishes: _Wishes) -> int:
 
 def _renew_tools(session: Session, wishes: _Wishes, servers: McpServers) -> None:
     """A server has other tools now; the next message finds them."""
-    session.runner.desk.tools = _tools(session.profile, wishes).combined(servers.tools())
+    tools = _tools(session.profile, wishes).combined(servers.tools())
+    session.runner.desk.tools = _offered(tools, Rules(deny=split_rules(wishes.disallowed_tools)))
 
 
 async def _serve(session: Session, printer: "Printer") -> int:
@@ -140,13 +142,14 @@ def _session(wishes: _Wishes, printer: "Printer", servers: McpServers) -> Sessio
     _refuse_what_cannot_be_kept(settings, wishes)
     chosen = profile(wishes.name, model=wishes.model)
     mode = wishes.mode or _mode(settings)
+    permissions = _permissions(settings, wishes, chosen, mode)
     return Session(
         cwd=wishes.cwd,
-        tools=_tools(chosen, wishes).combined(servers.tools()),
+        tools=_offered(_tools(chosen, wishes).combined(servers.tools()), permissions.rules),
         profile=chosen,
         model=wishes.model,
-        policies=[_rules(settings, wishes)],
-        fallback=mode_policy(mode),
+        policies=permissions.policies,
+        fallback=permissions.fallback,
         approver=_approver(wishes, servers),
         permission_mode=mode,
         direct=[printer.take],
@@ -173,27 +176,22 @@ def _mode(settings: Settings) -> Mode:
     return next((mode for mode in MODES if mode == wanted), "default")
 
 
-def _rules(settings: Settings, wishes: _Wishes) -> Rules:
-    rules = settings.permissions
-    return Rules(
-        allow=(*rules.allow, *split_rules(wishes.allowed_tools)),
-        ask=rules.ask,
-        deny=(*rules.deny, *split_rules(wishes.disallowed_tools)),
+def _permissions(settings: Settings, wishes: _Wishes, chosen: Profile, mode: Mode) -> Permissions:
+    """What the settings and the command line say together."""
+    folder = None if wishes.settings_file is None else wishes.settings_file.parent
+    rules = rules_of(settings.permissions, "projectSettings", folder, chosen.refusals) + Rules(
+        allow=split_rules(wishes.allowed_tools),
+        deny=split_rules(wishes.disallowed_tools),
+        origin="cliArg",
     )
+    more = settings.permissions.additional_directories
+    folders = tuple((wishes.cwd / Path(one).expanduser()).absolute() for one in more)
+    return Permissions(rules, mode, folders, chosen.refusals)
 
 
-def split_rules(text: str) -> list[str]:
-    """The rules of an option: apart by spaces or commas, but not inside brackets."""
-    rules: list[str] = []
-    depth, word = 0, ""
-    for letter in text + " ":
-        depth += (letter == "(") - (letter == ")")
-        if letter in ", " and depth <= 0:
-            rules += [word] if word else []
-            word = ""
-        else:
-            word += letter
-    return rules
+def _offered(tools: Toolset, rules: Rules) -> Toolset:
+    """The tools without those that are denied as a whole."""
+    return tools.filtered(lambda one: not rules.removes(one.name))
 
 
 def _tools(chosen: Profile, wishes: _Wishes) -> Toolset:

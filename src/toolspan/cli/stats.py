@@ -20,7 +20,7 @@ from toolspan.cli.select import (
 )
 from toolspan.model.tokens import Tokens
 from toolspan.read.facts import CallFacts
-from toolspan.read.groups import tool_stats
+from toolspan.read.groups import server_stats, tool_stats
 from toolspan.read.history import Ledger
 from toolspan.read.survey import FileFacts
 
@@ -28,9 +28,10 @@ from toolspan.read.survey import FileFacts
 @click.command("stats")
 @named
 @click.option("--last", is_flag=True, help="The session written to last.")
+@click.option("--mcp", is_flag=True, help="The health of each MCP server instead.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @filters
-def command(names: tuple[str, ...], *, last: bool, as_json: bool, **wanted: Any) -> None:
+def command(names: tuple[str, ...], *, last: bool, mcp: bool, as_json: bool, **wanted: Any) -> None:
     """Counts, durations and timeouts per tool; tokens counted once per message.
 
     Tokens belong to messages, not to calls: with a filter that chooses calls (tool, state, error,
@@ -39,6 +40,9 @@ def command(names: tuple[str, ...], *, last: bool, as_json: bool, **wanted: Any)
     keep = wanted_filter(wanted)
     everything = select(names, last=last)
     rows = narrow(everything, keep)
+    if mcp:
+        _servers(rows, as_json=as_json)
+        return
     found = _narrowed(everything, keep)
     if as_json:
         print_json(_row(found, rows, keep))
@@ -46,6 +50,36 @@ def command(names: tuple[str, ...], *, last: bool, as_json: bool, **wanted: Any)
         _print(found, rows)
         if not _chooses_calls(keep):
             _print_tokens(found)
+
+
+def _servers(rows: list[CallFacts], *, as_json: bool) -> None:
+    """Each MCP server's calls, errors, timeouts, lost connections and times."""
+    found = server_stats(rows)
+    if as_json:
+        print_json({"servers": [msgspec.to_builtins(stats) for stats in found]})
+        return
+    if not found:
+        console().print("No calls of MCP servers.")
+        return
+    listing = table(
+        "server", "tools", "calls", "wrong", "timed out", "lost", "p50", "p95", "max", "errors",
+        right=("tools", "calls", "wrong", "timed out", "lost", "p50", "p95", "max"),
+        cut=("server", "errors"),
+    )  # fmt: skip
+    for stats in found:
+        listing.add_row(
+            escape(stats.server),
+            f"{stats.tools:,}",
+            f"{stats.calls:,}",
+            f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
+            f"{stats.timeouts:,}" if stats.timeouts else "",
+            f"{stats.lost:,}" if stats.lost else "",
+            duration(stats.p50_ms),
+            duration(stats.p95_ms),
+            duration(stats.max_ms),
+            ", ".join(f"{n}× {kind}" for kind, n in stats.error_kinds.items()),
+        )
+    console().print(listing)
 
 
 def _narrowed(found: Selection, keep: Filter) -> Selection:

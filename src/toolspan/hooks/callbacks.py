@@ -5,10 +5,14 @@
     @hooks.pre_tool_use("Bash")
     async def no_force_push(call: Call) -> Deny | None: ...
 
+    @hooks.at("Stop")
+    def once_more(occasion: Occasion) -> After | str | None: ...
+
 A handler may be sync or async; sync ones run in the event loop and must not block. It answers with
 None (no opinion), a decision, `Before` or `After`. One that raises is reported and otherwise
 ignored, as clients do; raise nothing and return `Deny` to refuse. Handlers of one point run at the
 same time; deny wins over ask, ask over allow, and of several new inputs the last registered counts.
+At a point that is about no call a `Deny` objects: the prompt does not count, the turn does not end.
 """
 
 import fnmatch
@@ -17,27 +21,35 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import anyio
 
 from toolspan.errors import ToolspanError
-from toolspan.hooks.points import After, Before, Moment, Report
+from toolspan.hooks.merge import stronger
+from toolspan.hooks.points import After, Before, Moment, Occasion, Point, Report
+from toolspan.hooks.scene import Scene
 from toolspan.hooks.stray import is_cancelled
 from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.span import Call, Span
 
 BeforeAnswer = Before | Decision | None
 AfterAnswer = After | str | None
+OccasionAnswer = After | Deny | str | None
 PreHandler = Callable[[Call], BeforeAnswer | Awaitable[BeforeAnswer]]
 PostHandler = Callable[[Call, Moment], AfterAnswer | Awaitable[AfterAnswer]]
 BatchHandler = Callable[[Sequence[Span]], AfterAnswer | Awaitable[AfterAnswer]]
+OccasionHandler = Callable[[Occasion], OccasionAnswer | Awaitable[OccasionAnswer]]
 
 _Pre = TypeVar("_Pre", bound=PreHandler)
 _Post = TypeVar("_Post", bound=PostHandler)
 _Batch = TypeVar("_Batch", bound=BatchHandler)
+_Occasion = TypeVar("_Occasion", bound=OccasionHandler)
 _Handler = TypeVar("_Handler", bound=Callable[..., object])
 
+_ABOUT_CALLS = frozenset({
+    "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
+})  # fmt: skip
 _PLAIN = re.compile(r"[\w-]+")
 
 
@@ -71,6 +83,14 @@ class Hooks:
         """Whether nobody has registered."""
         return not self._handlers
 
+    def listens(self, point: Point) -> bool:
+        """Whether somebody has registered at this point."""
+        return any(handler.point == point for handler in self._handlers)
+
+    def bind(self, scene: Scene) -> Self:  # noqa: ARG002 - functions have what they need
+        """The same functions."""
+        return self
+
     def pre_tool_use(self, matcher: str = "*") -> Callable[[_Pre], _Pre]:
         """Call the function before each call of the tools that match: a name, `A|B`, or a regex."""
         return self._register("PreToolUse", matcher)
@@ -86,6 +106,20 @@ class Hooks:
     def post_tool_batch(self) -> Callable[[_Batch], _Batch]:
         """Call the function when all calls of a message have their results."""
         return self._register("PostToolBatch", "*")
+
+    def permission_request(self, matcher: str = "*") -> Callable[[_Pre], _Pre]:
+        """Call the function when somebody would have to be asked; its decision is the answer."""
+        return self._register("PermissionRequest", matcher)
+
+    def at(self, point: Point, matcher: str = "*") -> Callable[[_Occasion], _Occasion]:
+        """Call the function at a point that is about no call: a prompt, the end of a turn, …
+
+        Raises:
+            ToolspanError: the point is about calls; there is a method for each of those.
+        """
+        if point in _ABOUT_CALLS:
+            raise ToolspanError(f"{point} is about calls: use the method that is named after it")
+        return self._register(point, matcher)
 
     async def before(self, moment: Moment) -> Before:
         """Fire PreToolUse."""
@@ -105,6 +139,16 @@ class Hooks:
     async def after_batch(self, spans: Sequence[Span]) -> After:
         """Fire PostToolBatch."""
         return _merge_after(await self._fire("PostToolBatch", "*", (spans,)))
+
+    async def permission(self, moment: Moment) -> Before:
+        """Fire PermissionRequest."""
+        answers = await self._fire("PermissionRequest", moment.tool, (moment.call,))
+        return _merge_before(answers)
+
+    async def fire(self, occasion: Occasion) -> After:
+        """Fire any other point."""
+        answers = await self._fire(occasion.point, occasion.about or "", (occasion,))
+        return _merge_after(answers)
 
     def _register(self, point: str, matcher: str) -> Callable[[_Handler], _Handler]:
         def add(handler: _Handler) -> _Handler:
@@ -166,16 +210,6 @@ def _failed(report: Report, error: BaseException) -> Report:
     return replace(report, outcome="error", text=f"{type(error).__name__}: {error}")
 
 
-_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
-
-
-def stronger(one: Decision | None, other: Decision | None) -> Decision | None:
-    """Deny before ask before allow before no opinion; the first of equals."""
-    if one is None or other is None:
-        return one or other
-    return other if _RANK[type(other)] > _RANK[type(one)] else one
-
-
 def _merge_before(answers: list[_Answer]) -> Before:
     merged = Before()
     for answer in answers:
@@ -227,14 +261,31 @@ def _joined_before(merged: Before, one: Before, report: Report) -> Before:
 def _merge_after(answers: list[_Answer]) -> After:
     merged = After()
     for answer in answers:
-        one = answer.said if isinstance(answer.said, After) else After()
-        if isinstance(answer.said, str):
-            one = After(contexts=(answer.said,))
+        one = _as_after(answer.said)
+        objects = bool(one.feedback)
+        report = (
+            replace(answer.report, outcome="blocked", text=one.feedback[0])
+            if objects
+            else (answer.report)
+        )
         merged = After(
             output=one.output or merged.output,
             contexts=merged.contexts + one.contexts,
             feedback=merged.feedback + one.feedback,
+            by=merged.by + (one.by or (report.name,) * len(one.feedback)),
             stop=merged.stop or one.stop,
-            reports=(*merged.reports, answer.report, *one.reports),
+            reports=(*merged.reports, report, *one.reports),
         )
     return merged
+
+
+def _as_after(said: object) -> After:
+    match said:
+        case After():
+            return said
+        case str():
+            return After(contexts=(said,))
+        case Deny(reason):
+            return After(feedback=(reason or "Blocked by hook",))
+        case _:
+            return After()

@@ -65,7 +65,9 @@ class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
     basis: Basis | None = None
     """What the decision rests on; for an answer, what the question rested on."""
     mode: str | None = None
-    """The permission mode, when it decided."""
+    """The permission mode, when it decided and a tool had set it."""
+    asked: bool = False
+    """Somebody was asked, or would have been."""
     waited_ms: float = 0.0
     at: float
 

@@ -1,10 +1,10 @@
 """May this call run? Rules and modes have opinions, `decide` weighs them, an approver answers.
 
-Start at `decide.py`.
+Start at `decide.py`; `rules.py` and `modes.py` are the opinions, `line.py` judges command lines.
 """
 
 from toolspan.permission.decide import Approver, Policy, decide
-from toolspan.permission.modes import MODES, Mode, mode_policy
+from toolspan.permission.modes import MODES, Mode, Permissions, mode_policy
 from toolspan.permission.rules import Rules
 
-__all__ = ["MODES", "Approver", "Mode", "Policy", "Rules", "decide", "mode_policy"]
+__all__ = ["MODES", "Approver", "Mode", "Permissions", "Policy", "Rules", "decide", "mode_policy"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.span import Call
+from toolspan.permission.ground import Ground
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +30,19 @@ class Question:
     """The permission mode a tool has put the session in, if one has."""
     known_as: str | None = None
     """The tool's own name, when the model used another one for it."""
+    folders: tuple[Path, ...] = ()
+    """Folders beside the project in which the session works."""
+    own: Path | None = None
+    """The session's own folder, with outputs too large for the conversation."""
 
     @property
     def tool(self) -> str:
         """The tool's own name."""
         return self.known_as or self.call.tool
+
+    def ground(self) -> Ground:
+        """Where it may go."""
+        return Ground(self.cwd, (self.project, *self.folders), Path.home(), self.own)
 
 
 Policy = Callable[[Question], Decision | Awaitable[Decision | None] | None]

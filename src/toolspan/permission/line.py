@@ -5,6 +5,8 @@ command is allowed, and if not, which are not and why. Nothing is asked and noth
 Read `judge` first.
 """
 
+import glob
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -30,6 +32,8 @@ _EDITORS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
 _EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
 """Programs that run others: a rule with a star says too little about them."""
 _STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
+_MOST = 1_000
+"""Files that a pattern is tried on."""
 _DESCRIPTOR = re.compile(r"\d+-?|-")
 _NAME = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
@@ -44,6 +48,8 @@ class Freedom:
     """Whether a rule allows changing a file."""
     looks: Callable[[Path], bool]
     """Whether a rule allows reading a file."""
+    forbids: Callable[[Path, bool], Rule | None]
+    """The rule that forbids reading a file, or, if so asked, changing it."""
     edits: bool = False
     """Files in the session's folders may be changed."""
     redirects: bool = False
@@ -57,6 +63,8 @@ class Verdict:
     needs: Needs | None
     rules: tuple[Rule, ...] = ()
     """Those that allowed something."""
+    forbidden: Rule | None = None
+    """The rule that forbids a file in it."""
 
 
 def judge(seen: Seen, ground: Ground, freedom: Freedom) -> Verdict:
@@ -68,10 +76,10 @@ def judge(seen: Seen, ground: Ground, freedom: Freedom) -> Verdict:
     if seen.unclear and not parts:
         parts = (seen.text,)
     if not parts:
-        return Verdict(None, tuple(judging.rules))
+        return Verdict(None, tuple(judging.rules), judging.forbidden)
     of = max(sum(bool(program.words) for program in seen.programs), len(parts))
     needs = Needs(parts=parts, of=of, reach=judging.reach, leaves=judging.left)
-    return Verdict(needs, tuple(judging.rules))
+    return Verdict(needs, tuple(judging.rules), judging.forbidden)
 
 
 class _Judging:
@@ -86,10 +94,12 @@ class _Judging:
         self.rules: list[Rule] = []
         self.reach: Reach | None = None
         self.left = False
+        self.forbidden: Rule | None = None
 
     def take(self, program: Program) -> None:
         """Judge one program."""
         self._remember(program)
+        self._forbidden(program)
         self._redirects(program)
         if not program.words:
             if any(map(is_strong, program.sets)):
@@ -114,6 +124,32 @@ class _Judging:
         for name, value in zip(program.sets, program.values, strict=False):
             said = None if value.runs else self._resolved(value)
             self._values[name] = said if name not in self._values else None
+
+    def _forbidden(self, program: Program) -> None:
+        """Whether a file that the program names is one that a rule forbids."""
+        if program.name in ("echo", "printf", "cd"):
+            return
+        files = files_of(base(program.name), program.words[1:]) or Files()
+        for word in program.words[1:]:
+            self._forbid(word, changes=word in files.changed)
+            self._forbid(Word(word.text.partition("=")[2], word.filled), changes=False)
+        for redirect in program.redirects:
+            self._forbid(redirect.target, changes=">" in redirect.operator)
+
+    def _forbid(self, word: Word, *, changes: bool) -> None:
+        text = self._resolved(word)
+        if not text or self.forbidden is not None:
+            return
+        for path in self._meant(text, pattern=word.filled):
+            self.forbidden = self.forbidden or self._freedom.forbids(path, changes)
+
+    def _meant(self, text: str, *, pattern: bool) -> list[Path]:
+        """The files that a word may mean now; patterns are tried on the disk."""
+        place = self._ground.place(text)
+        if not pattern or not re.search(r"[*?\[]", text):
+            return [place]
+        found = glob.iglob(str(place), include_hidden=True)
+        return [place, *(Path(one) for one in itertools.islice(found, _MOST))]
 
     # Programs
 

@@ -1,97 +1,295 @@
 """Rules: patterns that allow, ask for, or deny calls.
 
 A rule is a tool's name (`Bash`), an MCP server (`mcp__db`), a name with a star (`mcp__db__*`), or a
-name with something in brackets (`Bash(git *)`). What stands in brackets is compared with the call's
-main value (command, path, address) by shell patterns; `:*` at the end means "begins with".
-A bracketed allow rule is never enough for a command line that may run more than one program.
+name with something in brackets: a command (`Bash(git *)`), a path as in ignore files
+(`Read(./secret/**)`), a host (`WebFetch(domain:x.org)`), an agent (`Agent(reviewer)`).
+Deny wins over ask and ask over allow, whoever wrote them. A command line is allowed only when each
+command in it is; it is denied when one is. Read `Rules.__call__` first.
 """
 
-import fnmatch
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
 
-from toolspan.errors import ToolspanError
-from toolspan.model.decision import Allow, Ask, Decision, Deny
+from toolspan.model.decision import Allow, Ask, Basis, Decision, Deny, Needs
+from toolspan.model.toolkind import tool_kind
+from toolspan.permission.command import granted, may_hide, mentions, opened
 from toolspan.permission.decide import Question
+from toolspan.permission.files import path_fits
+from toolspan.permission.ground import Ground
+from toolspan.permission.line import Freedom, judge, rule_suffices
+from toolspan.permission.rule import Rule, is_prefix, like
+from toolspan.shell.seen import Program, Seen, see
+from toolspan.shell.variable import is_harmless
 
-_RULE = re.compile(r"(?P<tool>[A-Za-z_][\w*-]*)(?:\((?P<inside>.*)\))?", re.DOTALL)
-_TARGETS = ("command", "file_path", "notebook_path", "path", "pattern", "url", "query")
-_SEVERAL = re.compile(r"[;&|`\n\r$<>()\\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One pattern."""
-
-    text: str
-    tool: str
-    inside: str | None
-
-    @classmethod
-    def parse(cls, text: str) -> "Rule":
-        """A rule from its text.
-
-        Raises:
-            ToolspanError: it is none.
-        """
-        found = _RULE.fullmatch(text.strip())
-        if found is None:
-            raise ToolspanError(f"{text!r} is not a permission rule such as Bash or Bash(git *)")
-        return cls(text.strip(), found["tool"], found["inside"])
-
-    def names(self, tool: str) -> bool:
-        """Whether the rule is about this tool."""
-        if self.tool == tool or ("*" in self.tool and fnmatch.fnmatchcase(tool, self.tool)):
-            return True
-        return self.tool.startswith("mcp__") and tool.startswith(self.tool + "__")
-
-    def fits(self, question: Question, *, granting: bool) -> bool:
-        """Whether the rule speaks of this call; when `granting`, only if nothing can hide in it."""
-        if not (self.names(question.tool) or self.names(question.call.tool)):
-            return False
-        if self.inside is None or self.inside in ("", "*"):
-            return True
-        target = _target(question)
-        if granting and question.tool == "Bash" and _SEVERAL.search(target):
-            return False
-        return _like(target, self.inside)
-
-
-def _target(question: Question) -> str:
-    for key in _TARGETS:
-        value = question.input.get(key)
-        if isinstance(value, str):
-            return value
-    return ""
-
-
-def _like(target: str, pattern: str) -> bool:
-    if pattern.endswith(":*"):
-        head = pattern[:-2]
-        return target == head or target.startswith(head + " ")
-    return fnmatch.fnmatchcase(target, pattern)
+_READ_RULES = frozenset({"Read", "NotebookRead"})
+_EDIT_RULES = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
+_IDLE = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
+"""Tools whose path rules grant nothing: rules for Read and Edit speak for them."""
+_PATHS = ("file_path", "notebook_path", "path")
+_MAIN = frozenset({"command", "url", *_PATHS})
+_PARAMETER = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
 class Rules:
     """A policy made of rules: deny before ask before allow."""
 
     def __init__(
-        self, *, allow: Iterable[str] = (), ask: Iterable[str] = (), deny: Iterable[str] = ()
+        self,
+        *,
+        allow: Iterable[str] = (),
+        ask: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        origin: str | None = None,
+        folder: Path | None = None,
     ) -> None:
-        self.allow = tuple(Rule.parse(text) for text in allow)
-        self.ask = tuple(Rule.parse(text) for text in ask)
-        self.deny = tuple(Rule.parse(text) for text in deny)
+        """Rules of one source: `origin` is its name, `folder` is where `/x` begins in its paths."""
+        self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
+        self.ask = tuple(Rule.parse(text, origin, folder) for text in ask)
+        self.deny = tuple(Rule.parse(text, origin, folder) for text in deny)
+
+    def __add__(self, other: "Rules") -> "Rules":
+        """The rules of two sources."""
+        both = Rules()
+        both.allow = (*self.allow, *other.allow)
+        both.ask = (*self.ask, *other.ask)
+        both.deny = (*self.deny, *other.deny)
+        return both
 
     def __call__(self, question: Question) -> Decision | None:
         """The opinion of the rules on a call."""
+        shell = command_of(question)
         for rule in self.deny:
-            if rule.fits(question, granting=False):
-                return Deny(None, "config")
+            if self._speaks(rule, question, shell):
+                return Deny(None, "config", rule=rule.text, origin=rule.origin, basis=_basis(shell))
+        forbidden = self._forbidden(question, shell)
+        if forbidden is not None:
+            text, origin = forbidden.text, forbidden.origin
+            return Deny(None, "config", rule=text, origin=origin, basis=_basis(shell))
         for rule in self.ask:
-            if rule.fits(question, granting=False):
-                return Ask(None, "config")
-        for rule in self.allow:
-            if rule.fits(question, granting=True):
-                return Allow(rule.text, "config")
+            if self._speaks(rule, question, shell):
+                return Ask(None, "config", rule.text, rule.origin, "rule")
+        if shell is not None and self._hides(shell):
+            needs = Needs(parts=(shell,), of=1)
+            return Ask(None, "config", basis="unclear", needs=needs)
+        return self._granted(question, shell)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Rules that do less than they seem to."""
+        return tuple(_warnings(self.allow, self.ask, self.deny))
+
+    def removes(self, tool: str) -> bool:
+        """Whether the tool as a whole is denied: then it is not offered."""
+        return any(rule.inside is None and rule.names(tool) for rule in self.deny)
+
+    def freedom(self, question: Question, *, edits: bool, redirects: bool) -> Freedom:
+        """What these rules allow of the commands in a line, and what a mode adds to that."""
+        ground = question.ground()
+        return Freedom(
+            rule=self._granting,
+            writes=partial(self._path_granted, _EDIT_RULES, ground),
+            looks=partial(self._path_granted, _READ_RULES | _EDIT_RULES, ground),
+            forbids=partial(self._path_forbidden, ground),
+            edits=edits,
+            redirects=redirects,
+        )
+
+    # Denying and asking
+
+    def _speaks(self, rule: Rule, question: Question, shell: str | None) -> bool:
+        """Whether a rule that denies or asks speaks of the call."""
+        if not _names(rule, question):
+            return _path_rule(rule, question) and _any_path(rule, question, granting=False)
+        if rule.inside is None or _parameter_fits(rule.inside, question):
+            return True
+        if shell is not None:
+            return mentions(shell, rule.inside)
+        return _main_fits(rule, question, granting=False)
+
+    def _forbidden(self, question: Question, shell: str | None) -> Rule | None:
+        """The path rule that a command line goes against."""
+        if shell is None or not any(_is_about_files(rule) for rule in self.deny):
+            return None
+        ground = question.ground()
+        freedom = self.freedom(question, edits=False, redirects=False)
+        for found in opened(shell).found:
+            if found.through:
+                verdict = judge(_alone(found.program), ground, freedom)
+                if verdict.forbidden is not None:
+                    return verdict.forbidden
+        return judge(see(shell), ground, freedom).forbidden
+
+    def _path_forbidden(self, ground: Ground, path: Path, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
+        tools = _READ_RULES | _EDIT_RULES if changes else _READ_RULES
+        for rule in self.deny:
+            if rule.inside is not None and rule.tool in tools:
+                if path_fits(rule, path, ground, granting=False):
+                    return rule
         return None
+
+    def _hides(self, shell: str) -> bool:
+        """Whether a command that is denied or asked for could be in a line unseen."""
+        patterns = [
+            rule.inside
+            for rule in (*self.deny, *self.ask)
+            if rule.inside is not None and rule.names("Bash")
+        ]
+        return bool(patterns) and may_hide(shell, patterns)
+
+    # Allowing
+
+    def _granted(self, question: Question, shell: str | None) -> Allow | None:
+        for rule in self.allow:
+            if rule.grants and self._grants(rule, question, shell):
+                return Allow(rule.text, "config", None, rule.text, rule.origin, "rule")
+        if shell is None:
+            return None
+        freedom = self.freedom(question, edits=False, redirects=False)
+        verdict = judge(see(shell), question.ground(), freedom)
+        if verdict.needs is not None or not verdict.rules:
+            return None
+        rule = verdict.rules[0]
+        return Allow(rule.text, "config", None, rule.text, rule.origin, "parts")
+
+    def _grants(self, rule: Rule, question: Question, shell: str | None) -> bool:
+        """Whether one rule allows the call as a whole."""
+        if not _names(rule, question):
+            governs = _path_rule(rule, question) and rule.tool not in _IDLE
+            return governs and _any_path(rule, question, granting=True)
+        if rule.inside is None:
+            return True
+        if shell is not None:
+            return not is_prefix(rule.inside) and shell.strip() == rule.inside
+        return rule.tool not in _IDLE and _main_fits(rule, question, granting=True)
+
+    def _granting(self, program: Program) -> Rule | None:
+        for rule in self.allow:
+            if not rule.names("Bash"):
+                continue
+            if rule.inside is None:
+                return rule
+            if granted(program, rule.inside) and rule_suffices(rule.inside, program):
+                return rule if _sets_nothing(program) else None
+        return None
+
+    def _path_granted(self, tools: frozenset[str], ground: Ground, path: Path) -> bool:
+        return any(
+            rule.tool in tools
+            and rule.tool not in _IDLE
+            and (rule.inside is None or path_fits(rule, path, ground, granting=True))
+            for rule in self.allow
+        )
+
+
+def command_of(question: Question) -> str | None:
+    """The command line of a call that is one."""
+    command = question.input.get("command")
+    if tool_kind(question.tool) == "shell" and isinstance(command, str):
+        return command
+    return None
+
+
+def paths_of(question: Question) -> list[Path]:
+    """The files a call of a file tool is about."""
+    ground = question.ground()
+    named = [question.input.get(key) for key in _PATHS]
+    found = [ground.place(name) for name in named if isinstance(name, str)]
+    return found or ([ground.cwd] if tool_kind(question.tool) == "search" else [])
+
+
+def _basis(shell: str | None) -> Basis:
+    return "rule" if shell is None else "parts"
+
+
+def _names(rule: Rule, question: Question) -> bool:
+    if rule.names(question.tool) or rule.names(question.call.tool):
+        return True
+    return rule.tool == "Bash" and question.tool == "Monitor"
+
+
+def _is_about_files(rule: Rule) -> bool:
+    return rule.inside is not None and rule.tool in _READ_RULES | _EDIT_RULES
+
+
+def _path_rule(rule: Rule, question: Question) -> bool:
+    """Whether a rule for Read or Edit also governs this tool."""
+    if rule.inside is None:
+        return False
+    kind = tool_kind(question.tool)
+    if rule.tool in _READ_RULES:
+        return kind in ("read", "search", "edit", "write")
+    return rule.tool in _EDIT_RULES and kind in ("edit", "write")
+
+
+def _any_path(rule: Rule, question: Question, *, granting: bool) -> bool:
+    if granting and rule.tool in _READ_RULES and tool_kind(question.tool) in ("edit", "write"):
+        return False
+    ground = question.ground()
+    paths = paths_of(question)
+    fits = [path_fits(rule, path, ground, granting=granting) for path in paths]
+    return bool(fits) and (all(fits) if granting else any(fits))
+
+
+def _main_fits(rule: Rule, question: Question, *, granting: bool) -> bool:
+    """Whether the brackets of a rule fit what the call is about."""
+    inside = rule.inside or ""
+    match tool_kind(question.tool):
+        case "read" | "search" | "edit" | "write":
+            return _any_path(rule, question, granting=granting)
+        case "web":
+            return _host_fits(inside, question.input.get("url"))
+        case "agent":
+            return like(str(question.input.get("subagent_type", "")), inside)
+        case _:
+            values = (question.input.get(key) for key in ("skill", "command", "query", "pattern"))
+            texts = [value for value in values if isinstance(value, str)]
+            return any(like(text, inside) for text in texts)
+
+
+def _host_fits(inside: str, url: object) -> bool:
+    pattern = inside.removeprefix("domain:").strip().lower().rstrip(".")
+    if not isinstance(url, str) or not inside.startswith("domain:"):
+        return False
+    try:
+        host = (urlsplit(url.strip()).hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    if pattern in ("*", host):
+        return bool(host)
+    if pattern.startswith("*."):
+        return host.endswith(pattern[1:]) and host != pattern[2:]
+    parts, wanted = host.split("."), pattern.split(".")
+    return len(parts) == len(wanted) and all(map(like, parts, wanted))
+
+
+def _parameter_fits(inside: str, question: Question) -> bool:
+    """`Tool(param:value)`: a field of the input other than the main one."""
+    found = _PARAMETER.fullmatch(inside)
+    if found is None or found[1] in _MAIN or found[1] not in question.input:
+        return False
+    value = question.input[found[1]]
+    if isinstance(value, bool):
+        return like(str(value).lower(), found[2])
+    return isinstance(value, str | int | float) and like(str(value), found[2])
+
+
+def _sets_nothing(program: Program) -> bool:
+    return all(map(is_harmless, program.sets))
+
+
+def _alone(program: Program) -> Seen:
+    return Seen(program.text, (program,))
+
+
+def _warnings(allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Rule]) -> Iterator[str]:
+    for rule in allow:
+        if not rule.grants:
+            yield f"{rule.text}: a star before a server's name allows nothing"
+        elif rule.inside is not None and rule.tool in _IDLE:
+            yield f"{rule.text}: grants nothing; rules for Read and Edit speak for {rule.tool}"
+    for rule in (*allow, *ask, *deny):
+        if rule.text.endswith("()"):
+            yield f"{rule.text}: empty brackets mean the whole tool"

@@ -37,6 +37,21 @@ class Refusals:
     not_granted_read: str = (
         "Claude requested permissions to read from {path}, but you haven't granted it yet."
     )
+    denied_file: str = "File is in a directory that is denied by your permission settings."
+    star_rules: bool = True
+    """Rules for commands may hold stars in other places than `:*` at the end."""
+    free_redirects: bool = False
+    """Output may go to files in the session's folders without a question."""
+    reach: str = "{what} in '{path}' was blocked."
+    """A command line names a file outside the session's folders, or changes one inside."""
+    reach_inside: str | None = "{what} in '{path}' was blocked."
+    """The same for one inside; None: the commands are named instead."""
+    redirect: str = "Output redirection to '{path}' was blocked."
+    redirect_inside: str = "Output redirection to '{path}' was blocked."
+    leaving_names_parts: bool = False
+    """Of a line that leaves the session's folders, the commands are named, not the folder."""
+    plan_shell: str = ""
+    """For a command in plan mode that changes something; empty: as any that is not granted."""
     plan_mode: str = ""
     """For a write in plan mode; empty: as any other that is not granted."""
     dont_ask: str = (
@@ -50,13 +65,24 @@ class Refusals:
 
 
 _V2_0_65 = Refusals(
+    star_rules=False,
+    free_redirects=True,
+    reach_inside=None,
+    dont_ask="Permission to use {name} has been auto-denied in dontAsk mode.",
     hook_denied="{reason}",
     hook_denied_silently="Hook PreToolUse:{name} denied this tool",
     no_output="",
     interrupted="[Request interrupted by user for tool use]",
     interrupted_keeps_output=True,
 )
-_V2_1_80 = replace(_V2_0_65, no_output="({name} completed with no output)")
+_V2_1_80 = replace(
+    _V2_0_65,
+    star_rules=True,
+    free_redirects=False,
+    reach_inside=Refusals().reach_inside,
+    dont_ask=Refusals().dont_ask,
+    no_output="({name} completed with no output)",
+)
 _V2_1_197 = replace(
     _V2_1_80,
     plan_mode="Cannot write to {path} while in plan mode.",
@@ -68,6 +94,10 @@ _V2_1_197 = replace(
 _V2_1_325 = replace(
     _V2_1_197,
     other_case=". Tool names are case-sensitive: call {other} instead.",
+    reach_inside="{what} in '{path}' needs approval.",
+    redirect_inside="Output redirection to '{path}' needs approval.",
+    leaving_names_parts=True,
+    plan_shell="Auto mode is unavailable",
     hook_denied="PreToolUse:{name} hook error: {reason}",
     hook_denied_silently="PreToolUse:{name} hook error: Blocked by hook",
     records_decision=True,

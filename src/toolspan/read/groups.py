@@ -132,6 +132,57 @@ def _tool(tool: str, rows: Sequence[CallFacts]) -> ToolStats:
     )
 
 
+class ServerStats(Struct, frozen=True, kw_only=True):
+    """How an MCP server has served, over all its tools."""
+
+    server: str
+    tools: int
+    """How many of its tools were called."""
+    calls: int
+    errors: int
+    error_kinds: dict[str, int]
+    timeouts: int
+    lost: int
+    """Calls that got no answer because the connection or the process was gone."""
+    p50_ms: int | None
+    p95_ms: int | None
+    max_ms: int | None
+
+
+def server_stats(rows: Iterable[CallFacts]) -> list[ServerStats]:
+    """The health of each MCP server, the most used first."""
+    by_server: dict[str, list[CallFacts]] = {}
+    for row in rows:
+        server = _server(row.tool or "")
+        if server is not None:
+            by_server.setdefault(server, []).append(row)
+    found = [_server_row(server, members) for server, members in by_server.items()]
+    return sorted(found, key=lambda stats: (-stats.calls, stats.server))
+
+
+def _server(tool: str) -> str | None:
+    prefix, _, rest = tool.partition("__")
+    server, parted, _ = rest.partition("__")
+    return server if prefix == "mcp" and parted else None
+
+
+def _server_row(server: str, rows: Sequence[CallFacts]) -> ServerStats:
+    times = sorted(row.duration_ms for row in rows if row.duration_ms is not None)
+    kinds = Counter(row.error_kind for row in rows if row.error_kind)
+    return ServerStats(
+        server=server,
+        tools=len({row.tool for row in rows}),
+        calls=len(rows),
+        errors=sum(wrong(row) for row in rows),
+        error_kinds=dict(kinds.most_common()),
+        timeouts=sum(row.state == "timed_out" for row in rows),
+        lost=kinds["mcp_no_response"],
+        p50_ms=percentile(times, 50),
+        p95_ms=percentile(times, 95),
+        max_ms=times[-1] if times else None,
+    )
+
+
 def percentile(times: Sequence[int], share: int) -> int | None:
     """The smallest value that at least `share` percent do not exceed; the values are sorted."""
     if not times:

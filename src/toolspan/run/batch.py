@@ -334,13 +334,19 @@ class Batch:
 
         A call that never waits, as most of a busy session are, needs no task of its own.
         """
+        await telling(self._run_ready(first), self._on_wait)
+        while self._ready:
+            await anyio.lowlevel.checkpoint()
+            await telling(self._run_ready(), self._on_wait)
+
+    async def _run_ready(self, first: Job | None = None) -> None:
+        """Run what is ready until it is the turn of others."""
         since = self.desk.clock()
         while first or self._ready:
             job, first = first or self._ready.popleft(), None
-            await telling(self._run(job), self._on_wait)
+            await self._run(job)
             if self.desk.clock() - since > PATIENCE:
-                await anyio.lowlevel.checkpoint()
-                since = self.desk.clock()
+                return
 
     def _on_wait(self) -> None:
         """A call waits for something: others that are ready get a task, and somebody watches."""
@@ -433,7 +439,7 @@ class Batch:
                 self.cancel(by="turn")
             else:
                 self._end_waiting("turn")
-        elif finished.span.state == "failed" and _takes_siblings_along(finished, self.desk):
+        elif _takes_siblings_along(finished, self.desk):
             self.cancel(by="sibling")
 
     def _end_waiting(self, by: Cancel) -> None:
@@ -503,10 +509,10 @@ def _is_error(finished: Finished) -> bool:
     return finished.span.result is not None and finished.span.result.is_error is True
 
 
-def _takes_siblings_along(failed: Finished, desk: Desk) -> bool:
-    if desk.profile.offer.siblings == "independent":
+def _takes_siblings_along(finished: Finished, desk: Desk) -> bool:
+    if finished.span.state != "failed" or desk.profile.offer.siblings == "independent":
         return False
-    return tool_kind(failed.span.tool) == "shell"
+    return tool_kind(finished.span.tool) == "shell"
 
 
 def _paths(tool: Tool, value: object) -> frozenset[str] | None:

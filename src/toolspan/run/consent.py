@@ -59,7 +59,7 @@ async def _decision(job: Job, question: Question, ruled: Decision | None, desk: 
         decision = await decide((desk.fallback,), question)
     decision = _as_tool_asks(job, decision or Allow())
     if not isinstance(decision, Ask):
-        note_decision(job, decision, desk, waited=0.0)
+        note_decision(job, decision, desk)
     return decision
 
 
@@ -73,11 +73,13 @@ def _as_tool_asks(job: Job, decision: Decision) -> Decision:
 
 async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | Deny | Ending:
     """Somebody is asked; without an approver the answer is no."""
+    words = denial.asked_words(question, ask, desk.profile.refusals)
     if desk.approver is None:
-        note_decision(job, Deny(ask.reason, ask.source), desk, waited=0.0)
+        refusal = Deny(ask.reason, ask.source, False, ask.rule, ask.origin, ask.basis)
+        note_decision(job, refusal, desk, asked=ask)
         return denial.not_granted(question, ask, desk.profile.refusals)
     asked = desk.clock()
-    desk.emit(Asked(call_id=job.call.id, reason=ask.reason, at=asked))
+    desk.emit(Asked(call_id=job.call.id, reason=words, at=asked))
     try:
         answer = await _answer(desk.approver, question, ask)
     except ToolError as error:
@@ -86,9 +88,9 @@ async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | De
         return refused(text, kind=kind, reason="the question of consent failed", record=text)
     except anyio.get_cancelled_exc_class():
         waited = (desk.clock() - asked) * 1e3
-        note_decision(job, Deny(None, "user_abort"), desk, waited=waited)
+        note_decision(job, Deny(None, "user_abort"), desk, asked=ask, waited=waited)
         raise
-    note_decision(job, answer, desk, waited=(desk.clock() - asked) * 1e3)
+    note_decision(job, answer, desk, asked=ask, waited=(desk.clock() - asked) * 1e3)
     return answer
 
 
@@ -119,6 +121,7 @@ async def consent_for(call: Call, tool: Tool, given: Input, desk: Desk) -> Decis
         read_only=_changes_nothing(tool, parsed),
         mode=_mode(desk),
         known_as=tool.name,
+        own=desk.workspace.folder,
     )
     decision = await decide(desk.policies, question)
     if decision is None and desk.fallback is not None:
@@ -136,14 +139,28 @@ def _changes_nothing(tool: Tool, valid: Valid) -> bool:
     return tool.read_only or (tool.name == "Bash" and tool.may_overlap(valid.value))
 
 
-def note_decision(job: Job, decision: Allow | Deny, desk: Desk, *, waited: float) -> None:
-    """Remember the decision on a call, and tell of it."""
+def note_decision(
+    job: Job,
+    decision: Allow | Deny,
+    desk: Desk,
+    *,
+    asked: Ask | None = None,
+    waited: float = 0.0,
+) -> None:
+    """Remember the decision on a call, and tell of it; `asked` is the question it answers."""
     desk.decisions[job.call.id] = decision
+    ground = decision if asked is None else asked
+    by_mode = ground.basis in ("mode", "plan")
     job.decided = Decided(
         call_id=job.call.id,
         allowed=isinstance(decision, Allow),
-        source=decision.source,
+        source=decision.source if not by_mode or decision.source != "mode" else "config",
         reason=decision.reason,
+        rule=ground.rule,
+        origin=ground.origin,
+        basis="hook" if ground.source == "hook" else ground.basis,
+        mode=_mode(desk) if by_mode else None,
+        asked=asked is not None,
         waited_ms=waited,
         at=desk.clock(),
     )
@@ -160,4 +177,5 @@ def question_of(job: Job, prepared: Prepared, desk: Desk) -> Question:
         read_only=_changes_nothing(prepared.tool, prepared.valid),
         mode=_mode(desk),
         known_as=prepared.tool.name,
+        own=desk.workspace.folder,
     )

@@ -6,7 +6,7 @@ here. Knows nothing of tasks or scopes.
 
 from dataclasses import dataclass
 
-from toolspan.model.decision import Ask, Deny
+from toolspan.model.decision import Ask, Deny, Needs
 from toolspan.model.kind import ErrorKind
 from toolspan.model.toolkind import tool_kind
 from toolspan.permission.decide import Question
@@ -32,21 +32,57 @@ def denied(question: Question, decision: Deny, refusals: Refusals) -> Ending:
     if decision.source in PEOPLE:
         return _by_person(decision, refusals)
     text = _policy_text(question, decision, refusals)
-    return _ending(Words(text, error_record(text)), "rule_denied", "permission-rule", decision)
+    if _is_denied_file(question, decision):
+        words = Words(f"<tool_use_error>{text}</tool_use_error>", error_record(text))
+        return _ending(words, "rule_denied", None, decision)
+    denial = "automode-unavailable" if decision.basis == "classifier" else "permission-rule"
+    return _ending(Words(text, error_record(text)), "rule_denied", denial, decision)
 
 
 def not_granted(question: Question, ask: Ask, refusals: Refusals) -> Ending:
     """Somebody would have to be asked, and nobody is there."""
-    text = ask.reason or _not_granted_text(question, refusals)
-    if ask.source == "mode":
-        text = refusals.plan_mode.format(path=_path(question)) or _not_granted_text(
-            question, refusals
-        )
+    text = asked_words(question, ask, refusals)
     words = Words(text, error_record(text))
     return _ending(words, "not_granted", "user-rejected", Deny(text, ask.source))
 
 
-def _ending(words: Words, kind: ErrorKind, denial: str, decision: Deny) -> Ending:
+def asked_words(question: Question, ask: Ask, refusals: Refusals) -> str:
+    """What somebody is asked, or told when nobody is there to be asked."""
+    if ask.source == "mode" and refusals.plan_mode:
+        return refusals.plan_mode.format(path=_path(question))
+    if ask.needs is not None:
+        return _needs_text(ask.needs, refusals)
+    if ask.reason is not None and ask.source != "mode":
+        return ask.reason
+    return _not_granted_text(question, refusals)
+
+
+def _needs_text(needs: Needs, refusals: Refusals) -> str:
+    """Why a command line is asked about: the place it reaches, or the commands in it."""
+    reach = needs.reach
+    if reach is not None and not (needs.leaves and refusals.leaving_names_parts):
+        inside = refusals.redirect_inside if reach.program is None else refusals.reach_inside
+        outside = refusals.redirect if reach.program is None else refusals.reach
+        text = inside if reach.inside else outside
+        if text is not None:
+            return text.format(what=reach.program, path=reach.path)
+    if needs.of <= 1:
+        return "This command requires approval"
+    several = len(needs.parts) > 1
+    parts = "parts require" if several else "part requires"
+    return (
+        "This Bash command contains multiple operations."
+        f" The following {parts} approval: {', '.join(needs.parts)}"
+    )
+
+
+def _is_denied_file(question: Question, decision: Deny) -> bool:
+    """A rule about paths said so, not one about the whole tool."""
+    about_paths = decision.rule is not None and "(" in decision.rule
+    return about_paths and tool_kind(question.tool) in ("read", "edit", "write")
+
+
+def _ending(words: Words, kind: ErrorKind, denial: str | None, decision: Deny) -> Ending:
     return Ending(
         state="denied",
         content=clean(words.text),
@@ -88,6 +124,8 @@ def _policy_text(question: Question, decision: Deny, refusals: Refusals) -> str:
         return refusals.dont_ask.format(name=question.tool)
     if decision.reason:
         return decision.reason
+    if _is_denied_file(question, decision):
+        return refusals.denied_file
     command = question.input.get("command")
     if question.tool == "Bash" and isinstance(command, str):
         return f"Permission to use Bash with command {command} has been denied."

@@ -57,10 +57,11 @@ def _fit_block(block: object) -> dict[str, object]:
 
 def clean(text: str) -> str:
     """The text without what UTF-8 cannot hold, as a plain string."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
     return str.__str__(text)  # plain, also when it was of a class of its own
 
 

@@ -1,4 +1,4 @@
-"""Run something in the current task, and be told when it first has to wait.
+"""Run something in the current task, and be told when it has to wait.
 
 Most calls of a busy session never wait, and a task costs more than they do. With this a worker runs
 them in its own task and makes another worker only when one really waits.
@@ -14,13 +14,13 @@ _T = TypeVar("_T")
 
 @types.coroutine
 def telling(work: Coroutine[Any, Any, _T], waits: Callable[[], None]) -> Generator[Any, Any, _T]:
-    """The result of `work`; `waits` is called once, when it is suspended for the first time."""
+    """The result of `work`; `waits` is called whenever it is suspended."""
     try:
         wanted = work.send(None)
     except StopIteration as done:
         return cast(_T, done.value)
-    waits()
     while True:
+        waits()
         try:
             sent = yield wanted
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is for `work`

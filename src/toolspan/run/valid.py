@@ -16,7 +16,7 @@ def unknown_tool(name: str, desk: Desk) -> Ending:
     refusals = desk.profile.refusals
     text = refusals.unknown_tool.format(name=name)
     other = desk.tools.closest(name)
-    if name in desk.profile.offer.known:
+    if name in desk.profile.offer.known or name in desk.profile.offer.tools:
         text += refusals.known_but_off.format(name=name)
     elif other:
         text += refusals.other_case.format(other=other)

@@ -251,9 +251,7 @@ class _Unfolder:
         elif at >= len(words) or words[at].text in ("-", "/dev/stdin", "/dev/fd/0"):
             self._fed(program, through, depth)
 
-    def _script(
-        self, words: Sequence[Word], at: int, through: tuple[str, ...], depth: int
-    ) -> None:
+    def _script(self, words: Sequence[Word], at: int, through: tuple[str, ...], depth: int) -> None:
         while at < len(words) and words[at].text[:1] in ("-", "+"):
             at += 1
         if at < len(words):
@@ -267,9 +265,7 @@ class _Unfolder:
         elif program.fed:
             self.unclear.append(f"{through[-1]} runs what it is given")
 
-    def _builtin(
-        self, name: str, program: Program, through: tuple[str, ...], depth: int
-    ) -> None:
+    def _builtin(self, name: str, program: Program, through: tuple[str, ...], depth: int) -> None:
         words = [word for word in program.words[1:] if word.text != "--"]
         if name == "trap":
             words = [word for word in words if word.text[:1] != "-"]
@@ -366,9 +362,7 @@ def _rest(program: Program, start: int) -> Program:
     """The program that begins at one of the words of another."""
     words = program.words[start:]
     sets = [
-        word.text.partition("=")[0]
-        for word in program.words[1:start]
-        if _ASSIGNS.match(word.text)
+        word.text.partition("=")[0] for word in program.words[1:start] if _ASSIGNS.match(word.text)
     ]
     text = " ".join(program.text.split(" ")[start:])
     if " ".join(word.text for word in program.words) != program.text:

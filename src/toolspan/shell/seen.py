@@ -537,9 +537,7 @@ class _Seer:
         words = source.split()
         for at, word in enumerate(words):
             sides = words[max(at - 1, 0) : at + 2 : 2]
-            if word in ("-v", "-R") or (
-                word in _COMPARES and not all(map(_is_number, sides))
-            ):
+            if word in ("-v", "-R") or (word in _COMPARES and not all(map(_is_number, sides))):
                 self._doubt("a test does arithmetic with names")
         if re.search(r"\n|;|`", source):
             self._doubt("a test is not understood")

@@ -30,6 +30,8 @@ class CommandHandler:
     shell: str | None = None
     detached: bool = False
     """Nobody waits for it, and nothing it says counts."""
+    names_session: bool = False
+    """It finds the session's id and the model's effort in its environment."""
     environment: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @property
@@ -54,7 +56,7 @@ class CommandHandler:
         command = Command(
             argv=self._argv(places),
             cwd=_folder(Path(str(told.fields["cwd"])), scene.project),
-            env=environment | places,
+            env=environment | self._session(told) | places,
             mark=f"hook-{told.point}",
             stdin=told.data,
             memory_limit=2 * LIMIT,
@@ -68,6 +70,15 @@ class CommandHandler:
                 return _heard(child.stdout, child.stderr, ended.status)
         except StartError as error:
             return Heard(end="failed", problem=str(error))
+
+    def _session(self, told: Told) -> dict[str, str]:
+        if not self.names_session:
+            return {}
+        found = {"CLAUDE_CODE_SESSION_ID": told.scene.session_id or ""}
+        effort = told.fields.get("effort")
+        if isinstance(effort, Mapping):
+            found["CLAUDE_EFFORT"] = str(effort.get("level"))
+        return found
 
     def _argv(self, places: Mapping[str, str]) -> list[str]:
         if self.args is None:

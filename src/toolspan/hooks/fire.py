@@ -1,0 +1,267 @@
+"""Handlers of settings files at work.
+
+In: a point. Out: what its handlers say together. All that match are run at the same time, each of
+those that do the same only once; or, with `compose="chain"`, one after the other, each with the
+input that the one before left. A handler that hangs is ended when its time is over; one that fails
+is told of and otherwise ignored, unless it is to fail closed. Read `_run` first.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import anyio
+import msgspec
+from msgspec import UNSET
+
+from toolspan.hooks.heard import Handler, Heard, Told
+from toolspan.hooks.long import shortened
+from toolspan.hooks.match import Matches
+from toolspan.hooks.merge import Ran, merge_after, merge_before
+from toolspan.hooks.points import After, Before, Moment, Occasion, Point, Report
+from toolspan.hooks.said import Ear, Said
+from toolspan.hooks.scene import Scene
+from toolspan.hooks.tell import tell_batch, tell_call, tell_occasion
+from toolspan.model.decision import Deny
+from toolspan.model.span import Span
+from toolspan.profile import HookValues
+
+Compose = Literal["parallel", "chain"]
+GUARDS: frozenset[Point] = frozenset({
+    "PreToolUse", "PermissionRequest", "UserPromptSubmit", "PreCompact", "PostToolUse",
+    "PostToolUseFailure", "PostToolBatch",
+})  # fmt: skip
+"""Points at which a handler that failed can be taken for one that objects."""
+END_BUDGET = 1.5
+"""Seconds that handlers at the end of a session have, unless one of them asks for more."""
+END_MOST = 60.0
+_PROMPT_TIMEOUT = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """A handler at a point."""
+
+    point: Point
+    matches: Matches
+    handler: Handler
+    source: str
+    """The scope of its settings file."""
+    speaks_of: Callable[[Moment, Scene], bool] | None = None
+    """Whether it wants to hear of this call; it has no interest in points without one."""
+    timeout: float | None = None
+    closed: bool = False
+    """Failing, it objects."""
+
+
+class SettingsHooks:
+    """Handlers of settings files."""
+
+    def __init__(
+        self,
+        registered: Sequence[Registered],
+        values: HookValues,
+        *,
+        scene: Scene | None = None,
+        compose: Compose = "parallel",
+        fail_closed: bool = False,
+    ) -> None:
+        self._registered = tuple(registered)
+        self._points = frozenset(one.point for one in registered)
+        self._values = values
+        self._scene = scene
+        self._compose = compose
+        self._fail_closed = fail_closed
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is no handler."""
+        return not self._registered
+
+    def listens(self, point: Point) -> bool:
+        """Whether there is a handler at this point."""
+        return point in self._points
+
+    def bind(self, scene: Scene) -> "SettingsHooks":
+        """The same handlers for a session."""
+        if self._scene is not None:
+            return self
+        return SettingsHooks(
+            self._registered,
+            self._values,
+            scene=scene,
+            compose=self._compose,
+            fail_closed=self._fail_closed,
+        )
+
+    async def before(self, moment: Moment) -> Before:
+        """Fire PreToolUse."""
+        if "PreToolUse" not in self._points:
+            return Before()
+        return merge_before(await self._at_call("PreToolUse", moment), self._values)
+
+    async def after(self, moment: Moment) -> After:
+        """Fire PostToolUse."""
+        if "PostToolUse" not in self._points:
+            return After()
+        return merge_after(await self._at_call("PostToolUse", moment), self._values)
+
+    async def after_failure(self, moment: Moment) -> After:
+        """Fire PostToolUseFailure."""
+        if "PostToolUseFailure" not in self._points:
+            return After()
+        return merge_after(await self._at_call("PostToolUseFailure", moment), self._values)
+
+    async def permission(self, moment: Moment) -> Before:
+        """Fire PermissionRequest."""
+        if "PermissionRequest" not in self._points or not self._values.asks_permission_headless:
+            return Before()
+        return merge_before(await self._at_call("PermissionRequest", moment), self._values)
+
+    async def after_batch(self, spans: Sequence[Span]) -> After:
+        """Fire PostToolBatch; an objection ends the turn."""
+        if "PostToolBatch" not in self._points:
+            return After()
+        fields = tell_batch(spans, self._stage, self._values)
+        after = merge_after(await self._run(_Firing("PostToolBatch", None, fields)), self._values)
+        if after.stop is None and after.feedback:
+            after = replace(after, stop=after.feedback[0], reports=_as_stops(after.reports))
+        return replace(after, feedback=(), by=())
+
+    async def fire(self, occasion: Occasion) -> After:
+        """Fire any other point."""
+        if occasion.point not in self._points:
+            return After()
+        fields = tell_occasion(occasion, self._stage, self._values)
+        fired = _Firing(occasion.point, occasion.about, fields)
+        if occasion.point != "SessionEnd":
+            return merge_after(await self._run(fired), self._values)
+        asked = [one.timeout for one in self._registered if one.point == "SessionEnd"]
+        budget = min(max((END_BUDGET, *(one for one in asked if one))), END_MOST)
+        return merge_after(await self._run(replace(fired, budget=budget)), self._values)
+
+    @property
+    def _stage(self) -> Scene:
+        if self._scene is None:
+            raise RuntimeError("handlers of settings files are run in a session: bind them to one")
+        return self._scene
+
+    async def _at_call(self, point: Point, moment: Moment) -> list[Ran]:
+        fields = tell_call(point, moment, self._stage, self._values)
+        return await self._run(_Firing(point, moment.tool, fields, moment))
+
+    async def _run(self, fired: "_Firing") -> list[Ran]:
+        chosen = self._chosen(fired)
+        if self._compose == "chain":
+            return await self._in_turn(chosen, fired)
+        slots: list[Ran | None] = [None] * len(chosen)
+        data = _encoded(fired.fields)
+
+        async def fill(position: int) -> None:
+            slots[position] = await self._one(chosen[position], fired, data)
+
+        if len(chosen) == 1:
+            await fill(0)
+        elif chosen:
+            async with anyio.create_task_group() as group:
+                for position in range(len(chosen)):
+                    group.start_soon(fill, position)
+        return [ran for ran in slots if ran is not None]
+
+    async def _in_turn(self, chosen: Sequence[Registered], fired: "_Firing") -> list[Ran]:
+        """One after the other, until one says no; each is told what the one before changed."""
+        done: list[Ran] = []
+        fields = dict(fired.fields)
+        for one in chosen:
+            ran = await self._one(one, replace(fired, fields=fields), _encoded(fields))
+            done.append(ran)
+            if ran.said.input is not None:
+                fields["tool_input"] = ran.said.input
+            if ran.said.output is not UNSET:
+                fields["tool_response"] = ran.said.output
+            if isinstance(ran.said.decision, Deny):
+                break
+        return done
+
+    def _chosen(self, fired: "_Firing") -> list[Registered]:
+        """The handlers that want to hear of it, each once."""
+        chosen: dict[object, Registered] = {}
+        for one in self._registered:
+            if one.point == fired.point and one.matches(fired.about) and self._wants(one, fired):
+                chosen.setdefault((type(one.handler), one.handler.key), one)
+        return list(chosen.values())
+
+    def _wants(self, one: Registered, fired: "_Firing") -> bool:
+        if one.speaks_of is None:
+            return True
+        return fired.moment is not None and one.speaks_of(fired.moment, self._stage)
+
+    async def _one(self, one: Registered, fired: "_Firing", data: bytes) -> Ran:
+        began = time.perf_counter()
+        seconds = self._seconds(one, fired)
+        heard = Heard(end="timed_out")
+        told = Told(fired.point, fired.fields, data, self._stage)
+        with anyio.move_on_after(seconds):
+            heard = await one.handler.run(told)
+        ear = Ear(fired.point, one.handler.name, fired.about or "", self._values)
+        return Ran(
+            point=fired.point,
+            name=f"{fired.point}:{fired.about}" if fired.about else fired.point,
+            command=one.handler.name,
+            source=one.source,
+            heard=heard,
+            said=self._fitted(self._judged(one, ear, heard)),
+            duration_ms=(time.perf_counter() - began) * 1e3,
+            timeout_ms=seconds * 1e3,
+        )
+
+    def _judged(self, one: Registered, ear: Ear, heard: Heard) -> Said:
+        """What it means; a failure is an objection where hooks fail closed."""
+        said = ear.understand(heard)
+        closed = one.closed or (self._fail_closed and ear.point in GUARDS)
+        if said.error is None or not closed:
+            return said
+        course = "timed out" if heard.end == "timed_out" else "failed"
+        why = 'onFailure is "block"' if one.closed else "hooks fail closed here"
+        detail = heard.stderr.strip() or heard.problem or ""
+        words = f"{course}; blocking because {why}" + (f"\n{detail}" if detail else "")
+        return replace(ear.blocked(words), error=said.error)
+
+    def _seconds(self, one: Registered, fired: "_Firing") -> float:
+        usual = _PROMPT_TIMEOUT if fired.point == "UserPromptSubmit" else self._values.timeout
+        seconds = one.timeout if one.timeout is not None else usual
+        return seconds if fired.budget is None else min(seconds, fired.budget)
+
+    def _fitted(self, said: Said) -> Said:
+        """With words that are not too long for the model."""
+        if not said.contexts and said.block is None:
+            return said
+        folder = self._stage.folder
+        contexts = tuple(shortened(text, folder) for text in said.contexts)
+        block = None if said.block is None else shortened(said.block, folder)
+        return replace(said, contexts=contexts, block=block)
+
+
+@dataclass(frozen=True, slots=True)
+class _Firing:
+    """One point, fired once."""
+
+    point: Point
+    about: str | None
+    fields: Mapping[str, object]
+    moment: Moment | None = None
+    budget: float | None = None
+    """Seconds that all handlers have together."""
+
+
+def _encoded(fields: Mapping[str, object]) -> bytes:
+    return msgspec.json.encode(fields, enc_hook=str) + b"\n"
+
+
+def _as_stops(reports: Sequence[Report]) -> tuple[Report, ...]:
+    """An objection after a batch is told as the end of the turn."""
+    return tuple(
+        replace(report, outcome="stopped") if report.outcome == "blocked" else report
+        for report in reports
+    )

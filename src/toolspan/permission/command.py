@@ -1,0 +1,69 @@
+"""Do rules speak of a command line?
+
+In: a pattern and a line. Out: whether a command in it fits, in whatever way it is written or hidden:
+behind a wrapper, in a script, by another path. To deny, one form is enough; what is not understood
+is searched as bare text. Read `mentions` first.
+"""
+
+import re
+from functools import lru_cache
+
+from toolspan.permission.rule import command_like
+from toolspan.shell.inside import Unfolded, base, plain, unfold
+from toolspan.shell.seen import Program, see
+
+_MARKS = re.compile(r"[\"'\\`]|\$\(|[(){};&|]")
+
+
+@lru_cache(maxsize=256)
+def opened(line: str) -> Unfolded:
+    """All that a line may run."""
+    return unfold(see(line))
+
+
+@lru_cache(maxsize=256)
+def _forms(line: str) -> frozenset[str]:
+    """Every command of a line, in every way a rule might name it."""
+    found = {line.strip()}
+    for one in opened(line).found:
+        found.update(_ways(one.program))
+    return frozenset(found)
+
+
+def _ways(program: Program) -> list[str]:
+    if not program.words:
+        return []
+    words = [word.text for word in program.words]
+    return [program.text, " ".join(words), " ".join([base(words[0]), *words[1:]])]
+
+
+def mentions(line: str, pattern: str) -> bool:
+    """Whether a command of the line fits, or might, as far as one can see."""
+    if any(command_like(form, pattern) for form in _forms(line)):
+        return True
+    return bool(opened(line).unclear) and in_text(line, pattern)
+
+
+def in_text(text: str, pattern: str) -> bool:
+    """Whether the fixed words at the pattern's beginning stand in a text, quoted or not."""
+    head = pattern.partition("*")[0].removesuffix(":").split()
+    if not head:
+        return True
+    words = r"\s+".join(map(re.escape, head))
+    wanted = re.compile(rf"(?<![\w.-]){words}(?![\w-])")
+    return any(
+        wanted.search(one) for one in (text, _MARKS.sub(" ", text), re.sub(r"[\"'\\]", "", text))
+    )
+
+
+def may_hide(line: str, patterns: list[str]) -> bool:
+    """Whether a command that fits could be in the line without being seen."""
+    unfolded = opened(line)
+    if unfolded.unclear:
+        return True
+    return any(in_text(code, pattern) for code in unfolded.code for pattern in patterns)
+
+
+def granted(program: Program, pattern: str) -> bool:
+    """Whether a pattern speaks of a program as it is written, or inside a plain wrapper."""
+    return command_like(program.text, pattern) or command_like(plain(program).text, pattern)
