@@ -14,7 +14,7 @@ from toolspan.model.live import Faulted, Finished, LiveEvent, Progressed, Reques
 from toolspan.run import sinks
 from toolspan.run.define import tool
 from toolspan.run.runner import Runner
-from toolspan.run.sinks import Emitter
+from toolspan.run.sinks import Emitter, Only
 
 pytestmark = pytest.mark.anyio
 
@@ -48,6 +48,22 @@ async def test_every_sink_gets_every_event_in_order() -> None:
     assert len(told.of(Finished)) == 2
     assert told.events == in_thread.events == in_task.events
     assert runner.dropped == 0
+
+
+@requirement("sinks.order")
+async def test_a_watcher_of_some_kinds_hears_those_and_takes_nothing_from_others() -> None:
+    ends, all_of_it = Told(), Told()
+
+    with anyio.fail_after(5):
+        for others in ([], [all_of_it]):
+            async with Runner([quick], direct=[Only(ends, [Finished]), *others]) as runner:
+                await runner.run([call("a", "quick")])
+
+    assert ends.events == ends.of(Finished)
+    assert len(ends.events) == 2
+    assert [type(event).__name__ for event in all_of_it.events] == [
+        "Requested", "Started", "Finished", "BatchFinished",
+    ]  # fmt: skip
 
 
 @requirement("sinks.crash")

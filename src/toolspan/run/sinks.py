@@ -168,7 +168,7 @@ class Emitter:
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
-        self._direct = _by_kind(tuple(direct))
+        self._direct = _by_kind(direct)
         self._late: deque[Faulted] = deque()
         """Faults of sinks in their threads, to be told in the thread of the event loop."""
         self._threads: list[ThreadLine] = []
@@ -248,18 +248,16 @@ class Emitter:
                 line.put(fault)
 
 
-def _by_kind(direct: tuple[Sink, ...]) -> dict[Kind, tuple[Sink, ...]]:
+def _by_kind(direct: Iterable[Sink]) -> dict[Kind, list[Sink]]:
     """Who is to be called for an event of each kind."""
-
-    def wants(watcher: Sink, kind: Kind) -> bool:
-        return not isinstance(watcher, Only) or kind in watcher.kinds
-
-    return {
-        kind: tuple(
-            one.sink if isinstance(one, Only) else one for one in direct if wants(one, kind)
+    chosen: dict[Kind, list[Sink]] = {kind: [] for kind in KINDS}
+    for watcher in direct:
+        wanted, sink = (
+            (watcher.kinds, watcher.sink) if isinstance(watcher, Only) else (KINDS, watcher)
         )
-        for kind in KINDS
-    }
+        for kind in wanted:
+            chosen[kind].append(sink)
+    return chosen
 
 
 def _name(sink: Sink) -> str:
