@@ -2,8 +2,9 @@
 
 In: `tool_use` blocks, all at once or while the message still streams. Out: one `Finished` per
 accepted call, in any of three ways: `completed` (what is there now), `remaining` (until all are
-there), `drain` (all, in the order they were asked for). The queue decides what starts; a task per
-call runs the pipeline. Read `add`, then `_run`.
+there), `drain` (all, in the order they were asked for). The queue decides what starts; calls that
+never wait are run one after the other in one task; when one waits, the others go on in a new one.
+Read `add`, then `_work`.
 """
 
 import itertools
