@@ -35,7 +35,7 @@ types: $(SETUP)  ## mypy --strict
 	$(BIN)/mypy
 
 contracts: $(SETUP)  ## imports go one way
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 docs: $(SETUP)  ## do the generated pages say what the code does?
 	$(BIN)/python scripts/docs.py --check

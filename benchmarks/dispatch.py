@@ -286,7 +286,7 @@ async def fastmcp_client(_: Path) -> AsyncIterator[Lane]:
 CONTESTANTS = (
     Contestant(
         "toolspan recorded",
-        "`Session.run`: lookup, schema, queue, a task per call, events, two transcript lines per "
+        "`Session.run`: lookup, schema, queue, a task per call that waits, events, two transcript lines per "
         "call on disk, the history",
         recorded,
     ),

@@ -111,7 +111,7 @@ def test_events_tell_a_calls_whole_life_in_order(tmp_path: Path) -> None:
 @requirement("exec.settings")
 def test_rules_of_a_settings_file_hold(tmp_path: Path) -> None:
     settings = tmp_path / "settings.json"
-    rules = {"permissions": {"allow": ["Read"], "deny": ["Bash"]}}
+    rules = {"permissions": {"allow": ["Read"], "deny": ["Bash(true)"]}}
     settings.write_text(json.dumps(rules), encoding="utf-8")
     (tmp_path / "a.txt").write_text("x", encoding="utf-8")
     rows, _ = run(

@@ -9,21 +9,19 @@ import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from anyio import to_thread
 from msgspec import to_builtins
 
-from toolspan.disk.load import Loaded, Stamp, fingerprint, load, look
+from toolspan.disk.load import Loaded, Stamp, load, look
 from toolspan.disk.match import curled, find
-from toolspan.disk.place import lock_name, meant, placed, real
+from toolspan.disk.place import lock_name
 from toolspan.disk.swap import swap
 from toolspan.disk.text import Codec, Span, Text, decode, encode, plain, shown, spliced
 from toolspan.disk.words import clean, numbered
-from toolspan.errors import ToolError
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
+from toolspan.run.change import Planned, known, missing, path_of, stale, unread, wrote
 from toolspan.run.context import ToolContext
 from toolspan.run.files import FileState
 from toolspan.run.tool import Output, Refusal, Tool
@@ -37,11 +35,6 @@ _AROUND = 4
 _CURRENT = " (file state is current in your context — no need to Read it back)"
 _RECOVERED = (
     " (the file had changed since it was last read; the edit was made in its present content)"
-)
-_UNREAD = "File has not been read yet. Read it first before writing to it."
-_STALE = (
-    "File has been modified since read, either by the user or by a linter. Read it again before"
-    " attempting to write it."
 )
 _SEVERAL = (
     "Found {count} matches of the string to replace, but replace_all is false. To replace all"
@@ -79,13 +72,14 @@ def edit_tool(profile: Profile) -> Tool:
         checked = check(given)
         return checked if isinstance(checked, Invalid) else _trimmed(checked)
 
+    steps = Planned(_plan, _edit)
     return Tool(
         name="Edit",
         description=_DESCRIPTION,
         input_schema=_SCHEMA,
         parse=parse,
-        run=_run,
-        validate=_validate,
+        run=steps.run,
+        validate=steps.validate,
         paths=lambda value: frozenset({lock_name(value["file_path"])}),
     )
 
@@ -132,16 +126,6 @@ class _Plan:
         return self.text.plain[self.spans[0].start : self.spans[0].end]
 
 
-async def _validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    plan = await to_thread.run_sync(partial(_plan, value, ctx), abandon_on_cancel=True)
-    return plan if isinstance(plan, Refusal) else None
-
-
-async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    # Not abandoned when the call is cancelled: what was begun is told as it ended.
-    return await to_thread.run_sync(partial(_edit, value, ctx))
-
-
 def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
     request = _request(value, ctx)
     if request.old == request.new:
@@ -155,31 +139,27 @@ def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
         return refusal
     if request.creates and found.st_size:
         return Refusal("Cannot create new file - file already exists.", "invalid_input")
-    known = ctx.files.get(real(request.path)) or ctx.files.get(request.path)
-    if known is None and request.values.read_first:
-        return Refusal(_UNREAD, "read_required")
-    return _planned(request, load(request.path, MOST), known)
+    state = known(request.path, ctx)
+    if state is None and request.values.read_first:
+        return unread()
+    return _planned(request, load(request.path, MOST), state)
 
 
 def _request(value: Mapping[str, object], ctx: ToolContext) -> _Request:
-    values = ctx.profile.files
     name = str(value["file_path"])
-    home = ctx.workspace.environment.get("HOME") if values.expands_home else None
     return _Request(
         name=clean(name),
-        path=placed(name, ctx.cwd, home),
+        path=path_of(name, ctx),
         old=clean(str(value["old_string"])),
         new=clean(str(value["new_string"])),
         everywhere=value["replace_all"] is True,
-        values=values,
+        values=ctx.profile.files,
     )
 
 
 def _planned_new(request: _Request, ctx: ToolContext) -> _Plan | Refusal:
     if not request.creates:
-        text = request.values.missing.format(cwd=ctx.cwd, path=request.name)
-        other = meant(request.path)
-        return Refusal(text + (f" Did you mean {other}?" if other else ""), "not_found")
+        return missing(request.path, request.name, ctx)
     empty = Text("", "", Codec("utf-8"))
     return _Plan(request, empty, (Span(0, 0),), None, stale=False, seen=True)
 
@@ -195,38 +175,27 @@ def _refused_kind(request: _Request, mode: int) -> Refusal | None:
     return None
 
 
-def _planned(request: _Request, loaded: Loaded, known: FileState | None) -> _Plan | Refusal:
-    stale = known is not None and known.digest != loaded.digest
-    if stale and not request.values.recovers_stale:
-        return Refusal(_STALE, "stale_file")
+def _planned(request: _Request, loaded: Loaded, state: FileState | None) -> _Plan | Refusal:
+    changed = stale(loaded, state)
+    if changed and not request.values.recovers_stale:
+        return changed
     text = decode(loaded.data)
     spans = [Span(0, 0)] if request.creates else find(text.plain, plain(request.old))
     if not spans:
         return Refusal(request.values.no_match.format(old=request.old), "no_match")
     if len(spans) > 1 and not request.everywhere:
         return Refusal(_SEVERAL.format(count=len(spans), old=request.old), "ambiguous_match")
-    seen = request.creates or (known is not None and known.whole and not stale)
-    return _Plan(request, text, tuple(spans), loaded.stamp, stale=stale, seen=seen)
+    seen = request.creates or (state is not None and state.whole and changed is None)
+    return _Plan(request, text, tuple(spans), loaded.stamp, stale=changed is not None, seen=seen)
 
 
-def _edit(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    plan = _plan(value, ctx)
-    if isinstance(plan, Refusal):  # something changed since it was validated
-        raise ToolError(plan.text, kind=plan.kind, wrapped=plan.wrapped)
+def _edit(plan: _Plan, ctx: ToolContext) -> Output:
     request = plan.request
     new = curled(request.new, plan.replaced) if request.values.keeps_curly else request.new
     changed = spliced(plan.text, plan.spans, new)
     data = encode(changed.raw, changed.codec)
     stamp = swap(request.path, data, plan.stamp)
-    state = FileState(
-        digest=fingerprint(data),
-        mtime_ns=stamp.mtime_ns,
-        size=stamp.size,
-        whole=plan.seen,
-        call_id=ctx.call.id,
-    )
-    for path in {request.path, real(request.path)}:
-        ctx.files.saw(path, state)
+    wrote(request.path, data, stamp, ctx, whole=plan.seen)
     return Output(_told(plan, changed), _record(plan, changed))
 
 

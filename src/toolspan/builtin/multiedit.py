@@ -7,22 +7,19 @@ stays as it is. `_plan` makes the edits in memory, `_write` puts the outcome on 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from anyio import to_thread
 from msgspec import to_builtins
 
 from toolspan.disk.load import Stamp, load, look
 from toolspan.disk.match import curled, find
-from toolspan.disk.place import lock_name, meant, placed
+from toolspan.disk.place import lock_name
 from toolspan.disk.swap import swap
 from toolspan.disk.text import Codec, Span, Text, decode, encode, plain, spliced
 from toolspan.disk.words import clean
-from toolspan.errors import ToolError
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
-from toolspan.run.change import known, not_a_file, stale, unread, wrote
+from toolspan.run.change import Planned, known, missing, not_a_file, path_of, stale, unread, wrote
 from toolspan.run.context import ToolContext
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
@@ -70,6 +67,7 @@ _SCHEMA: dict[str, object] = {
 
 def multiedit_tool(profile: Profile) -> Tool:
     """MultiEdit, for the profile that has it."""
+    steps = Planned(_plan, _write)
     return Tool(
         name="MultiEdit",
         description=(
@@ -78,8 +76,8 @@ def multiedit_tool(profile: Profile) -> Tool:
         ),
         input_schema=_SCHEMA,
         parse=checker(_SCHEMA, coerce=profile.offer.coerces),
-        run=_run,
-        validate=_validate,
+        run=steps.run,
+        validate=steps.validate,
         paths=lambda value: frozenset({lock_name(value["file_path"])}),
     )
 
@@ -111,21 +109,10 @@ class _Plan:
     """The conversation has seen the file whole."""
 
 
-async def _validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    plan = await to_thread.run_sync(partial(_plan, value, ctx), abandon_on_cancel=True)
-    return plan if isinstance(plan, Refusal) else None
-
-
-async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    # Not abandoned when the call is cancelled: what was begun is told as it ended.
-    return await to_thread.run_sync(partial(_write, value, ctx))
-
-
 def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
     name = str(value["file_path"])
     values = ctx.profile.files
-    home = ctx.workspace.environment.get("HOME") if values.expands_home else None
-    path = placed(name, ctx.cwd, home)
+    path = path_of(name, ctx)
     edits = tuple(_edits(value["edits"]))
     start = _begin(path, edits[0], ctx)
     if isinstance(start, Refusal):
@@ -162,9 +149,7 @@ def _begin(path: Path, first: _Edit, ctx: ToolContext) -> _Begin | Refusal:
     if found is None:
         if not first.old:
             return _Begin(Text("", "", Codec("utf-8")), None, seen=True)
-        text = values.missing.format(cwd=ctx.cwd, path=clean(str(path)))
-        other = meant(path)
-        return Refusal(text + (f" Did you mean {other}?" if other else ""), "not_found")
+        return missing(path, clean(str(path)), ctx)
     if refusal := not_a_file(path, found.st_mode):
         return refusal
     if path.suffix.lower() == ".ipynb":
@@ -209,10 +194,7 @@ def _one(text: Text, edit: _Edit, values: FileValues) -> Text | Refusal:
     return spliced(text, spans, new)
 
 
-def _write(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    plan = _plan(value, ctx)
-    if isinstance(plan, Refusal):  # something changed since it was validated
-        raise ToolError(plan.text, kind=plan.kind, wrapped=plan.wrapped)
+def _write(plan: _Plan, ctx: ToolContext) -> Output:
     data = encode(plan.after.raw, plan.after.codec)
     stamp = swap(plan.path, data, plan.stamp)
     wrote(plan.path, data, stamp, ctx, whole=plan.seen)

@@ -13,17 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from anyio import to_thread
-
 from toolspan.disk.cells import NULL, Cell, Notebook, notebook
 from toolspan.disk.load import Loaded, load, look
-from toolspan.disk.place import lock_name, placed
+from toolspan.disk.place import lock_name
 from toolspan.disk.swap import swap
 from toolspan.disk.text import Text, decode, encode, plain, shown
 from toolspan.disk.words import clean
 from toolspan.errors import ToolError
 from toolspan.profile import Profile
-from toolspan.run.change import known, not_a_file, stale, unread, wrote
+from toolspan.run.change import Planned, known, not_a_file, path_of, stale, unread, wrote
 from toolspan.run.context import ToolContext
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
@@ -62,13 +60,14 @@ _SCHEMA: dict[str, object] = {
 
 def notebook_edit_tool(profile: Profile) -> Tool:
     """NotebookEdit as a client version has it."""
+    steps = Planned(_plan, _edit)
     return Tool(
         name="NotebookEdit",
         description="Replace, add or delete one cell of a Jupyter notebook.",
         input_schema=_SCHEMA,
         parse=checker(_SCHEMA, coerce=profile.offer.coerces),
-        run=_run,
-        validate=_validate,
+        run=steps.run,
+        validate=steps.validate,
         paths=lambda value: frozenset({lock_name(value["notebook_path"])}),
     )
 
@@ -97,16 +96,6 @@ class _Plan:
     seen: bool
 
 
-async def _validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    plan = await to_thread.run_sync(partial(_plan, value, ctx), abandon_on_cancel=True)
-    return plan if isinstance(plan, Refusal) else None
-
-
-async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    # Not abandoned when the call is cancelled: what was begun is told as it ended.
-    return await to_thread.run_sync(partial(_edit, value, ctx))
-
-
 def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
     request = _request(value, ctx)
     if refusal := _refused(request, ctx):
@@ -129,10 +118,9 @@ def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
 
 
 def _request(value: Mapping[str, object], ctx: ToolContext) -> _Request:
-    home = ctx.workspace.environment.get("HOME") if ctx.profile.files.expands_home else None
     cell, kind = value.get("cell_id"), value.get("cell_type")
     return _Request(
-        path=placed(str(value["notebook_path"]), ctx.cwd, home),
+        path=path_of(str(value["notebook_path"]), ctx),
         mode=_mode(value.get("edit_mode")),
         cell_id=cell if isinstance(cell, str) and cell else None,
         source=clean(str(value["new_source"])),
@@ -183,10 +171,7 @@ def _find(book: Notebook, request: _Request) -> int | Refusal:
     return index + behind
 
 
-def _edit(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    plan = _plan(value, ctx)
-    if isinstance(plan, Refusal):  # something changed since it was validated
-        raise ToolError(plan.text, kind=plan.kind, wrapped=plan.wrapped)
+def _edit(plan: _Plan, ctx: ToolContext) -> Output:
     named = _new_id(plan) if plan.request.mode == "insert" else plan.request.cell_id
     raw = _changed(plan, named)
     data = encode(raw, plan.text.codec)

@@ -20,12 +20,13 @@ from toolspan.disk import notebook
 from toolspan.disk.document import MOST_PAGES, Pages, extract, is_too_long
 from toolspan.disk.load import Loaded, Stamp, is_plain, load, look, opened
 from toolspan.disk.picture import MEDIA_TYPES, Picture, picture
-from toolspan.disk.place import lock_name, meant, placed, real
+from toolspan.disk.place import lock_name, meant, real
 from toolspan.disk.scale import Fitted, fitted
 from toolspan.disk.window import Range, Window, window
 from toolspan.disk.words import clean, numbered, size_text
 from toolspan.errors import ToolError
 from toolspan.profile import FileValues, Profile
+from toolspan.run.change import path_of
 from toolspan.run.context import ToolContext
 from toolspan.run.files import FileState
 from toolspan.run.limits import file_name
@@ -145,12 +146,11 @@ class _Question:
 def _question(value: Mapping[str, object], ctx: ToolContext) -> _Question:
     values = ctx.profile.files
     name = str(value["file_path"])
-    home = ctx.workspace.environment.get("HOME") if values.expands_home else None
     first = _whole(value.get("offset"))
     pages = value.get("pages")
     return _Question(
         name=clean(name),
-        path=placed(name, ctx.cwd, home),
+        path=path_of(name, ctx),
         offset=1 if first is None else first,
         limit=_whole(value.get("limit")),
         pages=pages if isinstance(pages, str) else None,

@@ -8,33 +8,26 @@ the profile says. `_write` tells the story.
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
-from anyio import to_thread
 from msgspec import to_builtins
 
-from toolspan.disk.load import Loaded, fingerprint, load, look
-from toolspan.disk.place import lock_name, placed, real
+from toolspan.disk.load import Loaded, load, look
+from toolspan.disk.place import lock_name
 from toolspan.disk.swap import swap
 from toolspan.disk.text import Codec, Text, decode, encode, like, plain
 from toolspan.disk.words import clean, numbered
 from toolspan.errors import ToolError
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
+from toolspan.run.change import Planned, known, path_of, stale, unread, wrote
 from toolspan.run.context import ToolContext
-from toolspan.run.files import FileState
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
 
 MOST = 128 << 20
 """Bytes of an old content that can be replaced: it is read, compared and recorded."""
 _CURRENT = " (file state is current in your context — no need to Read it back)"
-_UNREAD = "File has not been read yet. Read it first before writing to it."
-_STALE = (
-    "File has been modified since read, either by the user or by a linter. Read it again before"
-    " attempting to write it."
-)
 _DESCRIPTION = """\
 Give a file this content, whole; folders on the way are made. A file that exists has to be read
 first. To change a part of a file, edit it instead."""
@@ -51,13 +44,14 @@ _SCHEMA: dict[str, object] = {
 
 def write_tool(profile: Profile) -> Tool:
     """Write as a client version has it."""
+    steps = Planned(_plan, _write)
     return Tool(
         name="Write",
         description=_DESCRIPTION,
         input_schema=_SCHEMA,
         parse=checker(_SCHEMA, coerce=profile.offer.coerces),
-        run=_run,
-        validate=_validate,
+        run=steps.run,
+        validate=steps.validate,
         idempotent=True,
         paths=lambda value: frozenset({lock_name(value["file_path"])}),
     )
@@ -75,33 +69,22 @@ class _Plan:
     values: FileValues
 
 
-async def _validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    plan = await to_thread.run_sync(partial(_plan, value, ctx), abandon_on_cancel=True)
-    return plan if isinstance(plan, Refusal) else None
-
-
-async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    # Not abandoned when the call is cancelled: what was begun is told as it ended.
-    return await to_thread.run_sync(partial(_write, value, ctx))
-
-
 def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
     values = ctx.profile.files
     name = str(value["file_path"])
-    home = ctx.workspace.environment.get("HOME") if values.expands_home else None
-    path = placed(name, ctx.cwd, home)
+    path = path_of(name, ctx)
     found = look(path)
-    known = ctx.files.get(real(path)) or ctx.files.get(path)
+    state = known(path, ctx)
     folder = found is not None and stat.S_ISDIR(found.st_mode)
     if folder and values.folder_first:
         return _is_folder(clean(name))
-    if found is not None and known is None and values.read_first:
-        return Refusal(_UNREAD, "read_required")
+    if found is not None and state is None and values.read_first:
+        return unread()
     if folder:
         return _is_folder(clean(name))
     old = None if found is None else load(path, MOST)
-    if old is not None and known is not None and known.digest != old.digest:
-        return Refusal(_STALE, "stale_file")
+    if old is not None and (changed := stale(old, state)):
+        return changed
     return _Plan(clean(name), path, clean(str(value["content"])), old, values)
 
 
@@ -111,23 +94,12 @@ def _is_folder(name: str) -> Refusal:
     )  # fmt: skip
 
 
-def _write(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    plan = _plan(value, ctx)
-    if isinstance(plan, Refusal):  # something changed since it was validated
-        raise ToolError(plan.text, kind=plan.kind, wrapped=plan.wrapped)
+def _write(plan: _Plan, ctx: ToolContext) -> Output:
     text = None if plan.old is None else _old_text(plan.old)
     raw = plan.content if text is None else like(text, plan.content)
     data = encode(raw, Codec("utf-8") if text is None else text.codec)
     stamp = swap(plan.path, data, None if plan.old is None else plan.old.stamp)
-    state = FileState(
-        digest=fingerprint(data),
-        mtime_ns=stamp.mtime_ns,
-        size=stamp.size,
-        whole=True,
-        call_id=ctx.call.id,
-    )
-    for path in {plan.path, real(plan.path)}:
-        ctx.files.saw(path, state)
+    wrote(plan.path, data, stamp, ctx, whole=True)
     return Output(_told(plan), _record(plan, text))
 
 

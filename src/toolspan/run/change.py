@@ -5,20 +5,73 @@ tools that change parts of files; what they change is not known here.
 """
 
 import stat
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Generic, TypeVar
+
+from anyio import to_thread
 
 from toolspan.disk.load import Loaded, Stamp, fingerprint
-from toolspan.disk.place import real
+from toolspan.disk.place import meant, placed, real
 from toolspan.disk.words import clean
+from toolspan.errors import ToolError
 from toolspan.run.context import ToolContext
 from toolspan.run.files import FileState
-from toolspan.run.tool import Refusal
+from toolspan.run.tool import Output, Refusal
+
+Input = Mapping[str, object]
+_Plan = TypeVar("_Plan")
 
 UNREAD = "File has not been read yet. Read it first before writing to it."
 STALE = (
     "File has been modified since read, either by the user or by a linter. Read it again before"
     " attempting to write it."
 )
+
+
+class Planned(Generic[_Plan]):
+    """The two steps of a tool that plans before it acts, both in a worker thread.
+
+    A plan that turns out a refusal is the tool's veto. It is made again when the tool runs: the
+    file may have changed while somebody was asked for consent.
+    """
+
+    def __init__(
+        self,
+        plan: Callable[[Input, ToolContext], _Plan | Refusal],
+        act: Callable[[_Plan, ToolContext], Output],
+    ) -> None:
+        self._plan = plan
+        self._act = act
+
+    async def validate(self, value: Input, ctx: ToolContext) -> Refusal | None:
+        """Plan, to see whether it can be done."""
+        plan = await to_thread.run_sync(partial(self._plan, value, ctx), abandon_on_cancel=True)
+        return plan if isinstance(plan, Refusal) else None
+
+    async def run(self, value: Input, ctx: ToolContext) -> Output:
+        """Plan again, and do it; not abandoned on cancel: what was begun is told as it ended."""
+        return await to_thread.run_sync(partial(self._planned_and_done, value, ctx))
+
+    def _planned_and_done(self, value: Input, ctx: ToolContext) -> Output:
+        plan = self._plan(value, ctx)
+        if isinstance(plan, Refusal):
+            raise ToolError(plan.text, kind=plan.kind, wrapped=plan.wrapped)
+        return self._act(plan, ctx)
+
+
+def path_of(name: str, ctx: ToolContext) -> Path:
+    """The file a name means, as the client's file tools take it."""
+    expands = ctx.profile.files.expands_home
+    return placed(name, ctx.cwd, ctx.workspace.environment.get("HOME") if expands else None)
+
+
+def missing(path: Path, name: str, ctx: ToolContext) -> Refusal:
+    """There is no such file; perhaps another was meant."""
+    text = ctx.profile.files.missing.format(cwd=ctx.cwd, path=name)
+    other = meant(path)
+    return Refusal(text + (f" Did you mean {other}?" if other else ""), "not_found")
 
 
 def known(path: Path, ctx: ToolContext) -> FileState | None:

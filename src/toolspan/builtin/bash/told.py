@@ -7,7 +7,7 @@ Changes nothing but files of its own output. Read `ended` first.
 import os
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -81,6 +81,13 @@ def _error_output(running: Running, shell: ShellValues) -> str:
     if shell.merged:
         return decode(running.printed)[: running.request.output_limit]
     return end_trimmed(joined(decode(running.child.stderr), decode(running.child.stdout)))
+
+
+def shown(record: Mapping[str, object]) -> str:
+    """What the model reads of a record that somebody else made."""
+    return joined(
+        trimmed(str(record.get("stdout", ""))), end_trimmed(str(record.get("stderr", "")))
+    )
 
 
 def timed_out(running: Running, shell: ShellValues) -> Failure:

@@ -11,7 +11,7 @@ import anyio
 
 from toolspan.builtin.bash.launch import Running, Whereabouts, launch
 from toolspan.builtin.bash.request import Request, request_of
-from toolspan.builtin.bash.told import Told, ended, move_to, settle, timed_out
+from toolspan.builtin.bash.told import Told, ended, move_to, settle, shown, timed_out
 from toolspan.errors import ToolError
 from toolspan.process import Exit, NotEnded, StartError
 from toolspan.profile import Profile, ShellValues
@@ -74,6 +74,7 @@ def bash_tool(profile: Profile) -> Tool:
         run=run,
         concurrent=_may_overlap,
         output_limit=None,
+        show=shown,
     )
 
 
