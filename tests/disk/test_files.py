@@ -15,7 +15,6 @@ from toolspan.disk.place import placed
 from toolspan.disk.swap import swap
 from toolspan.disk.window import Range, window
 from toolspan.errors import ToolError
-from toolspan.run.files import digest
 
 MOST = 1 << 20
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
@@ -44,13 +43,7 @@ def test_a_window_is_what_the_whole_text_has_there_however_it_is_cut(
     assert seen.text == "\n".join(wanted)
     assert (seen.lines, seen.total) == (len(wanted), len(lines))
     assert seen.bad_bytes == ("\udcff" in parts)
-    assert seen.digest == digest(data)
-
-
-@requirement("disk.digests")
-@given(data=st.binary())
-def test_digests_are_those_of_the_file_states(data: bytes) -> None:
-    assert fingerprint(data) == digest(data)
+    assert seen.digest == fingerprint(data)
 
 
 @requirement("disk.swaps")

@@ -4,7 +4,6 @@ A `FileState` is made when a call reads or writes a file. Edit and Write compare
 a file counts as changed when its digest differs, whatever its time says.
 """
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +24,6 @@ class FileState:
     """The call that saw it."""
     range: tuple[int, int | None] | None = None
     """Offset and limit of a partial read."""
-
-
-def digest(data: bytes) -> str:
-    """A fingerprint of a file's content."""
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 class FileStates:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import anyio
 
+from toolspan.disk.load import fingerprint
 from toolspan.ids import CallId
 from toolspan.model.kind import ErrorKind
 from toolspan.model.live import Finished, Recovered
@@ -20,7 +21,6 @@ from toolspan.model.span import Call
 from toolspan.run.batch import Step
 from toolspan.run.context import Context
 from toolspan.run.desk import Desk
-from toolspan.run.files import digest
 
 EDITING = frozenset({"Edit", "MultiEdit", "Write"})
 Edits = Sequence[Mapping[str, object]]
@@ -228,7 +228,7 @@ def _text(path: Path) -> str | None:
 async def _digest(path: Path) -> str | None:
     def read() -> str | None:
         try:
-            return digest(path.read_bytes())
+            return fingerprint(path.read_bytes())
         except OSError:
             return None
 
