@@ -14,7 +14,10 @@ import pytest
 import toolspan
 from tests.requirement import requirement
 
-COMMAND = [sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"]
+COMMAND = [
+    *(sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"),
+    *("--setting-sources", ""),  # a developer's own settings are not for tests
+]
 
 
 def message(*calls: tuple[str, str, dict[str, object]]) -> str:
@@ -141,7 +144,7 @@ def test_rules_of_a_settings_file_hold(tmp_path: Path) -> None:
         ("{broken", "settings.json"),
         ('{"permissions": {"allow": 7}}', "permissions.allow"),
         ('{"permissions": {"allow": ["(("]}}', "permission rule"),
-        ('{"hooks": {"PreToolUse": []}}', "hooks"),
+        ('{"hooks": {"PreToolUse": [3]}}', "hooks"),
     ],
 )
 def test_settings_that_cannot_be_kept_are_refused_by_name(

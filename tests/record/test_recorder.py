@@ -221,8 +221,13 @@ def test_consent_and_denial_are_recorded_and_read_back(tmp_path: Path) -> None:
 
     assert [line["permissionDecision"] for line in beside] == [
         {"decision": "accept", "source": "user_temporary", "grantScope": "once"},
-        {"decision": "reject", "source": "config"},
-        {"decision": "reject", "source": "hook", "reasonType": "hook"},
+        {"decision": "reject", "source": "config", "reasonCode": "unknown"},
+        {
+            "decision": "reject",
+            "source": "hook",
+            "reasonType": "hook",
+            "reasonCode": "hook:PreToolUse",
+        },
     ]
     assert [line.get("toolDenialKind") for line in beside] == [
         None,

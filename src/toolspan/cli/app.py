@@ -10,12 +10,15 @@ COMMANDS = {
     "demo": "See it work on a small sample archive.",
     "exec": "Run tool calls from a pipe: messages in, results out.",
     "tools": "Which tools a session has, and how their calls are run.",
+    "trust": "Accept what a project folder would have run: hooks, rules, servers.",
     "sessions": "List conversations.",
     "show": "Tell a session as a timeline, or one call in full.",
     "calls": "List tool calls, one row each.",
     "errors": "What went wrong, grouped, with causes and solutions.",
     "stats": "Counts, durations and timeouts per tool; tokens.",
     "watch": "Follow a session as it grows.",
+    "why": "Who decided whether a call may run, and why.",
+    "policy": "What permission rules would do, to a command or to a whole session.",
     "doctor": "Diagnose a transcript: damage, orphans, drift.",
 }
 """Name and one-line help; the command itself is `toolspan.cli.NAME.command`."""

@@ -17,19 +17,20 @@ import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
 from toolspan.builtin import coding_tools
+from toolspan.cli.house import SOURCES, HookWishes, House, house
 from toolspan.cli.live_json import Row, event_row, result_row
-from toolspan.errors import BadCall, ToolspanError
+from toolspan.errors import ToolspanError
+from toolspan.hooks.fire import Compose
 from toolspan.mcp import McpServers, prompt_tool_approver
 from toolspan.model.live import Duplicate, Faulted, Finished, LiveEvent, WriteFailed
 from toolspan.permission import MODES, Permissions, Rules
 from toolspan.permission.decide import Approver
 from toolspan.permission.modes import Mode
-from toolspan.permission.source import rules_of, split_rules
+from toolspan.permission.source import split_rules
 from toolspan.process import become_subreaper
 from toolspan.profile import DEFAULT, VERSIONS, Profile, profile
 from toolspan.run.toolset import Toolset
 from toolspan.session import Session
-from toolspan.settings import Settings, load
 
 _INTERRUPTED = 130
 _PIECE = 1 << 16
@@ -46,7 +47,12 @@ _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
     help="The client version to behave like.",
 )
 @click.option("--model", help="The model's name; some behaviour hangs on it.")
-@click.option("--settings", "settings_file", type=_PATH, help="Rules from this settings file.")
+@click.option("--settings", "settings_file", type=_PATH, help="Also use this settings file.")
+@click.option(
+    "--setting-sources",
+    default=",".join(SOURCES),
+    help="Which settings files to look for: user, project, local.",
+)
 @click.option(
     "--permission-mode",
     "mode",
@@ -64,6 +70,13 @@ _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
     default="home",
     help="File to record to, `none`, or `home`: where the client keeps its sessions.",
 )
+@click.option(
+    "--compose",
+    type=click.Choice(["parallel", "chain"]),
+    default="parallel",
+    help="Hooks at the same time, or one after the other on what the one before left.",
+)
+@click.option("--fail-closed", is_flag=True, help="A hook that fails refuses what it guards.")
 @click.option("--events", is_flag=True, help="Also print what happens on the way.")
 @click.option(
     "--json", is_flag=True, expose_value=False, help="As always here: the output is JSON lines."
@@ -76,6 +89,11 @@ def command(ctx: click.Context, /, **_: object) -> None:
     it gets one line {"type":"result","tool_use_id":...}. A line that cannot be read gets an error
     line. At the end of the input everything is finished, background work is ended, and the command
     ends. Ctrl-C ends the running calls, prints their results, and exits with 130.
+
+    Further lines, for the sake of hooks: {"type":"user","message":{"content":"..."}} is a prompt
+    and gets {"type":"prompt","accepted":...}; {"type":"run_deferred"} comes back to a call that was
+    put off. A turn that hooks end gets {"type":"stopped"}, one they want to go on
+    {"type":"feedback"} with the words for the model.
     """
     become_subreaper()
     ctx.exit(anyio.run(_main, msgspec.convert(ctx.params, _Wishes)))
@@ -87,6 +105,9 @@ class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     model: str | None
     settings_file: Path | None
+    setting_sources: str
+    compose: Compose
+    fail_closed: bool
     mode: Mode | None
     allowed_tools: str
     disallowed_tools: str
@@ -100,17 +121,19 @@ class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 async def _main(wishes: _Wishes) -> int:
     printer = Printer(sys.stdout.buffer, events=wishes.events)
-    async with _servers(wishes) as servers:
+    settings = house(wishes.cwd, wishes.settings_file, wishes.setting_sources)
+    async with _servers(wishes, settings) as servers:
         _tell_missing(servers)
-        session = _session(wishes, printer, servers)
-        servers.on_change = partial(_renew_tools, session, wishes, servers)
+        session = _session(wishes, printer, servers, settings)
+        denied = settings.rules(session.profile) + Rules(deny=split_rules(wishes.disallowed_tools))
+        servers.on_change = partial(_renew_tools, session, wishes, servers, denied)
         return await _serve(session, printer)
 
 
-def _renew_tools(session: Session, wishes: _Wishes, servers: McpServers) -> None:
+def _renew_tools(session: Session, wishes: _Wishes, servers: McpServers, rules: Rules) -> None:
     """A server has other tools now; the next message finds them."""
     tools = _tools(session.profile, wishes).combined(servers.tools())
-    session.runner.desk.tools = _offered(tools, Rules(deny=split_rules(wishes.disallowed_tools)))
+    session.runner.desk.tools = _offered(tools, rules)
 
 
 async def _serve(session: Session, printer: "Printer") -> int:
@@ -125,10 +148,9 @@ async def _serve(session: Session, printer: "Printer") -> int:
     return _INTERRUPTED if stopped.is_set() else 0
 
 
-def _servers(wishes: _Wishes) -> McpServers:
+def _servers(wishes: _Wishes, settings: House) -> McpServers:
     chosen = profile(wishes.name, model=wishes.model)
-    none: dict[str, object] = {"mcpServers": {}}
-    return McpServers(wishes.mcp_config or none, profile=chosen, cwd=wishes.cwd)
+    return McpServers(settings.servers(wishes.mcp_config), profile=chosen, cwd=wishes.cwd)
 
 
 def _tell_missing(servers: McpServers) -> None:
@@ -137,17 +159,18 @@ def _tell_missing(servers: McpServers) -> None:
             click.echo(f"toolspan exec: MCP server {name!r}: {health.reason}", err=True)
 
 
-def _session(wishes: _Wishes, printer: "Printer", servers: McpServers) -> Session:
-    settings = load(wishes.settings_file) if wishes.settings_file else Settings()
-    _refuse_what_cannot_be_kept(settings, wishes)
+def _session(wishes: _Wishes, printer: "Printer", servers: McpServers, settings: House) -> Session:
     chosen = profile(wishes.name, model=wishes.model)
-    mode = wishes.mode or _mode(settings)
+    mode = wishes.mode or settings.mode
+    settings.check(mode)
     permissions = _permissions(settings, wishes, chosen, mode)
-    return Session(
+    hook_wishes = HookWishes(compose=wishes.compose, fail_closed=wishes.fail_closed)
+    session = Session(
         cwd=wishes.cwd,
         tools=_offered(_tools(chosen, wishes).combined(servers.tools()), permissions.rules),
         profile=chosen,
         model=wishes.model,
+        hooks=settings.hooks(chosen, servers, hook_wishes),
         policies=permissions.policies,
         fallback=permissions.fallback,
         approver=_approver(wishes, servers),
@@ -155,15 +178,9 @@ def _session(wishes: _Wishes, printer: "Printer", servers: McpServers) -> Sessio
         direct=[printer.take],
         transcript=None if wishes.transcript == "none" else wishes.transcript,
     )
-
-
-def _refuse_what_cannot_be_kept(settings: Settings, wishes: _Wishes) -> None:
-    """A hook that is not run could have stopped a call; a missing server only leaves tools out."""
-    if settings.hooks:
-        raise ToolspanError(
-            f"{wishes.settings_file}: `hooks` are not supported yet, and without them calls could"
-            " run that they would stop"
-        )
+    space = session.runner.desk.workspace
+    space.environment = {**space.environment, **settings.merged.env}
+    return session
 
 
 def _approver(wishes: _Wishes, servers: McpServers) -> Approver | None:
@@ -171,20 +188,14 @@ def _approver(wishes: _Wishes, servers: McpServers) -> Approver | None:
     return None if name is None else prompt_tool_approver(servers, name, servers.profile)
 
 
-def _mode(settings: Settings) -> Mode:
-    wanted = settings.permissions.default_mode
-    return next((mode for mode in MODES if mode == wanted), "default")
-
-
-def _permissions(settings: Settings, wishes: _Wishes, chosen: Profile, mode: Mode) -> Permissions:
+def _permissions(settings: House, wishes: _Wishes, chosen: Profile, mode: Mode) -> Permissions:
     """What the settings and the command line say together."""
-    folder = None if wishes.settings_file is None else wishes.settings_file.parent
-    rules = rules_of(settings.permissions, "projectSettings", folder, chosen.refusals) + Rules(
+    rules = settings.rules(chosen) + Rules(
         allow=split_rules(wishes.allowed_tools),
         deny=split_rules(wishes.disallowed_tools),
         origin="cliArg",
     )
-    more = settings.permissions.additional_directories
+    more = settings.merged.permissions.additional_directories
     folders = tuple((wishes.cwd / Path(one).expanduser()).absolute() for one in more)
     return Permissions(rules, mode, folders, chosen.refusals)
 
@@ -236,11 +247,28 @@ async def turn(number: int, line: bytes, session: Session, printer: Printer) -> 
     if not line.strip():
         return
     try:
-        await session.run(msgspec.json.decode(line, type=dict[str, object]))
+        await _take(msgspec.json.decode(line, type=dict[str, object]), session, printer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         printer.put({"type": "error", "line": number, "message": f"not a JSON object: {error}"})
-    except BadCall as error:
+    except (ToolspanError, ValueError) as error:
         printer.put({"type": "error", "line": number, "message": str(error)})
+
+
+async def _take(message: dict[str, object], session: Session, printer: Printer) -> None:
+    match message:
+        case {"type": "user", "message": {"content": str() | list() as content}}:
+            accepted = await session.submit(content)
+            row: Row = {"type": "prompt", "accepted": accepted}
+            row["content"] = session.messages[-1]["content"] if accepted else []
+            printer.put(row)
+        case {"type": "run_deferred"}:
+            await session.run_deferred()
+        case _:
+            await session.run(message)
+    if session.feedback:
+        printer.put({"type": "feedback", "content": list(session.feedback)})
+    if session.stopped is not None:
+        printer.put({"type": "stopped", "reason": session.stopped})
 
 
 async def _lines(source: int) -> AsyncIterator[tuple[int, bytes]]:

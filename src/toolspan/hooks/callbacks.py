@@ -264,7 +264,7 @@ def _merge_after(answers: list[_Answer]) -> After:
         one = _as_after(answer.said)
         objects = bool(one.feedback)
         report = (
-            replace(answer.report, outcome="blocked", text=one.feedback[0])
+            replace(answer.report, outcome="blocked", text="\n".join(one.feedback))
             if objects
             else (answer.report)
         )

@@ -6,6 +6,7 @@ input that the one before left. A handler that hangs is ended when its time is o
 is told of and otherwise ignored, unless it is to fail closed. Read `_run` first.
 """
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +23,7 @@ from toolspan.hooks.merge import Ran, merge_after, merge_before
 from toolspan.hooks.points import After, Before, Moment, Occasion, Point, Report
 from toolspan.hooks.said import Ear, Said
 from toolspan.hooks.scene import Scene
+from toolspan.hooks.stray import is_cancelled
 from toolspan.hooks.tell import tell_batch, tell_call, tell_occasion
 from toolspan.model.decision import Deny
 from toolspan.model.span import Span
@@ -188,7 +190,7 @@ class SettingsHooks:
         """The handlers that want to hear of it, each once."""
         chosen: dict[object, Registered] = {}
         for one in self._registered:
-            if one.point == fired.point and one.matches(fired.about) and self._wants(one, fired):
+            if one.point == fired.point and fired.matches(one) and self._wants(one, fired):
                 chosen.setdefault((type(one.handler), one.handler.key), one)
         return list(chosen.values())
 
@@ -200,10 +202,9 @@ class SettingsHooks:
     async def _one(self, one: Registered, fired: "_Firing", data: bytes) -> Ran:
         began = time.perf_counter()
         seconds = self._seconds(one, fired)
-        heard = Heard(end="timed_out")
-        told = Told(fired.point, fired.fields, data, self._stage)
-        with anyio.move_on_after(seconds):
-            heard = await one.handler.run(told)
+        heard = await _heard(
+            one.handler, Told(fired.point, fired.fields, data, self._stage), seconds
+        )
         ear = Ear(fired.point, one.handler.name, fired.about or "", self._values)
         return Ran(
             point=fired.point,
@@ -254,9 +255,31 @@ class _Firing:
     budget: float | None = None
     """Seconds that all handlers have together."""
 
+    def matches(self, one: Registered) -> bool:
+        """Whether the handler is for this; a call by its tool's own name and by the one used."""
+        used = self.moment.call.tool if self.moment is not None else self.about
+        return one.matches(self.about) or one.matches(used)
+
+
+async def _heard(handler: Handler, told: Told, seconds: float) -> Heard:
+    """What a handler leaves, within its time; its faults are its own."""
+    with anyio.move_on_after(seconds):
+        try:
+            return await handler.run(told)
+        except anyio.get_cancelled_exc_class() as error:
+            if is_cancelled():
+                raise
+            return Heard(end="failed", problem=f"it was cut off: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, the call must have its result
+            return Heard(end="failed", problem=f"{type(error).__name__}: {error}")
+    return Heard(end="timed_out")
+
 
 def _encoded(fields: Mapping[str, object]) -> bytes:
-    return msgspec.json.encode(fields, enc_hook=str) + b"\n"
+    try:
+        return msgspec.json.encode(fields, enc_hook=str) + b"\n"
+    except (UnicodeEncodeError, TypeError, ValueError):  # half a letter, or a key of another kind
+        return json.dumps(fields, default=str).encode() + b"\n"
 
 
 def _as_stops(reports: Sequence[Report]) -> tuple[Report, ...]:

@@ -136,11 +136,12 @@ def _course(one: Ran) -> Iterator[Report]:
         )
     elif failed and not objects:
         yield replace(_report(one, "error"), text=said.error)
-    if said.answered and (said.by_exit or not objects) and not _ends_after_call(one):
-        yield _report(one, "decision" if one.point != "PermissionRequest" else "success")
     if one.point == "PermissionRequest" and said.decision is not None:
         yield replace(_report(one, "decision"), text=_word(said))
-    elif objects:
+        return
+    if said.answered and (said.by_exit or not objects) and not _ends_after_call(one):
+        yield _report(one, "decision" if one.point != "PermissionRequest" else "success")
+    if objects:
         reason = said.decision.reason if isinstance(said.decision, Deny) else said.block
         yield replace(_report(one, "blocked"), text=reason)
     elif not said.answered and not failed:

@@ -43,6 +43,12 @@ class Permission(Struct, frozen=True, kw_only=True, gc=False, tag="permission"):
     """As the client wrote it: `accept`, `reject`, a denial kind, …"""
     source: str | None = None
     reason: str | None = None
+    origin: str | None = None
+    """Where the rule that decided comes from."""
+    code: str | None = None
+    """What it was about, in the client's word: `workingDir`, `mode:plan`, …"""
+    scope: str | None = None
+    """How far a person's consent goes: `once`, …"""
     place: Place
 
 

@@ -40,6 +40,15 @@ class HookRan(Struct, frozen=True, kw_only=True, tag="hook.finished"):
     text: str | None = None
     stdout: str | None = None
     stderr: str | None = None
+    decision: str | None = None
+    """What it decided, in one word."""
+    source: str | None = None
+    """Who put the handler there: a scope of the settings, or None for the program itself."""
+    timed_out: bool = False
+    timeout_ms: float | None = None
+    """What it was given, when it did not end in time."""
+    fault: bool = False
+    """It ran, and what it said could not be used."""
     at: float
 
 
@@ -131,6 +140,8 @@ class Context(Struct, frozen=True, kw_only=True):
     point: str
     name: str
     text: str
+    words: str | None = None
+    """As the model reads it, when it is an objection; that is recorded with its handler."""
 
 
 class Duplicate(Struct, frozen=True, kw_only=True, tag="call.duplicate"):

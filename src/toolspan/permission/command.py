@@ -1,8 +1,8 @@
 """Do rules speak of a command line?
 
-In: a pattern and a line. Out: whether a command in it fits, in whatever way it is written or hidden:
-behind a wrapper, in a script, by another path. To deny, one form is enough; what is not understood
-is searched as bare text. Read `mentions` first.
+In: a pattern and a line. Out: whether a command in it fits, in whatever way it is written or
+hidden: behind a wrapper, in a script, by another path. To deny, one form is enough; what is not
+understood is searched as bare text. Read `mentions` first.
 """
 
 import re

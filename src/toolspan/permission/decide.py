@@ -5,8 +5,10 @@ Deny wins over ask, ask over allow; when nobody has an opinion the fallback deci
 """
 
 import inspect
+import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from toolspan.model.decision import Allow, Ask, Decision, Deny
@@ -42,7 +44,17 @@ class Question:
 
     def ground(self) -> Ground:
         """Where it may go."""
-        return Ground(self.cwd, (self.project, *self.folders), Path.home(), self.own)
+        return _ground(self.cwd, (self.project, *self.folders), os.environ.get("HOME"), self.own)
+
+
+@lru_cache(maxsize=64)
+def _ground(cwd: Path, folders: tuple[Path, ...], home: str | None, own: Path | None) -> Ground:
+    return Ground(
+        str(cwd),
+        tuple(map(str, folders)),
+        home or str(Path.home()),
+        None if own is None else str(own),
+    )
 
 
 Policy = Callable[[Question], Decision | Awaitable[Decision | None] | None]

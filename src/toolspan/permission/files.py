@@ -1,55 +1,63 @@
 """Path patterns, as in ignore files.
 
-In: a rule's pattern and a path. Out: whether they fit. `//x` begins at the root, `~/x` at home, `/x`
-where the rule was written, anything else where the session is. A pattern that names a folder means
-all that is in it.
+In: a rule's pattern and a path. Out: whether they fit. `//x` begins at the root, `~/x` at home,
+`/x` where the rule was written, anything else where the session is. A pattern that names a folder
+means all that is in it.
 """
 
 import os
 import re
 from functools import lru_cache
-from pathlib import Path
 
 from toolspan.permission.ground import Ground, real
 from toolspan.permission.rule import Rule
 
 
-def path_fits(rule: Rule, path: Path, ground: Ground, *, granting: bool) -> bool:
+def path_fits(rule: Rule, path: str, ground: Ground, *, granting: bool) -> bool:
     """Whether a rule speaks of a file; to grant, it must speak of what a link leads to as well."""
-    patterns = [_compiled(*one, granting) for one in _anchored(rule, ground, granting=granting)]
-    ends = (str(path), str(real(path)))
-    fits = [any(pattern.match(end) for pattern in patterns) for end in ends]
-    return all(fits) if granting else any(fits)
-
-
-def _anchored(rule: Rule, ground: Ground, *, granting: bool) -> list[tuple[str, str]]:
-    """Folders in which the pattern begins, with what is left of it."""
-    pattern = rule.inside or "**"
-    project = ground.folders[0]
-    if pattern.startswith("//"):
-        return [("/", pattern[2:])]
-    if pattern.startswith("~/"):
-        return _both(ground.home, pattern[2:])
-    if pattern.startswith("/"):
-        return _both(rule.folder or project, pattern[1:])
-    pattern = pattern.removeprefix("./")
-    if pattern.startswith("../"):
-        return _both(Path(os.path.normpath(project / pattern)).parent, pattern.rpartition("/")[2])
-    found = _both(project, pattern)
-    return found if granting else [*found, *_both(ground.cwd, pattern)]
-
-
-def _both(folder: Path, pattern: str) -> list[tuple[str, str]]:
-    return [(one, pattern) for one in dict.fromkeys((str(folder), str(real(folder))))]
+    patterns = _patterns(rule, ground.folders[0], ground.cwd, ground.home, granting)
+    if any(pattern.match(path) for pattern in patterns) is not granting:
+        return not granting
+    return any(pattern.match(end) for end in (real(path),) for pattern in patterns)
 
 
 @lru_cache(maxsize=512)
-def _compiled(folder: str, pattern: str, granting: bool) -> re.Pattern[str]:  # noqa: FBT001
-    body = pattern.rstrip("/")
-    deep = "/" not in body
-    if not granting and body.endswith("/**") and "/" not in body.removesuffix("/**"):
-        deep = True
-    inside = body.removesuffix("/**")
+def _patterns(
+    rule: Rule,
+    project: str,
+    cwd: str,
+    home: str,
+    granting: bool,  # noqa: FBT001 - for the cache
+) -> tuple[re.Pattern[str], ...]:
+    ground = Ground(cwd, (project,), home)
+    return tuple(_anchored(rule, ground, granting=granting))
+
+
+def _anchored(rule: Rule, ground: Ground, *, granting: bool) -> list[re.Pattern[str]]:
+    """The pattern, from each folder in which it may begin."""
+    pattern = rule.inside or "**"
+    project = ground.folders[0]
+    for start, folder in (("//", "/"), ("~/", ground.home), ("/", str(rule.folder or project))):
+        if pattern.startswith(start):
+            return _from([folder], pattern.removeprefix(start), deep=False)
+    if pattern.startswith("../"):
+        place = os.path.normpath(f"{project}/{pattern}")
+        return _from(["/"], place[1:], deep=False)
+    here = pattern.startswith("./")
+    body = pattern.removeprefix("./").rstrip("/")
+    if granting:
+        return _from([project], body, deep="/" not in body and not here)
+    # What is denied is denied wherever a folder of that name is.
+    return _from([project, ground.cwd], body, deep="/" not in body.removesuffix("/**"))
+
+
+def _from(folders: list[str], pattern: str, *, deep: bool) -> list[re.Pattern[str]]:
+    both = dict.fromkeys(one for folder in folders for one in (folder, real(folder)))
+    return [_compiled(folder, pattern, deep=deep) for folder in both]
+
+
+def _compiled(folder: str, pattern: str, *, deep: bool) -> re.Pattern[str]:
+    inside = pattern.rstrip("/").removesuffix("/**")
     start = re.escape(folder.rstrip("/")) + "/" + ("(?:.*/)?" if deep else "")
     try:
         return re.compile(start + _translated(inside) + r"(?:/.*)?\Z", re.DOTALL)

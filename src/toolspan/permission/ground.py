@@ -4,10 +4,9 @@ In: paths as a call names them. Out: whether they are inside, protected, or too 
 Both a link and what it leads to are judged. The file system is asked for links, nothing else.
 """
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from os.path import normpath, realpath
 
 _FOLDERS = frozenset({
     ".cargo", ".claude", ".devcontainer", ".git", ".husky", ".idea", ".mvn", ".vscode", ".yarn",
@@ -25,43 +24,52 @@ _FILES = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The folders of a session, and where in them a call starts."""
+    """The folders of a session, and where in them a call starts. All paths are absolute texts."""
 
-    cwd: Path
-    folders: tuple[Path, ...]
+    cwd: str
+    folders: tuple[str, ...]
     """The project first, then what was added."""
-    home: Path
-    own: Path | None = None
+    home: str
+    own: str | None = None
     """The session's own folder: free to read."""
 
-    def place(self, name: str) -> Path:
+    def place(self, name: str) -> str:
         """A path as a call names it, made absolute; nothing is looked up."""
-        if name == "~" or name.startswith("~/"):
-            name = str(self.home) + name[1:]
-        return Path(os.path.normpath(self.cwd / name))
+        if name[:1] == "~" and name[1:2] in ("", "/"):
+            name = self.home + name[1:]
+        return normpath(name if name[:1] == "/" else f"{self.cwd}/{name}")
 
-    def inside(self, path: Path, *, reading: bool = False) -> bool:
+    def inside(self, path: str, *, reading: bool = False) -> bool:
         """Whether a path, and what it leads to, is in one of the folders."""
         folders = self.folders if self.own is None or not reading else (*self.folders, self.own)
-        return _within(path, folders) and _within(real(path), folders)
+        return any(_within(path, one) and _within(real(path), one) for one in folders) or (
+            len(folders) > 1 and _in_any(path, folders) and _in_any(real(path), folders)
+        )
 
 
-def real(path: Path) -> Path:
+def real(path: str) -> str:
     """What a path leads to, with every link followed."""
-    return Path(os.path.realpath(path))
+    return realpath(path)
 
 
-def _within(path: Path, folders: Iterable[Path]) -> bool:
-    return any(path.is_relative_to(one) or path.is_relative_to(real(one)) for one in folders)
+def _in_any(path: str, folders: Iterable[str]) -> bool:
+    return any(_within(path, one) for one in folders)
 
 
-def is_protected(path: Path) -> bool:
+def _within(path: str, folder: str) -> bool:
+    if path == folder or path.startswith(folder + "/" if folder != "/" else "/"):
+        return True
+    target = real(folder)
+    return target != folder and (path == target or path.startswith(target + "/"))
+
+
+def is_protected(path: str) -> bool:
     """Whether a file decides what programs do later: writing it is never a matter of course."""
     return _special(path) or _special(real(path))
 
 
-def _special(path: Path) -> bool:
-    parts = [part.casefold() for part in path.parts]
+def _special(path: str) -> bool:
+    parts = path.casefold().split("/")
     if parts and parts[-1] in _FILES:
         return True
     for at, part in enumerate(parts):
@@ -79,6 +87,5 @@ def is_critical(name: str, ground: Ground) -> bool:
         return name.endswith(("/", "/*")) or bare.strip("\"'").startswith("$")
     path = ground.place(bare)
     kept = (ground.home, ground.cwd, *ground.folders)
-    critical = any(one == path or one.is_relative_to(path) for one in kept)
-    emptied = name.endswith("*") and path in kept
-    return critical or emptied or len(path.parts) <= 2
+    critical = any(one == path or one.startswith(path.rstrip("/") + "/") for one in kept)
+    return critical or path.count("/") <= 1

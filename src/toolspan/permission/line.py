@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from toolspan.model.decision import Needs, Reach
 from toolspan.permission.ground import Ground, is_protected
@@ -44,11 +43,11 @@ class Freedom:
 
     rule: Callable[[Program], Rule | None]
     """The rule that allows a program."""
-    writes: Callable[[Path], bool]
+    writes: Callable[[str], bool]
     """Whether a rule allows changing a file."""
-    looks: Callable[[Path], bool]
+    looks: Callable[[str], bool]
     """Whether a rule allows reading a file."""
-    forbids: Callable[[Path, bool], Rule | None]
+    forbids: Callable[[str, bool], Rule | None] | None
     """The rule that forbids reading a file, or, if so asked, changing it."""
     edits: bool = False
     """Files in the session's folders may be changed."""
@@ -89,7 +88,7 @@ class _Judging:
         self._ground, self._freedom = ground, freedom
         self._start = ground.cwd
         self._lost = False
-        self._values: dict[str, str | None] = {"HOME": str(ground.home), "PWD": str(ground.cwd)}
+        self._values: dict[str, str | None] = {"HOME": ground.home, "PWD": ground.cwd}
         self.parts: list[str] = []
         self.rules: list[Rule] = []
         self.reach: Reach | None = None
@@ -109,10 +108,12 @@ class _Judging:
         if rule is not None:
             self.rules.append(rule)
             self._follow(program)
-        elif not all(map(is_harmless, program.sets)) and program.name not in _FREE:
+        elif not self._is_itself(program) or not self._is_free(plain(program)):
             self._need(program.text)
-        elif not self._is_free(plain(program)):
-            self._need(program.text)
+
+    def _is_itself(self, program: Program) -> bool:
+        """Whether it runs as it would without the variables that are set for it."""
+        return program.name in _FREE or all(map(is_harmless, program.sets))
 
     def _need(self, text: str, reach: Reach | None = None) -> None:
         self.parts.append(text)
@@ -127,10 +128,13 @@ class _Judging:
 
     def _forbidden(self, program: Program) -> None:
         """Whether a file that the program names is one that a rule forbids."""
-        if program.name in ("echo", "printf", "cd"):
+        if self._freedom.forbids is None:
             return
         files = files_of(base(program.name), program.words[1:]) or Files()
-        for word in program.words[1:]:
+        for word in program.choices:
+            self._forbid(word, changes=False)
+        words = () if program.name in ("cd", "echo", "printf") else program.words[1:]
+        for word in words:
             self._forbid(word, changes=word in files.changed)
             self._forbid(Word(word.text.partition("=")[2], word.filled), changes=False)
         for redirect in program.redirects:
@@ -138,23 +142,24 @@ class _Judging:
 
     def _forbid(self, word: Word, *, changes: bool) -> None:
         text = self._resolved(word)
-        if not text or self.forbidden is not None:
+        forbids = self._freedom.forbids
+        if not text or forbids is None or self.forbidden is not None:
             return
         for path in self._meant(text, pattern=word.filled):
-            self.forbidden = self.forbidden or self._freedom.forbids(path, changes)
+            self.forbidden = self.forbidden or forbids(path, changes)
 
-    def _meant(self, text: str, *, pattern: bool) -> list[Path]:
+    def _meant(self, text: str, *, pattern: bool) -> list[str]:
         """The files that a word may mean now; patterns are tried on the disk."""
         place = self._ground.place(text)
         if not pattern or not re.search(r"[*?\[]", text):
             return [place]
-        found = glob.iglob(str(place), include_hidden=True)
-        return [place, *(Path(one) for one in itertools.islice(found, _MOST))]
+        found = glob.iglob(place, include_hidden=True)  # noqa: PTH207 - absolute, and lazily
+        return [place, *itertools.islice(found, _MOST)]
 
     # Programs
 
     def _is_free(self, program: Program) -> bool:
-        name, arguments = program.name, program.words[1:]
+        name, arguments = program.name, tuple(map(self._settled, program.words[1:]))
         if name == "cd":
             return self._moves(program)
         if name in _FREE:
@@ -174,8 +179,8 @@ class _Judging:
             if path is None:
                 self._need(program.text)
                 return True
-            if not (self._ground.inside(path, reading=True) or self._freedom.looks(path)):
-                self._need(program.text, Reach(name, str(path), inside=False))
+            if not self._readable(path):
+                self._need(program.text, Reach(name, path, inside=False))
                 return True
         return True
 
@@ -189,23 +194,23 @@ class _Judging:
                 return True
             inside = self._ground.inside(path)
             if not inside or is_protected(path) or not free:
-                self._need(program.text, Reach(name, str(path), inside=inside))
+                self._need(program.text, Reach(name, path, inside=inside))
                 return True
         return free
 
     def _moves(self, program: Program) -> bool:
         """`cd`: where the rest of the line goes on."""
         words = [word for word in program.words[1:] if word.text not in ("--", "-P", "-L")]
-        target = words[0] if words else Word("~")
+        target = words[0] if words else Word("~", filled=True)
         path = None if target.text == "-" or len(words) > 1 else self._path(target)
         if path is None:
             self._lost = True
             return False
-        inside = self._ground.inside(path, reading=True) or self._freedom.looks(path)
+        inside = self._readable(path)
         self._ground = replace(self._ground, cwd=path)
         if not inside:
             self.left = True
-            self._need(program.text, Reach("cd", str(path), inside=False))
+            self._need(program.text, Reach("cd", path, inside=False))
         return True
 
     def _follow(self, program: Program) -> None:
@@ -219,7 +224,7 @@ class _Judging:
 
     # Paths
 
-    def _path(self, word: Word) -> Path | None:
+    def _path(self, word: Word) -> str | None:
         """Where a word leads; None when only the shell could tell."""
         text = self._resolved(word)
         if text is None or (self._lost and not text.startswith(("/", "~"))):
@@ -232,6 +237,13 @@ class _Judging:
                 return None
             text = text[: cut.start()].rpartition("/")[0] or ("/" if text[0] == "/" else ".")
         return self._ground.place(text)
+
+    def _settled(self, word: Word) -> Word:
+        """A word that the shell fills in as one knows is as good as written out."""
+        text = self._resolved(word) if word.filled else None
+        if not text or text[:1] == "-" or re.search(r"[*?\[{\s]", text):
+            return word
+        return Word(self._ground.home + text[1:] if text[:1] == "~" else text)
 
     def _resolved(self, word: Word) -> str | None:
         """A word with the variables filled in that the line itself sets."""
@@ -257,7 +269,7 @@ class _Judging:
             kind = redirect.operator.lstrip("0123456789")
             if kind in (">&", "<&") and _DESCRIPTOR.fullmatch(redirect.target.text):
                 continue
-            if kind == "<" or kind == "<&":
+            if kind in ("<", "<&"):
                 self._input(program, redirect)
             elif redirect.target.text not in _STREAMS or redirect.target.filled:
                 self._output(program, redirect)
@@ -265,11 +277,13 @@ class _Judging:
     def _input(self, program: Program, redirect: Redirect) -> None:
         path = self._path(redirect.target)
         text = program.text or "< " + redirect.target.text
-        if path is None or str(path).startswith(("/dev/tcp", "/dev/udp")):
+        if path is None or path.startswith(("/dev/tcp", "/dev/udp")):
             self._need(text)
-        elif not (self._ground.inside(path, reading=True) or self._freedom.looks(path)):
-            if str(path) != "/dev/null":
-                self._need(text, Reach(base(program.name) or None, str(path), inside=False))
+        elif path != "/dev/null" and not self._readable(path):
+            self._need(text, Reach(base(program.name) or None, path, inside=False))
+
+    def _readable(self, path: str) -> bool:
+        return self._ground.inside(path, reading=True) or self._freedom.looks(path)
 
     def _output(self, program: Program, redirect: Redirect) -> None:
         text = f"{program.text} {redirect.operator} {redirect.target.text}".strip()
@@ -283,7 +297,7 @@ class _Judging:
             return
         free = self._freedom.edits or self._freedom.redirects
         if not (free and inside) or protected:
-            self._need(text, Reach(None, str(path), inside=inside))
+            self._need(text, Reach(None, path, inside=inside))
 
 
 def _plain_sed(name: str, program: Program) -> bool:

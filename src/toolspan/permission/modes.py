@@ -1,7 +1,7 @@
 """Permission modes: what happens when no rule and no hook has an opinion.
 
-In: a question, the rules (a command line may be allowed partly by them), the session's folders. Out:
-a decision, always. `guard` stands before the modes: what no rule and no mode allows by itself.
+In: a question, the rules (a command line may be allowed partly by them), the session's folders.
+Out: a decision, always. `guard` stands before the modes: what no rule and no mode allows by itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,11 +14,9 @@ from toolspan.model.toolkind import tool_kind
 from toolspan.permission.command import opened
 from toolspan.permission.decide import Policy, Question
 from toolspan.permission.ground import is_critical, is_protected
-from toolspan.permission.line import judge
 from toolspan.permission.rules import Rules, command_of, paths_of
 from toolspan.profile.refusals import Refusals
 from toolspan.shell.inside import base
-from toolspan.shell.seen import see
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -100,10 +98,12 @@ class _Stance:
         return Ask(None, "config")
 
     def _on_line(self, command: str, question: Question, mode: str) -> Decision:
-        freedom = self.rules.freedom(
-            question, edits=mode == "acceptEdits", redirects=self.refusals.free_redirects
+        verdict = self.rules.verdict(
+            command,
+            question,
+            edits=mode == "acceptEdits",
+            redirects=self.refusals.free_redirects,
         )
-        verdict = judge(see(command), question.ground(), freedom)
         if verdict.needs is None:
             return Allow(None, "config", basis="parts")
         if mode == "plan" and self.refusals.plan_shell:

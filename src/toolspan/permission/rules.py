@@ -19,7 +19,7 @@ from toolspan.permission.command import granted, may_hide, mentions, opened
 from toolspan.permission.decide import Question
 from toolspan.permission.files import path_fits
 from toolspan.permission.ground import Ground
-from toolspan.permission.line import Freedom, judge, rule_suffices
+from toolspan.permission.line import Freedom, Verdict, judge, rule_suffices
 from toolspan.permission.rule import Rule, is_prefix, like
 from toolspan.shell.seen import Program, Seen, see
 from toolspan.shell.variable import is_harmless
@@ -49,6 +49,8 @@ class Rules:
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
         self.ask = tuple(Rule.parse(text, origin, folder) for text in ask)
         self.deny = tuple(Rule.parse(text, origin, folder) for text in deny)
+        self._about_files = any(map(_is_about_files, self.deny))
+        self._latest: tuple[object, Verdict] | None = None
 
     def __add__(self, other: "Rules") -> "Rules":
         """The rules of two sources."""
@@ -56,6 +58,7 @@ class Rules:
         both.allow = (*self.allow, *other.allow)
         both.ask = (*self.ask, *other.ask)
         both.deny = (*self.deny, *other.deny)
+        both._about_files = self._about_files or other._about_files
         return both
 
     def __call__(self, question: Question) -> Decision | None:
@@ -92,10 +95,19 @@ class Rules:
             rule=self._granting,
             writes=partial(self._path_granted, _EDIT_RULES, ground),
             looks=partial(self._path_granted, _READ_RULES | _EDIT_RULES, ground),
-            forbids=partial(self._path_forbidden, ground),
+            forbids=partial(self._path_forbidden, ground) if self._about_files else None,
             edits=edits,
             redirects=redirects,
         )
+
+    def verdict(self, line: str, question: Question, *, edits: bool, redirects: bool) -> Verdict:
+        """What a line needs beside what these rules and a mode allow."""
+        ground = question.ground()
+        key = (question.call.id, line, ground, edits, redirects)
+        if self._latest is None or self._latest[0] != key:
+            freedom = self.freedom(question, edits=edits, redirects=redirects)
+            self._latest = (key, judge(see(line), ground, freedom))
+        return self._latest[1]
 
     # Denying and asking
 
@@ -111,7 +123,7 @@ class Rules:
 
     def _forbidden(self, question: Question, shell: str | None) -> Rule | None:
         """The path rule that a command line goes against."""
-        if shell is None or not any(_is_about_files(rule) for rule in self.deny):
+        if shell is None or not self._about_files:
             return None
         ground = question.ground()
         freedom = self.freedom(question, edits=False, redirects=False)
@@ -120,14 +132,14 @@ class Rules:
                 verdict = judge(_alone(found.program), ground, freedom)
                 if verdict.forbidden is not None:
                     return verdict.forbidden
-        return judge(see(shell), ground, freedom).forbidden
+        return self.verdict(shell, question, edits=False, redirects=False).forbidden
 
-    def _path_forbidden(self, ground: Ground, path: Path, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
+    def _path_forbidden(self, ground: Ground, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
         tools = _READ_RULES | _EDIT_RULES if changes else _READ_RULES
         for rule in self.deny:
-            if rule.inside is not None and rule.tool in tools:
-                if path_fits(rule, path, ground, granting=False):
-                    return rule
+            about = rule.inside is not None and rule.tool in tools
+            if about and path_fits(rule, path, ground, granting=False):
+                return rule
         return None
 
     def _hides(self, shell: str) -> bool:
@@ -147,8 +159,7 @@ class Rules:
                 return Allow(rule.text, "config", None, rule.text, rule.origin, "rule")
         if shell is None:
             return None
-        freedom = self.freedom(question, edits=False, redirects=False)
-        verdict = judge(see(shell), question.ground(), freedom)
+        verdict = self.verdict(shell, question, edits=False, redirects=False)
         if verdict.needs is not None or not verdict.rules:
             return None
         rule = verdict.rules[0]
@@ -175,7 +186,7 @@ class Rules:
                 return rule if _sets_nothing(program) else None
         return None
 
-    def _path_granted(self, tools: frozenset[str], ground: Ground, path: Path) -> bool:
+    def _path_granted(self, tools: frozenset[str], ground: Ground, path: str) -> bool:
         return any(
             rule.tool in tools
             and rule.tool not in _IDLE
@@ -192,7 +203,7 @@ def command_of(question: Question) -> str | None:
     return None
 
 
-def paths_of(question: Question) -> list[Path]:
+def paths_of(question: Question) -> list[str]:
     """The files a call of a file tool is about."""
     ground = question.ground()
     named = [question.input.get(key) for key in _PATHS]

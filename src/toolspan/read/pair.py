@@ -373,7 +373,13 @@ def _permission(entry: Entry, place: Place) -> Permission | None:
     found = permission_decision(entry.permission_decision)
     if found and found.decision:
         return Permission(
-            decision=found.decision, source=found.source, reason=found.reason_type, place=place
+            decision=found.decision,
+            source=found.source,
+            reason=found.reason_type,
+            origin=found.rule_source,
+            code=found.reason_code,
+            scope=found.grant_scope,
+            place=place,
         )
     if entry.tool_denial_kind:
         return Permission(decision=entry.tool_denial_kind, place=place)

@@ -22,6 +22,10 @@ _NO_USAGE = {
     "output_tokens": 0,
 }
 _LAST_PROMPT = 200
+_OBJECTS = 2
+"""The exit code of a handler that says no."""
+_SPEAKS = frozenset({"UserPromptSubmit", "SessionStart"})
+"""Points at which plain output is for the model."""
 _ADDITIONAL = frozenset({"context", "message", "stopped", "deferred"})
 """Outcomes that are told beside how the handler itself ended."""
 
@@ -129,15 +133,43 @@ def _denial(finished: Finished) -> bytes:
     return b',"sandboxed":false' if ran else b""
 
 
+_REASONS: Mapping[str, str] = {
+    "rule": "rule",
+    "parts": "subcommandResults",
+    "mode": "mode",
+    "hook": "hook",
+    "classifier": "classifier",
+}
+_CODES: Mapping[str, str] = {
+    "outside": "workingDir",
+    "plan": "mode:plan",
+    "hook": "hook:PreToolUse",
+    "classifier": "classifier:auto-mode:unavailable",
+}
+
+
 def consent(decided: Decided) -> Fields:
-    """How the question of consent was answered."""
+    """How the question of consent was answered, and what the answer rests on."""
     source = decided.source
     told: Fields = {"decision": "accept" if decided.allowed else "reject", "source": source}
-    if source == "hook":
-        told["reasonType"] = "hook"
+    basis = "hook" if source == "hook" else decided.basis
+    if basis is not None and basis in _REASONS and not decided.asked:
+        told["reasonType"] = _REASONS[basis]
+    if decided.origin and not (decided.allowed and basis == "parts"):
+        told["ruleSource"] = decided.origin
     if source == "user_temporary":
         told["grantScope"] = "once"
+    if decided.asked or not decided.allowed:
+        told["reasonCode"] = _code(decided, basis)
     return told
+
+
+def _code(decided: Decided, basis: str | None) -> str:
+    if basis in ("rule", "parts"):
+        return f"rule:{decided.origin}" if decided.origin else "unknown"
+    if basis == "mode":
+        return f"mode:{decided.reason or 'default'}"
+    return _CODES.get(basis or "", "unknown")
 
 
 def hook_attachment(ran: HookRan, tool: str) -> Fields | None:
@@ -173,15 +205,25 @@ def _happy(ran: HookRan, about: Fields) -> Fields | None:
 
 def _unhappy(ran: HookRan, about: Fields) -> Fields | None:
     match ran.outcome:
+        case "error" if ran.fault:
+            return {"type": "hook_error_during_execution", "content": ran.text or "", **about}
         case "error":
             words = ran.stderr if ran.text is None else ran.text
             told: Fields = {"stderr": words or "", "stdout": ran.stdout or ""}
             code = {"exitCode": 1 if ran.exit_code is None else ran.exit_code}
             return {"type": "hook_non_blocking_error", **about, **told, **code, **_command(ran)}
         case "cancelled":
-            return {"type": "hook_cancelled", **about, **_command(ran)}
+            limit: Fields = {"timedOut": True, "timeoutMs": round(ran.timeout_ms or 0)}
+            return {
+                "type": "hook_cancelled",
+                **about,
+                **_command(ran),
+                **(limit if ran.timed_out else {}),
+            }
         case _ if ran.point == "PreToolUse":
             return None  # the call's result says it
+        case _ if ran.point == "Stop" and ran.exit_code == _OBJECTS:
+            return None  # the words to the model say it
         case _:
             words = ran.text if ran.text is not None else ran.stderr
             error = {"blockingError": words or "", "command": ran.command or ran.name}
@@ -212,6 +254,10 @@ def rendered(attachment: Fields) -> str | None:
     match attachment:
         case {"type": "hook_additional_context", "content": [text]}:
             return f"{name} hook additional context: {text}"
+        case {"type": "hook_success", "hookEvent": event, "content": str(text)} if (
+            text and event in _SPEAKS
+        ):
+            return f"{name} hook success: {text}"
         case {"type": "hook_stopped_continuation", "message": text}:
             return f"{name} hook stopped continuation: {text}"
         case {"type": "queued_command", "prompt": str(text)}:

@@ -21,6 +21,7 @@ from toolspan.record.encode import encode
 from toolspan.record.origin import Origin
 from toolspan.record.places import agent_path, results_folder, transcript_path
 from toolspan.record.resume import left_by
+from toolspan.record.system import RefusedPrompt, StopSummary, refused_prompt, stop_summary
 from toolspan.wire.paths import meta_path
 
 _META = b',"isMeta":true'
@@ -117,7 +118,7 @@ class Recorder:
         if cwd != self.cwd:
             self._chain.envelope.move(cwd)
 
-    def prompt(self, content: Content, *, meta: bool = False) -> None:
+    def prompt(self, content: Content, *, meta: bool = False, prompt_id: str | None = None) -> None:
         """Somebody speaks to the model; `meta` when it was not a person."""
         self._begin()
         if meta:
@@ -125,7 +126,7 @@ class Recorder:
             return
         self._turns += 1
         self._prompt = content if isinstance(content, str) else self._prompt
-        self._chain.envelope.turn(self._origin.new_id())
+        self._chain.envelope.turn(prompt_id or self._origin.new_id())
         self._chain.envelope.refresh()
         more = entries.prompt_fields(self._shape, self.permission_mode, self._turns)
         self._user(content, more=b"" if self._sidechain else _fields(more))
@@ -176,8 +177,10 @@ class Recorder:
             self._chain.fail(f"{call_id} is not in the file, so its result is left out")
             return
         for context in finished.contexts:
-            self.hook(entries.as_hook(context, finished))
-        self._write_result(finished)
+            if context.words is None:  # an objection was told with its handler
+                self.hook(entries.as_hook(context, finished))
+        if not finished.span.deferred:
+            self._write_result(finished)
         for ran in self._held.pop(call_id, ()):
             self._write_hook(ran, finished.span.tool)
         for companion in finished.companions:
@@ -198,6 +201,18 @@ class Recorder:
         self._begin()
         text = entries.INTERRUPTED_TOOL if tool_use else entries.INTERRUPTED
         self._user([{"type": "text", "text": text}])
+
+    def refused(self, refused: RefusedPrompt) -> None:
+        """A handler took a prompt away."""
+        self._system(refused_prompt(refused, self._origin.profile))
+
+    def turn_ended(self, summary: StopSummary) -> None:
+        """The handlers at the end of a turn were run."""
+        self._system(stop_summary(summary))
+
+    def _system(self, told: entries.Fields) -> None:
+        self._begin()
+        self._chain.put(b',"type":"system"' + _fields(told))
 
     def notice(self, text: str) -> None:
         """Work in the background has ended: the model is told within the turn."""

@@ -8,6 +8,7 @@ Read `add`, then `_work`.
 """
 
 import itertools
+import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
+from toolspan.hooks.points import After
 from toolspan.hooks.stray import is_cancelled
 from toolspan.ids import CallId
 from toolspan.model.decision import Decision, Deny
@@ -35,6 +37,7 @@ from toolspan.run.context import Context
 from toolspan.run.desk import Cancel, Desk, Job
 from toolspan.run.pipeline import run_call
 from toolspan.run.queue import Item, Queue
+from toolspan.run.review import report
 from toolspan.run.settle import iso, settle_unstarted
 from toolspan.run.shelf import LiveShelf
 from toolspan.run.telling import telling
@@ -83,6 +86,8 @@ class Batch:
         self.message = message
         self._message_id = message_id(message)
         self.stop: str | None = None
+        self.after = After()
+        """What hooks said of the whole batch."""
         self._group = group
         self._queue = Queue(cap=desk.profile.offer.cap, by_path=by_path)
         self._recoveries = tuple(recoveries)
@@ -197,7 +202,9 @@ class Batch:
     async def _fire_after(self, results: list[Finished]) -> None:
         """Fire the hooks for the batch; they may end the turn."""
         after = await self.desk.hooks.after_batch([finished.span for finished in results])
+        report(CallId(str(uuid.uuid4())), after.reports, self.desk)
         self.stop = self.stop or after.stop
+        self.after = after
 
     def _tell_end(self, results: list[Finished]) -> None:
         ids = tuple(finished.call_id for finished in results)

@@ -4,17 +4,21 @@ In: a call that is valid and has passed the hooks. Out: the call as it may run, 
 `Ending`. A rule's denial wins over a hook's consent; the mode speaks when nobody else does.
 """
 
+from dataclasses import replace
+
 import anyio
 
 from toolspan.errors import ToolError
+from toolspan.hooks.points import Moment
 from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.kind import kind_of
-from toolspan.model.live import Asked, Decided
+from toolspan.model.live import Asked, Decided, Faulted
 from toolspan.model.span import Call
 from toolspan.permission.decide import Approver, Question, decide
-from toolspan.run import denial
+from toolspan.run import denial, grants
 from toolspan.run.desk import Desk, Job, Prepared
 from toolspan.run.ending import Ending, refused
+from toolspan.run.review import report
 from toolspan.run.tool import Input, Tool, Valid
 from toolspan.run.valid import known_keys, with_input
 from toolspan.schema.issue import Invalid
@@ -22,6 +26,10 @@ from toolspan.schema.issue import Invalid
 
 async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
     """The call as it may run, or why it may not; `is_asked` says whether this is needed."""
+    hooked = job.before.decision
+    if isinstance(hooked, Allow) and desk.profile.hooks.allow_is_final:
+        note_decision(job, hooked, desk)
+        return prepared
     question = question_of(job, prepared, desk)
     ruled = await decide(desk.policies, question)
     if isinstance(ruled, Allow) and ruled.input is not None:
@@ -74,8 +82,12 @@ def _as_tool_asks(job: Job, decision: Decision) -> Decision:
 async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | Deny | Ending:
     """Somebody is asked; without an approver the answer is no."""
     words = denial.asked_words(question, ask, desk.profile.refusals)
+    hooked = None if desk.hooks.silent else await _hooks_answer(job, question, desk)
+    if hooked is not None:
+        note_decision(job, hooked, desk, asked=ask)
+        return hooked
     if desk.approver is None:
-        refusal = Deny(ask.reason, ask.source, False, ask.rule, ask.origin, ask.basis)
+        refusal = Deny(ask.reason, ask.source, rule=ask.rule, origin=ask.origin, basis=ask.basis)
         note_decision(job, refusal, desk, asked=ask)
         return denial.not_granted(question, ask, desk.profile.refusals)
     asked = desk.clock()
@@ -92,6 +104,34 @@ async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | De
         raise
     note_decision(job, answer, desk, asked=ask, waited=(desk.clock() - asked) * 1e3)
     return answer
+
+
+async def _hooks_answer(job: Job, question: Question, desk: Desk) -> Allow | Deny | None:
+    """What the hooks for questions of consent say in somebody's place."""
+    moment = Moment(
+        call=job.call, input=question.input, cwd=question.cwd, known_as=question.known_as
+    )
+    said = await desk.hooks.permission(moment)
+    report(job.call.id, said.reports, desk)
+    match said.decision:
+        case Allow(reason, _, given):
+            for told in grants.apply(said.updates, desk):
+                fault = Faulted(where="hook", reason=told, call_id=job.call.id, at=desk.clock())
+                desk.emit(fault)
+            return await _still_allowed(Allow(reason, "hook", given), question, desk)
+        case Deny(reason, _, stop):
+            words = reason or denial.asked_words(question, Ask(), desk.profile.refusals)
+            return Deny(words, "permission_hook", stop)
+        case _:
+            return None
+
+
+async def _still_allowed(allow: Allow, question: Question, desk: Desk) -> Allow | Deny:
+    """A hook's consent, unless it comes with another input that a rule denies."""
+    if allow.input is None:
+        return allow
+    ruled = await decide(desk.policies, replace(question, input=allow.input))
+    return ruled if isinstance(ruled, Deny) else allow
 
 
 async def _answer(approver: Approver, question: Question, ask: Ask) -> Allow | Deny:

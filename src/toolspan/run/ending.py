@@ -38,6 +38,8 @@ class Ending(Struct, frozen=True, kw_only=True):
     structured_output: object | None = None
     stop: str | None = None
     """The turn ends here, for this reason."""
+    deferred: bool = False
+    """There is no result: the call was put off."""
 
     @property
     def failed(self) -> bool:

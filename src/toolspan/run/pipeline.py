@@ -6,26 +6,23 @@ consent, the tool, size, hooks after, wrap. Read `run_call` first; queueing is i
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import anyio
 import anyio.lowlevel
-from msgspec import structs
 
 from toolspan.errors import ToolError
-from toolspan.hooks.points import After, Moment, Report
 from toolspan.hooks.stray import is_cancelled
 from toolspan.model.decision import Deny
-from toolspan.model.live import Content, Finished, HookRan, Started
-from toolspan.model.live import Context as HookContext
+from toolspan.model.live import Content, Finished, Started
 from toolspan.run import denial
 from toolspan.run.consent import consent, is_asked, note_decision, question_of
 from toolspan.run.context import Bench, ToolContext
 from toolspan.run.desk import Desk, Job, Prepared
 from toolspan.run.ending import Ending, failure, raised, text_of, timed_out, told
 from toolspan.run.limits import spill
-from toolspan.run.outbound import Unfit, clean, fit_content, fit_json
+from toolspan.run.outbound import Unfit, fit_content, fit_json
+from toolspan.run.review import is_alone, moment_of, put_off, report, review, with_hooks
 from toolspan.run.settle import broken, cut_short, settle
 from toolspan.run.tool import Failure, Output, Valid
 from toolspan.run.valid import incomplete, invalid_input, unknown_tool, veto, with_input
@@ -59,7 +56,7 @@ async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
 async def _live(job: Job, desk: Desk, bench: Bench) -> Ending:
     prepared = await prepare(job, desk, bench)
     if isinstance(prepared, Ending):
-        return _with_hooks(job, prepared)
+        return with_hooks(job, prepared)
     if job.cancelled:
         return cut_short(job, desk)
     job.ending = await run_tool(job, prepared, desk)
@@ -110,14 +107,16 @@ def _look_up(job: Job, desk: Desk, bench: Bench) -> Prepared | Ending:
 
 
 async def _fire_before(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
-    before = await desk.hooks.before(_moment(job, prepared))
+    before = await desk.hooks.before(moment_of(job, prepared))
     job.before = before
-    _report(job, before.reports, desk)
+    report(job.call.id, before.reports, desk)
     if isinstance(before.decision, Deny):
         note_decision(job, before.decision, desk, waited=0.0)
         return denial.denied(
             question_of(job, prepared, desk), before.decision, desk.profile.refusals
         )
+    if before.defer and is_alone(job) and desk.approver is None:
+        return put_off()
     return with_input(job, prepared, before.input, desk)
 
 
@@ -217,78 +216,3 @@ def _spilled(content: Content, job: Job, desk: Desk) -> tuple[Content, Path | No
         return text, path
     others = [block for block in content if block["type"] != "text"]
     return [{"type": "text", "text": text}, *others] if others else text, path
-
-
-# After the tool
-
-
-async def review(job: Job, prepared: Prepared, ending: Ending, desk: Desk) -> Ending:
-    """Fire the hooks after a call, and take in what they say."""
-    moment = _moment(job, prepared)
-    duration = (desk.clock() - (job.started or job.requested)) * 1e3
-    if ending.failed:
-        moment = replace(moment, error=text_of(ending.content), duration_ms=duration)
-        after = await desk.hooks.after_failure(moment)
-    else:
-        shown = ending.content if ending.structured is None else ending.structured
-        moment = replace(moment, output=shown, duration_ms=duration)
-        after = await desk.hooks.after(moment)
-    _report(job, after.reports, desk)
-    return _with_hooks(job, _reviewed(job, ending, after), after)
-
-
-def _reviewed(job: Job, ending: Ending, after: After) -> Ending:
-    """The ending with the output that a hook put in place of the tool's."""
-    if after.output is None or ending.failed:
-        return ending
-    try:
-        content = fit_content(after.output.content) or f"({job.call.tool} completed)"
-        structured = fit_json(after.output.structured)
-    except Unfit:
-        return ending  # a hook's mistake: the tool's own output stays
-    return structs.replace(ending, content=content, structured=structured)
-
-
-def _with_hooks(job: Job, ending: Ending, after: After | None = None) -> Ending:
-    """The ending with what hooks want the model to read, and whether they stop the turn."""
-    before = job.before
-    contexts = _contexts("PreToolUse", job.call.tool, before.contexts)
-    if after is not None:
-        point = "PostToolUseFailure" if ending.failed else "PostToolUse"
-        contexts += _contexts(point, job.call.tool, after.contexts + after.feedback)
-    stop = ending.stop or before.stop or (after.stop if after else None)
-    if not contexts and stop == ending.stop:
-        return ending
-    return structs.replace(ending, contexts=contexts, stop=stop)
-
-
-def _contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookContext, ...]:
-    return tuple(HookContext(point=point, name=f"{point}:{tool}", text=clean(t)) for t in texts)
-
-
-def _moment(job: Job, prepared: Prepared) -> Moment:
-    return Moment(
-        call=job.call,
-        input=prepared.valid.recorded,
-        cwd=prepared.view.cwd,
-        known_as=prepared.tool.name,
-    )
-
-
-def _report(job: Job, reports: tuple[Report, ...], desk: Desk) -> None:
-    for report in reports:
-        desk.emit(
-            HookRan(
-                call_id=job.call.id,
-                point=report.point,
-                name=report.name,
-                outcome=report.outcome,
-                command=report.command,
-                exit_code=report.exit_code,
-                duration_ms=report.duration_ms,
-                text=report.text,
-                stdout=report.stdout,
-                stderr=report.stderr,
-                at=desk.clock(),
-            )
-        )

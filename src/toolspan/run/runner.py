@@ -21,6 +21,7 @@ import anyio.abc
 
 from toolspan.errors import BadCall
 from toolspan.hooks.points import Firing, NoHooks
+from toolspan.hooks.scene import Scene
 from toolspan.ids import CallId
 from toolspan.model.live import Finished, LiveEvent
 from toolspan.model.span import Result
@@ -84,6 +85,21 @@ class Runner:
             approver=approver,
             emit=self.emit,
             clock=clock,
+        )
+
+        if hooks is not None and not hooks.silent:
+            self.desk.hooks = hooks.bind(self._scene())
+
+    def _scene(self) -> Scene:
+        space = self.desk.workspace
+        return Scene(
+            project=space.project,
+            custody=space.custody,
+            folder=space.folder,
+            cwd=lambda: self.desk.context.cwd,
+            environment=space.environment,
+            session_id=space.session_id,
+            agent_id=space.agent_id,
         )
 
     # Beginning and end
@@ -188,6 +204,10 @@ class Runner:
         self._open.remove(batch)
         if self._quiet is not None and not self._open:
             self._quiet.set()
+
+    def forget(self, call_id: CallId) -> None:
+        """The call may come again: it was put off, and has no result."""
+        self._seen.discard(call_id)
 
     async def quiet(self) -> None:
         """Wait until no batch is open."""

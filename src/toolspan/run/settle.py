@@ -4,6 +4,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 
+from msgspec import structs
+
 from toolspan.model.event import Event, Hook, Permission
 from toolspan.model.live import Finished
 from toolspan.model.place import Place
@@ -75,6 +77,8 @@ def settle(job: Job, ending: Ending, desk: Desk) -> Finished:
         events=_events(job, ending),
         background=ending.background_task is not None,
     )
+    if ending.deferred:
+        span = structs.replace(span, result=None, deferred=True)
     finished = Finished(
         span=span,
         content=ending.content,
@@ -107,7 +111,13 @@ def _events(job: Job, ending: Ending) -> tuple[Event, ...]:
     if not ending.contexts and job.decided is None:
         return ()
     hooks = [
-        Hook(point=one.point, name=one.name, outcome="context", text=one.text, place=_NOWHERE)
+        Hook(
+            point=one.point,
+            name=one.name,
+            outcome="blocked" if one.words else "context",
+            text=one.text,
+            place=_NOWHERE,
+        )
         for one in ending.contexts
     ]
     if job.decided is None:

@@ -117,6 +117,8 @@ class Tool:
     """Running it twice does no harm: a retry is allowed."""
     asks: str | None = None
     """Somebody is asked before it runs, in these words, whatever rules and modes allow."""
+    show: Callable[[Any], Content] | None = None
+    """What the model reads of a structured result, should a hook put another in its place."""
     enabled: bool = True
     extra: Mapping[str, object] = field(default_factory=dict)
 

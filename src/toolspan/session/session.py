@@ -19,23 +19,26 @@ from types import TracebackType
 from typing import Literal, Self
 
 from toolspan.builtin import coding_tools
-from toolspan.hooks.points import Firing
+from toolspan.errors import ToolspanError
+from toolspan.hooks.points import After, Firing, NoHooks, Occasion
+from toolspan.hooks.scene import Scene
 from toolspan.ids import SessionId
 from toolspan.model.live import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
-from toolspan.model.span import Span
+from toolspan.model.span import Call, Span
 from toolspan.permission.decide import Approver, Policy
 from toolspan.process import Custody
 from toolspan.profile import Profile
 from toolspan.profile import profile as named_profile
 from toolspan.record import Fsync, Origin, Recorder, results_folder, transcript_path
 from toolspan.run.batch import Batch, Recovery
-from toolspan.run.blocks import call_block
+from toolspan.run.blocks import call_block, read_block
 from toolspan.run.context import Workspace
 from toolspan.run.desk import Cancel, Job
 from toolspan.run.runner import Runner, new_workspace
 from toolspan.run.sinks import Only, Sink
 from toolspan.run.tasks import notice
 from toolspan.run.tool import Tool
+from toolspan.session.around import Around
 from toolspan.session.reply import Reply, calls_checked, plain_reply
 
 AtHome = Literal["home"]
@@ -78,8 +81,12 @@ class Session:
         """Lines that could not be written."""
         self.stopped: str | None = None
         """Why the last turn ended early: a hook, a refusal, an interruption."""
+        self.feedback: tuple[str, ...] = ()
+        """What hooks want the model to go on with, though its turn seemed over."""
         self.spans: list[Span] = []
         """Every call that ended, in the order they ended."""
+        self.deferred: Call | None = None
+        """The call that a hook put off; `run_deferred` comes back to it."""
         self._messages: list[dict[str, object]] = []
         self._reply: dict[str, object] = {}
         self._recorded_cwd = str(folder)
@@ -88,28 +95,48 @@ class Session:
         self._recorder = self._make_recorder(folder, transcript, permission_mode, fsync, clock)
         if tools is None:
             tools = coding_tools(self.profile, person=approver is not None)
+        space = self._workspace(folder)
+        self._scene = self._make_scene(space, permission_mode)
+        bound = (hooks or NoHooks()).bind(self._scene)
         wanted = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
             tools,
             cwd=folder,
             profile=self.profile,
-            hooks=hooks,
+            hooks=bound,
             policies=policies,
             fallback=fallback,
             approver=approver,
             sinks=sinks,
             direct=(Only(self._take_in, wanted), *direct),
-            workspace=self._workspace(folder),
+            workspace=space,
             recoveries=recoveries,
             by_path=by_path,
             clock=clock,
         )
+        self._around = Around(bound, self._scene, self.runner.desk, self._recorder)
 
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
+        try:
+            await self._around.begin("startup")
+        except BaseException as error:
+            await self.runner.__aexit__(type(error), error, error.__traceback__)
+            raise
         return self
 
     async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            await self._around.end("other")
+        finally:
+            await self._leave(kind, error, traceback)
+
+    async def _leave(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
@@ -143,14 +170,54 @@ class Session:
         return self.runner.schemas()
 
     def say(self, content: Content) -> None:
-        """A person speaks: a text, or a list of blocks."""
+        """A person speaks: a text, or a list of blocks.
+
+        Raises:
+            ToolspanError: there are hooks for prompts, which `submit` waits for; or a call was put
+                off, which `run_deferred` comes back to.
+        """
+        if self._around.listens("UserPromptSubmit"):
+            raise ToolspanError("hooks want to see prompts first: use `await session.submit(...)`")
+        self._check_prompt(content)
+        self._scene.prompt_id = str(uuid.uuid4())
+        self._say(content)
+
+    async def submit(self, content: Content) -> bool:
+        """As `say`, after the hooks for prompts; False when one of them took the prompt away.
+
+        Raises:
+            ToolspanError: a call was put off, which `run_deferred` comes back to.
+        """
+        self._check_prompt(content)
+        self._scene.prompt_id = str(uuid.uuid4())
+        if not self._around.listens("UserPromptSubmit"):
+            self._say(content)
+            return True
+        asked = await self._around.prompt(content)
+        if asked.refused is not None:
+            self.stopped = asked.refused
+            if self._recorder is not None:
+                asked.record_refusal(content, self._recorder)
+            return False
+        said = self._say(content)
+        said += _words(asked.said())
+        return True
+
+    def _check_prompt(self, content: Content) -> None:
         if not content or (isinstance(content, str) and not content.strip()):
             raise ValueError("a prompt needs some words")
+        if self.deferred is not None:
+            raise ToolspanError("a hook put a call off: `await session.run_deferred()` first")
+
+    def _say(self, content: Content) -> list[dict[str, object]]:
+        """The prompt as blocks in the conversation."""
         self.stopped = None
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks = _words(self._around.opening())
+        blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
         self._messages.append({"role": "user", "content": blocks})
         if self._recorder is not None:
-            self._recorder.prompt(content)
+            self._recorder.prompt(content, prompt_id=self._scene.prompt_id)
+        return blocks
 
     async def run(self, reply: Reply) -> bool:
         """Take in the model's reply and run its calls; True when it is the model's turn again.
@@ -164,10 +231,11 @@ class Session:
         """
         message = plain_reply(reply)
         self._interrupted = False
+        self.feedback = ()
         async with self.runner.batch(message) as batch:
             jobs = self._accept(message, batch)
             if not jobs:
-                return message.get("stop_reason") == "pause_turn"
+                return message.get("stop_reason") == "pause_turn" or await self._end_turn(message)
             try:
                 for job in jobs:
                     batch.enqueue(job)
@@ -176,6 +244,32 @@ class Session:
                 self._answer(batch)
         return self.stopped is None
 
+    async def run_deferred(self) -> bool:
+        """Ask the hooks again about the call that was put off, and run it if they agree.
+
+        Raises:
+            ToolspanError: no call was put off.
+        """
+        if self.deferred is None:
+            raise ToolspanError("no call was put off")
+        asked = read_block(call_block(self.deferred))
+        self.deferred = self.stopped = None
+        self.runner.forget(asked.id)
+        async with self.runner.batch(self._reply or None) as batch:
+            job = batch.accept(asked)
+            if job is None:
+                return False
+            try:
+                batch.enqueue(job)
+                await batch.drain()
+            finally:
+                self._answer(batch)
+        return self.stopped is None
+
+    async def fire(self, occasion: Occasion) -> After:
+        """Fire a hook point that the host knows of: a notification, a subagent, a compaction."""
+        return await self._around.fire(occasion)
+
     def interrupt(self, *, by: Cancel = "user") -> None:
         """End every call that runs or waits; each still gets its result, and the turn ends."""
         if self.runner.in_progress:
@@ -183,6 +277,19 @@ class Session:
         self.runner.cancel(by=by)
 
     # Inside
+
+    async def _end_turn(self, message: dict[str, object]) -> bool:
+        """Whether the hooks at the end of a turn want the model to go on."""
+        if message.get("role", "assistant") != "assistant":
+            return False
+        ended = await self._around.turn_ends(message)
+        if ended.stop is not None:
+            self.stopped = ended.stop
+        self.feedback = ended.words
+        blocks = _words(ended.words)
+        if blocks:
+            self._messages.append({"role": "user", "content": blocks})
+        return bool(blocks)
 
     def _accept(self, message: dict[str, object], batch: Batch) -> list[Job]:
         """Write the reply down; its calls, without those whose id was there before."""
@@ -218,11 +325,13 @@ class Session:
         if batch.steps:
             self._add_steps(batch)
         results = batch.results
+        if batch.stop is not None:
+            results = self._without_deferred(results)
         blocks = [_result_block(finished) for finished in results]
         for finished in results:
             if finished.companions or finished.contexts:
                 blocks += _beside(finished)
-        blocks += self._notices()
+        blocks += self._notices(batch)
         self.stopped = batch.stop
         if self._interrupted:
             self.stopped = "interrupted by the user"
@@ -233,16 +342,24 @@ class Session:
         if blocks:
             self._messages.append({"role": "user", "content": blocks})
 
-    def _notices(self) -> list[dict[str, object]]:
-        """What the model is told of work in the background that has ended since."""
+    def _without_deferred(self, results: list[Finished]) -> list[Finished]:
+        """The results there are: a call that was put off has none."""
+        for finished in results:
+            if finished.span.deferred:
+                self.deferred = finished.span.call
+        return [finished for finished in results if not finished.span.deferred]
+
+    def _notices(self, batch: Batch) -> list[dict[str, object]]:
+        """What hooks say of the batch, and news of work in the background."""
+        told = [f"PostToolBatch hook additional context: {text}" for text in batch.after.contexts]
         tasks = self.runner.desk.workspace.tasks
         if not tasks or not self.profile.tasks.tells:
-            return []
+            return _words(told)
         texts = [notice(task, self.profile.tasks) for task in tasks.news()]
         for text in texts:
             if self._recorder is not None:
                 self._recorder.notice(text)
-        return [{"type": "text", "text": text} for text in texts]
+        return _words(told + texts)
 
     def _add_steps(self, batch: Batch) -> None:
         """Calls that a recovery made stand in the reply like those the model asked for."""
@@ -294,6 +411,22 @@ class Session:
         )
         return Recorder(path, origin, self._write_failed)
 
+    def _make_scene(self, space: Workspace, permission_mode: str) -> Scene:
+        def mode() -> str:
+            found = self.runner.context.values.get("permission_mode")
+            return found if isinstance(found, str) else permission_mode
+
+        return Scene(
+            project=space.project,
+            custody=space.custody,
+            folder=space.folder,
+            cwd=lambda: self.runner.context.cwd,
+            environment=space.environment,
+            session_id=self.session_id,
+            transcript=self._recorder.path.absolute() if self._recorder else None,
+            permission_mode=mode,
+        )
+
     def _write_failed(self, failed: WriteFailed) -> None:
         self.failures.append(failed)
         self.runner.emit(failed)
@@ -327,11 +460,15 @@ def _result_block(finished: Finished) -> dict[str, object]:
     return block
 
 
+def _words(texts: Iterable[str]) -> list[dict[str, object]]:
+    return [{"type": "text", "text": text} for text in texts]
+
+
 def _beside(finished: Finished) -> list[dict[str, object]]:
     blocks: list[dict[str, object]] = []
     for companion in finished.companions:
         blocks += [{"type": "text", "text": companion}] if isinstance(companion, str) else companion
     for context in finished.contexts:
-        text = f"{context.name} hook additional context: {context.text}"
+        text = context.words or f"{context.name} hook additional context: {context.text}"
         blocks.append({"type": "text", "text": text})
     return blocks

@@ -54,6 +54,14 @@ class Places:
         home = Path(env.get("HOME") or Path.home())
         return cls(project=project, user=Path(chosen) if chosen else home / ".claude")
 
+    def owns(self, path: Path) -> bool:
+        """Whether a file is one of the project's own settings, however it was found."""
+        folder = self.project / ".claude"
+        return any(
+            own.exists() and path.exists() and own.samefile(path)
+            for own in (folder / "settings.json", folder / "settings.local.json")
+        )
+
     @property
     def mcp(self) -> Path:
         """The project's own servers."""

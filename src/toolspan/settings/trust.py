@@ -33,6 +33,12 @@ class Claim:
     """By file: the parts that can make something run, or be allowed."""
 
     @property
+    def servers(self) -> Mapping[str, object]:
+        """The MCP servers it would start."""
+        found = self.wishes.get(".mcp.json", {}).get("mcpServers")
+        return found if isinstance(found, Mapping) else {}
+
+    @property
     def digest(self) -> str:
         """The same for the same wishes, whatever their order and spacing."""
         told = json.dumps(self.wishes, sort_keys=True, separators=(",", ":"))
@@ -57,7 +63,7 @@ def claim_of(places: Places, layers: Iterable[Layer]) -> Claim:
     """
     wishes: dict[str, Mapping[str, object]] = {}
     for layer in layers:
-        if layer.scope in OF_THE_PROJECT:
+        if layer.scope in OF_THE_PROJECT or places.owns(layer.path):
             wanted = _wishes(layer.raw)
             if wanted:
                 wishes[os.path.relpath(layer.path, places.project)] = wanted

@@ -1,7 +1,7 @@
 """What programs run that are given other programs to run: `sudo`, `xargs`, `sh -c`, `find -exec`.
 
-In: the programs of a line. Out: the programs inside them, to any depth, with the way that led there;
-texts of code in other languages; and why there may be more. Read `unfold` first.
+In: the programs of a line. Out: the programs inside them, to any depth, with the way that led
+there; texts of code in other languages; and why there may be more. Read `unfold` first.
 """
 
 import re
@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from toolspan.shell.line import Word
-from toolspan.shell.seen import Program, Seen, see
+from toolspan.shell.program import Program, Seen
+from toolspan.shell.seen import see
 
 _DEEPEST = 8
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
@@ -142,6 +143,14 @@ _CODE: Mapping[str, frozenset[str]] = {
     "python3": frozenset({"-c"}),
     "ruby": frozenset({"-e"}),
 }
+_RENAMES = frozenset({
+    "alias", "bind", "compgen", "complete", "enable", "fc", "hash", "mapfile", "readarray",
+})  # fmt: skip
+_RUN_LATER = frozenset({
+    "BASHOPTS", "BASH_ENV", "ENV", "PROMPT_COMMAND", "PS0", "PS4", "SHELLOPTS",
+})  # fmt: skip
+_IDLE = frozenset({*PLAIN, "env", "exec", "xargs"})
+"""Wrappers that start no shell when they are given no program."""
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
 _AWK_RUNS = re.compile(r"system|\||getline|@load|@include|printf?\s[^;}]*>")
 _GIVERS = frozenset({"find", "parallel", "xargs"})
@@ -199,12 +208,22 @@ class _Unfolder:
         """A program, and what it runs in turn."""
         self.found.append(Found(program, through))
         name = base(program.name)
-        if not name or len(program.words) + program.fed < 2 or name not in _RUNNERS:
+        self._meanings(name, program)
+        if name not in _RUNNERS:
             return
         if depth >= _DEEPEST:
             self.unclear.append("programs run programs very deeply")
             return
         self._inner(name, program, (*through, name), depth + 1)
+
+    def _meanings(self, name: str, program: Program) -> None:
+        """What changes the meaning of names, or makes the shell run a text later."""
+        if name in _RENAMES and len(program.words) > 1:
+            self.unclear.append(f"{name} changes what names mean")
+        if not _RUN_LATER.isdisjoint(program.sets):
+            self.unclear.append("a variable is set that the shell runs")
+        if name == "let":
+            self.unclear.append("arithmetic is done with names")
 
     def _inner(self, name: str, program: Program, through: tuple[str, ...], depth: int) -> None:
         if name in SHELLS:
@@ -221,6 +240,8 @@ class _Unfolder:
             self._interpreter(name, program)
 
     def _find(self, program: Program, through: tuple[str, ...], depth: int) -> None:
+        if any(word.splits or (word.filled and word.text[:1] == "-") for word in program.words):
+            self.unclear.append("what find is told is filled in by the shell")
         for start, end in _find_runs(program.words):
             inner = _between(program, start, end)
             if not inner.name or "{" in inner.name:
@@ -243,10 +264,10 @@ class _Unfolder:
                 self._script(words, at + 1, through, depth)
                 return
             takes = option in ("-o", "-O", "+O", "+o", "--rcfile", "--init-file")
-            if takes or words[at].filled:
+            if takes or words[at].filled or any(word.splits for word in words[at : at + 2]):
                 self.unclear.append(f"{through[-1]} has options that are not understood")
             at += 2 if takes else 1
-        if at < len(words) and words[at].runs:
+        if at < len(words) and (words[at].runs or words[at].splits):
             self.unclear.append(f"what {through[-1]} runs is filled in by the shell")
         elif at >= len(words) or words[at].text in ("-", "/dev/stdin", "/dev/fd/0"):
             self._fed(program, through, depth)
@@ -261,8 +282,11 @@ class _Unfolder:
 
     def _fed(self, program: Program, through: tuple[str, ...], depth: int) -> None:
         if program.feed is not None:
+            known = len(self.found)
             self.line(see(program.feed), through, depth)
-        elif program.fed:
+            if any(_turns_input(one.program) for one in self.found[known:]):
+                self.unclear.append(f"{through[-1]} turns to another script")
+        else:  # even if nothing seems to feed it: a group or a function around it may
             self.unclear.append(f"{through[-1]} runs what it is given")
 
     def _builtin(self, name: str, program: Program, through: tuple[str, ...], depth: int) -> None:
@@ -282,16 +306,11 @@ class _Unfolder:
         self, wrapper: _Wrapper, program: Program, through: tuple[str, ...], depth: int
     ) -> None:
         words = program.words
-        for at, word in enumerate(words[1:-1], 1):
-            if word.text in wrapper.line:
-                self._text(words[at + 1], through, depth)
-        for word in words[1:]:
-            option, _, value = word.text.partition("=")
-            if option in wrapper.line and value:
-                self._text(replace(word, text=value), through, depth)
+        for line in _lines(words, wrapper):
+            self._text(line, through, depth)
         start = _program_at(words, wrapper)
         if start is None:
-            self._any_of(program, through, depth)
+            self._any_of(program, through)
         elif start < len(words) and wrapper.joins:
             self._text(_joined(words[start:]), through, depth)
         elif start < len(words):
@@ -299,10 +318,10 @@ class _Unfolder:
             if not inner.name or ("{" in inner.name and _is_given(through)):
                 self.unclear.append("a command's name is filled in by the shell")
             self.program(inner, through, depth)
-        elif program.fed or _is_given(through):
+        elif _is_given(through) or through[-1] not in _IDLE:
             self.unclear.append(f"{through[-1]} runs what it is given")
 
-    def _any_of(self, program: Program, through: tuple[str, ...], depth: int) -> None:
+    def _any_of(self, program: Program, through: tuple[str, ...]) -> None:
         """Which word is the program cannot be told: each may be."""
         self.unclear.append(f"{through[-1]} has options that are not understood")
         for start in range(1, len(program.words)):
@@ -325,6 +344,21 @@ class _Unfolder:
             self.code.append(program.feed)
 
 
+def _lines(words: Sequence[Word], wrapper: _Wrapper) -> Iterator[Word]:
+    """The values of options that are command lines."""
+    for at, word in enumerate(words):
+        option, equals, value = word.text.partition("=")
+        if at and option in wrapper.line and equals:
+            yield replace(word, text=value)
+        elif at and word.text in wrapper.line and at + 1 < len(words):
+            yield words[at + 1]
+
+
+def _turns_input(program: Program) -> bool:
+    """`exec < file`: a shell that reads its script there goes on with the file."""
+    return program.name == "exec" and any("<" in one.operator for one in program.redirects)
+
+
 def _is_given(through: Sequence[str]) -> bool:
     """Whether words are added to a program from elsewhere."""
     return not _GIVERS.isdisjoint(through)
@@ -343,19 +377,36 @@ def _program_at(words: Sequence[Word], wrapper: _Wrapper) -> int | None:
     at, before = 1, wrapper.before
     while at < len(words):
         text = words[at].text
-        if words[at].filled and text[:1] == "-":
+        option = text[:1] == "-" and len(text) > 1
+        takes = option and text in wrapper.takes
+        if _may_vanish(words[at : at + 1 + takes], before=bool(before)):
             return None
         if text == "--":
             return at + 1 + before
-        if text[:1] == "-" and len(text) > 1:
-            at += 2 if text in wrapper.takes else 1
-        elif _ASSIGNS.match(text) and words[0].text.rpartition("/")[2] in ("env", "sudo", "doas"):
-            at += 1
+        if option or _is_setting(text, base(words[0].text)):
+            at += 1 + takes
         elif before:
             at, before = at + 1, before - 1
         else:
             return at
     return at
+
+
+def _may_vanish(words: Sequence[Word], *, before: bool) -> bool:
+    """Whether words before the program may become none or several: then it is elsewhere."""
+    first = words[0]
+    if first.filled and (first.text[:1] == "-" or (first.splits and (before or "=" in first.text))):
+        return True
+    return any(word.splits for word in words[1:])
+
+
+def _is_setting(text: str, wrapper: str) -> bool:
+    """Whether a word sets a variable for the program behind it."""
+    if wrapper == "time":  # a word of the shell's own, which takes what stands before a command
+        return text == "!" or _ASSIGNS.match(text) is not None
+    if wrapper == "env" and text == "-":
+        return True
+    return "=" in text and wrapper in ("doas", "env", "sudo")
 
 
 def _rest(program: Program, start: int) -> Program:

@@ -30,6 +30,8 @@ class Word:
     """A variable or a pattern is in it: what it becomes is known only to the shell."""
     runs: bool = False
     """A command is in it that runs first, to make the word."""
+    splits: bool = field(default=False, compare=False)
+    """It may become no word at all, or several; only `word.py` tells."""
 
 
 @dataclass(frozen=True, slots=True)

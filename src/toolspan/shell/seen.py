@@ -1,75 +1,39 @@
 """Every program that a command line may run.
 
-In: a line for bash. Out: `Seen`: the programs, wherever they stand (substitutions, loops, functions,
-here-documents), and what is not understood. Structure is tree-sitter's; but nothing is believed that
-cannot be checked here: every word is spelled anew, and between words there may be blanks only.
-What a program does with its arguments is not asked here; `inside.py` asks it. Read `see` first.
+In: a line for bash. Out: `Seen`: the programs, wherever they stand (substitutions, loops,
+functions, here-documents), and what is not understood. Structure is tree-sitter's; but nothing is
+believed that cannot be checked here: every word is spelled anew, and between words there may be
+blanks only. What a program does with its arguments is asked by `inside.py`. Read `see` first.
 """
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from toolspan.shell.line import Redirect, Word, parse_line
-from toolspan.shell.word import Span, spell, spell_body
+from toolspan.shell.line import Word, parse_line
+from toolspan.shell.program import UNKNOWN, Draft, Program, Seen
+from toolspan.shell.redirect import REDIRECTS, Redirecting
+from toolspan.shell.sheet import BLANKS, BREAKS, parser
+from toolspan.shell.word import Span
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Node
+
+__all__ = ["LONGEST", "Program", "Seen", "see"]
 
 LONGEST = 10_000
 """Characters; a longer line is not looked at any closer."""
 _DEEPEST = 60
-_BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
-_BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SUM = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
 """Arithmetic over numbers alone: a name may hold text that is evaluated, and runs commands."""
-_NAMES = re.compile(r"[A-Za-z_]\w*")
 _NUMBER = re.compile(r"-?\d+")
 _COMPARES = frozenset({"-eq", "-ne", "-lt", "-le", "-gt", "-ge"})
 _RESERVED = frozenset({
     "!", "[[", "]]", "case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for",
     "function", "if", "in", "select", "then", "until", "while", "{", "}",
 })  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """One program that the line may run, as it stands there."""
-
-    words: tuple[Word, ...]
-    """Its name and its arguments; none when there are only redirects or assignments."""
-    text: str
-    """The words as they were written, with single blanks between them."""
-    sets: tuple[str, ...] = ()
-    """The variables that are set for it, or, without words, for all that follows."""
-    values: tuple[Word, ...] = ()
-    redirects: tuple[Redirect, ...] = ()
-    fed: bool = False
-    """Something other than the terminal is its standard input."""
-    feed: str | None = None
-    """What it reads there, when the line says it."""
-    nested: bool = False
-    """It stands in a substitution, a function or a group."""
-
-    @property
-    def name(self) -> str:
-        """What it is called by; empty when only the shell could tell."""
-        if not self.words or self.words[0].filled:
-            return ""
-        return self.words[0].text
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What is known of a line."""
-
-    text: str
-    programs: tuple[Program, ...]
-    unclear: tuple[str, ...] = ()
-    """Why there may be more programs than these; nothing when there cannot be."""
 
 
 @lru_cache(maxsize=256)
@@ -84,67 +48,28 @@ def see(line: str) -> Seen:
     return Seen(line, tuple(seer.programs), tuple(dict.fromkeys(seer.unclear)))
 
 
-@lru_cache(maxsize=1)
-def _parser() -> "Parser":
-    import tree_sitter_bash
-    from tree_sitter import Language, Parser
-
-    return Parser(Language(tree_sitter_bash.language()))
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A command while its parts are collected."""
-
-    sources: list[str] = field(default_factory=list)
-    words: list[Word] = field(default_factory=list)
-    sets: list[str] = field(default_factory=list)
-    values: list[Word] = field(default_factory=list)
-    redirects: list[Redirect] = field(default_factory=list)
-    feed: str | None = None
-    fed: bool = False
-
-
-_UNKNOWN = Word("", filled=True, runs=True)
-
-
-class _Seer:
+class _Seer(Redirecting):
     """Walks the tree of a line and notes what it would run."""
 
     def __init__(self, line: str) -> None:
-        self._text = line
-        self._data = line.encode("utf-8", "surrogatepass")
-        self._places = None if line.isascii() else _places(line)
+        super().__init__(line)
         self.programs: list[Program] = []
-        self.unclear: list[str] = []
         self._depth = 0
-        self._fed = False
         self._nested = False
 
     def look(self) -> None:
         """Look at the whole line."""
-        root = _parser().parse(self._data).root_node
+        root = parser().parse(self._data).root_node
         if root.has_error:
             self._doubt("it does not parse")
-        if not _BREAKS.fullmatch(self._text, 0, self._start(root)):
+        if not BREAKS.fullmatch(self._text, 0, self._start(root)):
             self._doubt("something stands before it")
         self._sequence(root)
-        if not _BREAKS.fullmatch(self._text, self._end(root), len(self._text)):
+        if not BREAKS.fullmatch(self._text, self._end(root), len(self._text)):
             self._doubt("something stands behind it")
 
-    def _doubt(self, why: str) -> None:
-        self.unclear.append(why)
-
-    def _start(self, node: "Node") -> int:
-        at = node.start_byte
-        return at if self._places is None else self._places[at]
-
-    def _end(self, node: "Node") -> int:
-        at = node.end_byte
-        return at if self._places is None else self._places[at]
-
-    def _source(self, node: "Node") -> str:
-        return self._text[self._start(node) : self._end(node)]
+    def _is_statement(self, node: "Node") -> bool:
+        return node.type in _STEPS
 
     def _visit(self, node: "Node") -> None:
         kind = node.type
@@ -165,11 +90,11 @@ class _Seer:
         """Look at every part; what stands between them must be blank."""
         at = self._start(node)
         for child in node.children:
-            if not _BREAKS.fullmatch(self._text, at, self._start(child)):
+            if not BREAKS.fullmatch(self._text, at, self._start(child)):
                 self._doubt("something stands between two commands")
             self._visit(child)
             at = self._end(child)
-        if not _BREAKS.fullmatch(self._text, at, self._end(node)):
+        if not BREAKS.fullmatch(self._text, at, self._end(node)):
             self._doubt("something stands behind a command")
 
     def _group(self, node: "Node") -> None:
@@ -184,7 +109,7 @@ class _Seer:
         fed = self._fed
         at = self._start(node)
         for child in node.children:
-            if not _BREAKS.fullmatch(self._text, at, self._start(child)):
+            if not BREAKS.fullmatch(self._text, at, self._start(child)):
                 self._doubt("something stands between two commands")
             if child.type in ("|", "|&"):
                 self._fed = True
@@ -201,29 +126,35 @@ class _Seer:
     # Commands
 
     def _command(self, node: "Node") -> None:
-        draft = _Draft()
+        draft = Draft()
         self._collect(node, draft)
         self._note(draft)
 
-    def _collect(self, node: "Node", draft: _Draft) -> None:
+    def _collect(self, node: "Node", draft: Draft) -> None:
         """The words, assignments and redirects of a command node."""
         at = self._start(node)
         previous = ""
         for child in node.children:
             start = self._start(child)
-            if not _BLANKS.fullmatch(self._text, at, start):
+            if not BLANKS.fullmatch(self._text, at, start):
                 self._doubt("something stands between two words")
-            if at == start and previous and previous not in _REDIRECTS:
+            if previous and previous not in REDIRECTS and not self._parted(at, start):
                 self._apart(child)
             self._part(child, draft)
             previous, at = child.type, self._end(child)
 
+    def _parted(self, at: int, start: int) -> bool:
+        """Whether a blank stands there; the end of a line that goes on is none."""
+        return start > at and (
+            self._text[at] in " \t" or self._text[start - 1] in " \t" or " " in self._text[at:start]
+        )
+
     def _apart(self, child: "Node") -> None:
         """Two words that touch are one to the shell; only a redirect's sign parts them."""
-        if child.type not in _REDIRECTS or self._text[self._start(child)].isdigit():
+        if child.type not in REDIRECTS or self._text[self._start(child)].isdigit():
             self._doubt("two words touch")
 
-    def _part(self, child: "Node", draft: _Draft) -> None:
+    def _part(self, child: "Node", draft: Draft) -> None:
         match child.type:
             case "command_name":
                 for part in child.children:
@@ -238,35 +169,26 @@ class _Seer:
             case _:
                 self._argument(child, draft)
 
-    def _argument(self, node: "Node", draft: _Draft) -> None:
+    def _argument(self, node: "Node", draft: Draft) -> None:
         draft.words.append(self._word(node))
         draft.sources.append(self._source(node).replace("\\\n", ""))
 
-    def _note(self, draft: _Draft) -> None:
-        program = Program(
-            words=tuple(draft.words),
-            text=" ".join(draft.sources),
-            sets=tuple(draft.sets),
-            values=tuple(draft.values),
-            redirects=tuple(draft.redirects),
-            fed=draft.fed or self._fed,
-            feed=draft.feed,
-            nested=self._nested,
-        )
+    def _note(self, draft: Draft) -> None:
+        program = draft.program(fed=self._fed, nested=self._nested)
         if program.words and not program.name:
             self._doubt("a command's name is filled in by the shell")
         if program.name in _RESERVED:
             self._doubt(f"{program.name} stands where a command should")
         self.programs.append(program)
 
-    def _assignment(self, node: "Node", draft: _Draft) -> None:
+    def _assignment(self, node: "Node", draft: Draft) -> None:
         source = self._source(node)
         found = re.match(r"([A-Za-z_]\w*)\+?=", source, re.ASCII)
         if found is None:
             self._doubt("an element of an array is set")
             self._substitutions(node)
             draft.sets.append("")
-            draft.values.append(_UNKNOWN)
+            draft.values.append(UNKNOWN)
             return
         draft.sets.append(found[1])
         draft.values.append(self._value(node, self._start(node) + found.end()))
@@ -283,7 +205,7 @@ class _Seer:
     def _odd(self, node: "Node") -> Word:
         self._doubt("a value is not understood")
         self._substitutions(node)
-        return _UNKNOWN
+        return UNKNOWN
 
     def _array(self, node: "Node") -> Word:
         for child in node.children:
@@ -291,20 +213,20 @@ class _Seer:
                 self._word(child)
             elif child.is_named:
                 self._odd(child)
-        return _UNKNOWN
+        return UNKNOWN
 
     def _bare_assignment(self, node: "Node") -> None:
-        draft = _Draft()
+        draft = Draft()
         for child in node.children if node.type == "variable_assignments" else (node,):
             self._assignment(child, draft)
         self._note(draft)
 
     def _declaration(self, node: "Node") -> None:
         """`export`, `declare`, `local`, `readonly`, `unset`: what they set counts as set."""
-        draft = _Draft()
+        draft = Draft()
         at = self._start(node)
         for child in node.children:
-            if not _BLANKS.fullmatch(self._text, at, self._start(child)):
+            if not BLANKS.fullmatch(self._text, at, self._start(child)):
                 self._doubt("something stands between two words")
             if child.type == "variable_assignment":
                 self._assignment(child, draft)
@@ -322,29 +244,13 @@ class _Seer:
         if word.filled or not re.fullmatch(r"-[aAgprxfFtu]+|[A-Za-z_]\w*", word.text, re.ASCII):
             self._doubt("what is declared is not understood")
 
-    # Words
+    # Substitutions
 
-    def _word(self, node: "Node") -> Word:
-        runs: list[Span] = []
-        if node.child_count:
-            self._substitutions(node, runs)
-        word = spell(self._text, self._start(node), self._end(node), runs)
-        if word is None:
-            self._doubt("a word is not understood")
-            return _UNKNOWN
-        return word
-
-    def _substitutions(self, node: "Node", runs: list[Span] | None = None) -> None:
-        """Look into whatever a word runs; note where it stands."""
+    def _look_inside(self, node: "Node") -> bool:
         look = _INSIDE.get(node.type)
         if look is not None:
             look(self, node)
-            if runs is not None:
-                runs.append((self._start(node), self._end(node)))
-            return
-        for child in node.children:
-            if child.child_count:
-                self._substitutions(child, runs)
+        return look is not None
 
     def _substitution(self, node: "Node") -> None:
         source = self._source(node)
@@ -355,10 +261,10 @@ class _Seer:
         self._fed, self._nested = False, True
         at = self._start(node)
         for child in node.children:
-            if not _BREAKS.fullmatch(self._text, at, self._start(child)):
+            if not BREAKS.fullmatch(self._text, at, self._start(child)):
                 self._doubt("something stands between two commands")
             if child.type in ("file_redirect", "herestring_redirect", "heredoc_redirect"):
-                draft = _Draft()
+                draft = Draft()
                 self._redirect(child, draft)
                 self._note(draft)
             else:
@@ -371,136 +277,6 @@ class _Seer:
         if not _SUM.fullmatch(source.removeprefix("$").replace("[", "(").replace("]", ")")):
             self._doubt("arithmetic is done with names")
         self._substitutions_below(node)
-
-    def _substitutions_below(self, node: "Node") -> None:
-        for child in node.children:
-            self._substitutions(child)
-
-    # Redirects
-
-    def _redirected(self, node: "Node") -> None:
-        draft = _Draft()
-        body, *redirects = node.children
-        fed = self._fed
-        if body.type in _REDIRECTS:
-            redirects = node.children
-        elif body.type == "command":
-            self._collect(body, draft)
-        else:
-            self._fed = fed or any(one.type != "file_redirect" for one in redirects)
-            self._visit(body)
-            self._fed = fed
-        at = self._end(body) if body.type not in _REDIRECTS else self._start(node)
-        for redirect in redirects:
-            if not _BLANKS.fullmatch(self._text, at, self._start(redirect)):
-                self._doubt("something stands between two words")
-            self._part(redirect, draft)
-            at = self._end(redirect)
-        self._note(draft)
-
-    def _redirect(self, node: "Node", draft: _Draft) -> None:
-        if node.type == "heredoc_redirect":
-            self._document(node, draft)
-            return
-        operator, words = "", []
-        at = self._start(node)
-        for child in node.children:
-            if not _BLANKS.fullmatch(self._text, at, self._start(child)):
-                self._doubt("something stands in a redirect")
-            if child.is_named and child.type != "file_descriptor":
-                words.append(self._word(child))
-                sources = self._source(child)
-                if len(words) > 1:  # a redirect takes one word; those behind it are arguments
-                    draft.words.append(words[-1])
-                    draft.sources.append(sources)
-            else:
-                operator += self._source(child)
-            at = self._end(child)
-        if not words or not _OPERATOR.fullmatch(operator):
-            if not operator.endswith(("&-", "-")):
-                self._doubt("a redirect is not understood")
-            return
-        if operator.lstrip("0123456789") == "<<<":
-            draft.feed, draft.fed = words[0].text if not words[0].filled else None, True
-            return
-        draft.redirects.append(Redirect(operator, words[0]))
-        draft.fed = draft.fed or operator.lstrip("0123456789") in ("<", "<>")
-
-    def _document(self, node: "Node", draft: _Draft) -> None:
-        """A here-document: where it begins and ends is found anew."""
-        parts = {child.type: child for child in node.children}
-        start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
-        if start is None or end is None or not ("<<" in parts or "<<-" in parts):
-            self._doubt("a here-document is not understood")
-            self._substitutions_below(node)
-            return
-        begin = self._text.find("\n", self._end(start)) + 1
-        mark = self._word(start) if start.child_count else self._mark(start)
-        stop = self._closing(begin, mark.text, tabs="<<-" in parts)
-        rest = self._text[self._end(start) : max(begin - 1, 0)]
-        if not begin or "<<" in rest or self._line_of(end) != stop or rest.endswith("\\"):
-            self._doubt("a here-document is not understood")
-        draft.fed = True
-        literal = re.search(r"['\"\\]", self._source(start)) is not None
-        self._behind_mark(node, draft)
-        draft.feed = self._body(parts.get("heredoc_body"), begin, stop, literal=literal)
-
-    def _mark(self, node: "Node") -> Word:
-        word = spell(self._text, self._start(node), self._end(node))
-        if word is None or word.filled:
-            self._doubt("a here-document is not understood")
-        return word or _UNKNOWN
-
-    def _closing(self, begin: int, mark: str, *, tabs: bool) -> int:
-        """Where the line begins that ends the document."""
-        at = begin
-        while at <= len(self._text):
-            end = self._text.find("\n", at)
-            line = self._text[at : end if end >= 0 else len(self._text)]
-            if (line.lstrip("\t") if tabs else line) == mark:
-                return at
-            if end < 0:
-                break
-            at = end + 1
-        return -1
-
-    def _line_of(self, node: "Node") -> int:
-        return self._text.rfind("\n", 0, self._start(node)) + 1
-
-    def _behind_mark(self, node: "Node", draft: _Draft) -> None:
-        """What stands on the line behind the mark: words, redirects, or further commands."""
-        for child in node.children:
-            match child.type:
-                case "<<" | "<<-" | "heredoc_start" | "heredoc_body" | "heredoc_end":
-                    pass
-                case "file_descriptor":
-                    self._doubt("a here-document is not on standard input")
-                case "pipeline":
-                    fed, self._fed = self._fed, True
-                    self._pipeline(child)
-                    self._fed = fed
-                case "file_redirect" | "herestring_redirect":
-                    self._redirect(child, draft)
-                case "&&" | "||" | ";" | "&":
-                    pass
-                case kind if kind in _STEPS:
-                    self._visit(child)
-                case _ if child.is_named:
-                    self._argument(child, draft)
-                case _:
-                    self._doubt("a here-document is not understood")
-
-    def _body(self, body: "Node | None", begin: int, stop: int, *, literal: bool) -> str | None:
-        if literal:
-            return self._text[begin : max(stop, begin)]
-        runs: list[Span] = []
-        if body is not None:
-            for child in body.children:
-                self._substitutions(child, runs)
-        word = spell_body(self._text, begin, max(stop, begin), runs)
-        if word is None:
-            self._doubt("a here-document is not understood")
-        return word.text if word is not None and not word.filled else None
 
     # Tests, loops, functions
 
@@ -521,7 +297,7 @@ class _Seer:
             self._doubt("a test is not understood")
             return
         words = commands[0].words
-        if any(word.text in ("-v", "-R") or word.filled and "*" in word.text for word in words):
+        if any(word.text in ("-v", "-R") or (word.filled and "*" in word.text) for word in words):
             self._doubt("a test is not understood")
         self.programs.append(Program((Word("["), *words[1:]), source, nested=self._nested))
 
@@ -544,20 +320,19 @@ class _Seer:
         self.programs.append(Program((Word("[["),), source, nested=self._nested))
 
     def _for(self, node: "Node") -> None:
-        draft = _Draft()
-        words: list[Word] = []
+        draft = Draft()
         for child in node.children:
             match child.type:
                 case "variable_name":
                     draft.sets.append(self._source(child))
                 case "do_group" | "compound_statement":
                     if draft.sets:
-                        draft.values.append(_one_of(words))
+                        draft.values.append(_one_of(draft.choices))
                         self._note(draft)
-                        draft = _Draft()
+                        draft = Draft()
                     self._group(child)
                 case _ if child.is_named:
-                    words.append(self._word(child))
+                    draft.choices.append(self._word(child))
                 case "select":
                     self._doubt("select is not understood")
                 case _:
@@ -585,7 +360,7 @@ class _Seer:
                 pattern = False
             elif pattern and child.is_named:
                 self._word(child)
-            elif not pattern:
+            elif not pattern and child.type not in _ENDS:
                 self._visit(child)
 
     def _function(self, node: "Node") -> None:
@@ -600,25 +375,21 @@ def _is_number(word: str) -> bool:
 
 
 def _one_of(words: list[Word]) -> Word:
-    """The value of a loop's variable: known only when there is one."""
-    return words[0] if len(words) == 1 else _UNKNOWN
+    """The value of a loop's variable: one of its words, if they all stay where they are."""
+    if len(words) == 1:
+        return words[0]
+    stays = all(
+        not word.filled and word.text[:1] not in ("", "/", "~", "-") and ".." not in word.text
+        for word in words
+    )
+    return words[0] if words and stays else UNKNOWN
 
 
-def _places(line: str) -> list[int]:
-    """For every byte of a text, the letter it belongs to."""
-    places: list[int] = []
-    for at, letter in enumerate(line):
-        places.extend([at] * len(letter.encode("utf-8", "surrogatepass")))
-    places.append(len(line))
-    return places
-
-
-_OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
+_ENDS = frozenset({";;", ";&", ";;&"})
 _TOKENS = frozenset({
-    ";", "&", "\n", "&&", "||", "|", "|&", ";;", ";&", ";;&", "(", ")", "{", "}", "!", "if",
+    ";", "&", "\n", "&&", "||", "|", "|&", "(", ")", "{", "}", "!", "if",
     "then", "else", "elif", "fi", "while", "until", "do", "done", "$(", "<(", ">(", "`",
 })  # fmt: skip
-_REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect"})
 _Step = Callable[[_Seer, "Node"], None]
 _STEPS: Mapping[str, _Step] = {
     "program": _Seer._sequence,

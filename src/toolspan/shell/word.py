@@ -31,6 +31,8 @@ _ANSI = re.compile(
     r"|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.))",
     re.DOTALL,
 )
+_ODD_CODE = re.compile(r"\\[xuU](?![0-9a-fA-F])")
+"""Such as `\\x{72}`: bash reads more forms than it documents."""
 _NAMED = {
     "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
     "v": "\v", "\\": "\\", "'": "'", '"': '"', "?": "?",
@@ -50,7 +52,8 @@ def spell(text: str, start: int, end: int, runs: Sequence[Span] = ()) -> Word | 
 def _bare(text: str) -> Word | None:
     if text[0] == "#" or (not text.isascii() and _ODD_BLANK.search(text)):
         return None
-    return Word(text, filled=text != "[" and _PATTERN.search(text) is not None)
+    filled = text != "[" and _PATTERN.search(text) is not None
+    return Word(text, filled=filled, splits=filled and text[0] != "~")
 
 
 class _Speller:
@@ -60,7 +63,7 @@ class _Speller:
         self._text, self._at, self._end = text, start, end
         self._runs = {begin: stop for begin, stop in runs if start <= begin and stop <= end}
         self._said: list[str] = []
-        self._filled = self._ran = False
+        self._filled = self._ran = self._splits = False
 
     def word(self) -> Word | None:
         """What the word says; None when a piece is not understood."""
@@ -69,7 +72,8 @@ class _Speller:
                 return None
         if self._at != self._end:
             return None
-        return Word("".join(self._said), filled=self._filled or self._ran, runs=self._ran)
+        filled = self._filled or self._ran
+        return Word("".join(self._said), filled=filled, runs=self._ran, splits=self._splits)
 
     def body(self) -> Word | None:
         """As `word`, for a text in which quotes mean nothing."""
@@ -97,6 +101,7 @@ class _Speller:
             case "$" if self._text.startswith("$'", self._at):
                 return self._ansi()
             case _:
+                self._splits = True
                 return self._fill()
 
     def _plain(self, text: str, at: int) -> bool:
@@ -104,6 +109,7 @@ class _Speller:
         if word is None or (not text.isascii() and _ODD_BLANK.search(text)):
             return False
         self._filled = self._filled or word.filled
+        self._splits = self._splits or word.filled
         return self._say(text, at)
 
     def _single(self) -> bool:
@@ -172,6 +178,8 @@ def spell_body(text: str, start: int, end: int, runs: Sequence[Span]) -> Word | 
 
 def ansi_c(text: str) -> str | None:
     """What stands in `$'...'`, with its escapes resolved; None when bash would cut it off."""
+    if _ODD_CODE.search(text):
+        return None
     out: list[str] = []
     at = 0
     for found in _ANSI.finditer(text):
@@ -181,7 +189,7 @@ def ansi_c(text: str) -> str | None:
         if control is not None:
             return None
         letter = _NAMED[named] if named else chr(_code(octal, hexa or short or long))
-        if letter == "\0" or ("\x7f" < letter and not (short or long)):
+        if letter == "\0" or (letter > "\x7f" and not (short or long)):
             return None
         out.append(letter)
     return "".join(out) + text[at:]

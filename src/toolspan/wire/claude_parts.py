@@ -97,6 +97,9 @@ class PermissionDecision(Struct, gc=False):
     decision: str | None = None
     source: str | None = None
     reason_type: str | None = field(default=None, name="reasonType")
+    rule_source: str | None = field(default=None, name="ruleSource")
+    reason_code: str | None = field(default=None, name="reasonCode")
+    grant_scope: str | None = field(default=None, name="grantScope")
 
 
 class Denial(Struct, gc=False):

@@ -1,0 +1,162 @@
+"""How often would we ask about commands that the real client ran without asking?
+
+    python scripts/needless.py CORPUS [--show N]
+
+Counted are Bash calls of real transcripts that (1) succeeded, (2) in a session whose recorded
+permission modes are modes that ask, (3) with a result within 0.7 seconds of the request, which
+nobody can have been asked about, (4) made only of programs that the client documents as read-only,
+found by a plain split of the text that shares nothing with our parser, without redirects other than
+to /dev/null, and (5) were run where paths look like ours (sessions on Windows are left out). What
+people allowed by rules of their own is not recorded, so other programs cannot be counted.
+A question counts as needless when our default mode without any rule would ask. What the line names
+outside the session's folder is counted apart: the client asks about that as well, unless the person
+has added the folder, which is not recorded either. With --unknown-modes, sessions of clients that
+did not record modes are counted as well; some of those may have been told never to ask.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from toolspan.ids import CallId
+from toolspan.model.decision import Allow, Ask
+from toolspan.model.span import Call
+from toolspan.permission import mode_policy
+from toolspan.permission.decide import Question
+from toolspan.run.shelf import LiveShelf
+
+_PROGRAMS = frozenset(
+    [
+        "ls",
+        "cat",
+        "echo",
+        "pwd",
+        "head",
+        "tail",
+        "grep",
+        "find",
+        "wc",
+        "which",
+        "diff",
+        "stat",
+        "du",
+        "cd",
+    ]
+)
+_GIT = frozenset(["status", "log", "diff", "show", "branch", "rev-parse", "ls-files", "blame"])
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
+_HARMLESS = re.compile(r"\d?>>?\s*/dev/null|\d?>&\d")
+_WRITES = frozenset(
+    ["-exec", "-execdir", "-delete", "-ok", "-okdir", "-fprint", "-fls", "-o", "--output"]
+)
+_FASTEST_ANSWER = 0.7
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that the client ran."""
+
+    command: str
+    cwd: Path
+    project: Path
+
+
+def documented(command: str) -> bool:
+    """Whether a line is made of documented read-only programs alone, by a plain look at it."""
+    bare = _HARMLESS.sub(" ", _QUOTED.sub("Q", command))
+    if re.search(r"[<>`]|\$\(|\bsudo\b", bare):
+        return False
+    for part in re.split(r"&&|\|\||[;|&\n]", bare):
+        words = part.split()
+        if not words or words[0].startswith("#"):
+            continue
+        git = words[0] == "git" and words[1:2] and words[1] in _GIT
+        if not (git or words[0] in _PROGRAMS) or _WRITES & set(words):
+            return False
+        if git and words[1] == "branch" and not all(w[0] == "-" for w in words[2:]):
+            return False
+    return True
+
+
+def ran_unasked(path: Path, *, unknown_modes: bool) -> Iterator[Ran]:  # noqa: C901 - one pass
+    """The commands of one transcript that nobody can have been asked about."""
+    modes: set[str] = set()
+    calls: dict[str, tuple[str, str, datetime]] = {}
+    project: str | None = None
+    found: list[Ran] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(entry, dict):
+            continue
+        modes.update([entry["permissionMode"]] if entry.get("permissionMode") else [])
+        project = project or entry.get("cwd")
+        content = (entry.get("message") or {}).get("content") if entry.get("message") else None
+        for block in content if isinstance(content, list) else []:
+            if not isinstance(block, dict) or not entry.get("timestamp"):
+                continue
+            at = datetime.fromisoformat(entry["timestamp"].replace("Z", "+00:00"))
+            if block.get("type") == "tool_use" and block.get("name") == "Bash":
+                command = (block.get("input") or {}).get("command")
+                if isinstance(command, str):
+                    calls[block["id"]] = (command, entry.get("cwd") or "/", at)
+            call = calls.get(block.get("tool_use_id", ""))
+            done = block.get("type") == "tool_result" and not block.get("is_error")
+            if call and done and (at - call[2]).total_seconds() < _FASTEST_ANSWER:
+                found.append(Ran(call[0], Path(call[1]), Path(project or call[1])))
+    known = bool(modes) or unknown_modes
+    if known and "bypassPermissions" not in modes and (project or "/").startswith("/"):
+        yield from found
+
+
+def judged(ran: Ran) -> str:
+    """`free`, `outside` or `needless`."""
+    given = {"command": ran.command}
+    call = Call(
+        id=CallId("x"), tool="Bash", at=0, requested_at=None, target=None, shelf=LiveShelf(given)
+    )
+    question = Question(call=call, input=given, cwd=ran.cwd, project=ran.project)
+    decision = mode_policy("default")(question)
+    if isinstance(decision, Allow):
+        return "free"
+    needs = decision.needs if isinstance(decision, Ask) else None
+    reach = needs.reach if needs else None
+    return "outside" if reach is not None and not reach.inside else "needless"
+
+
+def main() -> None:
+    """Count, and show what was asked."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--show", type=int, default=0)
+    parser.add_argument(
+        "--unknown-modes", action="store_true", help="also sessions that do not tell their mode"
+    )
+    parser.add_argument("--most", type=float, default=0.03)
+    wishes = parser.parse_args()
+    counts: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    for path in sorted(wishes.corpus.rglob("*.jsonl")):
+        for ran in ran_unasked(path, unknown_modes=wishes.unknown_modes):
+            if documented(ran.command):
+                verdict = judged(ran)
+                counts[verdict] += 1
+                asked.update([f"{verdict}: {ran.command}"] if verdict != "free" else [])
+    for text, count in asked.most_common(wishes.show):
+        print(f"{count:5} {text[:200]!r}")  # noqa: T201
+    total = counts["free"] + counts["needless"]
+    rate = counts["needless"] / total if total else 0.0
+    print(f"{dict(counts)}: {rate:.1%} needless of {total}")  # noqa: T201
+    sys.exit(rate > wishes.most)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""The points of a session that are about no call: its start and end, prompts, the end of a turn.
+
+In: what happens in the conversation. Out: what the handlers there want: words for the model, an
+objection, the end of it all. Every handler is told of and recorded. Read `Around.turn_ends` first.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import anyio
+
+from toolspan.hooks.points import After, Firing, Occasion, Point, Report
+from toolspan.hooks.scene import Scene
+from toolspan.ids import CallId
+from toolspan.model.live import Content
+from toolspan.record import Recorder, RefusedPrompt, StopSummary
+from toolspan.run.desk import Desk
+from toolspan.run.ending import text_of
+from toolspan.run.review import report
+from toolspan.run.tasks import Task
+
+END_PATIENCE = 62.0
+"""Seconds after which handlers at the end of a session are given up, should they not give up
+themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """What became of the end of a turn."""
+
+    words: tuple[str, ...] = ()
+    """What the model is to go on with; nothing when the turn is over."""
+    stop: str | None = None
+
+
+class Around:
+    """Fires the points around a conversation."""
+
+    def __init__(self, hooks: Firing, scene: Scene, desk: Desk, recorder: Recorder | None) -> None:
+        self._hooks = hooks
+        self._scene = scene
+        self._desk = desk
+        self._recorder = recorder
+        self._opening: After | None = None
+        """What was said when the session began; told with the first words in it."""
+        self._refused_ends = 0
+        """How often in a row the turn was not allowed to end."""
+
+    def listens(self, point: Point) -> bool:
+        """Whether there is a handler at this point."""
+        return not self._hooks.silent and self._hooks.listens(point)
+
+    async def fire(self, occasion: Occasion) -> After:
+        """Fire a point, and tell what its handlers did."""
+        if not self.listens(occasion.point):
+            return After()
+        after = await self._hooks.fire(occasion)
+        self._tell(occasion, after)
+        return after
+
+    async def begin(self, source: str) -> None:
+        """The session begins."""
+        if self.listens("SessionStart"):
+            self._opening = await self._hooks.fire(_session_start(source))
+
+    def opening(self) -> tuple[str, ...]:
+        """What the model is to read before anything else; told once."""
+        after, self._opening = self._opening, None
+        if after is None:
+            return ()
+        self._tell(_session_start(""), after)
+        return _words("SessionStart", after.contexts)
+
+    async def prompt(self, content: Content) -> "Asked":
+        """Somebody wants to say something: may it be said, and with what beside it?"""
+        occasion = Occasion(point="UserPromptSubmit", fields={"prompt": text_of(content)})
+        after = await self._hooks.fire(occasion)
+        return Asked(self, occasion, after)
+
+    async def turn_ends(self, reply: Mapping[str, object]) -> TurnEnd:
+        """The model has nothing more to do: may the turn end?"""
+        if not self.listens("Stop"):
+            return TurnEnd()
+        occasion = Occasion(
+            point="Stop",
+            fields={
+                "stop_hook_active": self._refused_ends > 0,
+                "last_assistant_message": _text(reply.get("content")),
+                "background_tasks": [_task(task) for task in self._desk.workspace.tasks.running],
+                "session_crons": [],
+            },
+        )
+        after = await self._hooks.fire(occasion)
+        ended = self._turn_end(after)
+        if ended.words and self._recorder is not None:
+            for words in ended.words:
+                self._recorder.prompt(words, meta=True)
+        about = self._tell(occasion, after)
+        if self._recorder is not None and self._desk.profile.hooks.summarizes_stop:
+            self._recorder.turn_ended(_summary(after, about))
+        return ended
+
+    def _turn_end(self, after: After) -> TurnEnd:
+        most = self._desk.profile.hooks.stop_blocks
+        words = tuple(f"Stop hook feedback:\n{text}" for text in after.feedback)
+        words += _words("Stop", after.contexts)
+        over = most is not None and self._refused_ends >= most
+        if after.stop is not None or not words or over:
+            self._refused_ends = 0
+            return TurnEnd(stop=after.stop)
+        self._refused_ends += 1
+        return TurnEnd(words)
+
+    async def end(self, reason: str) -> None:
+        """The session ends; handlers have a short while, whoever else is in a hurry."""
+        if not self.listens("SessionEnd"):
+            return
+        occasion = Occasion(point="SessionEnd", about=reason, fields={"reason": reason})
+        with anyio.CancelScope(shield=True), anyio.move_on_after(END_PATIENCE):
+            await self.fire(occasion)
+
+    def tell(self, occasion: Occasion, after: After) -> None:
+        """Tell what the handlers of a point did."""
+        self._tell(occasion, after)
+
+    def _tell(self, occasion: Occasion, after: After) -> str:
+        about = str(uuid.uuid4())
+        told = sorted(after.reports, key=lambda one: one.outcome != "stopped")
+        report(CallId(about), tuple(told), self._desk)
+        added = (
+            Report(point=occasion.point, name=occasion.point, outcome="context", text=text)
+            for text in _added(after)
+        )
+        report(CallId(f"hook-{about}"), tuple(added), self._desk)
+        return about
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A prompt that handlers were asked about; nothing is written of it yet."""
+
+    around: Around
+    occasion: Occasion
+    after: After
+
+    @property
+    def refused(self) -> str | None:
+        """Why it does not count."""
+        return "\n".join(self.after.feedback) or self.after.stop
+
+    @property
+    def is_stop(self) -> bool:
+        """A handler ends it all, without an objection to the prompt."""
+        return not self.after.feedback
+
+    def record_refusal(self, prompt: Content, recorder: Recorder) -> None:
+        """It was not said: that is all a transcript tells."""
+        words = self.refused or ""
+        by = self.after.by[0] if self.after.by else ""
+        reason = words.removeprefix(f"[{by}]: ").strip()
+        told = RefusedPrompt(
+            prompt=text_of(prompt), words=words, reason=reason, is_stop=self.is_stop
+        )
+        recorder.refused(told)
+
+    def said(self) -> tuple[str, ...]:
+        """It was said: tell of the handlers; what the model is to read beside it."""
+        # Clients tell of an answer's words there, not of the answer.
+        kept = tuple(one for one in self.after.reports if one.outcome != "decision")
+        self.around.tell(self.occasion, replace(self.after, reports=kept))
+        return _words("UserPromptSubmit", self.after.contexts)
+
+
+def _session_start(source: str) -> Occasion:
+    return Occasion(point="SessionStart", about=source, fields={"source": source})
+
+
+def _words(point: str, texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(f"{point} hook additional context: {text}" for text in texts)
+
+
+def _added(after: After) -> Sequence[str]:
+    """The contexts that no report tells of already: plain output is told with its handler."""
+    plain = {one.text for one in after.reports if one.outcome == "success"}
+    return [text for text in after.contexts if text not in plain]
+
+
+def _text(content: object) -> str:
+    blocks = content if isinstance(content, list) else []
+    texts = (str(block.get("text")) for block in blocks if block.get("type") == "text")
+    return content if isinstance(content, str) else "\n".join(texts)
+
+
+def _task(task: Task) -> dict[str, object]:
+    return {
+        "id": task.id,
+        "type": "shell",
+        "status": task.status,
+        "description": task.description or task.command,
+        "command": task.command,
+    }
+
+
+def _summary(after: After, about: str) -> StopSummary:
+    ran = [one for one in after.reports if one.outcome not in ("message", "stopped", "context")]
+    return StopSummary(
+        handlers=tuple(
+            (one.command or one.name, None if one.outcome == "blocked" else one.duration_ms)
+            for one in ran
+        ),
+        errors=after.feedback,
+        contexts=after.contexts,
+        stop=after.stop,
+        has_output=any(one.stdout or one.outcome == "blocked" for one in ran),
+        about=about,
+    )

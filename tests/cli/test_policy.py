@@ -1,0 +1,121 @@
+"""`toolspan policy`: what rules would do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies
+
+
+def policy(*words: str | Path) -> Result:
+    return CliRunner().invoke(app, ["policy", *map(str, words)])
+
+
+def checked(*words: str | Path) -> dict[str, Any]:
+    done = policy("check", "--json", *words)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@requirement("policy.check")
+@pytest.mark.parametrize(
+    ("rules", "command", "decision"),
+    [
+        ([], "ls", "allow"),
+        ([], "touch x", "ask"),
+        (["Bash(touch:*)"], "touch x", "allow"),
+        (["allow:Bash(touch:*)"], "touch x", "allow"),
+        (["ask:Bash(ls:*)"], "ls", "ask"),
+        (["Bash", "deny:Bash(rm:*)"], "ls && sudo rm x", "deny"),
+    ],
+)
+def test_rules_are_tried_on_a_command(
+    tmp_path: Path, rules: list[str], command: str, decision: str
+) -> None:
+    found = checked("--cwd", tmp_path, *rules, "--", command)
+
+    assert found["decision"] == decision
+
+
+@requirement("policy.check")
+def test_the_answer_names_the_rule_what_would_run_and_what_can_be_offered(tmp_path: Path) -> None:
+    denied = checked("deny:Bash(rm:*)", "--cwd", tmp_path, "--", "sudo", "rm", "a b")
+    asked = checked("--cwd", tmp_path, "--", "npm run build; $x")
+    offered = checked("--cwd", tmp_path, "--", "npm run build")
+
+    assert (denied["rule"], denied["origin"]) == ("Bash(rm:*)", "cliArg")
+    assert denied["programs"] == ["sudo rm 'a b'", "rm a b"]
+    assert asked["unclear"] == ["a command's name is filled in by the shell"]
+    assert asked["words"].startswith("This Bash command contains multiple operations.")
+    assert offered["suggestions"][0]["rules"] == [{"toolName": "Bash", "ruleContent": "npm run:*"}]
+
+
+@requirement("policy.check")
+def test_other_tools_are_checked_by_their_input_and_settings_count(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.json"
+    block = {"permissions": {"deny": ["Read(/secret)"], "defaultMode": "acceptEdits"}}
+    settings.write_text(json.dumps(block), encoding="utf-8")
+    common = ("--settings", settings, "--cwd", tmp_path, "--input")
+
+    read = checked("--tool", "Read", *common, '{"file_path": "secret"}')
+    write = checked("--tool", "Write", *common, '{"file_path": "x", "content": ""}')
+
+    assert (read["decision"], read["rule"], read["origin"]) == (
+        "deny", "Read(/secret)", "flagSettings",
+    )  # fmt: skip
+    assert (write["decision"], write["basis"]) == ("allow", "mode")
+
+
+@requirement("policy.check")
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["check"], "say what is called"),
+        (["check", "--input", "{"], "no JSON"),
+        (["check", "--input", "[]"], "no JSON object"),
+        (["check", "Bash(", "--", "ls"], "not a permission rule"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_said(words: list[str], says: str) -> None:
+    done = policy(*words)
+
+    assert done.exit_code == 2
+    assert says in done.output
+
+
+@requirement("policy.check")
+def test_people_get_the_same_in_words(tmp_path: Path) -> None:
+    done = policy("check", "mcp__*", "deny:Bash(rm:*)", "--cwd", tmp_path, "--", "rm x")
+
+    assert done.exit_code == 0
+    assert done.stdout.startswith("deny  rm x")
+    assert "Bash(rm:*) (cliArg)" in done.stdout
+    assert "mcp__*: a star before a server's name allows nothing" in done.stdout
+
+
+@requirement("policy.replay")
+def test_a_recorded_session_is_judged_call_by_call(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="s").prompt("go")
+    for command in ("ls", "touch x", "curl x", "git push"):
+        story.result(story.call("Bash", {"command": command}), bodies.exited(1, "no"))
+    path = story.write(tmp_path / "s.jsonl")
+    settings = tmp_path / "settings.json"
+    rules = {"allow": ["Bash(touch:*)"], "deny": ["Bash(curl:*)"], "ask": ["Bash(git push:*)"]}
+    settings.write_text(json.dumps({"permissions": rules}), encoding="utf-8")
+
+    done = policy("replay", path, "--settings", settings, "--json")
+    every = policy("replay", path, "--settings", settings, "--json", "--all")
+    told = policy("replay", path, "--settings", settings)
+
+    rows = [json.loads(row) for row in done.stdout.splitlines()]
+    assert [(row["about"], row["decision"]) for row in rows] == [
+        ("curl x", "deny"), ("git push", "ask"),
+    ]  # fmt: skip
+    assert len(every.stdout.splitlines()) == 4
+    assert told.stdout.splitlines()[-1] == "4 calls: 2 allow, 1 ask, 1 deny"

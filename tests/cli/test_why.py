@@ -1,0 +1,118 @@
+"""`toolspan why`: who decided, and on what ground."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.builtin import coding_tools
+from toolspan.cli.app import app
+from toolspan.model.decision import Allow, Ask, Deny
+from toolspan.permission import Permissions, Rules
+from toolspan.permission.decide import Question
+from toolspan.profile import profile
+from toolspan.session import Session
+from toolspan.testing import TranscriptBuilder, bodies
+
+pytestmark = pytest.mark.anyio
+
+
+def why(*words: str | Path) -> Result:
+    done = CliRunner().invoke(app, ["why", *map(str, words)])
+    assert done.exit_code == 0, done.output
+    return done
+
+
+def answer(*words: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(why(*words, "--json").stdout)
+    return found
+
+
+async def recorded(folder: Path, *commands: str) -> Path:
+    """A session with rules and a person, on file."""
+    chosen = profile("2.1.325")
+    rules = Rules(allow=["Bash(touch:*)"], deny=["Bash(curl:*)"], origin="projectSettings")
+    permissions = Permissions(rules, refusals=chosen.refusals)
+
+    def person(question: Question, ask: Ask) -> Allow | Deny:
+        if "yes" in str(question.input["command"]):
+            return Allow(None, "user_temporary")
+        return Deny("rather not", "user_reject")
+
+    path = folder / "t.jsonl"
+    session = Session(
+        cwd=folder,
+        tools=coding_tools(chosen),
+        profile=chosen,
+        policies=permissions.policies,
+        fallback=permissions.fallback,
+        approver=person,
+        transcript=str(path),
+    )
+    blocks = [
+        {"type": "tool_use", "id": f"toolu_{n}", "name": "Bash", "input": {"command": command}}
+        for n, command in enumerate(commands)
+    ]
+    with anyio.fail_after(20):
+        async with session:
+            await session.run({"role": "assistant", "content": blocks})
+    return path
+
+
+@requirement("why.decision")
+async def test_it_is_told_who_decided_and_by_which_rules(tmp_path: Path) -> None:
+    path = await recorded(tmp_path, "curl x", "touch x", "./yes", "./no")
+
+    told = [answer(f"toolu_{n}", path) for n in range(4)]
+
+    assert [
+        (one["allowed"], one["source"], one["reason"], one["origin"], one["code"]) for one in told
+    ] == [
+        (False, "config", "subcommandResults", "projectSettings", "rule:projectSettings"),
+        (True, "config", "subcommandResults", None, None),
+        (True, "user_temporary", None, None, "unknown"),
+        (False, "user_reject", None, None, "unknown"),
+    ]
+    assert told[0]["said"] == "Permission to use Bash with command curl x has been denied."
+    assert told[2]["scope"] == "once"
+
+
+@requirement("why.decision")
+async def test_people_get_it_in_words(tmp_path: Path) -> None:
+    path = await recorded(tmp_path, "curl x")
+
+    told = why("toolu_0", path).stdout
+
+    assert "not allowed; denied" in told
+    assert "the project's settings" in told
+
+
+@requirement("why.older")
+def test_what_older_clients_did_not_record_is_taken_from_the_result(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="s").prompt("go")
+    denied = story.call("Bash", {"command": "rm x"})
+    story.result(
+        denied, bodies.refused("Permission to use Bash with command rm x has been denied.")
+    )
+    path = story.write(tmp_path / "s.jsonl")
+
+    told = answer(str(denied), path)
+
+    assert (told["source"], told["state"]) == (None, "denied")
+    assert told["allowed"] is False
+    assert told["evidence"]
+    assert "evidence" in why(str(denied), path).stdout
+
+
+@requirement("why.decision")
+def test_a_call_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
+    path = TranscriptBuilder(session_id="s").prompt("go").write(tmp_path / "s.jsonl")
+
+    done = CliRunner().invoke(app, ["why", "toolu_zzz", str(path)])
+
+    assert done.exit_code == 2
+    assert "no call begins with 'toolu_zzz'" in done.output

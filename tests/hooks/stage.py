@@ -1,0 +1,88 @@
+"""A session for handlers of settings files, without a conversation."""
+
+import json
+import shlex
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from toolspan.hooks.fire import Compose, SettingsHooks
+from toolspan.hooks.make import Means, hooks_of
+from toolspan.hooks.points import Moment
+from toolspan.hooks.scene import Scene
+from toolspan.ids import CallId
+from toolspan.model.span import Call
+from toolspan.process import Custody
+from toolspan.profile import profile
+from toolspan.run.shelf import LiveShelf
+from toolspan.settings import Layer, merge
+from toolspan.settings.load import read_settings
+
+ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/nowhere"}
+
+
+def says(answer: object) -> dict[str, object]:
+    """A handler that answers with this."""
+    text = answer if isinstance(answer, str) else json.dumps(answer)
+    return command(f"printf '%s\\n' {shlex.quote(text)}")
+
+
+def decides(decision: str, **more: object) -> dict[str, object]:
+    """A handler that decides on a call."""
+    given = {"hookEventName": "PreToolUse", "permissionDecision": decision, **more}
+    return says({"hookSpecificOutput": given})
+
+
+def command(line: str, **more: object) -> dict[str, object]:
+    """A handler that runs this."""
+    return {"type": "command", "command": line, **more}
+
+
+def at(point: str, *handlers: Mapping[str, object], matcher: str = "*") -> dict[str, object]:
+    """A block with handlers at one point."""
+    return {point: [{"matcher": matcher, "hooks": list(handlers)}]}
+
+
+def moment(tool: str = "Bash", folder: Path | None = None, **given: object) -> Moment:
+    """A call of a tool."""
+    call = Call(
+        id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf(given)
+    )
+    return Moment(call=call, input=given, cwd=folder or Path("/"))
+
+
+@asynccontextmanager
+async def hooks(
+    folder: Path,
+    block: Mapping[str, object],
+    *,
+    version: str = "2.1.325",
+    compose: Compose = "parallel",
+    fail_closed: bool = False,
+    means: Means | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> AsyncIterator[SettingsHooks]:
+    """The handlers of a block, ready to be fired in a folder."""
+    raw = {"hooks": block, **(settings or {})}
+    path = folder / "settings.json"
+    layer = Layer("user", path, read_settings(raw, str(path)), raw)
+    made = hooks_of(
+        merge([layer], trusted=True),
+        profile(version),
+        means=means,
+        compose=compose,
+        fail_closed=fail_closed,
+    )
+    async with Custody() as custody:
+        yield made.hooks.bind(
+            Scene(
+                project=folder,
+                custody=custody,
+                folder=folder / "session",
+                cwd=lambda: folder,
+                environment=ENVIRONMENT,
+                session_id="the-session",
+                transcript=folder / "t.jsonl",
+                prompt_id="the-prompt",
+            )
+        )

@@ -1,0 +1,70 @@
+"""Bash runs nothing that was not seen."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.permission.asked import decided, line
+from tests.requirement import requirement
+from tests.shell import lines
+from tests.shell.bash_oracle import Oracle
+from toolspan.model.decision import Allow
+from toolspan.permission import Permissions, Rules
+from toolspan.shell.inside import base, unfold
+from toolspan.shell.seen import see
+
+MAKERS = [lines.soup, lines.made, lines.broken]
+AGAINST_RM = Permissions(Rules(allow=["Bash"], deny=["Bash(rm:*)"]), "bypassPermissions")
+
+
+def missed(command: str, oracle: Oracle) -> set[str]:
+    """What bash ran although nothing in the line was doubtful and nobody saw it."""
+    unfolded = unfold(see(command))
+    if unfolded.unclear:
+        return set()
+    return oracle.ran(command) - {base(found.program.name) for found in unfolded.found}
+
+
+def look_at(maker: Callable[[random.Random], str], seed: int, count: int, folder: Path) -> int:
+    """How many of the lines were clear; all of those must be right."""
+    oracle, rng, clear = Oracle(folder), random.Random(seed), 0
+    for _ in range(count):
+        command = maker(rng)
+        assert missed(command, oracle) == set(), repr(command)
+        clear += not unfold(see(command)).unclear
+    return clear
+
+
+@requirement("shell.nothing-unseen")
+@pytest.mark.parametrize("maker", MAKERS)
+def test_bash_runs_only_what_was_seen(
+    tmp_path: Path, maker: Callable[[random.Random], str]
+) -> None:
+    clear = look_at(maker, 1, 120, tmp_path)
+
+    assert clear > 5  # else the test would show nothing
+
+
+@pytest.mark.slow
+@requirement("shell.nothing-unseen")
+@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize("maker", MAKERS)
+def test_bash_runs_only_what_was_seen_however_long_one_looks(
+    tmp_path: Path, maker: Callable[[random.Random], str], seed: int
+) -> None:
+    look_at(maker, seed, 1_000, tmp_path)
+
+
+@requirement("permission.nothing-hidden")
+def test_no_line_that_runs_a_forbidden_program_is_allowed(tmp_path: Path) -> None:
+    oracle, rng, found = Oracle(tmp_path), random.Random(3), 0
+    for _ in range(250):
+        command = lines.made(rng)
+        if "rm" in oracle.ran(command):
+            found += 1
+            decision = decided(AGAINST_RM, line(command, oracle.work))
+            assert not isinstance(decision, Allow), repr(command)
+
+    assert found > 20
