@@ -300,10 +300,10 @@ def failing(error: BaseException) -> Tool:
     ("error", "text"),
     [
         (ToolError("said so"), "said so"),
-        (ValueError("bad"), "bad"),
+        (ValueError("bad"), "ValueError: bad"),
         (ValueError(), "ValueError"),
-        (ExceptionGroup("two", [ValueError("a")]), "two (1 sub-exception)"),
-        (SystemExit(2), "2"),
+        (ExceptionGroup("two", [ValueError("a")]), "ExceptionGroup: two (1 sub-exception)"),
+        (SystemExit(2), "SystemExit: 2"),
         (asyncio.CancelledError(), "CancelledError"),
         (TimeoutError("inside"), "inside"),
     ],

@@ -66,25 +66,37 @@ def _rows(names: tuple[str, ...], keep: Filter, *, last: bool) -> Iterable[CallF
     return (row for row in rows if keep.takes(row))
 
 
+_NARROW = 110
+"""Fewer columns of the screen than this leave no room for all of ours."""
+
+
+def _cells(row: CallFacts, *, narrow: bool) -> dict[str, str]:
+    style = STATE_STYLE[row.state]
+    kind = row.error_kind or ""
+    state = kind if narrow and kind else row.state + (f" · {kind}" if kind else "")
+    return {
+        "requested": clock(moment(row.requested)),
+        "session": escape((row.session or PurePath(row.file).stem)[:8])
+        + (" ↳" if row.agent else ""),
+        "call": escape(short_id(row.id)[:8]),
+        "tool": escape(short(row.tool or "?", 12 if narrow else 30)),
+        "state": f"[{style}]{state}[/]" + (" ⟳" if row.background else ""),
+        "took": duration(row.duration_ms),
+        "about": escape(short(row.target or row.message, 200)),
+    }
+
+
 def _print(rows: Sequence[CallFacts], limit: int) -> None:
     out = console()
     shown = rows[-limit:] if limit else rows
-    listing = table(
-        "requested", "session", "call", "tool", "state", "took", "about",
-        right=("took",), cut=("about",),
-    )  # fmt: skip
+    columns = ["requested", "session", "call", "tool", "state", "took", "about"]
+    narrow = out.width < _NARROW
+    if narrow:
+        columns = ["call", "tool", "state", "took", "about"]
+    listing = table(*columns, right=("took",), cut=("about",))
     for row in shown:
-        style = STATE_STYLE[row.state]
-        state = row.state + (f" · {row.error_kind}" if row.error_kind else "")
-        listing.add_row(
-            clock(moment(row.requested)),
-            escape((row.session or PurePath(row.file).stem)[:8]) + (" ↳" if row.agent else ""),
-            escape(short_id(row.id)[:8]),
-            escape(short(row.tool or "?", 30)),
-            f"[{style}]{state}[/]" + (" ⟳" if row.background else ""),
-            duration(row.duration_ms),
-            escape(short(row.target or row.message, 200)),
-        )
+        cells = _cells(row, narrow=narrow)
+        listing.add_row(*(cells[column] for column in columns))
     if shown:
         out.print(listing)
     hidden = len(rows) - len(shown)

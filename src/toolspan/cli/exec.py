@@ -4,10 +4,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
 
 import anyio
 import anyio.from_thread
@@ -17,6 +16,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
 from toolspan.builtin import coding_tools
+from toolspan.cli.app import CLOSED
 from toolspan.cli.house import SOURCES, HookWishes, House, house
 from toolspan.cli.live_json import Row, event_row, result_row
 from toolspan.errors import ToolspanError
@@ -32,7 +32,7 @@ from toolspan.profile import DEFAULT, VERSIONS, Profile, profile
 from toolspan.run.toolset import Toolset
 from toolspan.session import Session
 
-_INTERRUPTED = 130
+UNWRITABLE = 3
 _PIECE = 1 << 16
 _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
@@ -120,7 +120,9 @@ class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _main(wishes: _Wishes) -> int:
-    printer = Printer(sys.stdout.buffer, events=wishes.events)
+    if sys.stdout is None:
+        raise ToolspanError("the output is closed, so no result could be printed")
+    printer = Printer(sys.stdout.fileno(), events=wishes.events)
     settings = house(wishes.cwd, wishes.settings_file, wishes.setting_sources)
     async with _servers(wishes, settings) as servers:
         _tell_missing(servers)
@@ -137,15 +139,34 @@ def _renew_tools(session: Session, wishes: _Wishes, servers: McpServers, rules: 
 
 
 async def _serve(session: Session, printer: "Printer") -> int:
-    stopped = anyio.Event()
+    stop = _Stop(session)
+    printer.on_broken = stop.with_code
     async with session, anyio.create_task_group() as group:
-        group.start_soon(_watch_signals, session, stopped, group.cancel_scope)
-        async for number, line in _lines(sys.stdin.fileno()):
+        group.start_soon(_watch_signals, stop, group.cancel_scope)
+        async for number, line in _lines(None if sys.stdin is None else sys.stdin.fileno()):
             await turn(number, line, session, printer)
-            if stopped.is_set():
+            if stop.code is not None:
                 break
         group.cancel_scope.cancel()
-    return _INTERRUPTED if stopped.is_set() else 0
+    return stop.code or 0
+
+
+class _Stop:
+    """Why the command ends early: the exit code, once something has set it."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.code: int | None = None
+
+    def with_code(self, code: int) -> None:
+        """End the running calls, and then the command."""
+        self.code = self.code or code
+        self._session.interrupt()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls run."""
+        return bool(self._session.runner.in_progress)
 
 
 def _servers(wishes: _Wishes, settings: House) -> McpServers:
@@ -215,9 +236,11 @@ def _tools(chosen: Profile, wishes: _Wishes) -> Toolset:
 class Printer:
     """Writes rows as lines, whole and at once."""
 
-    def __init__(self, out: BinaryIO, *, events: bool) -> None:
+    def __init__(self, out: int, *, events: bool) -> None:
         self._out = out
         self._events = events
+        self.on_broken: Callable[[int], None] = lambda _: None
+        """Is told the exit code when nothing can be printed any more."""
 
     def take(self, event: LiveEvent) -> None:
         """An event of the runner: results always, the rest when asked for, faults on stderr."""
@@ -238,8 +261,15 @@ class Printer:
 
     def put(self, row: Row) -> None:
         """Print a row."""
-        self._out.write(msgspec.json.encode(row) + b"\n")
-        self._out.flush()
+        data = memoryview(msgspec.json.encode(row) + b"\n")
+        try:
+            while data:
+                data = data[os.write(self._out, data) :]
+        except BrokenPipeError:
+            self.on_broken(CLOSED)
+        except OSError as error:
+            click.echo(f"toolspan exec: the output cannot be written: {error.strerror}", err=True)
+            self.on_broken(UNWRITABLE)
 
 
 async def turn(number: int, line: bytes, session: Session, printer: Printer) -> None:
@@ -271,8 +301,10 @@ async def _take(message: dict[str, object], session: Session, printer: Printer) 
         printer.put({"type": "stopped", "reason": session.stopped})
 
 
-async def _lines(source: int) -> AsyncIterator[tuple[int, bytes]]:
-    """The lines of the input, until its end."""
+async def _lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
+    """The lines of the input, until its end; none when there is no input."""
+    if source is None:
+        return
     send, receive = anyio.create_memory_object_stream[bytes]()
     token = anyio.lowlevel.current_token()
     # A daemon: it may block on an input that never ends, and must not keep us from ending.
@@ -281,7 +313,7 @@ async def _lines(source: int) -> AsyncIterator[tuple[int, bytes]]:
     async with receive:
         async for line in receive:
             number += 1
-            yield number, line
+            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
 def _pump(
@@ -309,13 +341,11 @@ def _split(source: int) -> Iterator[bytes]:
         yield b"".join(rest)
 
 
-async def _watch_signals(session: Session, stopped: anyio.Event, scope: anyio.CancelScope) -> None:
-    """Ctrl-C, or a request to end, ends the running calls; a second one does not wait for them."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            busy = bool(session.runner.in_progress)
-            first = not stopped.is_set()
-            stopped.set()
-            session.interrupt()
-            if not busy or not first:
+async def _watch_signals(stop: _Stop, scope: anyio.CancelScope) -> None:
+    """Ctrl-C, a closed terminal or a request to end ends the calls; a second one does not wait."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for number in signals:
+            wait = stop.is_busy and stop.code is None
+            stop.with_code(128 + number)
+            if not wait:
                 scope.cancel()

@@ -68,9 +68,16 @@ class House:
 
     @property
     def mode(self) -> Mode:
-        """What happens to calls nobody speaks of."""
-        wanted = self.merged.permissions.default_mode
-        return next((mode for mode in MODES if mode == wanted), "default")
+        """What happens to calls nobody speaks of.
+
+        Raises:
+            ToolspanError: the settings name a mode that is none.
+        """
+        wanted = self.merged.permissions.default_mode or "default"
+        for mode in MODES:
+            if mode == wanted:
+                return mode
+        raise ToolspanError(f"permissions.defaultMode is {wanted!r}; there are {', '.join(MODES)}")
 
     def check(self, mode: Mode) -> None:
         """Say so if the mode may not be used.

@@ -63,7 +63,10 @@ class _Apart(click.Command):
 
 @click.group("policy")
 def command() -> None:
-    """What permission rules would do, to a command or to a whole session. Nothing is run."""
+    """What permission rules would do, to a command or to a whole session.
+
+    Nothing is run. Both commands print JSON with --json.
+    """
 
 
 def _options(function: click.decorators.FC) -> click.decorators.FC:

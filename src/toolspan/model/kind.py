@@ -91,7 +91,9 @@ ADVICE: dict[ErrorKind, Advice] = {
         "fallback",
     ),
     "mcp_timeout": Advice(
-        "The MCP server took too long", "Use a simpler tool or retry", "fallback"
+        "The tool, or the server behind it, took too long",
+        "Use a simpler tool or retry",
+        "fallback",
     ),
     "permission_timeout": Advice(
         "The permission question was not answered in time",

@@ -35,4 +35,4 @@ def split_rules(text: str) -> list[str]:
             word = ""
         else:
             word += letter
-    return rules
+    return [*rules, word.rstrip()] if word else rules  # a bracket that never closes is no rule

@@ -110,7 +110,7 @@ _V2_1_325 = replace(
 )
 
 SHAPES: Mapping[str, Shape] = {
-    "seed": _V2_0_65,
+    "seed": replace(_V2_0_65, hooks="progress"),
     "2.0.65": _V2_0_65,
     "2.1.80": _V2_1_80,
     "2.1.197": _V2_1_197,

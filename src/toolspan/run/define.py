@@ -125,9 +125,17 @@ def _define(
     )
 
 
+def _refuse_options(name: str, options: ToolOptions) -> None:
+    for option in options.keys() - ToolOptions.__annotations__.keys():
+        raise BadTool(f"{name}: @tool has no option {option!r}")
+    if options.get("interrupt", "cancel") not in ("cancel", "block"):
+        raise BadTool(f"{name}: interrupt is `cancel` or `block`, not {options['interrupt']!r}")
+
+
 def _refuse_what_cannot_work(
     name: str, function: Callable[..., object], options: ToolOptions
 ) -> None:
+    _refuse_options(name, options)
     for one in (name, *options.get("aliases", ())):
         if not _NAME.fullmatch(one):
             raise BadTool(f"A tool cannot be called {one!r}: 1 to 128 of a-z, A-Z, 0-9, _ and -")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.errors import ToolError
+from toolspan.errors import ToolError, ToolspanError
 from toolspan.model.kind import ERROR_KINDS, ErrorKind, kind_of
 from toolspan.model.live import Content, Context
 from toolspan.model.state import State
@@ -99,7 +99,16 @@ def _known(kind: str | None) -> ErrorKind | None:
 
 def raised(name: str, error: BaseException) -> Ending:
     """An exception that a tool did not mean to raise."""
-    text = clean(middle_cut(str(error) or type(error).__name__, ERROR_LIMIT))
+    words = str(error)
+    kind = type(error).__name__
+    text = (
+        words
+        if isinstance(error, OSError | ToolspanError)
+        else f"{kind}: {words}"
+        if words
+        else kind
+    )
+    text = clean(middle_cut(text, ERROR_LIMIT))
     return Ending(
         state="failed",
         content=text,

@@ -181,7 +181,7 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
         companions = _companions(output.companions) if output.companions else ()
         beside = _beside(output.beside) if output.beside else {}
     except (Unfit, RecursionError) as error:
-        return raised(tool.name, TypeError(f"{tool.name} gave an output no model takes: {error}"))
+        return told(tool.name, ToolError(f"{tool.name} gave an output no model takes: {error}"))
     persisted = output.persisted
     if tool.output_limit is not None and len(text_of(content)) > tool.output_limit:
         content, persisted = _spilled(content, job, desk)

@@ -1,6 +1,7 @@
 """The bodies of a live call: what the reader fetches from a transcript, kept in memory."""
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -25,8 +26,8 @@ class LiveShelf:
         self.structured_: object | None = None
 
     def arguments(self, call: Call) -> Mapping[str, object]:  # noqa: ARG002 - holds one call only
-        """The input, decoded."""
-        return self.arguments_
+        """The input, decoded; not to be changed, for others go by it too."""
+        return MappingProxyType(dict(self.arguments_))
 
     def raw_input(self, call: Call) -> bytes:  # noqa: ARG002
         """The input as JSON."""

@@ -23,6 +23,9 @@ class Toolset:
             BadTool: two of them have the same name, or the same alias.
         """
         self._tools = tuple(tools)
+        for one in self._tools:
+            if not isinstance(one, Tool):
+                raise BadTool(f"{one!r} is no tool; put @tool on a function to make it one")
         self._by_name = _by_name(self._tools)
 
     def __iter__(self) -> Iterator[Tool]:

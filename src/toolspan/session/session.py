@@ -407,7 +407,9 @@ class Session:
             clock=clock,
         )
         path = (
-            transcript_path(self.session_id, folder) if transcript == "home" else Path(transcript)
+            transcript_path(self.session_id, folder)
+            if transcript == "home"
+            else Path(transcript).absolute()
         )
         return Recorder(path, origin, self._write_failed)
 

@@ -12,11 +12,10 @@ import re
 import shlex
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-import anyio
 
 from toolspan.builtin.bash.request import Request
 from toolspan.errors import ToolError
@@ -110,7 +109,7 @@ class Meter:
             self.printed.add(data)
         self.lines += data.count(b"\n")
         self.size += len(data)
-        now = anyio.current_time()
+        now = time.monotonic()  # not the loop's: this is called outside of any task
         if now - self.last >= _NEWS:
             self.last = now
             tail = data[-400:].decode("utf-8", "replace")
