@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -200,3 +201,44 @@ def _until_progress(out: IO[bytes]) -> Iterator[dict[str, object]]:
         yield row
         if row["type"] == "call.progress":
             return
+
+
+@requirement("exec.output")
+def test_an_output_that_cannot_be_written_ends_the_command(tmp_path: Path) -> None:
+    lines = (
+        message(("a", "Bash", {"command": "true"})),
+        message(("b", "Bash", {"command": "touch later"})),
+    )
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "--transcript", "none"],
+            cwd=tmp_path,
+            input="\n".join(lines).encode(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+
+    assert done.returncode == 3
+    assert b"cannot be written" in done.stderr
+    assert not (tmp_path / "later").exists()
+
+
+@requirement("exec.settings")
+@pytest.mark.parametrize("rule", ["Bash(echo", "(("])
+def test_a_rule_on_the_command_line_that_is_none_is_refused(tmp_path: Path, rule: str) -> None:
+    line = message(("a", "Bash", {"command": "touch ran"}))
+    options = ("--transcript", "none", "--disallowed-tools", rule)
+    _, done = run(tmp_path, line, options=options)
+
+    assert done.returncode == 2
+    assert not (tmp_path / "ran").exists()
+
+
+@requirement("exec.interrupt")
+def test_without_an_input_there_is_nothing_to_do(tmp_path: Path) -> None:
+    command = shlex.join([*COMMAND, "--transcript", "none"]) + " <&-"
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)
+
+    assert done.returncode == 0

@@ -219,7 +219,13 @@ def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
     path = story.write(tmp_path / "s.jsonl")
 
     db, web = stats(path, "--mcp")["servers"]
-    assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == ("db", 2, 3, 1, 300)
+    assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == (
+        "db",
+        2,
+        3,
+        1,
+        300,
+    )
     assert (web["server"], web["calls"], web["errors"]) == ("web", 1, 0)
     assert "mcp_no_response" in printed(path, "--mcp")
 

@@ -41,7 +41,8 @@ _NESTED += [
 _SPELLED = [
     "\\rm x", "r\\m x", "'rm' x", '"rm" x', "r''m x", 'r""m x', "'r'm x", "r'm' x", '"r"m x',
     "r\\\nm x", "\\\nrm x", "$'rm' x", "$'\\x72\\x6d' x", "$'\\162\\155' x", "$'r\\x6d' x",
-    "$'\\u0072m' x", "$'\\U00000072m' x", "$'\\x{72}m' x", "$'r'm x", "r$'m' x", '$"rm" x', "/bin/rm x",
+    "$'\\u0072m' x", "$'\\U00000072m' x",
+    "$'\\x{72}m' x", "$'r'm x", "r$'m' x", '$"rm" x', "/bin/rm x",
     "/usr/bin/rm x", "./rm x", "../bin/rm x", "/bin/../bin/rm x", "/bin//rm x", "~/bin/rm x",
     "$PWD/rm x", "'/bin/rm' x", "/bin/r''m x", "$x x", "$(echo rm) x", "`echo rm` x", "${x} x",
     "${x:-rm} x", "r${x}m x", "r$@m x", "r$*m x", "x=rm; $x x", "x=rm y=x; $x $y", "x=r; ${x}m x",

@@ -294,3 +294,42 @@ async def test_a_prompt_without_words_is_refused(tmp_path: Path) -> None:
     async with Session(cwd=tmp_path, tools=[echo], transcript=None) as session:
         with pytest.raises(ValueError, match="words"):
             session.say("  ")
+
+
+@requirement("session.continue")
+async def test_a_session_in_a_file_that_is_there_goes_on_where_it_ended(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    for number in ("one", "two"):
+        async with Session(cwd=tmp_path, tools=[echo], transcript=path) as session:
+            session.say("go")
+            await session.run(calls(number))
+
+    found = toolspan.read(path)
+    assert [(span.id, span.branch) for span in found.spans] == [
+        ("one", "active"),
+        ("two", "active"),
+    ]
+
+
+@requirement("session.bad-reply")
+async def test_what_is_no_reply_at_all_is_refused(tmp_path: Path) -> None:
+    async with Session(cwd=tmp_path, tools=[echo], transcript=None) as session:
+        with pytest.raises(BadCall, match="assistant message"):
+            await session.run("hi")  # type: ignore[arg-type]
+
+
+@requirement("session.arguments")
+async def test_what_a_hook_does_to_the_arguments_changes_nothing(tmp_path: Path) -> None:
+    hooks = Hooks()
+
+    @hooks.pre_tool_use("echo")
+    def meddle(call: Call) -> None:
+        call.arguments["text"] = "changed"  # type: ignore[index]
+
+    async with Session(cwd=tmp_path, tools=[echo], hooks=hooks, transcript=None) as session:
+        session.say("go")
+        await session.run(calls("a"))
+
+    content = session.messages[1]["content"]
+    assert isinstance(content, list)
+    assert content[0]["input"] == {"text": "hi"}

@@ -10,8 +10,8 @@ Basis = Literal[
     "classifier",
 ]  # fmt: skip
 """What a decision rests on: a rule, rules for the parts of a command line, the mode, a hook; or
-what had to be asked about: a place outside the session's folders, a protected file, a removal that could
-cost everything, a command line that is not understood, a plan, a judge that is not there."""
+what had to be asked about: a place outside the session's folders, a protected file, a removal that
+could cost everything, a command line that is not understood, a plan, a judge that is not there."""
 
 
 class Reach(Struct, frozen=True):

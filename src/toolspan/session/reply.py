@@ -29,8 +29,10 @@ def plain_reply(reply: Reply) -> dict[str, object]:
     """
     if isinstance(reply, (dict, Mapping)):  # an abstract class alone is slow to ask
         message = dict(reply)
-    else:
+    elif hasattr(reply, "model_dump"):
         message = reply.model_dump(mode="json", exclude_none=True)
+    else:
+        raise BadCall(f"a reply is an assistant message, not {type(reply).__name__}")
     inner = message.get("message")
     if message.get("type") == "assistant" and isinstance(inner, Mapping):
         message = dict(inner)

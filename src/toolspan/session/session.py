@@ -411,6 +411,8 @@ class Session:
             if transcript == "home"
             else Path(transcript).absolute()
         )
+        if path.is_file() and path.stat().st_size:
+            return Recorder.resume(path, origin, self._write_failed)
         return Recorder(path, origin, self._write_failed)
 
     def _make_scene(self, space: Workspace, permission_mode: str) -> Scene:
