@@ -10,8 +10,9 @@
 
 A handler may be sync or async; sync ones run in the event loop and must not block. It answers with
 None (no opinion), a decision, `Before` or `After`. One that raises is reported and otherwise
-ignored, as clients do; raise nothing and return `Deny` to refuse. Handlers of one point run at the
-same time; deny wins over ask, ask over allow, and of several new inputs the last registered counts.
+ignored, as clients do, unless the hooks are made with `fail_closed=True`: then it refuses the call.
+Handlers of one point run at the same time; deny wins over ask, ask over allow, and of several new
+inputs the last registered counts.
 At a point that is about no call a `Deny` objects: the prompt does not count, the turn does not end.
 """
 
@@ -50,6 +51,8 @@ _Handler = TypeVar("_Handler", bound=Callable[..., object])
 _ABOUT_CALLS = frozenset({
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
 })  # fmt: skip
+_GUARDS = frozenset({"PreToolUse", "PermissionRequest"})
+"""The points at which a call can be refused."""
 _PLAIN = re.compile(r"[\w-]+")
 
 
@@ -75,8 +78,14 @@ class _Registered:
 class Hooks:
     """Python functions at the hook points of a runner."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, fail_closed: bool = False) -> None:
+        """Make a place for functions.
+
+        With `fail_closed`, a function before a call that raises, or answers with what is no answer,
+        refuses the call; without, it is reported and has no say, as with the clients' own hooks.
+        """
         self._handlers: list[_Registered] = []
+        self._fail_closed = fail_closed
 
     @property
     def silent(self) -> bool:
@@ -151,6 +160,12 @@ class Hooks:
         return _merge_after(answers)
 
     def _register(self, point: str, matcher: str) -> Callable[[_Handler], _Handler]:
+        if not isinstance(matcher, str):
+            raise ToolspanError(
+                "a hook is registered with brackets, such as @hooks.pre_tool_use() or"
+                " @hooks.pre_tool_use('Bash')"
+            )
+
         def add(handler: _Handler) -> _Handler:
             name = getattr(handler, "__qualname__", repr(handler))
             registered = _Registered(point, matcher, handler, name)
@@ -168,7 +183,11 @@ class Hooks:
         answers: list[_Answer | None] = [None] * len(chosen)
 
         async def ask(position: int, handler: _Registered) -> None:
-            answers[position] = await _ask(handler, arguments)
+            answer = await _ask(handler, arguments)
+            if self._fail_closed and point in _GUARDS and answer.report.outcome == "error":
+                said = Deny(f"The hook {handler.name} failed: {answer.report.text}", "hook")
+                answer = replace(answer, said=said)
+            answers[position] = answer
 
         if len(chosen) == 1:
             await ask(0, chosen[0])
