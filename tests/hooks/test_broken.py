@@ -50,7 +50,7 @@ async def test_a_handler_that_fails_is_told_of_and_stops_nothing(tmp_path: Path,
     assert report.text
 
 
-@requirement("hooks.fail-closed")
+@requirement("hooks.settings-fail-closed")
 @pytest.mark.parametrize("name", BROKEN)
 async def test_a_handler_that_fails_refuses_when_it_is_to_fail_closed(
     tmp_path: Path, name: str
@@ -65,7 +65,7 @@ async def test_a_handler_that_fails_refuses_when_it_is_to_fail_closed(
     assert 'blocking because onFailure is "block"' in str(before.decision.reason)
 
 
-@requirement("hooks.fail-closed")
+@requirement("hooks.settings-fail-closed")
 async def test_all_handlers_can_be_made_to_fail_closed(tmp_path: Path) -> None:
     block = {
         **at("PreToolUse", command("exit 1")),
@@ -83,7 +83,7 @@ async def test_all_handlers_can_be_made_to_fail_closed(tmp_path: Path) -> None:
     assert not stop.feedback  # a turn that could never end would guard nothing
 
 
-@requirement("hooks.fail-closed")
+@requirement("hooks.settings-fail-closed")
 async def test_failing_closed_does_not_start_with_a_handler_it_cannot_keep(tmp_path: Path) -> None:
     with pytest.raises(ToolspanError, match="no regular expression"):
         async with hooks(tmp_path, at("PreToolUse", matcher="["), fail_closed=True):

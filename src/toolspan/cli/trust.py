@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from toolspan.cli.output import print_json
 from toolspan.settings import Claim, Places, TrustStore, claim_of, default_store, gather
 
 _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
@@ -16,6 +17,7 @@ _NOT_TRUSTED = 1
 @click.option("--check", is_flag=True, help="Only say whether it is trusted; exit code 1 if not.")
 @click.option("--revoke", is_flag=True, help="Trust the folder no more.")
 @click.option("--list", "listed", is_flag=True, help="Which folders were accepted.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object; nobody is asked.")
 @click.pass_context
 def command(ctx: click.Context, /, folder: Path, **chosen: bool) -> None:
     """Show what the settings of a project FOLDER would run, and accept it.
@@ -26,8 +28,7 @@ def command(ctx: click.Context, /, folder: Path, **chosen: bool) -> None:
     """
     store = TrustStore(default_store())
     if chosen["listed"]:
-        for one in store.folders():
-            click.echo(one)
+        _list(store, as_json=chosen["as_json"])
         return
     if chosen["revoke"]:
         known = store.forget(folder)
@@ -37,11 +38,27 @@ def command(ctx: click.Context, /, folder: Path, **chosen: bool) -> None:
         return
     places = Places.of(folder.resolve())
     claim = claim_of(places, gather(places, scopes=("project", "local")))
+    if chosen["as_json"]:
+        if chosen["yes"] and claim:
+            store.accept(claim)
+        trusted = not claim or store.trusts(claim)
+        lines = [_plain(line) for line in claim.lines()]
+        print_json({"folder": str(folder.resolve()), "trusted": trusted, "brings": lines})
+        ctx.exit(0 if trusted else _NOT_TRUSTED)
     if chosen["check"]:
         trusted = store.trusts(claim)
         click.echo(f"{folder.resolve()} {'is trusted' if trusted else 'is not trusted'}")
         ctx.exit(0 if trusted else _NOT_TRUSTED)
     _accept(claim, store, sure=chosen["yes"])
+
+
+def _list(store: TrustStore, *, as_json: bool) -> None:
+    folders = [str(one) for one in store.folders()]
+    if as_json:
+        print_json({"folders": folders})
+        return
+    for one in folders:
+        click.echo(one)
 
 
 def _accept(claim: Claim, store: TrustStore, *, sure: bool) -> None:

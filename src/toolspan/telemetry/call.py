@@ -49,7 +49,7 @@ class CallSpans:
     def __init__(self, tracer: Tracer, outer: Context, asked: Requested, words: Words) -> None:
         self._tracer = tracer
         self._words = words
-        told = _about(asked.call) | words.told({names.ARGUMENTS: asked.call.arguments})
+        told = _about(asked.call) | words.told({names.ARGUMENTS: dict(asked.call.arguments)})
         if asked.recovers is not None:
             told[names.RECOVERS] = asked.recovers
         self._call = tracer.start_span(
@@ -176,7 +176,7 @@ def _about(call: Call) -> Attributes:
         names.AGENT: call.agent_id,
         names.MESSAGE: call.message_id,
         names.PARENT_CALL: call.parent_call,
-        names.INPUT_SIZE: size_of(call.arguments),
+        names.INPUT_SIZE: size_of(dict(call.arguments)),
     }
     return {name: value for name, value in told.items() if value is not None}
 
