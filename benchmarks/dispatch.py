@@ -286,8 +286,8 @@ async def fastmcp_client(_: Path) -> AsyncIterator[Lane]:
 CONTESTANTS = (
     Contestant(
         "toolspan recorded",
-        "`Session.run`: lookup, schema, queue, a task per call that waits, events, two transcript lines per "
-        "call on disk, the history",
+        "`Session.run`: lookup, schema, queue, a task per call that waits, events, two transcript"
+        " lines per call on disk, the history",
         recorded,
     ),
     Contestant(
