@@ -104,6 +104,10 @@ def test_events_tell_a_calls_whole_life_in_order(tmp_path: Path) -> None:
         options=("--transcript", "none", "--events"),
     )
 
+    tools = rows[0]["tools"]
+    assert rows[0]["subtype"] == "init"
+    assert isinstance(tools, list)
+    assert {"Bash", "Read", "Edit", "Write"} <= set(tools)
     kinds = [row["type"] for row in rows]
     wanted = [
         "call.requested", "permission.decided", "call.started", "call.finished", "result",

@@ -333,3 +333,13 @@ async def test_what_a_hook_does_to_the_arguments_changes_nothing(tmp_path: Path)
     content = session.messages[1]["content"]
     assert isinstance(content, list)
     assert content[0]["input"] == {"text": "hi"}
+
+
+@requirement("session.deferred-schemas")
+async def test_deferred_tools_are_marked_when_that_is_asked_for(tmp_path: Path) -> None:
+    session = Session(cwd=tmp_path, transcript=None)
+
+    assert all("defer_loading" not in schema for schema in session.schemas())
+    marked = {s["name"] for s in session.schemas(defer=True) if s.get("defer_loading")}
+    assert "WebFetch" in marked
+    assert "Read" not in marked

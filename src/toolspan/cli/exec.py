@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from toolspan.builtin import coding_tools
 from toolspan.cli.app import CLOSED
 from toolspan.cli.house import SOURCES, HookWishes, House, house
-from toolspan.cli.live_json import Row, event_row, result_row
+from toolspan.cli.live_json import Row, event_row, init_row, result_row
 from toolspan.errors import ToolspanError
 from toolspan.hooks.fire import Compose
 from toolspan.mcp import McpServers, prompt_tool_approver
@@ -142,6 +142,7 @@ async def _serve(session: Session, printer: "Printer") -> int:
     stop = _Stop(session)
     printer.on_broken = stop.with_code
     async with session, anyio.create_task_group() as group:
+        printer.begin(session)
         group.start_soon(_watch_signals, stop, group.cancel_scope)
         async for number, line in _lines(None if sys.stdin is None else sys.stdin.fileno()):
             await turn(number, line, session, printer)
@@ -241,6 +242,11 @@ class Printer:
         self._events = events
         self.on_broken: Callable[[int], None] = lambda _: None
         """Is told the exit code when nothing can be printed any more."""
+
+    def begin(self, session: Session) -> None:
+        """With the events, first of all what the session is and which tools it has."""
+        if self._events:
+            self.put(init_row(session))
 
     def take(self, event: LiveEvent) -> None:
         """An event of the runner: results always, the rest when asked for, faults on stderr."""

@@ -5,8 +5,22 @@ from collections.abc import Mapping
 from msgspec import structs
 
 from toolspan.model.live import Finished, LiveEvent, Requested
+from toolspan.session import Session
 
 Row = dict[str, object]
+
+
+def init_row(session: Session) -> Row:
+    """What a session is, and which tools it has."""
+    return {
+        "type": "system",
+        "subtype": "init",
+        "session_id": session.session_id,
+        "cwd": str(session.cwd),
+        "profile": session.profile.name,
+        "transcript": None if session.transcript is None else str(session.transcript),
+        "tools": [str(schema["name"]) for schema in session.schemas()],
+    }
 
 
 def result_row(finished: Finished) -> Row:

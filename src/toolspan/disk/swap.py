@@ -4,6 +4,9 @@ In: a path, bytes, and how the file looked when the bytes were made. The new con
 beside the file, forced to disk and renamed over it, so that a full disk, a crash or a reader never
 meets half of it. Mode, owner and attributes stay; a link stays a link, its target changes. A file
 with several hard links is split from the others, as every such replacement does.
+
+Links are followed once, at the beginning. From then on everything goes through the descriptor of
+the folder (`folder.py`), so that nobody can lead a write elsewhere by putting a link in the way.
 """
 
 import errno
@@ -13,8 +16,10 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from toolspan.disk.faults import fault
+from toolspan.disk.folder import force, opened
 from toolspan.disk.load import Stamp
 from toolspan.disk.words import clean
 from toolspan.errors import ToolError
@@ -38,15 +43,29 @@ def swap(path: Path, data: bytes, expected: Stamp | None) -> Stamp:
     target = _target(path)
     if expected is None:
         make_folders(target.parent)
-    current = _checked(target, expected)
-    try:
-        stamp = _renamed(target, data, current, expected)
-    except OSError as error:
-        if current is None or error.errno not in _BY_RENAME:
-            raise fault(error, "write", path) from error
-        stamp = _in_place(target, data)
-    _force(target.parent)
+    with opened(target.parent) as folder:
+        file = _File(folder, target)
+        current = _checked(file, expected)
+        try:
+            stamp = _renamed(file, data, current, expected)
+        except OSError as error:
+            if current is None or error.errno not in _BY_RENAME:
+                raise fault(error, "write", path) from error
+            stamp = _in_place(file, data)
+        force(folder)
     return stamp
+
+
+class _File(NamedTuple):
+    """A file by its folder's descriptor and its own name."""
+
+    folder: int
+    path: Path
+    """For texts only."""
+
+    @property
+    def name(self) -> str:
+        return self.path.name
 
 
 def make_folders(folder: Path) -> None:
@@ -78,58 +97,60 @@ def _target(path: Path) -> Path:
         raise fault(error, "open", path) from error
 
 
-def _checked(target: Path, expected: Stamp | None) -> os.stat_result | None:
+def _checked(file: _File, expected: Stamp | None) -> os.stat_result | None:
     try:
-        found = target.stat()
+        found = os.stat(file.name, dir_fd=file.folder, follow_symlinks=False)
     except FileNotFoundError:
         found = None
     except OSError as error:
-        raise fault(error, "stat", target) from error
+        raise fault(error, "stat", file.path) from error
     if found is not None and not stat.S_ISREG(found.st_mode):
-        raise ToolError(f"{clean(str(target))} is not a regular file", kind="invalid_input")
+        raise ToolError(f"{clean(str(file.path))} is not a regular file", kind="invalid_input")
     if (None if found is None else Stamp.of(found)) != expected:
         raise ToolError(_CHANGED, kind="stale_file")
     return found
 
 
 def _renamed(
-    target: Path, data: bytes, current: os.stat_result | None, expected: Stamp | None
+    file: _File, data: bytes, current: os.stat_result | None, expected: Stamp | None
 ) -> Stamp:
-    with _beside(target) as (temporary, descriptor):
+    folder = file.folder
+    with _beside(folder) as (temporary, descriptor):
         _write_all(descriptor, data)
         if current is not None:
-            _dress(descriptor, target, current)
+            _dress(descriptor, file, current)
         os.fsync(descriptor)
-        _checked(target, expected)  # writing took time; somebody may have been faster
+        _checked(file, expected)  # writing took time; somebody may have been faster
         if current is None:
-            _put_new(temporary, target)
+            _put_new(temporary, file)
         else:
-            temporary.replace(target)
+            os.replace(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
         return Stamp.of(os.fstat(descriptor))
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[tuple[Path, int]]:
-    """A new file in the same folder, gone at the end unless it was renamed."""
-    temporary = target.parent / f".toolspan-{secrets.token_hex(8)}"
+def _beside(folder: int) -> Iterator[tuple[str, int]]:
+    """A new file in the folder, gone at the end unless it was renamed."""
+    temporary = f".toolspan-{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-    descriptor = os.open(temporary, flags, 0o666)
+    descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
     try:
         yield temporary, descriptor
     finally:
         os.close(descriptor)
         with suppress(FileNotFoundError):
-            temporary.unlink()
+            os.unlink(temporary, dir_fd=folder)
 
 
-def _put_new(temporary: Path, target: Path) -> None:
+def _put_new(temporary: str, file: _File) -> None:
     """Give the new file its name, unless somebody else took it in the meantime."""
+    folder = file.folder
     try:
-        target.hardlink_to(temporary)
+        os.link(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:
         raise ToolError(_CHANGED, kind="stale_file") from None
     except OSError:  # a file system without links
-        temporary.replace(target)
+        os.replace(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -138,7 +159,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         rest = rest[os.write(descriptor, rest) :]
 
 
-def _dress(descriptor: int, target: Path, current: os.stat_result) -> None:
+def _dress(descriptor: int, file: _File, current: os.stat_result) -> None:
     """Owner, mode and attributes of the old file; owner first, since changing it clears bits."""
     mine = os.fstat(descriptor)
     if (mine.st_uid, mine.st_gid) != (current.st_uid, current.st_gid):
@@ -146,28 +167,39 @@ def _dress(descriptor: int, target: Path, current: os.stat_result) -> None:
             os.fchown(descriptor, current.st_uid, current.st_gid)
     os.fchmod(descriptor, stat.S_IMODE(current.st_mode))
     if hasattr(os, "listxattr"):
-        with suppress(OSError):
-            for name in os.listxattr(target):
-                os.setxattr(descriptor, name, os.getxattr(target, name))
+        with suppress(OSError), _existing(file, os.O_RDONLY) as old:
+            for name in os.listxattr(old):
+                os.setxattr(descriptor, name, os.getxattr(old, name))
 
 
-def _in_place(target: Path, data: bytes) -> Stamp:
-    """Write over the content; when that fails, put the old one back."""
+@contextmanager
+def _existing(file: _File, flags: int) -> Iterator[int]:
+    descriptor = os.open(file.name, flags | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=file.folder)
     try:
-        old = target.read_bytes()
-        descriptor = os.open(target, os.O_WRONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise fault(error, "open", target) from error
-    try:
-        try:
-            _overwrite(descriptor, data)
-        except OSError as error:
-            with suppress(OSError):
-                _overwrite(descriptor, old)
-            raise fault(error, "write", target) from error
-        return Stamp.of(os.fstat(descriptor))
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _in_place(file: _File, data: bytes) -> Stamp:
+    """Write over the content; when that fails, put the old one back."""
+    try:
+        with _existing(file, os.O_RDONLY) as reading, os.fdopen(os.dup(reading), "rb") as stream:
+            old = stream.read()
+        with _existing(file, os.O_WRONLY) as descriptor:
+            _overwrite_or_restore(descriptor, data, old, file)
+            return Stamp.of(os.fstat(descriptor))
+    except OSError as error:
+        raise fault(error, "open", file.path) from error
+
+
+def _overwrite_or_restore(descriptor: int, data: bytes, old: bytes, file: _File) -> None:
+    try:
+        _overwrite(descriptor, data)
+    except OSError as error:
+        with suppress(OSError):
+            _overwrite(descriptor, old)
+        raise fault(error, "write", file.path) from error
 
 
 def _overwrite(descriptor: int, data: bytes) -> None:
@@ -175,13 +207,3 @@ def _overwrite(descriptor: int, data: bytes) -> None:
     _write_all(descriptor, data)
     os.ftruncate(descriptor, len(data))
     os.fsync(descriptor)
-
-
-def _force(folder: Path) -> None:
-    """Make a rename last; where folders cannot be forced, it lasts soon."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

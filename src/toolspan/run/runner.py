@@ -252,9 +252,20 @@ class Runner:
         """Tell every sink; never raises, never waits."""
         self._emitter.emit(event)
 
-    def schemas(self) -> list[dict[str, object]]:
-        """The tools as a Messages API request offers them."""
-        return self.desk.tools.schemas()
+    def schemas(self, *, defer: bool = False) -> list[dict[str, object]]:
+        """The tools as a Messages API request offers them.
+
+        With `defer`, those that the profile defers are marked with `defer_loading`: a server that
+        knows it shows them to the model only when ToolSearch has found them.
+        """
+        found = self.desk.tools.schemas()
+        if not defer or self.desk.tools.find("ToolSearch") is None:
+            return found
+        offer = self.desk.profile.offer
+        return [
+            {**one, "defer_loading": True} if offer.defers(str(one["name"])) else one
+            for one in found
+        ]
 
 
 class OpenBatch:

@@ -165,9 +165,9 @@ class Session:
         """The folder the next call starts in."""
         return self.runner.context.cwd
 
-    def schemas(self) -> list[dict[str, object]]:
-        """The tools as a Messages API request offers them."""
-        return self.runner.schemas()
+    def schemas(self, *, defer: bool = False) -> list[dict[str, object]]:
+        """The tools as a Messages API request offers them; see `Runner.schemas`."""
+        return self.runner.schemas(defer=defer)
 
     def say(self, content: Content) -> None:
         """A person speaks: a text, or a list of blocks.
