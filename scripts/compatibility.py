@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,16 +19,23 @@ PAGE = ROOT / "docs" / "compatibility.md"
 VERSIONS = ("2.1.325", "2.1.197", "2.1.80", "2.0.65", "seed")
 FIELDS = ("is_error", "content", "toolUseResult")
 EVERY_CASE = "."
+LEFT_BEHIND = Path(tempfile.gettempdir()) / "outside-orc.txt"
+"""Some cases write it, and others are spoilt by it."""
 
 REASONS = (
-    (r"parallel_bash \S+ Bash", "git names a mount point that only the recording machine has"),
-    (r"^(hook|perm|prompt)", "hooks, rules and prompts of settings files are not all there yet"),
+    (r"^parallel_bash \S+ Bash", "git names a mount point that only the recording machine has"),
+    (r"^perm_mode_\w+ \S+ Write", "a case before it leaves a file behind, outside of its folder"),
+    (r"^perm_rules \S+ Bash", "that client asks, for a reason that is not known"),
+    (r"^perm_allowed_tools_flag", "that client blocks `touch` in spite of its rule"),
+    (r"^todo_legacy", "the switch that turns the task tools off is not modelled"),
+    (r" Task$", "there are no subagents yet"),
 )
 """Patterns over `case call tool`, and why such calls differ."""
 
 
 def score(shared: Path, version: str, only: str) -> dict[str, object]:
     """What score.py says of one version."""
+    LEFT_BEHIND.unlink(missing_ok=True)
     command = [
         sys.executable, str(shared / "conformance" / "score.py"), "run",
         "--cmd", f"{sys.prefix}/bin/toolspan exec", "--cases", str(shared / "conformance/cases"),
