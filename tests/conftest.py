@@ -28,3 +28,9 @@ def pytest_configure(config: pytest.Config) -> None:
         "slow: left out of `make test`, run by `make soak`",
     ):
         config.addinivalue_line("markers", marker)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The backend the product is measured on; others may be installed by what tests need."""
+    return "asyncio"

@@ -17,11 +17,6 @@ from toolspan.testing.http11 import Response
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def local(limits: Limits | None = None) -> Web:
     return Web(private=True, upgrade=False, limits=limits or Limits())
 

@@ -19,11 +19,6 @@ from toolspan.run.shelf import LiveShelf
 OPINIONS = st.sampled_from([None, Allow("a"), Ask("b"), Deny("c")])
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def question(
     tool: str, *, known_as: str | None = None, read_only: bool = False, **given: object
 ) -> Question:
