@@ -8,6 +8,9 @@ import sys
 import toolspan
 from toolspan import patch, results
 
+if len(sys.argv) != 2:
+    sys.exit("usage: python changed_files.py FILE")
+
 for span in toolspan.read(sys.argv[1]).spans:
     change = span.result.structured if span.result else None
     if isinstance(change, results.EditResult) and not patch.problems(change.structured_patch):
