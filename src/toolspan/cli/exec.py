@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from toolspan.builtin import coding_tools
 from toolspan.cli.app import CLOSED
 from toolspan.cli.house import SOURCES, HookWishes, House, house
 from toolspan.cli.live_json import Row, event_row, init_row, result_row
+from toolspan.cli.prompt import TerminalApprover
+from toolspan.cli.prompt_grants import Keeper, Standing
+from toolspan.cli.prompt_tty import Terminal
 from toolspan.errors import ToolspanError
 from toolspan.hooks.fire import Compose
 from toolspan.mcp import McpServers, prompt_tool_approver
@@ -29,8 +33,10 @@ from toolspan.permission.modes import Mode
 from toolspan.permission.source import split_rules
 from toolspan.process import become_subreaper
 from toolspan.profile import DEFAULT, VERSIONS, Profile, profile
+from toolspan.run.grants import apply
 from toolspan.run.toolset import Toolset
 from toolspan.session import Session
+from toolspan.settings import TrustStore, default_store
 
 UNWRITABLE = 3
 _PIECE = 1 << 16
@@ -63,6 +69,7 @@ _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 @click.option("--disallowed-tools", default="", help="Rules that deny.")
 @click.option("--tools", help="Only these tools, by name, with commas.")
 @click.option("--permission-prompt-tool", help="An MCP tool that gives consent.")
+@click.option("--ask", is_flag=True, help="Ask the person at the terminal for consent.")
 @click.option("--mcp-config", type=_PATH, help="MCP servers to connect to.")
 @click.option("--cwd", type=_FOLDER, default=Path(), help="Where the calls run.")
 @click.option(
@@ -113,6 +120,7 @@ class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
     disallowed_tools: str
     tools: str | None
     permission_prompt_tool: str | None
+    ask: bool
     mcp_config: Path | None
     cwd: Path
     transcript: str
@@ -124,17 +132,40 @@ async def _main(wishes: _Wishes) -> int:
         raise ToolspanError("the output is closed, so no result could be printed")
     printer = Printer(sys.stdout.fileno(), events=wishes.events)
     settings = house(wishes.cwd, wishes.settings_file, wishes.setting_sources)
-    async with _servers(wishes, settings) as servers:
-        _tell_missing(servers)
-        session = _session(wishes, printer, servers, settings)
-        denied = settings.rules(session.profile) + Rules(deny=split_rules(wishes.disallowed_tools))
-        servers.on_change = partial(_renew_tools, session, wishes, servers, denied)
-        return await _serve(session, printer)
+    with _terminal(wishes) as terminal:
+        async with _servers(wishes, settings) as servers:
+            _tell_missing(servers)
+            session = _session(wishes, printer, servers, settings, terminal)
+            denied = settings.rules(session.profile)
+            denied += Rules(deny=split_rules(wishes.disallowed_tools))
+            servers.on_change = partial(_renew_tools, session, wishes, servers, denied)
+            return await _serve(session, printer)
+
+
+@contextmanager
+def _terminal(wishes: _Wishes) -> Iterator[Terminal | None]:
+    """The terminal of whoever is to be asked; None where nobody is.
+
+    Raises:
+        ToolspanError: somebody else is to be asked, too.
+    """
+    if wishes.ask and wishes.permission_prompt_tool is not None:
+        raise ToolspanError("--ask and --permission-prompt-tool: only one can give consent")
+    found = Terminal.open() if wishes.ask else None
+    if wishes.ask and found is None:
+        told = "--ask: there is no terminal, so nobody is asked and what needs consent is denied"
+        click.echo(f"toolspan exec: {told}", err=True)
+    try:
+        yield found
+    finally:
+        if found is not None:
+            found.close()
 
 
 def _renew_tools(session: Session, wishes: _Wishes, servers: McpServers, rules: Rules) -> None:
     """A server has other tools now; the next message finds them."""
-    tools = _tools(session.profile, wishes).combined(servers.tools())
+    person = session.runner.desk.approver is not None
+    tools = _tools(session.profile, wishes, person=person).combined(servers.tools())
     session.runner.desk.tools = _offered(tools, rules)
 
 
@@ -181,28 +212,47 @@ def _tell_missing(servers: McpServers) -> None:
             click.echo(f"toolspan exec: MCP server {name!r}: {health.reason}", err=True)
 
 
-def _session(wishes: _Wishes, printer: "Printer", servers: McpServers, settings: House) -> Session:
+def _session(
+    wishes: _Wishes,
+    printer: "Printer",
+    servers: McpServers,
+    settings: House,
+    terminal: Terminal | None,
+) -> Session:
     chosen = profile(wishes.name, model=wishes.model)
     mode = wishes.mode or settings.mode
     settings.check(mode)
-    permissions = _permissions(settings, wishes, chosen, mode)
+    standing = Standing(_permissions(settings, wishes, chosen, mode))
+    approver = _approver(wishes, servers)
+    if terminal is not None:
+        keeper = Keeper(settings.places, TrustStore(default_store()))
+        approver = TerminalApprover(
+            terminal=terminal, standing=standing, keeper=keeper, profile=chosen
+        )
+    tools = _tools(chosen, wishes, person=approver is not None).combined(servers.tools())
     hook_wishes = HookWishes(compose=wishes.compose, fail_closed=wishes.fail_closed)
     session = Session(
         cwd=wishes.cwd,
-        tools=_offered(_tools(chosen, wishes).combined(servers.tools()), permissions.rules),
+        tools=_offered(tools, standing.permissions.rules),
         profile=chosen,
         model=wishes.model,
         hooks=settings.hooks(chosen, servers, hook_wishes),
-        policies=permissions.policies,
-        fallback=permissions.fallback,
-        approver=_approver(wishes, servers),
+        policies=standing.policies,
+        fallback=standing.fallback,
+        approver=approver,
         permission_mode=mode,
         direct=[printer.take],
         transcript=None if wishes.transcript == "none" else wishes.transcript,
     )
+    standing.set_mode = partial(_set_mode, session)
     space = session.runner.desk.workspace
     space.environment = {**space.environment, **settings.merged.env}
     return session
+
+
+def _set_mode(session: Session, mode: Mode) -> None:
+    """A person wants another mode: hooks and later calls hear of it."""
+    apply([{"type": "setMode", "mode": mode}], session.runner.desk)
 
 
 def _approver(wishes: _Wishes, servers: McpServers) -> Approver | None:
@@ -227,10 +277,9 @@ def _offered(tools: Toolset, rules: Rules) -> Toolset:
     return tools.filtered(lambda one: not rules.removes(one.name))
 
 
-def _tools(chosen: Profile, wishes: _Wishes) -> Toolset:
+def _tools(chosen: Profile, wishes: _Wishes, *, person: bool) -> Toolset:
     names = wishes.tools
     only = None if names is None else [name.strip() for name in names.split(",")]
-    person = wishes.permission_prompt_tool is not None
     return Toolset(coding_tools(chosen, only=only, person=person))
 
 

@@ -42,7 +42,8 @@ class Allow(Struct, frozen=True, tag="allow"):
 
     reason: str | None = None
     source: str = "config"
-    """Who said so: `config`, `hook`, `user_temporary`, `user_permanent`, …"""
+    """Who said so: `config`, `hook`, or a person: `user_temporary` for this once, `user_session`
+    as long as the session lasts, `user_permanent` for good; …"""
     input: Mapping[str, object] | None = None
     rule: str | None = None
     """The rule that decided, as it was written."""

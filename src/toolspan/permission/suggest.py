@@ -31,16 +31,24 @@ _BROAD = frozenset({
     "unshare", "watch", "xargs", *SHELLS,
 })  # fmt: skip
 """Programs that run whatever they are given: a rule for all of it would allow everything."""
-_SECRET = re.compile(
-    r"(?i)(passw|secret|token|api[-_]?key|auth|bearer|credential|private[-_]?key)"
-    r"|[A-Za-z0-9+/_-]{24,}|://[^/\s]*:[^/\s]*@|\b(?:sk|pk|gh[pousr]|xox[abp])[-_]\w{8,}"
+_STAYS = frozenset({"critical", "plan", "protected", "rule", "unclear"})
+"""What is asked again whatever a rule allows; so is what a hook or a tool itself asks."""
+_KEY = (
+    r"://[^/\s]*:[^/\s]*@|\b(?:(?:sk|pk|gh[pousr]|xox[abp])[-_]\w{8,}|AKIA\w{12,}|eyJ\w{12,})"
+    r"|(?=[A-Za-z+]*\d)(?=\d*[A-Za-z+])[A-Za-z0-9+]{24,}"
 )
+_IS_KEY = re.compile(_KEY)
+"""What looks like a key by itself: a known beginning, or letters and digits without end."""
+_SECRET = re.compile(
+    r"(?i:passw|secret|token|api[-_]?key|auth|bearer|credential|private[-_]?key)|" + _KEY
+)
+"""The same, or what is called one. A folder may be called so and hold none."""
 
 
 def suggestions(question: Question, ask: Ask) -> tuple[Suggestion, ...]:
     """What would answer the question and those like it; nothing when nothing is safe to offer."""
     command = command_of(question)
-    if ask.basis in ("critical", "protected", "unclear", "rule"):
+    if ask.source != "config" or ask.basis in _STAYS:
         return ()
     if command is not None:
         return _for_line(command, ask.needs)
@@ -50,7 +58,7 @@ def suggestions(question: Question, ask: Ask) -> tuple[Suggestion, ...]:
         case "edit" | "write":
             return (_ACCEPT,)
         case "read" | "search":
-            paths = [path for path in paths_of(question) if not _SECRET.search(path)]
+            paths = [path for path in paths_of(question) if not _IS_KEY.search(path)]
             return tuple(_rule("Read", f"/{_folder(path)}/**") for path in paths)
         case "web":
             host = _host(question.input.get("url"))

@@ -147,18 +147,27 @@ _CODES: Mapping[str, str] = {
     "classifier": "classifier:auto-mode:unavailable",
 }
 
+_SCOPES: Mapping[str, str] = {
+    "user_temporary": "once",
+    "user_session": "session",
+    "user_permanent": "always",
+}
+
 
 def consent(decided: Decided) -> Fields:
     """How the question of consent was answered, and what the answer rests on."""
     source = decided.source
-    told: Fields = {"decision": "accept" if decided.allowed else "reject", "source": source}
+    told: Fields = {
+        "decision": "accept" if decided.allowed else "reject",
+        "source": "user_temporary" if source == "user_session" else source,
+    }
     basis = "hook" if source == "hook" else decided.basis
     if basis is not None and basis in _REASONS and not decided.asked:
         told["reasonType"] = _REASONS[basis]
     if decided.origin and not (decided.allowed and basis == "parts"):
         told["ruleSource"] = decided.origin
-    if source == "user_temporary":
-        told["grantScope"] = "once"
+    if source in _SCOPES:
+        told["grantScope"] = _SCOPES[source]
     if decided.asked or not decided.allowed:
         told["reasonCode"] = _code(decided, basis)
     return told

@@ -67,6 +67,16 @@ class Places:
         """The project's own servers."""
         return self.project / ".mcp.json"
 
+    @property
+    def local(self) -> Path:
+        """What a person wants of this project."""
+        return self.project / ".claude" / "settings.local.json"
+
+    @property
+    def own(self) -> Path:
+        """What a person wants of every project."""
+        return self.user / "settings.json"
+
 
 def gather(
     places: Places, *, named: Path | None = None, scopes: Collection[Scope] = SCOPES
@@ -91,9 +101,9 @@ def _files(places: Places, named: Path | None) -> Iterator[tuple[Scope, Path]]:
         yield "command_line", named
     folder = places.project / ".claude"
     own: tuple[tuple[Scope, Path], ...] = (
-        ("local", folder / "settings.local.json"),
+        ("local", places.local),
         ("project", folder / "settings.json"),
-        ("user", places.user / "settings.json"),
+        ("user", places.own),
     )
     for scope, path in own:
         if path.is_file() and not (named and named.exists() and path.samefile(named)):

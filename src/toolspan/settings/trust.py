@@ -10,15 +10,15 @@ Scripts that a command names are not part of the digest: who can change them cou
 import hashlib
 import json
 import os
-import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import SourceError
 from toolspan.settings.load import load_json
-from toolspan.settings.scopes import OF_THE_PROJECT, Layer, Places
+from toolspan.settings.scopes import OF_THE_PROJECT, Layer, Places, gather
+from toolspan.settings.write import put_json
 
 _GRANTS = ("allow", "additionalDirectories", "defaultMode")
 _OWN = ("hooks", "env", "enableAllProjectMcpServers", "enabledMcpjsonServers")
@@ -173,12 +173,42 @@ class TrustStore:
     def _write(self, folders: Mapping[str, object]) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".trust-")
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"folders": folders}, file, indent=1)
-            Path(name).replace(self.path)
         except OSError as error:
             raise SourceError(f"{self.path}: {error.strerror or error}") from error
+        put_json(self.path, {"folders": folders})
+
+
+def change_own(places: Places, store: TrustStore, change: Callable[[], object]) -> bool:
+    """Change the project's local settings in a person's name; False if they are not trusted then.
+
+    Who trusted the folder goes on trusting it, with what they just added to it and nothing else.
+
+    Raises:
+        SourceError: one of the files cannot be read or written; so does `change`.
+        BadSetting: one of the files has a value of the wrong kind.
+    """
+    before = _claim_now(places)
+    trusted = store.trusts(before)
+    change()
+    after = _claim_now(places)
+    if trusted and _beside_grants(before) == _beside_grants(after):
+        store.accept(after)
+    return store.trusts(after)
+
+
+def _claim_now(places: Places) -> Claim:
+    return claim_of(places, gather(places, scopes=OF_THE_PROJECT))
+
+
+def _beside_grants(claim: Claim) -> Mapping[str, Mapping[str, object]]:
+    """What a folder wants, without what a person may add to its local settings."""
+    local = str(Path(".claude") / "settings.local.json")
+    added = {"permissions.allow", "permissions.additionalDirectories"}
+    kept = {
+        name: {k: v for k, v in wishes.items() if name != local or k not in added}
+        for name, wishes in claim.wishes.items()
+    }
+    return {name: wishes for name, wishes in kept.items() if wishes}
 
 
 def _key(project: Path) -> str:

@@ -1,0 +1,136 @@
+"""A person at a real terminal, in front of a real `toolspan exec`."""
+
+import fcntl
+import json
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+PATIENCE = 30.0
+MENU = "c deny with a comment"
+
+
+def message(*calls: tuple[str, str, Mapping[str, object]]) -> str:
+    content = [{"type": "tool_use", "id": i, "name": n, "input": given} for i, n, given in calls]
+    return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": content}})
+
+
+class Person:
+    """Reads what the terminal shows, types, and hands in what a model asks for."""
+
+    def __init__(self, child: "subprocess.Popen[bytes]", terminal: int) -> None:
+        self.child = child
+        self._terminal = terminal
+        self._seen = 0
+        self.screen = ""
+        """Everything that was ever shown."""
+        self.rows: list[dict[str, object]] = []
+
+    def ask(self, *calls: tuple[str, str, Mapping[str, object]]) -> None:
+        """The model asks for calls."""
+        stdin = _open(self.child.stdin)
+        stdin.write(message(*calls).encode() + b"\n")
+        stdin.flush()
+
+    def sees(self, text: str) -> str:
+        """Wait until a text is shown, after what was waited for before; what was shown until it."""
+        end = time.monotonic() + PATIENCE
+        while text not in self.screen[self._seen :]:
+            ready, _, _ = select.select([self._terminal], [], [], max(end - time.monotonic(), 0))
+            assert ready, f"{text!r} is not in {self.screen[self._seen :]!r}"
+            self.screen += self._shown()
+        start, self._seen = self._seen, self.screen.index(text, self._seen) + len(text)
+        return self.screen[start : self._seen]
+
+    def _shown(self) -> str:
+        try:
+            return os.read(self._terminal, 1 << 16).decode("utf-8", "replace")
+        except OSError:
+            raise AssertionError(f"nobody is there any more: {self.screen}") from None
+
+    def types(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def answers(self, text: str) -> str:
+        """Answer the next question; what was shown of it."""
+        shown = self.sees(MENU)
+        self.types(f"{text}\n")
+        return shown
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def result(self, call_id: str) -> dict[str, object]:
+        """Wait for the result of a call."""
+        for row in self._read():
+            if row["type"] == "result" and row["tool_use_id"] == call_id:
+                return row
+        raise AssertionError(f"no result of {call_id}: {self.rows}")
+
+    def leaves(self) -> list[dict[str, object]]:
+        """No more calls: everything that was printed, once the command has ended."""
+        _open(self.child.stdin).close()
+        list(self._read())
+        self.child.wait(PATIENCE)
+        return self.rows
+
+    def _read(self) -> Iterator[dict[str, object]]:
+        stdout = _open(self.child.stdout)
+        while select.select([stdout], [], [], PATIENCE)[0]:
+            line = stdout.readline()
+            if not line:
+                return
+            self.rows.append(json.loads(line))
+            yield self.rows[-1]
+
+
+def _open(stream: IO[bytes] | None) -> IO[bytes]:
+    assert stream is not None
+    return stream
+
+
+@contextmanager
+def person(folder: Path, *options: str) -> Iterator[Person]:
+    """Somebody who has started `toolspan exec --ask` in `folder/project`, at 80 columns."""
+    project, home = folder / "project", folder / "home"
+    project.mkdir(exist_ok=True)
+    home.mkdir(exist_ok=True)
+    ours, theirs = pty.openpty()
+
+    def sit_down() -> None:
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    child = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "toolspan", "exec", "--ask", "--events"),
+            *("--transcript", str(folder / "t.jsonl"), *options),
+        ],
+        cwd=project,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        bufsize=0,
+        env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm"},
+        start_new_session=True,
+        preexec_fn=sit_down,  # noqa: PLW1509 - a terminal is taken between fork and exec
+    )
+    os.close(theirs)
+    somebody = Person(child, ours)
+    somebody.resize(80, 24)
+    try:
+        yield somebody
+    finally:
+        child.kill()
+        child.wait()
+        _open(child.stdin).close()
+        _open(child.stdout).close()
+        os.close(ours)

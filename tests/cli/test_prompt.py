@@ -1,0 +1,367 @@
+"""A person at a terminal is asked: a real terminal, a real `toolspan exec`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import toolspan
+from tests.cli.person import Person, message, person
+from tests.requirement import requirement
+from toolspan.model.event import Permission
+
+
+def bash(call_id: str, command: str) -> tuple[str, str, dict[str, object]]:
+    return (call_id, "Bash", {"command": command})
+
+
+def decisions(rows: list[dict[str, object]]) -> list[tuple[object, object]]:
+    told = [row for row in rows if row["type"] == "permission.decided" and row["asked"]]
+    assert all(isinstance(row["waited_ms"], float) and row["waited_ms"] > 0 for row in told)
+    return [(row["tool_use_id"], row["source"]) for row in told]
+
+
+def scopes(path: Path) -> list[str | None]:
+    spans = toolspan.read(path).spans
+    return [one.scope for span in spans for one in span.events if isinstance(one, Permission)]
+
+
+@requirement("prompt.once")
+def test_once_is_for_this_call_alone(tmp_path: Path) -> None:
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "mkdir one"))
+        shown = somebody.answers("o")
+        assert somebody.result("a")["state"] == "succeeded"
+        somebody.ask(bash("b", "mkdir one/two"))
+        somebody.answers("yes")
+        rows = somebody.leaves()
+
+    assert "mkdir one" in shown
+    assert (tmp_path / "project/one/two").is_dir()
+    assert decisions(rows) == [("a", "user_temporary"), ("b", "user_temporary")]
+    assert scopes(tmp_path / "t.jsonl") == ["once", "once"]
+
+
+@requirement("prompt.always")
+def test_always_for_the_session_holds_for_its_later_calls_and_is_written_nowhere(
+    tmp_path: Path,
+) -> None:
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "npm --version; python3 -c 1; npm run x"))
+        shown = somebody.answers("d a line too far")
+        somebody.result("a")
+        somebody.ask(bash("b", "npm run nothing"))
+        offered = somebody.answers("a")
+        somebody.sees("Where?")
+        somebody.types("1\n")
+        somebody.result("b")
+        somebody.ask(bash("c", "npm run anything; ls"))  # nobody is asked: nobody answers
+        somebody.result("c")
+        rows = somebody.leaves()
+
+    assert "always" in shown
+    assert "Bash(npm run:*)" in offered
+    assert decisions(rows) == [("a", "user_reject"), ("b", "user_session")]
+    assert scopes(tmp_path / "t.jsonl") == [None, "session", None]
+    assert not (tmp_path / "project/.claude").exists()
+
+
+@requirement("prompt.kept")
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [("2", "project/.claude/settings.local.json"), ("3", "home/.claude/settings.json")],
+)
+def test_always_can_be_written_to_settings_and_holds_in_the_next_session(
+    tmp_path: Path, number: str, name: str
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(parents=True)
+    before = {"model": "x", "permissions": {"deny": ["Bash(curl:*)"]}, "théme": "dark"}
+    path.write_text(json.dumps(before), encoding="utf-8")
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "npm run nothing"))
+        somebody.answers("a")
+        somebody.sees("Where?")
+        somebody.types(f"{number}\n")
+        somebody.sees("Written to ")
+        rows = somebody.leaves()
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("b", "npm run other"))
+        somebody.result("b")
+        later = somebody.leaves()
+
+    assert json.loads(path.read_text(encoding="utf-8")) == {
+        "model": "x",
+        "permissions": {"deny": ["Bash(curl:*)"], "allow": ["Bash(npm run:*)"]},
+        "théme": "dark",
+    }
+    assert decisions(rows) == [("a", "user_permanent")]
+    assert decisions(later) == []
+
+
+@requirement("prompt.kept")
+def test_a_settings_file_that_is_broken_is_left_alone_and_the_question_stays(
+    tmp_path: Path,
+) -> None:
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "npm run nothing"))
+        somebody.sees("comment > ")
+        path = tmp_path / "home/.claude/settings.json"
+        path.parent.mkdir(parents=True)
+        path.write_text('{"broken": ', encoding="utf-8")
+        somebody.types("a\n")
+        somebody.sees("Where?")
+        somebody.types("3\n")
+        told = somebody.sees("Not written")
+        somebody.answers("d")
+        rows = somebody.leaves()
+
+    assert told
+    assert path.read_text(encoding="utf-8") == '{"broken": '
+    assert decisions(rows) == [("a", "user_reject")]
+
+
+@requirement("prompt.deny")
+def test_a_plain_no_ends_the_turn_with_everything_else_that_was_asked_for(tmp_path: Path) -> None:
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "mkdir one"), bash("b", "mkdir two"))
+        somebody.answers("d")
+        rows = somebody.leaves()
+
+    results = {row["tool_use_id"]: row for row in rows if row["type"] == "result"}
+    assert (results["a"]["error_kind"], results["b"]["state"]) == ("user_denied", "cancelled")
+    assert str(results["a"]["content"]).endswith("wait for the user to tell you how to proceed.")
+    assert [row["reason"] for row in rows if row["type"] == "stopped"] == ["refused by the user"]
+    assert list((tmp_path / "project").iterdir()) == []
+
+
+@requirement("prompt.comment")
+def test_a_no_with_a_comment_tells_the_model_and_the_turn_goes_on(tmp_path: Path) -> None:
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "mkdir one"), bash("b", "mkdir two"))
+        somebody.answers("c")
+        somebody.sees("instead?")
+        somebody.types("call it «drei»\n")
+        somebody.answers("o")
+        rows = somebody.leaves()
+
+    results = {row["tool_use_id"]: row for row in rows if row["type"] == "result"}
+    assert str(results["a"]["content"]).endswith("the user said:\ncall it «drei»")
+    assert results["b"]["state"] == "succeeded"
+
+
+@requirement("prompt.end")
+def test_the_end_of_the_input_is_a_no(tmp_path: Path) -> None:
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "mkdir one"))
+        somebody.sees("comment > ")
+        somebody.types("\x04")
+        rows = somebody.leaves()
+
+    assert decisions(rows) == [("a", "user_reject")]
+    assert not (tmp_path / "project/one").exists()
+
+
+@requirement("prompt.interrupt")
+def test_ctrl_c_ends_the_turn_and_every_call_has_its_result(tmp_path: Path) -> None:
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "mkdir one"), bash("b", "mkdir two"))
+        somebody.sees("comment > ")
+        somebody.types("\x03")
+        assert somebody.child.wait(30) == 130
+        rows = somebody.leaves()
+
+    states = {row["tool_use_id"]: row["state"] for row in rows if row["type"] == "result"}
+    assert states == {"a": "cancelled", "b": "cancelled"}
+    assert decisions(rows) == [("a", "user_abort")]
+    assert list((tmp_path / "project").iterdir()) == []
+
+
+@requirement("prompt.typed-before")
+def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: Path) -> None:
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "echo ready"))
+        somebody.result("a")
+        somebody.types("o\no\n")
+        somebody.sees("o\r\no")  # the terminal has taken it
+        somebody.ask(bash("b", "mkdir one"))
+        somebody.answers("d")
+        rows = somebody.leaves()
+
+    assert decisions(rows) == [("b", "user_reject")]
+
+
+@requirement("prompt.one-at-a-time")
+def test_several_questions_are_asked_one_after_the_other_and_one_answer_may_do(
+    tmp_path: Path,
+) -> None:
+    files = [tmp_path / "outside" / name for name in ("a", "b", "c")]
+    files[0].parent.mkdir()
+    for file in files:
+        file.write_text(f"{file.name} text\n", encoding="utf-8")
+    with person(tmp_path) as somebody:
+        somebody.ask(*((file.name, "Read", {"file_path": str(file)}) for file in files))
+        first = somebody.answers("o")
+        second = somebody.answers("a")
+        somebody.sees("Where?")
+        somebody.types("1\n")
+        rows = somebody.leaves()
+
+    assert "asks for consent" in first
+    assert "1 more to answer" in second
+    assert [source for _, source in decisions(rows)] == [
+        "user_temporary", "user_session", "user_session",
+    ]  # fmt: skip
+    assert {row["state"] for row in rows if row["type"] == "result"} == {"succeeded"}
+    assert somebody.screen.count("asks for consent") == 2
+
+
+@requirement("prompt.hostile")
+def test_nothing_of_a_call_reaches_the_terminal_as_it_is(tmp_path: Path) -> None:
+    command = (
+        "touch a \x1b[31mred\x07 \u202elive\u2066 x\u200by \u3164 " + "word " * 2000 + "THE-END"
+    )
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", command))
+        shown = somebody.answers("d no")
+        somebody.leaves()
+
+    for seen in ("<U+001B>[31mred<U+0007>", "<U+202E>live<U+2066>", "x<U+200B>y", "<U+3164>"):
+        assert seen in shown
+    assert "lines not shown" in shown
+    assert "THE-END" in shown
+    assert "v view all" in somebody.screen
+    assert not any(hostile in somebody.screen for hostile in "\x1b\x07\u202e\u2066\u200b\u3164")
+
+
+@requirement("prompt.resize")
+def test_a_terminal_may_become_narrow_while_it_asks(tmp_path: Path) -> None:
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "touch " + "name " * 30))
+        wide = somebody.sees("comment > ")
+        somebody.resize(30, 10)
+        somebody.types("d once more\n")
+        somebody.ask(bash("b", "touch " + "name " * 30))
+        narrow = somebody.answers("d")
+        somebody.leaves()
+
+    assert max(map(len, wide.split("\r\n"))) == 80
+    body = [line for line in narrow.split("\r\n") if "name" in line or line.startswith("---")]
+    assert max(map(len, body)) == 30
+
+
+@requirement("prompt.change")
+def test_edits_are_shown_as_what_they_would_change(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "a.py").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    book = {"cells": [{"cell_type": "code", "id": "x", "metadata": {}, "outputs": [],
+                       "execution_count": None, "source": ["a = 1\n", "b = 2"]}],
+            "metadata": {}, "nbformat": 4, "nbformat_minor": 5}  # fmt: skip
+    (project / "n.ipynb").write_text(json.dumps(book), encoding="utf-8")
+    calls: list[tuple[str, dict[str, object], str]] = [
+        (
+            "Edit",
+            {"file_path": str(project / "a.py"), "old_string": "two", "new_string": "2"},
+            "-two\n+2\n",
+        ),
+        ("Write", {"file_path": str(project / "a.py"), "content": "one\n"}, "-two\n-three\n"),
+        (
+            "Write",
+            {"file_path": str(project / "new.py"), "content": "x\n"},
+            "--- /dev/null\n+++ b/new.py\n",
+        ),
+        (
+            "NotebookEdit",
+            {"notebook_path": str(project / "n.ipynb"), "cell_id": "x", "new_source": "a = 1"},
+            "-b = 2\n",
+        ),
+    ]
+    with person(tmp_path) as somebody:
+        for number, (tool, given, wanted) in enumerate(calls):
+            for name in ("a.py", "n.ipynb"):
+                somebody.ask((f"{name}-{number}", "Read", {"file_path": str(project / name)}))
+            somebody.ask((f"call-{number}", tool, given))
+            shown = _plain(somebody.answers("d no"))
+            assert wanted in shown
+        somebody.leaves()
+
+
+def _plain(screen: str) -> str:
+    """Without colours and indentation."""
+    for colour in ("31", "32", "36", "0"):
+        screen = screen.replace(f"\x1b[{colour}m", "")
+    return "".join(f"{line.strip()}\n" for line in screen.split("\r\n"))
+
+
+@requirement("prompt.question")
+def test_a_models_question_is_answered_by_number_or_in_words(tmp_path: Path) -> None:
+    options = [{"label": "red", "description": "warm"}, {"label": "blue", "description": "cold"}]
+    asked = [{"question": f"{n}?", "header": "x", "options": options} for n in ("A", "B")]
+    with person(tmp_path) as somebody:
+        somebody.ask(("a", "AskUserQuestion", {"questions": asked}))
+        for said in ("7\n2", "rather green"):
+            somebody.sees("own words")
+            somebody.types(f"{said}\n")
+        content = somebody.result("a")["content"]
+        somebody.leaves()
+
+    assert '"A?"="blue", "B?"="rather green"' in str(content)
+
+
+def without_a_terminal(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "toolspan", "exec", "--ask", "--transcript", "none", *options],
+        cwd=folder,
+        input=message(bash("a", "npm run x")) + "\n",
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        start_new_session=True,
+        check=False,
+    )
+
+
+@requirement("prompt.nobody")
+def test_without_a_terminal_nobody_is_asked_and_that_is_told(tmp_path: Path) -> None:
+    done = without_a_terminal(tmp_path)
+
+    row = json.loads(done.stdout)
+    assert (done.returncode, row["error_kind"]) == (0, "not_granted")
+    assert row["content"] == "This command requires approval"
+    assert "there is no terminal" in done.stderr
+
+
+@requirement("prompt.nobody")
+def test_only_one_can_give_consent(tmp_path: Path) -> None:
+    done = without_a_terminal(tmp_path, "--permission-prompt-tool", "mcp__a__b")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "only one can give consent" in done.stderr
+
+
+@requirement("prompt.hook-asks")
+def test_what_a_hook_asks_is_asked_every_time(tmp_path: Path) -> None:
+    said = {"hookEventName": "PreToolUse", "permissionDecision": "ask"}
+    answer = json.dumps({"hookSpecificOutput": {**said, "permissionDecisionReason": "sure?"}})
+    handler = {"type": "command", "command": f"echo '{answer}'"}
+    path = tmp_path / "home/.claude/settings.json"
+    path.parent.mkdir(parents=True)
+    hooks = {"PreToolUse": [{"matcher": "Bash", "hooks": [handler]}]}
+    path.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
+    with person(tmp_path) as somebody:
+        somebody.ask(bash("a", "npm run x"))
+        shown = somebody.answers("d no")
+        _settled(somebody)
+
+    assert "a hook asks: sure?" in shown
+    assert "a always" not in shown
+
+
+def _settled(somebody: Person) -> None:
+    assert somebody.result("a")["state"] == "denied"
+    somebody.leaves()

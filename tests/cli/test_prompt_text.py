@@ -1,0 +1,28 @@
+"""Texts of strangers on a terminal."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from toolspan.cli.prompt_text import columns, cut, folded, visible
+
+TEXTS = st.text(st.characters() | st.sampled_from("\x1b\x07\u202e\u200b\u3164字é\n\t"))
+
+
+@requirement("prompt.hostile")
+@given(TEXTS, st.integers(2, 30))
+def test_every_line_is_printable_and_fits_and_nothing_is_lost(text: str, width: int) -> None:
+    lines = list(folded(text, width))
+
+    assert all(line.isprintable() and columns(line) <= width for line in lines)
+    assert "".join(lines) == "".join(map(visible, text.split("\n")))
+
+
+@requirement("prompt.hostile")
+@given(st.lists(st.text(max_size=3)), st.integers(3, 12))
+def test_a_long_text_is_cut_in_the_middle(lines: list[str], most: int) -> None:
+    shown = cut(lines, most)
+
+    assert len(shown) == min(len(lines), most)
+    assert shown[:1] == lines[:1]
+    assert shown[-1:] == lines[-1:]
