@@ -5,6 +5,7 @@ from pathlib import PurePath
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from toolspan.cli.output import (
     STATE_STYLE,
@@ -28,7 +29,7 @@ from toolspan.cli.select import (
     wanted_filter,
 )
 from toolspan.model.span import moment
-from toolspan.read.facts import CallFacts, facts_of
+from toolspan.read.facts import CallFacts, facts_of, named_by_client
 from toolspan.read.history import short_id
 from toolspan.read.transcript import read
 
@@ -51,7 +52,7 @@ def command(
     rows = _rows(names, keep, last=last)
     if as_json:
         for row in rows:
-            print_json(row)
+            print_json(row if named_by_client(row) else replace(row, id=""))
     else:
         _print(list(rows), limit)
 
@@ -63,7 +64,7 @@ def _rows(names: tuple[str, ...], keep: Filter, *, last: bool) -> Iterable[CallF
         return narrow(select(names, last=last), keep)
     transcript = read(files[0].path)
     rows = (facts_of(span, transcript.file) for span in transcript.surrender())
-    return (row for row in rows if keep.takes(row))
+    return (row for row in rows if keep.takes(row, transcript.info.cwd))
 
 
 _NARROW = 110

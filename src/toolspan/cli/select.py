@@ -17,10 +17,11 @@ from toolspan.errors import NotFound, ToolspanError, UnknownDialect
 from toolspan.model.kind import ERROR_KINDS
 from toolspan.model.span import moment
 from toolspan.model.state import STATES
-from toolspan.read.discover import FoundFile, default_root, discover
+from toolspan.read.discover import FoundFile, discover, discover_all, rollout_agents
 from toolspan.read.facts import CallFacts
 from toolspan.read.history import Ledger, SessionFacts, pick
 from toolspan.read.survey import Wanted, survey
+from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.detect import dialect_of
 from toolspan.wire.paths import parse_name, project_name
 from toolspan.wire.source import source_of
@@ -42,11 +43,11 @@ class Filter(NamedTuple):
     session: str | None = None
     agent: str | None = None
 
-    def takes(self, row: CallFacts) -> bool:
-        """Whether a call is wanted."""
+    def takes(self, row: CallFacts, cwd: str | None = None) -> bool:
+        """Whether a call is wanted; `cwd` is the folder its session worked in."""
         return (
             self._names(row)
-            and (self.project is None or in_project(self.project, row.file))
+            and (self.project is None or in_project(self.project, row.file, cwd))
             and (self.session is None or (row.session or "").startswith(self.session))
             and (self.agent is None or (row.agent or "").startswith(self.agent))
             and self._times(row)
@@ -57,7 +58,7 @@ class Filter(NamedTuple):
             (not self.tool or (row.tool or "").casefold() in self.tool)
             and (not self.state or row.state in self.state)
             and (not self.error or (row.error_kind or "") in self.error)
-            and (self.dialect in (None, "claude"))
+            and (self.dialect in (None, row.dialect))
         )
 
     def _times(self, row: CallFacts) -> bool:
@@ -108,7 +109,8 @@ def filters(command: Callable[P, R]) -> Callable[P, R]:
         click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
                      help="Only this error kind (repeatable)."),
         click.option("--project", help="Only files whose path has this in it."),
-        click.option("--dialect", type=click.Choice(["claude"]), help="Only this client's format."),
+        click.option("--dialect", type=click.Choice(["claude", "codex"]),
+                     help="Only this client's format."),
         click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01."),
         click.option("--until", callback=when, help="Before that time."),
         click.option("--session", help="Only the session whose id begins so."),
@@ -177,7 +179,8 @@ def narrow(found: Selection, keep: Filter) -> list[CallFacts]:
     sessions = {session for file in found.ledger.files for session in file.info.session_ids}
     if keep.session is not None and not any(s.startswith(keep.session) for s in sessions):
         raise NotFound(f"no session begins with {keep.session!r}")
-    return [row for row in found.calls() if keep.takes(row)]
+    folders = {file.file: file.info.cwd for file in found.ledger.files}
+    return [row for row in found.calls() if keep.takes(row, folders.get(row.file))]
 
 
 def locate(
@@ -193,7 +196,7 @@ def locate(
     if last:
         return newest_session(names), True
     if not names:
-        return discover(default_root()), True
+        return discover_all(), True
     paths = [Path(name) for name in names]
     if all(_is_file(path) for path in paths):
         for path in paths if not strangers else ():
@@ -210,13 +213,12 @@ def _refuse_strangers(path: Path) -> None:
     """A file that is named should be one we can read.
 
     Raises:
-        UnknownDialect: it is another client's, or no transcript at all.
+        UnknownDialect: it is no transcript at all.
     """
-    dialect = dialect_of(source_of(path))
-    if dialect == "codex":
-        raise UnknownDialect(f"{path}: a Codex rollout; only Claude Code's transcripts are read")
-    if dialect == "unknown":
-        raise UnknownDialect(f"{path}: not a transcript: no line is a record of Claude Code")
+    if dialect_of(source_of(path)) == "unknown":
+        raise UnknownDialect(
+            f"{path}: not a transcript: no line is a record of Claude Code or Codex"
+        )
 
 
 def _is_file(path: Path) -> bool:
@@ -238,10 +240,18 @@ def session_files(name: str, root: Path | None = None) -> list[FoundFile]:
     """
     if "/" in name or name.endswith((".jsonl", ".zst")):
         raise NotFound(f"{name}: no such file or folder")
-    everything = discover(root or default_root())
+    everything = discover(root) if root else discover_all()
     known = [file.name.session_id for file in everything if file.name.session_id]
     session = pick(name, known, "session", hint=lambda one: one[:13])
-    return [file for file in everything if _belongs(file, session)]
+    return _members(everything, session)
+
+
+def _members(files: Sequence[FoundFile], session: str) -> list[FoundFile]:
+    """The files of a session among others."""
+    own = [file for file in files if _belongs(file, session)]
+    if any(is_rollout(file.path.name) for file in own):
+        own += rollout_agents(files, session)
+    return own
 
 
 def _belongs(file: FoundFile, session: str) -> bool:
@@ -265,19 +275,18 @@ def newest_session(names: Sequence[str] = ()) -> list[FoundFile]:
     Raises:
         NotFound: there is no session at all.
     """
-    root = Path(names[0]) if names else default_root()
-    everything = discover(root)
+    everything = discover(Path(names[0])) if names else discover_all()
     mains = [file for file in everything if file.name.role == "session"]
     if not mains:
-        raise NotFound(f"{root}: no session there")
+        raise NotFound(f"{names[0] if names else 'your transcripts'}: no session there")
     newest = max(mains, key=lambda file: file.modified)
-    return [file for file in everything if _belongs(file, newest.name.stem)]
+    return _members(everything, newest.name.stem)
 
 
 def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Session ids that begin with what was typed, for shell completion."""
     try:
-        everything = discover(default_root())
+        everything = discover_all()
     except ToolspanError:
         return []
     stems = [file.name.stem for file in everything if file.name.role == "session"]

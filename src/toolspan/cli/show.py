@@ -34,7 +34,7 @@ from toolspan.model.inputs import UnknownInput, decode_anything
 from toolspan.model.span import Span, moment
 from toolspan.model.state import MEANING
 from toolspan.model.tokens import Tokens
-from toolspan.read.discover import FoundFile, default_root, discover
+from toolspan.read.discover import FoundFile, default_roots, discover
 from toolspan.read.facts import facts_of
 from toolspan.read.history import Ledger, pick
 from toolspan.read.lineage import sum_tokens
@@ -237,7 +237,7 @@ def _named(word: str, paths: Sequence[Path], session: str | None) -> list[FoundF
     if any(not path.is_dir() for path in paths):
         found = (discover(path) if path.is_dir() else _alone(path) for path in paths)
         return _call(word, [file for files in found for file in files])
-    files = [file for path in paths or (default_root(),) for file in discover(path)]
+    files = [file for path in paths or default_roots() for file in discover(path)]
     try:
         stems = [file.name.stem for file in files if file.name.role == "session"]
         stem = pick(word, stems, "session", hint=lambda known: known[:13])

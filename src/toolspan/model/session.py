@@ -1,11 +1,17 @@
 """What a transcript says about the conversation it holds."""
 
+from typing import Literal
+
 from msgspec import Struct
+
+Dialect = Literal["claude", "codex"]
+"""Whose form a transcript has."""
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True):
     """The outside of a conversation: who, where, when, what about."""
 
+    dialect: Dialect = "claude"
     session_id: str | None = None
     """The file's own session; records copied from an ancestor may name others."""
     session_ids: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from toolspan.ids import CallId, SessionId
 from toolspan.model.event import Event
 from toolspan.model.kind import ADVICE, Advice, ErrorKind
 from toolspan.model.place import Place
+from toolspan.model.session import Dialect
 from toolspan.model.state import State
 from toolspan.model.toolkind import ToolKind, tool_kind
 
@@ -78,7 +79,8 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     """The assistant message it belongs to: calls that share one are a batch."""
     prompt_id: str | None = None
     parent_call: CallId | None = None
-    """The call that started the subagent which asked."""
+    """The call that started the subagent which asked, or the process it speaks to."""
+    dialect: Dialect = "claude"
     shelf: Shelf
 
     @property

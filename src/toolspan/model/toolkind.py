@@ -1,4 +1,7 @@
-"""What sort of work a tool does, whatever the client calls it."""
+"""What sort of work a tool does, whatever the client calls it.
+
+One table for all clients: no two of them give one name to different work.
+"""
 
 from typing import Literal
 
@@ -20,14 +23,26 @@ _KINDS: dict[str, ToolKind] = {
     "TaskGet": "plan", "TaskList": "plan", "EnterPlanMode": "plan", "ExitPlanMode": "plan",
     "exit_plan_mode": "plan",
     "AskUserQuestion": "question",
+    "shell": "shell", "container.exec": "shell", "shell_command": "shell", "local_shell": "shell",
+    "exec_command": "shell", "write_stdin": "shell", "unified_exec": "shell", "exec": "shell",
+    "js_repl": "shell",
+    "view_image": "read", "read_file": "read", "read_mcp_resource": "read",
+    "apply_patch": "edit",
+    "tool_search": "search", "list_dir": "search", "grep_files": "search",
+    "web_search": "web",
+    "spawn_agent": "agent", "send_input": "agent", "wait": "agent", "wait_agent": "agent",
+    "close_agent": "agent", "resume_agent": "agent", "send_message": "agent",
+    "followup_task": "agent", "interrupt_agent": "agent", "list_agents": "agent",
+    "update_plan": "plan", "create_goal": "plan", "update_goal": "plan", "get_goal": "plan",
+    "request_user_input": "question", "request_permissions": "question",
 }  # fmt: skip
 
 
 def tool_kind(tool: str) -> ToolKind:
     """The sort of work behind a tool's name."""
     kind = _KINDS.get(tool)
-    if kind is None:
-        return "mcp" if tool.startswith("mcp__") else "other"
+    if kind is None:  # servers' tools, with or without the word in front
+        return "mcp" if "__" in tool[1:-1] else "other"
     return kind
 
 

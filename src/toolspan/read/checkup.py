@@ -17,18 +17,13 @@ from toolspan.model.place import Place
 from toolspan.model.span import Counts, Span
 from toolspan.patch import Fits, Mismatch, NoBase, verify
 from toolspan.read.damage import finding
+from toolspan.read.drift import lines_of
 from toolspan.read.transcript import Transcript, read
-from toolspan.wire import claude, document
-from toolspan.wire.claude_keys import unknown_keys
 from toolspan.wire.claude_results import EditResult, MultiEditResult, WriteResult
 from toolspan.wire.detect import dialect_of
-from toolspan.wire.jsonl import Line, read_lines
-from toolspan.wire.narrow import drift, input_drift
 from toolspan.wire.paths import inside, parse_name, session_folder
 from toolspan.wire.source import Source
 
-_HUGE = 16 << 20
-"""Lines longer than this are not searched for drift."""
 _WORST: tuple[Acceptance, ...] = ("refuses", "loses", "skips", "unknown", "accepts")
 
 
@@ -64,9 +59,9 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Checkup:
         SourceError: the file cannot be opened or read.
     """
     transcript = read(source)
-    lines = _Lines(transcript, roundtrip=roundtrip)
+    lines = lines_of(transcript, roundtrip=roundtrip)
     with suppress(SourceError):  # reading has told of it already
-        for line in read_lines(transcript.source):
+        for line in transcript.lines():
             lines.add(line)
     found = [
         *_about_dialect(transcript),
@@ -93,116 +88,11 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Checkup:
     )
 
 
-class _Lines:
-    """Looks at lines one by one: drift, UTF-8, round trip."""
-
-    def __init__(self, transcript: Transcript, *, roundtrip: bool) -> None:
-        self._file = transcript.file
-        self._roundtrip = roundtrip
-        self._tools = {span.id: span.tool for span in transcript.spans}
-        self._found: dict[tuple[str, str], tuple[Place, int]] = {}
-        self.entries: Counter[str] = Counter()
-        self.equal = 0
-        self.not_utf8 = 0
-
-    def add(self, line: Line) -> None:
-        if line.length > _HUGE and not self._roundtrip:
-            return  # decoding all of it takes several times its size
-        try:
-            document_ = document.decode(line.data)
-        except ValueError:
-            self._unreadable(line)
-            return
-        if not isinstance(document_, dict):
-            return
-        entry = claude.decode(line.data).entry
-        self.entries[entry.type] += 1
-        if not _is_utf8(line.data):
-            self.not_utf8 += 1
-            self._note("invalid_utf8", "", line)
-            return
-        if self._roundtrip:
-            self._reencode(entry, line)
-        self._drift(entry, document_, line)
-
-    def _unreadable(self, line: Line) -> None:
-        """Reading told of it already, unless only a skipped string is not UTF-8."""
-        if not line.data or _is_utf8(line.data):
-            return
-        try:
-            claude.decode_typed(line.data)
-        except claude.UNFIT:
-            return
-        self.not_utf8 += 1
-        self._note("invalid_utf8", "", line)
-
-    def _reencode(self, entry: claude.Entry, line: Line) -> None:
-        try:
-            same = document.equal(claude.encode(entry, line.data), line.data)
-        except ValueError:  # nested too deeply to be written again
-            same = False
-        if same:
-            self.equal += 1
-        else:
-            self._note("roundtrip", "", line)
-
-    def _drift(self, entry: claude.Entry, found: dict[str, object], line: Line) -> None:
-        if not entry.known:
-            self._note("unknown_type", entry.type or "no type", line)
-        for key in unknown_keys(found):
-            self._note("unknown_field", key, line)
-        for tool, given in _asked(found):
-            for path in input_drift(tool, given):
-                self._note("unknown_input", f"{tool}: {path}", line)
-        structured = found.get("toolUseResult", found.get("tool_use_result"))
-        if structured is None or entry.type != "user":
-            return
-        for tool in self._answered(entry):
-            for path in drift(tool, claude.decode_bodies(line.data).structured or b"null"):
-                self._note("unknown_result", f"{tool}: {path}", line)
-
-    def _answered(self, entry: claude.Entry) -> Iterator[str]:
-        content = entry.message.content if entry.message else None
-        if isinstance(content, list):
-            blocks = [block for block in content if block.type == "tool_result"]
-            if len(blocks) == 1 and blocks[0].tool_use_id:
-                tool = self._tools.get(blocks[0].tool_use_id)
-                if tool:  # an orphan's shape says nothing
-                    yield tool
-
-    def _note(self, code: str, detail: str, line: Line) -> None:
-        place, times = self._found.get((code, detail), (None, 0))
-        first = place or Place(self._file, line.number, line.offset, line.length)
-        self._found[code, detail] = (first, times + 1)
-
-    def findings(self) -> list[Finding]:
-        return [finding(code, place, detail, times)
-                for (code, detail), (place, times) in self._found.items()]  # fmt: skip
-
-
-def _asked(found: dict[str, object]) -> Iterator[tuple[str, bytes]]:
-    """The tools a line asks for, and the inputs it gives them."""
-    message = found.get("message")
-    content = message.get("content") if isinstance(message, dict) else None
-    for block in content if isinstance(content, list) else ():
-        if isinstance(block, dict) and block.get("type") == "tool_use":
-            with suppress(ValueError):  # nested too deeply to be written again
-                yield str(block.get("name")), document.encode(block.get("input"))
-
-
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except (OSError, ValueError):  # a name no file system takes
         return False
-
-
-def _is_utf8(data: bytes) -> bool:
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _grouped(found: Sequence[Finding]) -> Iterator[Finding]:
@@ -221,10 +111,8 @@ def _grouped(found: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _about_dialect(transcript: Transcript) -> Iterator[Finding]:
-    dialect = dialect_of(transcript.source)
-    if dialect in ("codex", "unknown"):
-        detail = "it is a Codex rollout" if dialect == "codex" else ""
-        yield finding("no_transcript", Place(transcript.file, 1, 0, 0), detail)
+    if dialect_of(transcript.source) == "unknown":
+        yield finding("no_transcript", Place(transcript.file, 1, 0, 0), "")
 
 
 def _about_calls(spans: Sequence[Span]) -> Iterator[Finding]:
@@ -255,7 +143,8 @@ def _about_patches(spans: Sequence[Span]) -> Iterator[Finding]:
     """Recorded patches that do not fit the content recorded beside them, by reason."""
     found: dict[str, list[Place]] = {}
     for span in spans:
-        if span.call.kind in ("edit", "write") and span.result and span.state == "succeeded":
+        changes = span.call.kind in ("edit", "write") and span.call.dialect == "claude"
+        if changes and span.result and span.state == "succeeded":
             verdict = _patch_verdict(span.result.structured)
             if isinstance(verdict, Mismatch):
                 reason = verdict.reason.partition(". ")[0]

@@ -18,7 +18,9 @@ class Meaning(NamedTuple):
 
 
 CODES: dict[str, Meaning] = {
-    "no_transcript": Meaning("error", "No line of the file is a record of Claude Code", "refuses"),
+    "no_transcript": Meaning(
+        "error", "No line of the file is a record of Claude Code or Codex", "refuses"
+    ),
     "torn_line": Meaning(
         "error",
         "A line in the middle of the file is not whole JSON: a write was cut short",

@@ -1,21 +1,26 @@
-"""Finds transcripts: in Claude Code's own folders, or below any folder named.
+"""Finds transcripts: in the clients' own folders, or below any folder named.
 
 In: a folder. Out: `FoundFile`s, in a stable order. Walks without following links, so that a
-hostile archive cannot lead out of its folder. Does not open transcripts.
+hostile archive cannot lead out of its folder. Opens transcripts only to ask a rollout whose
+subagent it is.
 """
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from toolspan.errors import SourceError
+from toolspan.wire.codex_paths import codex_home, is_rollout
 from toolspan.wire.paths import FileName, config_dir, inside, meta_path, parse_name
+from toolspan.wire.source import source_of
 
 _META_LIMIT = 1 << 20
+_HEAD = 1 << 13
+"""Where the names stand in a rollout's first line; what comes after them may be long."""
 
 
 class FoundFile(Struct, frozen=True, kw_only=True):
@@ -37,7 +42,7 @@ class AgentMeta(Struct, frozen=True, kw_only=True):
 
 
 def default_root() -> Path:
-    """The projects folder of this user.
+    """The projects folder of this user's Claude Code.
 
     Raises:
         SourceError: there is none.
@@ -48,6 +53,34 @@ def default_root() -> Path:
             f"{root}: no such folder; name a file or folder, or set CLAUDE_CONFIG_DIR"
         )
     return root
+
+
+def default_roots() -> list[Path]:
+    """The folders in which this user's clients keep transcripts, those that exist.
+
+    Raises:
+        SourceError: there is none.
+    """
+    home = codex_home()
+    places = (config_dir() / "projects", home / "sessions", home / "archived_sessions")
+    found = [place for place in places if place.is_dir()]
+    if not found:
+        raise SourceError(
+            f"{places[0]}: no such folder; name a file or folder, or set CLAUDE_CONFIG_DIR"
+            " or CODEX_HOME"
+        )
+    return found
+
+
+def discover_all(roots: Sequence[Path] | None = None) -> list[FoundFile]:
+    """The transcripts below several folders; without any, of this user's own clients.
+
+    Raises:
+        SourceError: a folder does not exist or cannot be listed.
+    """
+    return [
+        file for root in (default_roots() if roots is None else roots) for file in discover(root)
+    ]
 
 
 def discover(root: Path) -> list[FoundFile]:
@@ -63,7 +96,7 @@ def discover(root: Path) -> list[FoundFile]:
     if not stat.S_ISDIR(status.st_mode):
         return [_found(root, status)]
     try:
-        return sorted(_walk(str(root), root), key=lambda file: str(file.path))
+        return sorted(_once(_walk(str(root), root)), key=lambda file: str(file.path))
     except OSError as error:
         raise SourceError(f"{root}: {os.strerror(error.errno or 0)}") from error
 
@@ -85,12 +118,51 @@ def _walk(folder: str, root: Path) -> Iterator[FoundFile]:
     for item in items:
         if item.is_dir(follow_symlinks=False):
             yield from _walk(item.path, root)
-        elif item.name.endswith((".jsonl", ".jsonl.zst")) and item.is_file():
+        elif _may_be(item.name) and item.is_file():
             path = Path(item.path)
             if not item.is_symlink() or inside(path, root):
                 found = _found(path, item.stat())
                 if found.name.role != "other":
                     yield found
+
+
+def _may_be(name: str) -> bool:
+    return name.endswith((".jsonl", ".jsonl.zst")) or is_rollout(name)
+
+
+def _once(files: Iterator[FoundFile]) -> list[FoundFile]:
+    """Without compressed copies of rollouts that are there uncompressed too."""
+    found = list(files)
+    plain = {str(file.path) for file in found}
+    return [
+        file
+        for file in found
+        if not is_rollout(file.path.name)
+        or str(file.path).removesuffix(".zst") == str(file.path)
+        or str(file.path).removesuffix(".zst") not in plain
+    ]
+
+
+def rollout_agents(files: Sequence[FoundFile], session: str) -> list[FoundFile]:
+    """The rollouts among some files that subagents of a session wrote, marked as such."""
+    marks = [f'"{key}":"{session}"'.encode() for key in ("parent_thread_id", "session_id")]
+    found = []
+    for file in files:
+        if not is_rollout(file.path.name) or file.name.session_id == session:
+            continue
+        head = _head(file.path).replace(b'": "', b'":"')
+        if any(mark in head for mark in marks):
+            thread = file.name.session_id
+            name = file.name._replace(role="agent", agent_id=thread, session_id=session)
+            found.append(structs.replace(file, name=name))
+    return found
+
+
+def _head(path: Path) -> bytes:
+    try:
+        return source_of(path).read(0, _HEAD).partition(b"\n")[0]
+    except SourceError:
+        return b""
 
 
 def read_meta(path: Path) -> AgentMeta | None:

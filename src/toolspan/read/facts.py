@@ -9,6 +9,7 @@ from msgspec import Struct
 from toolspan.model.event import Hook, HookOutcome, Notification, Permission
 from toolspan.model.kind import ErrorKind, Retry
 from toolspan.model.place import Place
+from toolspan.model.session import Dialect
 from toolspan.model.span import Branch, Span
 from toolspan.model.state import State
 from toolspan.model.toolkind import ToolKind
@@ -31,7 +32,7 @@ class CallFacts(Struct, frozen=True, kw_only=True, gc=False):
     file: str
     """The transcript it stands in."""
     id: str
-    """The call's id."""
+    """The call's id; empty in JSON when the client gave it none."""
     tool: str | None
     """The tool; null for an orphan result."""
     kind: ToolKind
@@ -102,6 +103,8 @@ class CallFacts(Struct, frozen=True, kw_only=True, gc=False):
     """Offset and length of the line with the request."""
     result_bytes: tuple[int, int] | None
     """Offset and length of the line with the result."""
+    dialect: Dialect = "claude"
+    """Whose form the transcript has."""
 
 
 def facts_of(span: Span, file: str) -> CallFacts:
@@ -153,7 +156,13 @@ def facts_of(span: Span, file: str) -> CallFacts:
         evidence=tuple((evidence.rule, evidence.text) for evidence in span.evidence),
         request_bytes=_bytes(asked),
         result_bytes=_bytes(answered),
+        dialect=call.dialect,
     )
+
+
+def named_by_client(row: CallFacts) -> bool:
+    """Whether the client gave the call its id; some of Codex's have none."""
+    return not row.id.startswith("#")
 
 
 def _hook(hook: Hook) -> HookFacts:

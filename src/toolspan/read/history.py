@@ -17,7 +17,7 @@ from toolspan.errors import Ambiguous, NotFound
 from toolspan.ids import CallId
 from toolspan.model.span import Span
 from toolspan.model.tokens import Tokens
-from toolspan.read.discover import FoundFile, default_root, discover, read_meta
+from toolspan.read.discover import FoundFile, discover, discover_all, read_meta
 from toolspan.read.facts import CallFacts
 from toolspan.read.lineage import Lineages, merge, sum_tokens
 from toolspan.read.survey import FileFacts, facts_from, survey
@@ -25,12 +25,12 @@ from toolspan.read.transcript import Transcript, read
 
 
 def history(root: Path | str | None = None) -> "History":
-    """Every transcript below a folder; without one, of this user's own Claude Code.
+    """Every transcript below a folder; without one, of this user's own Claude Code and Codex.
 
     Raises:
         SourceError: there is no such folder.
     """
-    return History(discover(Path(root) if root is not None else default_root()))
+    return History(discover(Path(root)) if root is not None else discover_all())
 
 
 def transcripts(root: Path | str | None = None) -> Iterator[Transcript]:

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from toolspan.model.message import Message, Voice
 from toolspan.model.place import Place
-from toolspan.model.session import SessionInfo
+from toolspan.model.session import Dialect, SessionInfo
 from toolspan.model.span import Span
 from toolspan.model.toolkind import tool_kind
 from toolspan.read.discover import AgentMeta, read_meta
@@ -75,6 +75,24 @@ class Readable(Protocol):
         """The parent links of its lines."""
         ...
 
+    @property
+    def dialect(self) -> Dialect:
+        """Whose form it has."""
+        ...
+
+    @property
+    def role(self) -> str | None:
+        """What sort of subagent wrote it, if it says."""
+        ...
+
+    def branches(self) -> Branches:
+        """Which of its lines the model still saw at the end."""
+        ...
+
+    def messages(self) -> Iterator[Message]:
+        """What was said, in file order."""
+        ...
+
     def entries(self) -> Iterator[tuple[Entry, Place]]:
         """Its entries and where they stand."""
         ...
@@ -86,8 +104,7 @@ def messages(transcript: Readable) -> Iterator[Message]:
     Raises:
         SourceError: the file can no longer be read.
     """
-    for entry, place in transcript.entries():
-        yield from heard(entry, place, transcript.source)
+    return transcript.messages()
 
 
 def heard(entry: Entry, place: Place, source: Source) -> Iterator[Message]:
@@ -264,6 +281,8 @@ def script(transcript: Readable) -> Script:
     Raises:
         SourceError: the file can no longer be read.
     """
+    if transcript.dialect == "codex":
+        return _rollout(transcript)
     own = transcript.info.agent_id
     asides = _Asides(own)
     repeated = set(transcript.tree.duplicates())
@@ -286,6 +305,19 @@ def script(transcript: Readable) -> Script:
         errands=errands,
         starter=meta.tool_use_id,
         role=meta.agent_type,
+    )
+
+
+def _rollout(transcript: Readable) -> Script:
+    """What a rollout tells; of a subagent's, without the history that it was given."""
+    own = transcript.info.agent_id
+    return Script(
+        file=transcript.file,
+        agent_id=own,
+        spans=[span for span in transcript.spans if own is None or span.call.agent_id == own],
+        messages=[one for one in transcript.messages() if own is None or one.agent_id == own],
+        branches=transcript.branches(),
+        role=transcript.role,
     )
 
 

@@ -1,30 +1,36 @@
 """One file becomes a transcript: spans, messages, tokens, findings.
 
 In: a source. Out: a `Transcript`, whose facts are in memory and whose bodies stay in the file.
-Nothing a file contains raises; damage becomes findings. This is where reading begins: follow
-`read` to `Reader.line`, then `pair.py` for calls and `verdict.py` for their states.
+Nothing a file contains raises; damage becomes findings. This is where reading begins: `read` asks
+whose file it is, once; follow it to `Reader.line`, then `pair.py` for calls and `verdict.py` for
+their states. Codex's files are read by `codex/reader.py`, which keeps the same things.
 """
 
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, Union
 
 from toolspan.errors import SourceError
 from toolspan.model.finding import Finding
 from toolspan.model.message import Message
 from toolspan.model.place import LINE_BIT, OFFSET_BIT, Place
-from toolspan.model.session import SessionInfo
+from toolspan.model.session import Dialect, SessionInfo
 from toolspan.model.span import Counts, Span
 from toolspan.model.tokens import Tokens
 from toolspan.read.about import About
 from toolspan.read.damage import finding
 from toolspan.read.pair import Pairing, success_name
-from toolspan.read.tree import Tree
+from toolspan.read.tree import Branches, Tree
 from toolspan.wire import claude, document
 from toolspan.wire.claude import Entry
+from toolspan.wire.detect import is_document, reads_as
 from toolspan.wire.jsonl import Chunk, Line, read_chunks, read_lines
 from toolspan.wire.source import Source, source_of
+
+if TYPE_CHECKING:
+    from toolspan.read.codex.reader import Reader as RolloutReader
 
 
 def read(path: Path | str | Source) -> "Transcript":
@@ -33,7 +39,7 @@ def read(path: Path | str | Source) -> "Transcript":
     Raises:
         SourceError: the file cannot be opened or read.
     """
-    return _read(Reader(source_of(path) if isinstance(path, str | Path) else path))
+    return _read(source_of(path) if isinstance(path, str | Path) else path)
 
 
 def read_calls(path: Path) -> "Transcript":
@@ -42,20 +48,46 @@ def read_calls(path: Path) -> "Transcript":
     Raises:
         SourceError: the file cannot be opened or read.
     """
-    return _read(Reader(source_of(path), calls_only=True))
+    return _read(source_of(path), calls_only=True)
 
 
-def _read(reader: "Reader") -> "Transcript":
+def _read(source: Source, *, calls_only: bool = False) -> "Transcript":
+    reader: AnyReader | None = None
     try:
-        for chunk in read_chunks(reader.source):
+        for chunk in read_chunks(source):
+            if reader is None:
+                reader = reader_for(source, chunk, calls_only=calls_only)
             reader.chunk(chunk)
     except SourceError as error:
+        if reader is None:
+            raise
         reader.broke_off(error)
+    reader = reader or Reader(source)
+    reader.finish()
     return Transcript(reader)
+
+
+def reader_for(source: Source, chunk: Chunk, *, calls_only: bool = False) -> "AnyReader":
+    """The reader of the dialect that a file's first chunk shows."""
+    beginning = memoryview(chunk.data)[chunk.start : chunk.end][:_BEGINNING].tobytes()
+    if reads_as(source.name, beginning) == "claude":
+        return Reader(source, calls_only=calls_only)
+    from toolspan.read.codex.reader import DocumentReader
+    from toolspan.read.codex.reader import Reader as RolloutReader
+
+    kind = DocumentReader if is_document(beginning) else RolloutReader
+    return kind(source, calls_only=calls_only)
+
+
+_BEGINNING = 1 << 20
 
 
 class Reader:
     """Takes lines in file order and keeps what they say."""
+
+    dialect: Dialect = "claude"
+    role: str | None = None
+    """What sort of subagent wrote the file; a side file tells that, never the file itself."""
 
     def __init__(self, source: Source, *, calls_only: bool = False) -> None:
         self.source = source
@@ -101,6 +133,24 @@ class Reader:
         self.pairing.add(entries, places)
         self._lines += len(entries)
         self._number += len(entries)
+
+    def finish(self) -> None:
+        """All has been read."""
+
+    def branches(self) -> Branches:
+        """Which lines are on the active branch."""
+        return self.tree.branches()
+
+    def lines(self) -> Iterator[Line]:
+        """The lines, read again from the file."""
+        return read_lines(self.source)
+
+    def messages(self) -> Iterator[Message]:
+        """What was said between the calls, read again from the file."""
+        from toolspan.read.messages import heard
+
+        for entry, place in entries(self.source):
+            yield from heard(entry, place, self.source)
 
     def broke_off(self, error: SourceError) -> None:
         """The source failed: keep what was read, unless that is nothing.
@@ -165,15 +215,21 @@ class Reader:
         self.findings.append(finding(code, place, detail))
 
 
+AnyReader = Union[Reader, "RolloutReader"]
+
+
 class Transcript:
-    """One file, read."""
+    """One file, read, whichever client wrote it."""
 
-    dialect = "claude"
-
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: AnyReader) -> None:
         self._reader = reader
         self.source = reader.source
         self.counts = reader.counts
+
+    @property
+    def dialect(self) -> Dialect:
+        """Whose form the file has."""
+        return self._reader.dialect
 
     @property
     def file(self) -> str:
@@ -187,13 +243,13 @@ class Transcript:
 
     def surrender(self) -> Iterator[Span]:
         """The same one after another, each let go as it is given, for those who keep none."""
-        return self._reader.pairing.surrender(self.tree.branches())
+        return self._reader.pairing.surrender(self.branches())
 
     def failures(self) -> Iterator[Span]:
         """The calls that did not succeed; cheaper than all of them."""
         if "spans" in self.__dict__:
             return (span for span in self.spans if span.state != "succeeded")
-        return self._reader.pairing.failures(self.tree.branches())
+        return self._reader.pairing.failures(self.branches())
 
     @property
     def started(self) -> dict[str, str]:
@@ -239,18 +295,29 @@ class Transcript:
 
     @property
     def tree(self) -> Tree:
-        """The parent links of the file's lines."""
+        """The parent links of the file's lines; empty where lines have none."""
         return self._reader.tree
+
+    def branches(self) -> Branches:
+        """Which lines the model still saw at the end."""
+        return self._reader.branches()
+
+    @property
+    def role(self) -> str | None:
+        """What sort of subagent wrote the file, if the file says."""
+        return self._reader.role
 
     def messages(self) -> Iterator[Message]:
         """What was said between the calls, read again from the file."""
-        from toolspan.read.messages import messages
+        return self._reader.messages()
 
-        return messages(self)
+    def lines(self) -> Iterator[Line]:
+        """The lines, or what stands for them, read again from the file."""
+        return self._reader.lines()
 
     def entries(self) -> Iterator[tuple[Entry, Place]]:
-        """All entries with their places, read again from the file."""
-        yield from entries(self.source)
+        """All entries of a Claude transcript with their places, read again from the file."""
+        return entries(self.source) if self.dialect == "claude" else iter(())
 
 
 def entries(source: Source) -> Iterator[tuple[Entry, Place]]:

@@ -11,10 +11,7 @@ Both the file form (camel case keys) and the stream form (snake case) are read h
 first.
 """
 
-import math
-from contextlib import suppress
-from decimal import Decimal
-from typing import Any, NamedTuple, TypeVar, get_args, get_origin
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -30,8 +27,17 @@ from toolspan.wire.claude_parts import (
     StructuredFacts,
     Target,
 )
+from toolspan.wire.views import (
+    UNFIT,
+    decode_lines,
+    decode_object,
+    fit_struct,
+    overlay,
+    plain,
+    text_of,
+)
 
-T = TypeVar("T", bound=Struct)
+__all__ = ["UNFIT", "plain", "text_of"]
 
 KNOWN_TYPES = frozenset({
     "user", "assistant", "system", "attachment", "progress", "summary", "ai-title", "custom-title",
@@ -199,12 +205,8 @@ class Bodies(Struct, gc=False):
         return found if found and found != b"null" else None
 
 
-UNFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What `decode_typed` raises when a line needs a closer look."""
-
 _ENTRIES = msgspec.json.Decoder(Entry)
 _BODIES = msgspec.json.Decoder(Bodies)
-_STRING = msgspec.json.Decoder(str)
 
 decode_typed = _ENTRIES.decode
 """The first, fast step: raises one of UNFIT when a known field has another type, or on damage."""
@@ -215,27 +217,9 @@ def decode_whole(
 ) -> tuple[list[Entry], list[int]] | None:
     """The first step for many lines at once: entries, and where in `data` their lines end.
 
-    None when a line needs a closer look. Every line must begin with `{` and end with `}`: then no
-    document can run over the end of a line, and as many documents as lines means one on each.
+    None when a line needs a closer look.
     """
-    stop = len(data) if stop is None else stop
-    ends = []
-    at = start
-    while (end := data.find(b"\n", at, stop)) >= 0:
-        if data[at] != _OPEN or data[end - 1] != _CLOSE:
-            return None
-        ends.append(end)
-        at = end + 1
-    if at != stop:
-        return None
-    try:
-        entries = _ENTRIES.decode_lines(memoryview(data)[start:stop])
-    except UNFIT:
-        return None
-    return (entries, ends) if len(entries) == len(ends) else None
-
-
-_OPEN, _CLOSE = b"{}"
+    return decode_lines(_ENTRIES, data, start, len(data) if stop is None else stop)
 
 
 class Decoded(NamedTuple):
@@ -264,7 +248,7 @@ def decode_loosely(data: bytes) -> Decoded:
         ValueError: the bytes are not exactly one JSON object.
     """
     odd: list[str] = []
-    return Decoded(_fit_struct(_object(data), Entry, "", odd), tuple(odd))
+    return Decoded(fit_struct(decode_object(data), Entry, "", odd), tuple(odd))
 
 
 def decode_bodies(data: bytes) -> Bodies:
@@ -276,52 +260,7 @@ def decode_bodies(data: bytes) -> Bodies:
     try:
         return _BODIES.decode(data)
     except UNFIT:
-        return _fit_struct(_object(data), Bodies, "", [])
-
-
-def _object(data: bytes) -> dict[str, Any]:
-    found = document.decode(data)
-    if not isinstance(found, dict):
-        raise ValueError("not a JSON object")
-    return found
-
-
-def _fit_struct(found: dict[str, Any], shape: type[T], path: str, odd: list[str]) -> T:
-    """As much of a decoded object as fits a Struct."""
-    taken: dict[str, Any] = {}
-    for known in msgspec.structs.fields(shape):
-        if known.encode_name not in found:
-            continue
-        name = f"{path}{known.encode_name}"
-        try:
-            taken[known.name] = _fit(found[known.encode_name], known.type, name, odd)
-        except (msgspec.ValidationError, TypeError, ValueError, RecursionError):
-            odd.append(name)
-    return shape(**taken)
-
-
-def _fit(value: Any, wanted: Any, path: str, odd: list[str]) -> Any:
-    if wanted is Raw:
-        return Raw(document.encode(value))
-    for option in get_args(wanted) or (wanted,):
-        if isinstance(value, dict) and isinstance(option, type) and issubclass(option, Struct):
-            return _fit_struct(value, option, f"{path}.", odd)
-        if isinstance(value, list) and get_origin(option) is list:
-            (shape,) = get_args(option)
-            return [_fit_item(item, shape, f"{path}[{n}]", odd) for n, item in enumerate(value)]
-    fitted = msgspec.convert(value, wanted)
-    if isinstance(fitted, float) and not math.isfinite(fitted):
-        raise ValueError("beyond what a float can hold")
-    return fitted
-
-
-def _fit_item(item: Any, shape: Any, path: str, odd: list[str]) -> Any:
-    if shape is Raw:
-        return Raw(document.encode(item))
-    if isinstance(item, dict):
-        return _fit_struct(item, shape, f"{path}.", odd)
-    odd.append(path)
-    return shape()
+        return fit_struct(decode_object(data), Bodies, "", [])
 
 
 def encode(entry: Entry, data: bytes) -> bytes:
@@ -330,61 +269,6 @@ def encode(entry: Entry, data: bytes) -> bytes:
     Raises:
         ValueError: `data` is not exactly one JSON object.
     """
-    found = _object(data)
-    _overlay(found, entry)
+    found = decode_object(data)
+    overlay(found, entry)
     return document.encode(found)
-
-
-def _overlay(found: dict[str, Any], view: Struct) -> None:
-    for known in msgspec.structs.fields(type(view)):
-        value = getattr(view, known.name)
-        if value != known.default and known.encode_name in found:
-            found[known.encode_name] = _laid_over(found[known.encode_name], value)
-
-
-def _laid_over(below: Any, value: Any) -> Any:
-    if isinstance(value, Raw):
-        return document.decode(bytes(value)) if bytes(value) else below
-    if isinstance(value, Struct):
-        if isinstance(below, dict):
-            _overlay(below, value)
-        return below
-    if isinstance(value, list) and value and isinstance(value[0], Struct | Raw):
-        return [_laid_over(part, item) for part, item in zip(below, value, strict=True)]
-    if isinstance(below, Decimal) and isinstance(value, float) and float(below) == value:
-        return below  # the same number, with all its digits
-    return value
-
-
-def text_of(raw: Raw) -> str:
-    """A string field as text; an array of blocks as the texts in it; anything else as empty."""
-    data = bytes(raw)
-    if not data:
-        return ""
-    if data.startswith(b'"'):
-        with suppress(*UNFIT):
-            return _STRING.decode(data)
-    try:
-        return plain(document.decode(data))
-    except ValueError:
-        return data.decode("utf-8", "replace")
-
-
-def plain(content: Any) -> str:
-    """Message content as text: strings as they are, blocks by their text, others as a note."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(_plain_block(block) for block in content)
-    return ""
-
-
-def _plain_block(block: Any) -> str:
-    if not isinstance(block, dict):
-        return block if isinstance(block, str) else ""
-    if isinstance(block.get("text"), str):
-        return str(block["text"])
-    kind = block.get("type")
-    if kind == "tool_reference":
-        return f"[tool {block.get('tool_name')}]"
-    return f"[{kind}]" if isinstance(kind, str) else ""

@@ -1,20 +1,39 @@
 """Whose transcript is this?
 
-In: a source. Out: a dialect, told from the first lines. Only the beginning is read.
+In: a source, or the beginning of one. Out: a dialect, told from the first lines. Only the beginning
+is read.
 """
 
+import re
+from pathlib import PurePath
 from typing import Any, Literal
 
+from toolspan.model.session import Dialect as ReadDialect
 from toolspan.wire import document
 from toolspan.wire.claude import Entry, decode_loosely
+from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.source import Source
 
 Dialect = Literal["claude", "codex", "empty", "unknown"]
 
 _BEGINNING = 1 << 20
 _ENOUGH = 50
-_CODEX = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
-_CODEX_BARE = frozenset({"function_call", "function_call_output", "reasoning", "message"})
+_CODEX = frozenset({
+    "session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state",
+    "token_usage_record",
+})  # fmt: skip
+_CODEX_BARE = frozenset({
+    "function_call", "function_call_output", "function_call_result", "reasoning", "message",
+    "local_shell_call", "custom_tool_call", "custom_tool_call_output", "web_search_call",
+})  # fmt: skip
+_DOCUMENT = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(?:session|items)"\s*:\s*[\[{]')
+_HEAD = 2_048
+_HINT = re.compile(
+    rb'"(?:payload|record_type|instructions|items|role)"\s*:|"(?:function_call|custom_tool_call'
+    rb"|local_shell_call|reasoning)"
+)
+"""What a beginning of Codex's has and one of Claude's seldom."""
+_LONG = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"[a-z_]+","payload":')
 
 
 def dialect_of(source: Source) -> Dialect:
@@ -24,18 +43,46 @@ def dialect_of(source: Source) -> Dialect:
         SourceError: the source cannot be opened or read.
     """
     with source.open() as stream:
-        beginning = stream.read(_BEGINNING)
+        return dialect_in(stream.read(_BEGINNING))
+
+
+def dialect_in(beginning: bytes) -> Dialect:
+    """The dialect that the beginning of a file shows; its last line may be cut."""
     if not beginning.strip():
         return "empty"
-    lines = beginning.split(b"\n")[:_ENOUGH]
-    if len(beginning) == _BEGINNING and len(lines) == 1:
-        return (
-            "claude" if b'"sessionId"' in beginning or b'"session_id"' in beginning else "unknown"
-        )
+    lines = beginning.split(b"\n", _ENOUGH)[:_ENOUGH]
+    if len(beginning) >= _BEGINNING and len(lines) == 1:
+        return _of_long_line(beginning)
     votes = [vote for line in lines if (vote := _vote(line)) is not None]
     if "claude" in votes:
         return "claude"
-    return "codex" if "codex" in votes else "unknown"
+    if "codex" in votes or _DOCUMENT.match(beginning):
+        return "codex"
+    return "unknown"
+
+
+def reads_as(name: str, beginning: bytes) -> ReadDialect:
+    """The dialect to read a file in, told as quickly as can be from its name and first bytes."""
+    named = is_rollout(PurePath(name).name)
+    if not named and (
+        beginning.startswith(b'{"parentUuid"') or not _HINT.search(beginning[:_HEAD])
+    ):
+        return "claude"
+    found = dialect_in(beginning[:_BEGINNING])
+    return "codex" if found == "codex" or (named and found != "claude") else "claude"
+
+
+def is_document(beginning: bytes) -> bool:
+    """Whether a file is one JSON document, as Codex's oldest are, instead of lines."""
+    return _DOCUMENT.match(beginning[:_HEAD]) is not None
+
+
+def _of_long_line(beginning: bytes) -> Dialect:
+    """A line too long to decode only for this."""
+    if _LONG.match(beginning):
+        return "codex"
+    claude = b'"sessionId"' in beginning or b'"session_id"' in beginning
+    return "claude" if claude else "unknown"
 
 
 def _vote(line: bytes) -> Literal["claude", "codex"] | None:
@@ -56,4 +103,6 @@ def _is_codex(found: dict[str, Any]) -> bool:
     kind = str(found.get("type"))
     if kind in _CODEX or found.get("record_type") == "state":
         return True
-    return kind in _CODEX_BARE or ("instructions" in found and "git" in found)
+    if kind in _CODEX_BARE and "message" not in found:
+        return True
+    return "instructions" in found and "id" in found and "type" not in found

@@ -1,7 +1,8 @@
-"""The folders Claude Code writes to, and what each file name means.
+"""The folders the clients write to, and what each file name means.
 
 Pure functions on paths; `read/discover.py` walks the folders. Readers accept every layout there
-has been: subagents inline, beside the session, or in the session's own folder.
+has been: subagents inline, beside the session, or in the session's own folder. What is special to
+Codex is in `codex_paths.py`.
 """
 
 import os
@@ -10,14 +11,14 @@ import unicodedata
 from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
+from toolspan.wire.codex_paths import SUFFIXES, is_rollout, thread_in
+
 Role = Literal["session", "agent", "other"]
 
 NAME_LIMIT = 200
 _AGENT = re.compile(r"(?:agent-|acompact-)(.+)")
-_ROLLOUT = re.compile(r"rollout-\d{4}-")
-"""How Codex names its transcripts."""
 _SUFFIXES = (".jsonl", ".jsonl.zst")
-_NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl"})
+_NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl", "session_index.jsonl"})
 
 
 def config_dir(environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
@@ -37,7 +38,7 @@ class FileName(NamedTuple):
 
     role: Role
     stem: str
-    """The name without its endings: a session's id."""
+    """The name without its endings, of a rollout only the thread in it: a session's id."""
     agent_id: str | None
     session_id: str | None
     """The session a subagent's file belongs to, when the path tells."""
@@ -48,9 +49,11 @@ def parse_name(path: PurePath) -> FileName:
     """What a path says; role `other` for files that are no transcripts."""
     name = path.name
     folders = path.parts[bool(path.anchor) : -1]
+    if is_rollout(name):
+        return _rollout(name)
     suffix = next((s for s in _SUFFIXES if name.endswith(s)), None)
     stem = name.removesuffix(suffix or "")
-    if suffix is None or name in _NOT_TRANSCRIPTS or _is_side(folders) or _ROLLOUT.match(name):
+    if suffix is None or name in _NOT_TRANSCRIPTS or _is_side(folders):
         return FileName("other", stem, None, None, None)
     agent = _AGENT.fullmatch(stem)
     if agent is None:
@@ -59,6 +62,13 @@ def parse_name(path: PurePath) -> FileName:
         return FileName("agent", stem, agent[1], None, _last(folders))
     above = folders[: -1 - folders[::-1].index("subagents")]
     return FileName("agent", stem, agent[1], _last(above) or "", _last(above[:-1]))
+
+
+def _rollout(name: str) -> FileName:
+    """Of a rollout the name tells the thread; only its first line whether it is a subagent's."""
+    stem = name.removesuffix(next(s for s in SUFFIXES if name.endswith(s)))
+    thread = thread_in(stem) or stem
+    return FileName("session", thread, None, thread, None)
 
 
 def _last(folders: tuple[str, ...]) -> str | None:

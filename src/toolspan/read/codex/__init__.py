@@ -1,0 +1,1 @@
+"""Codex rollouts to the same spans, messages and facts as Claude's. Start at `reader.py`."""
