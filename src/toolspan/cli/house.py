@@ -109,7 +109,7 @@ class House:
             fail_closed=wishes.fail_closed,
         )
         for note in made.notes:
-            click.echo(f"toolspan exec: {note}", err=True)
+            click.echo(f"toolspan: {note}", err=True)
         return NoHooks() if made.hooks.silent else made.hooks
 
     def servers(self, named: Path | None) -> Path | dict[str, object]:
@@ -158,7 +158,7 @@ def house(project: Path, named: Path | None, sources: str) -> House:
     held = (*merged.withheld, *((places.mcp,) if claim.servers and not trusted else ()))
     for path in held:
         click.echo(
-            f"toolspan exec: {path}: the folder is not trusted, so what could run something is not"
+            f"toolspan: {path}: the folder is not trusted, so what could run something is not"
             " used; see `toolspan trust`",
             err=True,
         )

@@ -15,7 +15,23 @@ from typing import Literal, cast
 import msgspec
 
 from toolspan.errors import ToolspanError
+from toolspan.llm.blocks import parsed
 from toolspan.llm.history import Block, Message, blocks_of, check_history, check_tools
+from toolspan.llm.model import (
+    Began,
+    BlockDone,
+    CallBegan,
+    InputDelta,
+    ModelEvent,
+    ModelFailed,
+    Request,
+    Stopped,
+    Stream,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+    failed_status,
+)
 from toolspan.llm.seeded import Ids
 
 StopReason = Literal[
@@ -164,6 +180,7 @@ class ScriptedModel:
             then: what is said to every request after the last step; None raises instead.
             seed: models with different seeds never give the same ids.
         """
+        self.name = MODEL_NAME
         self.requests: list[Message] = []
         """Every request, in the order they came; refused ones too."""
         self._script = tuple(script)
@@ -196,6 +213,25 @@ class ScriptedModel:
         if isinstance(answer, Failure) and not answer.after:
             raise ApiError(answer)
         return self._spoken(asked, answer)
+
+    async def stream(self, request: Request) -> Stream:
+        """The next reply as it comes, for those who take any model.
+
+        Raises:
+            ModelFailed: the request is invalid, the script says that it fails, or is at its end.
+        """
+        asked: Message = {"model": request.model or self.name, "max_tokens": request.max_tokens}
+        asked |= {"system": request.system, "messages": request.messages, "tools": request.tools}
+        try:
+            spoken = await self.reply(asked)
+        except ApiError as error:
+            raise _failed(error.failure) from error
+        except ScriptExhausted as error:
+            raise ModelFailed(str(error), kind="script_exhausted") from error
+        for event in _told(spoken):
+            yield event
+        if spoken.failure:
+            raise _failed(spoken.failure)
 
     def _noted(self, request: Mapping[str, object]) -> Message:
         # Through JSON: a copy that the caller cannot change, and nothing that could not be sent.
@@ -257,6 +293,41 @@ class ScriptedModel:
         if reply.stop_details:
             message["stop_details"] = dict(reply.stop_details)
         return message
+
+
+def _told(spoken: Spoken) -> Iterator[ModelEvent]:
+    """A reply as events; one that fails has no end."""
+    message = spoken.message
+    yield Began(str(message["id"]), str(message["model"]))
+    blocks = cast("list[Block]", message["content"])
+    for number, block in enumerate(blocks, 1):
+        yield from _told_block(block, spoken.torn if number == len(blocks) else None)
+    if spoken.failure is None:
+        yield Usage(cast("Message", message["usage"]))
+        details = cast("Message | None", message.get("stop_details"))
+        yield Stopped(str(message["stop_reason"]), details)
+
+
+def _told_block(block: Block, torn: str | None) -> Iterator[ModelEvent]:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            yield TextDelta(text)
+        case {"type": "thinking", "thinking": str(text)}:
+            yield ThinkingDelta(text)
+        case {"type": "tool_use", "id": str(call_id), "name": str(name), "input": given}:
+            text = msgspec.json.encode(given).decode() if torn is None else torn
+            yield CallBegan(call_id, name)
+            yield InputDelta(call_id, text)
+            block = {**block, "input": parsed(text)}
+        case _:
+            pass
+    yield BlockDone(block)
+
+
+def _failed(failure: Failure) -> ModelFailed:
+    failed = failed_status(failure.status, failure.message, kind=failure.type)
+    failed.retry_after = failure.retry_after
+    return failed
 
 
 def checked(request: Message) -> list[Message]:

@@ -4,15 +4,17 @@ from toolspan.record.chain import OnFailure
 from toolspan.record.origin import Fsync, Origin
 from toolspan.record.places import agent_path, results_folder, transcript_path
 from toolspan.record.recorder import Recorder
-from toolspan.record.system import RefusedPrompt, StopSummary
+from toolspan.record.system import Compacted, RefusedPrompt, StopSummary, Trouble
 
 __all__ = [
+    "Compacted",
     "Fsync",
     "OnFailure",
     "Origin",
     "Recorder",
     "RefusedPrompt",
     "StopSummary",
+    "Trouble",
     "agent_path",
     "results_folder",
     "transcript_path",

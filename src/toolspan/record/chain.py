@@ -43,15 +43,17 @@ class Chain:
         parent: str | None = None,
         at: float | None = None,
         user: bool = False,
+        root: bool = False,
     ) -> str | None:
         """A line; it hangs on the last one unless told.
 
-        `user`: it is of the user's side; results count as such. Gives its id; None when it is not
-        in the file. Call `begin` before.
+        `user`: it is of the user's side; results count as such. `root`: it hangs on none. Gives
+        its id; None when it is not in the file. Call `begin` before.
         """
         uuid = self._new_id()
         time = self._time(at) if at is None or self._rising else at
-        line = self.envelope.line(parent or self.last, uuid, time, told, more, user=user)
+        above = None if root else parent or self.last
+        line = self.envelope.line(above, uuid, time, told, more, user=user)
         sync = self._sync_all or (user and self._sync_results)
         if not self._tape.write((line,), sync=sync):
             return None

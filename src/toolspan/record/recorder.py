@@ -21,10 +21,23 @@ from toolspan.record.encode import encode
 from toolspan.record.origin import Origin
 from toolspan.record.places import agent_path, results_folder, transcript_path
 from toolspan.record.resume import left_by
-from toolspan.record.system import RefusedPrompt, StopSummary, refused_prompt, stop_summary
+from toolspan.record.system import (
+    Compacted,
+    RefusedPrompt,
+    StopSummary,
+    Trouble,
+    boundary,
+    given_up,
+    refused_prompt,
+    retried,
+    stop_summary,
+)
 from toolspan.wire.paths import meta_path
 
 _META = b',"isMeta":true'
+_SUMMARY = b',"isVisibleInTranscriptOnly":true,"isCompactSummary":true'
+SYNTHETIC = "<synthetic>"
+"""The model of messages that no model made."""
 
 
 class _Asked(Struct, frozen=True):
@@ -209,6 +222,33 @@ class Recorder:
     def turn_ended(self, summary: StopSummary) -> None:
         """The handlers at the end of a turn were run."""
         self._system(stop_summary(summary))
+
+    def compacted(self, compacted: Compacted) -> None:
+        """The conversation goes on from a summary: nothing before it is sent any more."""
+        self._begin()
+        told = b',"type":"system"' + _fields(boundary(compacted, self.last))
+        self._chain.put(told, root=True)
+        self._user(compacted.summary, _SUMMARY)
+
+    def retrying(self, trouble: Trouble) -> None:
+        """A request failed and is made again."""
+        self._system(retried(trouble))
+
+    def failed(self, trouble: Trouble, words: str) -> None:
+        """A request failed for good: the words that stand where the reply would."""
+        self._begin()
+        message = {"id": self._message_id(), "model": SYNTHETIC, "stop_reason": "stop_sequence"}
+        fields = entries.message_fields(message)
+        fields |= {"content": [{"type": "text", "text": words}], "stop_reason": "stop_sequence"}
+        told = entries.reply_fields(fields, None, None)
+        self._chain.put(told, _fields(given_up(trouble)))
+
+    def turns_spent(self, most: int, turns: int) -> None:
+        """The turn was ended because the model had spoken often enough."""
+        if self._shape.hooks == "attachments":
+            self._begin()
+            told: entries.Fields = {"type": "max_turns_reached", "maxTurns": most}
+            self._attach({**told, "turnCount": turns}, self._origin.clock())
 
     def _system(self, told: entries.Fields) -> None:
         self._begin()

@@ -77,3 +77,62 @@ def refused_prompt(refused: RefusedPrompt, profile: Profile) -> Fields:
         ending = {"kind": "blocked_by_hook", "reason": refused.reason}
         told["promptSubmitEnding"] = {"ending": ending, "promptKept": False}
     return told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """A conversation that goes on from a summary of itself."""
+
+    summary: str
+    trigger: str
+    """`auto` or `manual`."""
+    tokens_before: int
+    duration_ms: float
+
+
+def boundary(compacted: Compacted, last: str | None) -> Fields:
+    """Where the conversation was cut; `last` is the line before."""
+    return {
+        "logicalParentUuid": last,
+        "subtype": "compact_boundary",
+        "content": "Conversation compacted",
+        "isMeta": False,
+        "level": "info",
+        "compactMetadata": {
+            "trigger": compacted.trigger,
+            "preTokens": compacted.tokens_before,
+            "durationMs": round(compacted.duration_ms),
+        },
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """A request to the model that failed."""
+
+    message: str
+    kind: str
+    status: int | None = None
+    attempt: int = 0
+    """Which retry follows; 0 when none does."""
+    of: int = 0
+    wait_s: float = 0.0
+
+
+def retried(trouble: Trouble) -> Fields:
+    """A request that is made again."""
+    status = {} if trouble.status is None else {"status": trouble.status}
+    return {
+        "subtype": "api_error",
+        "level": "error",
+        "error": {**status, "message": trouble.message, "type": trouble.kind},
+        "retryInMs": round(trouble.wait_s * 1000),
+        "retryAttempt": trouble.attempt,
+        "maxRetries": trouble.of,
+    }
+
+
+def given_up(trouble: Trouble) -> Fields:
+    """What stands in the place of a reply that there is none of."""
+    status = {} if trouble.status is None else {"apiErrorStatus": trouble.status}
+    return {"error": trouble.kind, "isApiErrorMessage": True, **status}

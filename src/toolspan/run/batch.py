@@ -121,7 +121,7 @@ class Batch:
         if job is None:
             return False
         self.enqueue(job)
-        self._start_tasks()
+        self.start()
         return True
 
     def accept(self, asked: Asked, *, cut: bool = False) -> Job | None:
@@ -145,6 +145,10 @@ class Batch:
         self._queue.add(self._item(job))
         if self.stop is not None:
             self._cancel(job, "turn")
+
+    def start(self) -> None:
+        """Start what can start: for calls in the queue of a message that still streams."""
+        self._start_tasks()
 
     def cancel(self, call_id: CallId | None = None, *, by: Cancel = "user") -> None:
         """End one call, or all that have not ended; each still gets its result."""

@@ -205,6 +205,10 @@ class Runner:
         if self._quiet is not None and not self._open:
             self._quiet.set()
 
+    def remember(self, call_id: CallId) -> None:
+        """The call was there before: should it come again, it is not run."""
+        self._seen.add(call_id)
+
     def forget(self, call_id: CallId) -> None:
         """The call may come again: it was put off, and has no result."""
         self._seen.discard(call_id)

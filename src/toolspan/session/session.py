@@ -7,13 +7,14 @@
             if not await session.run(reply):
                 break
 
-In: prompts and replies. Out: `messages`, always a history that a server takes, and a transcript on
-disk that the client can resume. The model is the caller's; `run` says whether it is its turn again.
+In: prompts and replies, whole or as they stream. Out: `messages`, always a history that a server
+takes, and a transcript on disk that the client can resume. The model is the caller's; `run` says
+whether it is its turn again. `agent.py` has the loop above, whole.
 """
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Literal, Self
@@ -22,14 +23,25 @@ from toolspan.builtin import coding_tools
 from toolspan.errors import ToolspanError
 from toolspan.hooks.points import After, Firing, NoHooks, Occasion
 from toolspan.hooks.scene import Scene
-from toolspan.ids import SessionId
+from toolspan.ids import CallId, SessionId
+from toolspan.llm.blocks import call_ids
+from toolspan.llm.model import ModelEvent, ModelFailed, Retrying
 from toolspan.model.live import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.model.span import Call, Span
 from toolspan.permission.decide import Approver, Policy
 from toolspan.process import Custody
 from toolspan.profile import Profile
 from toolspan.profile import profile as named_profile
-from toolspan.record import Fsync, Origin, Recorder, results_folder, transcript_path
+from toolspan.record import (
+    Compacted,
+    Fsync,
+    Origin,
+    Recorder,
+    Trouble,
+    results_folder,
+    transcript_path,
+)
+from toolspan.record.entries import INTERRUPTED
 from toolspan.run.batch import Batch, Recovery
 from toolspan.run.blocks import call_block, read_block
 from toolspan.run.context import Workspace
@@ -39,15 +51,21 @@ from toolspan.run.sinks import Only, Sink
 from toolspan.run.tasks import notice
 from toolspan.run.tool import Tool
 from toolspan.session.around import Around
+from toolspan.session.hearing import Hearing
+from toolspan.session.incoming import Incoming, sendable
 from toolspan.session.reply import Reply, calls_checked, plain_reply
 
+INTERRUPTED_TURN = "interrupted by the user"
 AtHome = Literal["home"]
+OnBlock = Callable[[Mapping[str, object], Mapping[str, object]], None]
+"""Is told of each block of a reply that counts, with its message; before it is started. Must not
+raise."""
 
 
 class Session:
     """One conversation: what was said, which calls ran, and the transcript of both."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a session, each optional, each named by the caller
+    def __init__(  # noqa: PLR0913, PLR0915 - the parts of a session, each optional, each named by the caller
         self,
         *,
         cwd: Path | str = ".",
@@ -62,17 +80,20 @@ class Session:
         direct: Iterable[Sink] = (),
         recoveries: Sequence[Recovery] = (),
         by_path: bool = False,
-        transcript: Path | str | AtHome | None = "home",
+        transcript: Path | str | AtHome | Recorder | None = "home",
         session_id: str | None = None,
+        history: Sequence[Mapping[str, object]] = (),
         permission_mode: str = "default",
         fsync: Fsync = "never",
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Make a session; nothing is opened or written before it is entered and spoken to.
 
+        `history` is what was said before, when a conversation goes on (`past.py` reads it).
+
         `sinks` get every event in their own time; `direct` ones at once, before the call goes on.
-        `transcript` is a file, `"home"` for the place where the client keeps its sessions, or None
-        for no record.
+        `transcript` is a file, `"home"` for the place where the client keeps its sessions, a
+        recorder that is made already (a subagent's), or None for no record.
         """
         folder = Path(cwd).expanduser().resolve()
         self.profile = _profile(profile, model)
@@ -87,7 +108,12 @@ class Session:
         """Every call that ended, in the order they ended."""
         self.deferred: Call | None = None
         """The call that a hook put off; `run_deferred` comes back to it."""
-        self._messages: list[dict[str, object]] = []
+        self.broken: ModelFailed | None = None
+        """Why the last reply broke off after some of its calls."""
+        self.on_block: OnBlock = _nobody
+        self._messages: list[dict[str, object]] = [dict(message) for message in history]
+        self._hearing: Hearing | None = None
+        """The reply that streams now."""
         self._reply: dict[str, object] = {}
         self._recorded_cwd = str(folder)
         self._interrupted = False
@@ -114,12 +140,14 @@ class Session:
             by_path=by_path,
             clock=clock,
         )
+        for call_id in call_ids(self._messages):
+            self.runner.remember(CallId(call_id))
         self._around = Around(bound, self._scene, self.runner.desk, self._recorder)
 
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
         try:
-            await self._around.begin("startup")
+            await self._around.begin("resume" if self._messages else "startup")
         except BaseException as error:
             await self.runner.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -159,6 +187,10 @@ class Session:
     def transcript(self) -> Path | None:
         """The file it is recorded in; None when it is not recorded."""
         return self._recorder.path if self._recorder else None
+
+    def child_recorder(self, agent_id: str, about: Mapping[str, object]) -> Recorder | None:
+        """The recorder of a subagent of this session; None when nothing is recorded."""
+        return self._recorder.agent(agent_id, about) if self._recorder is not None else None
 
     @property
     def cwd(self) -> Path:
@@ -219,19 +251,23 @@ class Session:
             self._recorder.prompt(content, prompt_id=self._scene.prompt_id)
         return blocks
 
-    async def run(self, reply: Reply) -> bool:
+    async def run(self, reply: Reply | AsyncIterable[ModelEvent]) -> bool:
         """Take in the model's reply and run its calls; True when it is the model's turn again.
 
         The calls have their results in `messages` and on disk when this returns, also when it was
         interrupted. False means that the turn is over: no calls were asked for, or `stopped` says
-        why.
+        why. Calls of a reply that streams are started while it does, where the profile says so.
 
         Raises:
             BadCall: the reply is no assistant message, or holds a block that cannot be answered.
+            ModelFailed: the stream broke off before any call was complete; nothing of it counts.
         """
-        message = plain_reply(reply)
         self._interrupted = False
         self.feedback = ()
+        self.broken = None
+        if isinstance(reply, AsyncIterable):
+            return await self._run_stream(reply)
+        message = plain_reply(reply)
         async with self.runner.batch(message) as batch:
             jobs = self._accept(message, batch)
             if not jobs:
@@ -266,17 +302,95 @@ class Session:
                 self._answer(batch)
         return self.stopped is None
 
+    def compact(self, compacted: Compacted) -> None:
+        """Go on from a summary of the conversation; what was said before is sent no more."""
+        self._messages = [
+            {"role": "user", "content": [{"type": "text", "text": compacted.summary}]}
+        ]
+        if self._recorder is not None:
+            self._recorder.compacted(compacted)
+
+    def failed(self, failure: ModelFailed) -> None:
+        """There is no reply: that is told in the transcript, and not to the model."""
+        if self._recorder is not None:
+            self._recorder.failed(_trouble(failure), failure.told())
+
+    def turns_spent(self, most: int, turns: int) -> None:
+        """The model has spoken often enough; that is told in the transcript."""
+        if self._recorder is not None:
+            self._recorder.turns_spent(most, turns)
+
     async def fire(self, occasion: Occasion) -> After:
         """Fire a hook point that the host knows of: a notification, a subagent, a compaction."""
         return await self._around.fire(occasion)
 
     def interrupt(self, *, by: Cancel = "user") -> None:
-        """End every call that runs or waits; each still gets its result, and the turn ends."""
-        if self.runner.in_progress:
+        """End every call that runs or waits; each still gets its result, and the turn ends.
+
+        A reply that still streams ends where it is; what was said of it stays.
+        """
+        if self.is_busy:
             self._interrupted = True
+        if self._hearing is not None:
+            self._hearing.interrupt()
         self.runner.cancel(by=by)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether calls run, or a reply comes in."""
+        return bool(self.runner.in_progress) or self._hearing is not None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the last turn was."""
+        return self._interrupted
+
     # Inside
+
+    async def _run_stream(self, events: AsyncIterable[ModelEvent]) -> bool:
+        self._hearing = hearing = Hearing(self.runner, self)
+        try:
+            await hearing.hear(events)
+        finally:
+            self._hearing = None
+            self._close(hearing.incoming, hearing.batch)
+        self.broken = hearing.broken
+        if hearing.incoming.asks:
+            return self.stopped is None
+        if self._interrupted:
+            return False
+        message = {**hearing.incoming.head, "content": hearing.incoming.kept}
+        return message["stop_reason"] == "pause_turn" or await self._end_turn(message)
+
+    def keep_block(self, incoming: Incoming, block: dict[str, object], *, last: bool) -> None:
+        """A block of a reply that streams counts."""
+        self._reply = incoming.head
+        if self._recorder is not None:
+            by = incoming.request_id
+            self._recorder.reply_block(incoming.head, block, last=last, request_id=by)
+        self.on_block(incoming.head, block)
+
+    def keep_retry(self, retry: Retrying) -> None:
+        """A reply that streams begins anew."""
+        if self._recorder is not None:
+            self._recorder.retrying(_trouble(retry.failure, retry))
+
+    def _close(self, incoming: Incoming, batch: Batch | None) -> None:
+        """The reply and its results stand in the conversation, whatever became of them."""
+        kept = sendable(incoming.kept)
+        if kept:
+            self._messages.append({"role": "assistant", "content": kept})
+        if batch is not None:
+            self._answer(batch)
+        elif self._interrupted:
+            self._note_interruption()
+
+    def _note_interruption(self) -> None:
+        """Nothing ran when somebody ended the turn."""
+        self.stopped = INTERRUPTED_TURN
+        self._messages.append({"role": "user", "content": _words([INTERRUPTED])})
+        if self._recorder is not None:
+            self._recorder.interrupted(tool_use=False)
 
     async def _end_turn(self, message: dict[str, object]) -> bool:
         """Whether the hooks at the end of a turn want the model to go on."""
@@ -334,7 +448,7 @@ class Session:
         blocks += self._notices(batch)
         self.stopped = batch.stop
         if self._interrupted:
-            self.stopped = "interrupted by the user"
+            self.stopped = INTERRUPTED_TURN
             note = self.profile.refusals.interrupt_note
             blocks.append({"type": "text", "text": note})
             if self._recorder is not None:
@@ -391,13 +505,13 @@ class Session:
     def _make_recorder(
         self,
         folder: Path,
-        transcript: Path | str | AtHome | None,
+        transcript: Path | str | AtHome | Recorder | None,
         permission_mode: str,
         fsync: Fsync,
         clock: Callable[[], float],
     ) -> Recorder | None:
-        if transcript is None:
-            return None
+        if transcript is None or isinstance(transcript, Recorder):
+            return transcript
         origin = Origin(
             profile=self.profile,
             session_id=self.session_id,
@@ -420,6 +534,12 @@ class Session:
             found = self.runner.context.values.get("permission_mode")
             return found if isinstance(found, str) else permission_mode
 
+        def export(found: Mapping[str, str | None]) -> Mapping[str, str | None]:
+            before = space.environment
+            left = {name: value for name, value in before.items() if name not in found}
+            space.environment = left | {k: v for k, v in found.items() if v is not None}
+            return {name: before.get(name) for name in found}
+
         return Scene(
             project=space.project,
             custody=space.custody,
@@ -429,6 +549,7 @@ class Session:
             session_id=self.session_id,
             transcript=self._recorder.path.absolute() if self._recorder else None,
             permission_mode=mode,
+            export=export,
         )
 
     def _write_failed(self, failed: WriteFailed) -> None:
@@ -444,6 +565,21 @@ class Session:
         space.session_id = self.session_id
         space.model = self._model
         return space
+
+
+def _nobody(_message: Mapping[str, object], _block: Mapping[str, object]) -> None:
+    """Nobody is told."""
+
+
+def _trouble(failure: ModelFailed, retry: Retrying | None = None) -> Trouble:
+    return Trouble(
+        message=failure.message,
+        kind=failure.kind,
+        status=failure.status,
+        attempt=retry.attempt if retry else 0,
+        of=retry.of if retry else 0,
+        wait_s=retry.wait_s if retry else 0.0,
+    )
 
 
 def _profile(chosen: Profile | str | None, model: str | None) -> Profile:

@@ -1,0 +1,283 @@
+"""`toolspan run`: an agent, whole: a model, the tools, a transcript."""
+
+import signal
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import click
+import msgspec
+
+from toolspan.cli.prompt_tty import Terminal
+from toolspan.cli.run_host import Host, HostWishes, Story, host_options, open_host
+from toolspan.cli.run_show import JsonShow, Out, Show, StreamShow, TextShow
+from toolspan.errors import ToolspanError
+from toolspan.ids import SessionId
+from toolspan.llm.choose import chosen, make_model
+from toolspan.llm.model import MAX_TOKENS, Model
+from toolspan.process import become_subreaper
+from toolspan.session import Agent, Ended, Limits
+from toolspan.session.compaction import Budget
+from toolspan.session.past import find, fork, latest, past
+from toolspan.session.system_words import system_words
+
+Format = Literal["text", "json", "stream-json"]
+FAILED = 1
+_FROM_STDIN = "-"
+
+
+@click.command("run")
+@click.option(
+    "-p", "--prompt", is_flag=False, flag_value=_FROM_STDIN, metavar="TEXT",
+    help="Work on this, print, and end. Without TEXT, or with -, it is read from standard input.",
+)  # fmt: skip
+@click.option("--stdin", is_flag=True, help="Put what standard input says below the prompt.")
+@click.option(
+    "--model", "word", envvar="TOOLSPAN_MODEL", metavar="KIND:NAME",
+    help="anthropic:NAME, openai:NAME or scripted:FILE.  [env: TOOLSPAN_MODEL]",
+)  # fmt: skip
+@click.option("--base-url", help="Another server that speaks the model's API.")
+@click.option(
+    "--output-format", "form", type=click.Choice(["text", "json", "stream-json"]), default="text",
+    help="The last words, one object, or a line for everything.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="The same as --output-format json.")
+@click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
+@click.option("-c", "--continue", "again", is_flag=True, help="Go on with this folder's last one.")
+@click.option("--fork-session", is_flag=True, help="Go on in a copy under another id.")
+@click.option("--session-id", metavar="UUID", help="The id of the new session.")
+@click.option("--max-turns", type=click.IntRange(min=1), help="How often the model may speak.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True,
+    help="How long one reply may get.",
+)  # fmt: skip
+@click.option(
+    "--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
+    help="How much the model takes in; near it, a summary takes the conversation's place.",
+)  # fmt: skip
+@click.option("--system-prompt", metavar="TEXT", help="Instead of our own words to the model.")
+@click.option("--append-system-prompt", metavar="TEXT", default="", help="After those words.")
+@host_options
+@click.pass_context
+def command(ctx: click.Context, /, **_: object) -> None:
+    """Let a model work with the tools: on one prompt (-p), or in a conversation.
+
+    Every call goes through the same rules, hooks and records as in `toolspan exec`. With -p nobody
+    is asked: what needs consent is denied, unless --ask or --permission-prompt-tool is given.
+
+    In a conversation Ctrl-C ends the turn, and a second one the command; so do /exit and Ctrl-D.
+
+    Exit codes with -p: 0 the model came to its end; 1 it did not (no reply, a refusal, a limit, a
+    hook); 130 stopped with Ctrl-C; the others as everywhere.
+    """
+    become_subreaper()
+    ctx.exit(anyio.run(_main, _wishes(ctx)))
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says of the conversation."""
+
+    prompt: str | None
+    stdin: bool
+    word: str | None
+    base_url: str | None
+    form: Format
+    as_json: bool
+    resume: str | None
+    again: bool
+    fork_session: bool
+    session_id: str | None
+    max_turns: int | None
+    max_tokens: int
+    context_tokens: int
+    system_prompt: str | None
+    append_system_prompt: str
+
+
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything the command line says."""
+
+    own: Wishes
+    host: HostWishes
+
+
+def _wishes(ctx: click.Context) -> _Asked:
+    return _Asked(
+        own=msgspec.convert(ctx.params, Wishes), host=msgspec.convert(ctx.params, HostWishes)
+    )
+
+
+async def _main(asked: _Asked) -> int:
+    wishes, cwd = asked.own, asked.host.cwd.absolute()
+    if sys.stdout is None:
+        raise ToolspanError("the output is closed, so nothing could be printed")
+    prompt = _prompt(wishes)
+    model = _model(wishes)
+    story = _story(wishes, asked.host.transcript, cwd)
+    with _terminal(wanted=asked.host.ask or prompt is None) as terminal:
+        if prompt is None and terminal is None:
+            raise ToolspanError("there is no terminal to talk at: give a prompt with -p")
+        async with open_host(asked.host, model=model.name, terminal=terminal) as host:
+            setting = _Setting(wishes, host, model, story)
+            if prompt is not None:
+                return await _headless(prompt, setting, _show(wishes))
+            return await _converse(setting, terminal)
+
+
+async def _converse(setting: "_Setting", terminal: Terminal | None) -> int:
+    from toolspan.cli.run_live import converse
+
+    return 0 if terminal is None else await converse(setting.agent, setting.begin, terminal)
+
+
+def _show(wishes: Wishes) -> TextShow:
+    shows = {"text": TextShow, "json": JsonShow, "stream-json": StreamShow}
+    return shows["json" if wishes.as_json else wishes.form](Out())
+
+
+class _Setting:
+    """What an agent is made of."""
+
+    def __init__(self, wishes: Wishes, host: Host, model: Model, story: Story) -> None:
+        self._wishes = wishes
+        self._host = host
+        self._model = model
+        self._story = story
+
+    def agent(self, show: Show) -> Agent:
+        """An agent that is shown so; `begin` is called once it is entered."""
+        wishes = self._wishes
+        session = self._host.session(self._story, model=self._model.name, direct=[show.take])
+        more = wishes.append_system_prompt
+        words = system_words(session.cwd, more=more)
+        if wishes.system_prompt is not None:
+            words = "\n\n".join(part for part in (wishes.system_prompt, more) if part)
+        budget = Budget(tokens=wishes.context_tokens)
+        limits = Limits(turns=wishes.max_turns, tokens=wishes.max_tokens, budget=budget)
+        return Agent(session, self._model, system=words, limits=limits, heard=show.heard)
+
+    def begin(self, show: Show, agent: Agent) -> None:
+        """The session is entered."""
+        mode = self._host.mode
+        show.begin(agent.session, self._host.servers, model=self._model.name, mode=mode)
+
+
+async def _headless(prompt: str, setting: _Setting, show: TextShow) -> int:
+    agent = setting.agent(show)
+    stop = _Stop(agent)
+    show.out.on_broken = stop.with_code
+    ended: Ended | None = None
+    async with agent.session, anyio.create_task_group() as group:
+        setting.begin(show, agent)
+        group.start_soon(_watch_signals, stop, group.cancel_scope)
+        ended = await agent.prompt(prompt)
+        show.end(ended)
+        group.cancel_scope.cancel()
+    if stop.code is not None:
+        return stop.code
+    return FAILED if ended is None or ended.is_error else 0
+
+
+class _Stop:
+    """Why the command ends early: the exit code, once something has set it."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self.code: int | None = None
+
+    def with_code(self, code: int) -> None:
+        """End the turn, and then the command."""
+        self.code = self.code or code
+        self._agent.interrupt()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something that can be interrupted."""
+        return self._agent.is_busy
+
+
+async def _watch_signals(stop: _Stop, scope: anyio.CancelScope) -> None:
+    """Ctrl-C, a closed terminal or a request to end ends the turn; a second one does not wait."""
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for number in signals:
+            wait = stop.is_busy and stop.code is None
+            stop.with_code(128 + number)
+            if not wait:
+                scope.cancel()
+
+
+def _prompt(wishes: Wishes) -> str | None:
+    """What to work on; None when it will be typed.
+
+    Raises:
+        ToolspanError: there should be a prompt, and is none.
+    """
+    piped = sys.stdin is not None and not sys.stdin.isatty()
+    text = wishes.prompt
+    if text is None and not piped:
+        return None
+    if text in (None, _FROM_STDIN):
+        text = _read_stdin()
+    elif wishes.stdin:
+        text = f"{text}\n\n{_read_stdin()}"
+    if not text or not text.strip():
+        raise ToolspanError("the prompt is empty: give it with -p, or on standard input")
+    return text.strip()
+
+
+def _read_stdin() -> str:
+    if sys.stdin is None:
+        return ""
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def _model(wishes: Wishes) -> Model:
+    if wishes.word is None:
+        raise ToolspanError(
+            "which model? --model anthropic:NAME, openai:NAME or scripted:FILE, or TOOLSPAN_MODEL"
+        )
+    chosen(wishes.word)
+    return make_model(wishes.word, base_url=wishes.base_url)
+
+
+def _story(wishes: Wishes, transcript: str, cwd: Path) -> Story:
+    """A new conversation, or one that goes on.
+
+    Raises:
+        ToolspanError: there is none that could.
+    """
+    if wishes.resume is not None and wishes.again:
+        raise ToolspanError("--resume and --continue: only one can name the session")
+    place = None if transcript == "none" else transcript
+    if wishes.resume is None and not wishes.again:
+        if wishes.fork_session:
+            raise ToolspanError("--fork-session needs --resume or --continue")
+        return Story(session_id=_uuid(wishes.session_id), transcript=place)
+    path = latest(cwd) if wishes.resume is None else find(wishes.resume, cwd)
+    history = past(path)
+    if not wishes.fork_session:
+        return Story(session_id=path.stem, transcript=path if place else None, history=history)
+    name = SessionId(_uuid(wishes.session_id) or str(uuid.uuid4()))
+    copy = fork(path, name, cwd) if place else None
+    return Story(session_id=name, transcript=copy, history=history)
+
+
+def _uuid(text: str | None) -> str | None:
+    try:
+        return None if text is None else str(uuid.UUID(text))
+    except ValueError as error:
+        raise ToolspanError(f"--session-id: {text!r} is no UUID") from error
+
+
+@contextmanager
+def _terminal(*, wanted: bool) -> Iterator[Terminal | None]:
+    found = Terminal.open() if wanted else None
+    try:
+        yield found
+    finally:
+        if found is not None:
+            found.close()

@@ -1,0 +1,209 @@
+"""A session under the settings of its place: what the command line and settings files make of it.
+
+In: options. Out: a session with tools, rules, hooks, servers and, if wanted, a person to be asked.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import click
+import msgspec
+
+from toolspan.builtin import coding_tools
+from toolspan.cli.house import SOURCES, HookWishes, House, house
+from toolspan.cli.prompt import TerminalApprover
+from toolspan.cli.prompt_grants import Keeper, Standing
+from toolspan.cli.prompt_tty import Terminal
+from toolspan.errors import ToolspanError
+from toolspan.hooks.fire import Compose
+from toolspan.mcp import McpServers, prompt_tool_approver
+from toolspan.permission import MODES, Permissions, Rules
+from toolspan.permission.decide import Approver
+from toolspan.permission.modes import Mode
+from toolspan.permission.source import split_rules
+from toolspan.profile import DEFAULT, VERSIONS, Profile, profile
+from toolspan.run.grants import apply
+from toolspan.run.sinks import Sink
+from toolspan.run.toolset import Toolset
+from toolspan.session import Session
+from toolspan.settings import TrustStore, default_store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_PATH = click.Path(path_type=Path)
+_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
+
+
+class HostWishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line says of a session's surroundings."""
+
+    name: str
+    settings_file: Path | None
+    setting_sources: str
+    compose: Compose
+    fail_closed: bool
+    mode: Mode | None
+    allowed_tools: str
+    disallowed_tools: str
+    tools: str | None
+    permission_prompt_tool: str | None
+    ask: bool
+    mcp_config: Path | None
+    cwd: Path
+    transcript: str
+
+
+def host_options(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds these options to a command, which gets them as keywords."""
+    options = (
+        click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT,
+                     help="The client version to behave like."),
+        click.option("--settings", "settings_file", type=_PATH,
+                     help="Also use this settings file."),
+        click.option("--setting-sources", default=",".join(SOURCES),
+                     help="Which settings files to look for: user, project, local."),
+        click.option("--permission-mode", "mode", type=click.Choice(MODES),
+                     help="What happens to calls no rule speaks of."),
+        click.option("--allowed-tools", default="",
+                     help="Rules that allow, with spaces or commas."),
+        click.option("--disallowed-tools", default="", help="Rules that deny."),
+        click.option("--tools", help="Only these tools, by name, with commas."),
+        click.option("--permission-prompt-tool", help="An MCP tool that gives consent."),
+        click.option("--ask", is_flag=True, help="Ask the person at the terminal for consent."),
+        click.option("--mcp-config", type=_PATH, help="MCP servers to connect to."),
+        click.option("--cwd", type=_FOLDER, default=Path(), help="Where the calls run."),
+        click.option("--transcript", default="home", help="File to record to, `none`, or `home`:"
+                     " where the client keeps its sessions."),
+        click.option("--compose", type=click.Choice(["parallel", "chain"]), default="parallel",
+                     help="Hooks at the same time, or one after the other on what the one before"
+                     " left."),
+        click.option("--fail-closed", is_flag=True,
+                     help="A hook that fails refuses what it guards."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """Which conversation it is."""
+
+    session_id: str | None = None
+    transcript: Path | str | None = "home"
+    history: Sequence[Mapping[str, object]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """What is there for a session: settings, servers, a terminal."""
+
+    wishes: HostWishes
+    settings: House
+    servers: McpServers
+    terminal: Terminal | None
+
+    @property
+    def mode(self) -> Mode:
+        """What happens to calls nobody speaks of."""
+        return self.wishes.mode or self.settings.mode
+
+    def session(
+        self, story: Story, *, model: str | None = None, direct: Iterable[Sink] = ()
+    ) -> Session:
+        """The session.
+
+        Raises:
+            ToolspanError: the settings do not allow it so.
+        """
+        wishes, settings = self.wishes, self.settings
+        chosen = profile(wishes.name, model=model)
+        settings.check(self.mode)
+        standing = Standing(self._permissions(chosen))
+        approver = self._approver(standing, chosen)
+        hook_wishes = HookWishes(compose=wishes.compose, fail_closed=wishes.fail_closed)
+        session = Session(
+            cwd=wishes.cwd,
+            tools=self._tools(chosen, standing.permissions.rules, person=approver is not None),
+            profile=chosen,
+            model=model,
+            hooks=settings.hooks(chosen, self.servers, hook_wishes),
+            policies=standing.policies,
+            fallback=standing.fallback,
+            approver=approver,
+            permission_mode=self.mode,
+            direct=direct,
+            transcript=story.transcript,
+            session_id=story.session_id,
+            history=story.history,
+        )
+        standing.set_mode = partial(_set_mode, session)
+        space = session.runner.desk.workspace
+        space.environment = {**space.environment, **settings.merged.env}
+        rules = standing.permissions.rules
+        self.servers.on_change = partial(self._renew_tools, session, rules)
+        return session
+
+    def _renew_tools(self, session: Session, rules: Rules) -> None:
+        """A server has other tools now; the next reply finds them."""
+        desk = session.runner.desk
+        desk.tools = self._tools(session.profile, rules, person=desk.approver is not None)
+
+    def _tools(self, chosen: Profile, rules: Rules, *, person: bool) -> Toolset:
+        """The tools without those that are denied as a whole."""
+        names = self.wishes.tools
+        only = None if names is None else [name.strip() for name in names.split(",")]
+        own = Toolset(coding_tools(chosen, only=only, person=person))
+        tools = own.combined(self.servers.tools())
+        return tools.filtered(lambda one: not rules.removes(one.name))
+
+    def _permissions(self, chosen: Profile) -> Permissions:
+        """What the settings and the command line say together."""
+        rules = self.settings.rules(chosen) + Rules(
+            allow=split_rules(self.wishes.allowed_tools),
+            deny=split_rules(self.wishes.disallowed_tools),
+            origin="cliArg",
+        )
+        more = self.settings.merged.permissions.additional_directories
+        folders = tuple((self.wishes.cwd / Path(one).expanduser()).absolute() for one in more)
+        return Permissions(rules, self.mode, folders, chosen.refusals)
+
+    def _approver(self, standing: Standing, chosen: Profile) -> Approver | None:
+        tool = self.wishes.permission_prompt_tool
+        if tool is not None:
+            return prompt_tool_approver(self.servers, tool, self.servers.profile)
+        if self.terminal is None:
+            return None
+        keeper = Keeper(self.settings.places, TrustStore(default_store()))
+        return TerminalApprover(
+            terminal=self.terminal, standing=standing, keeper=keeper, profile=chosen
+        )
+
+
+@asynccontextmanager
+async def open_host(
+    wishes: HostWishes, *, model: str | None, terminal: Terminal | None
+) -> AsyncIterator[Host]:
+    """Connect what is to be connected.
+
+    Raises:
+        ToolspanError: what was asked for cannot be had.
+    """
+    if wishes.ask and wishes.permission_prompt_tool is not None:
+        raise ToolspanError("--ask and --permission-prompt-tool: only one can give consent")
+    settings = house(wishes.cwd, wishes.settings_file, wishes.setting_sources)
+    chosen = profile(wishes.name, model=model)
+    named = settings.servers(wishes.mcp_config)
+    async with McpServers(named, profile=chosen, cwd=wishes.cwd) as servers:
+        for name, health in servers.health.items():
+            if health.state == "failed":
+                click.echo(f"toolspan: MCP server {name!r}: {health.reason}", err=True)
+        yield Host(wishes, settings, servers, terminal)
+
+
+def _set_mode(session: Session, mode: Mode) -> None:
+    """A person wants another mode: hooks and later calls hear of it."""
+    apply([{"type": "setMode", "mode": mode}], session.runner.desk)

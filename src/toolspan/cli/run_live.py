@@ -1,0 +1,268 @@
+"""A conversation at the terminal: what the model says as it comes, calls as they run.
+
+In: lines that are typed, what the model streams, what the runner emits. Out: texts, a line for each
+call with its time, diffs of edits. While calls run, a few lines at the bottom tell for how long;
+they are drawn only on a terminal. What models and tools say is never sent to it as it is.
+"""
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import anyio
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from toolspan.cli.output import STATE_STYLE, console, duration
+from toolspan.cli.prompt_text import visible
+from toolspan.cli.prompt_tty import Terminal
+from toolspan.cli.render import GLYPHS, diff_line, diff_of, plain_line
+from toolspan.cli.run_show import Show, tell_fault
+from toolspan.ids import CallId
+from toolspan.llm.model import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta
+from toolspan.mcp import McpServers
+from toolspan.model.live import Asked, Decided, Finished, LiveEvent, Requested, Started
+from toolspan.model.span import Call
+from toolspan.session import Agent, Ended, Session
+
+_PROMPT = "> "
+_MORE = ". "
+_LEAVE = frozenset({"/exit", "/quit"})
+_HELP = "/exit or Ctrl-D leaves, Ctrl-C ends a turn; a line that ends in \\ goes on in the next."
+_DIFF = 40
+"""Lines of a diff that are shown."""
+_WAITING = 8
+"""Running calls that are shown at once."""
+
+
+@dataclass(slots=True)
+class _Running:
+    call: Call
+    since: float | None = None
+
+
+class LiveShow:
+    """Shows a session to a person."""
+
+    def __init__(self, out: Console, clock: Callable[[], float] = time.time) -> None:
+        self._out = out
+        self._clock = clock
+        self._calls: dict[CallId, _Running] = {}
+        self._live: Live | None = None
+        self._in_line = False
+        """The cursor stands behind words of the model."""
+        self._thinks = False
+
+    def begin(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
+        """Who is there, and where."""
+        tools = len(session.schemas())
+        self._out.print(
+            Text(f"{visible(model)} · {tools} tools · {mode} · {visible(str(session.cwd))}", "dim")
+        )
+        for name, health in servers.health.items():
+            if health.state == "failed":
+                self._out.print(Text(f"server {visible(name)} is not there", "yellow"))
+        self._out.print(Text(_HELP, "dim"))
+
+    def heard(self, event: ModelEvent) -> None:
+        """Words as they come."""
+        match event:
+            case TextDelta():
+                self._say(event.text)
+            case ThinkingDelta() if not self._thinks:
+                self._thinks = True
+                self._line(Text("thinking …", "dim"))
+            case BlockDone():
+                self._thinks = False
+                self._new_line()
+            case Retrying():
+                wait = f"again in {event.wait_s:.1f} s ({event.attempt} of {event.of})"
+                self._line(Text(f"! {visible(event.failure.told())}; {wait}", "yellow"))
+            case _:
+                pass
+
+    def take(self, event: LiveEvent) -> None:
+        """Calls as they run."""
+        match event:
+            case Requested():
+                self._calls[event.call.id] = _Running(event.call)
+            case Started():
+                self._calls[event.call_id].since = event.at
+                self._draw()
+            case Asked():
+                self._rest()
+            case Decided():
+                self._draw()
+            case Finished():
+                self._calls.pop(event.call_id, None)
+                self._finished(event)
+                self._draw()
+            case _:
+                tell_fault(event)
+
+    def end(self, ended: Ended) -> None:
+        """What came of the turn, if it was not what was wanted."""
+        self._calls.clear()
+        self._new_line()
+        if ended.error is not None:
+            self._line(Text(f"! {visible(ended.error)}", "yellow"))
+        used = sum(ended.tokens.values())
+        told = f"{duration(ended.duration_ms)} · {used:,} tokens" if used else ""
+        self._line(Text(told, "dim"))
+
+    def note(self, text: str) -> None:
+        """Tell the person something."""
+        self._line(Text(text, "dim"))
+
+    # Inside
+
+    def _say(self, text: str) -> None:
+        self._rest()
+        shown = "\n".join(visible(line) for line in text.split("\n"))
+        self._out.out(shown, end="", highlight=False)
+        self._out.file.flush()
+        self._in_line = not shown.endswith("\n")
+
+    def _line(self, text: Text) -> None:
+        self._new_line()
+        self._out.print(text, soft_wrap=True)
+
+    def _new_line(self) -> None:
+        if self._in_line:
+            self._in_line = False
+            self._out.out("")
+
+    def _finished(self, event: Finished) -> None:
+        span = event.span
+        target = (span.call.target or "").removeprefix(f"{event.cwd}/")
+        style = STATE_STYLE[span.state]
+        line = Text.assemble(
+            (f"{GLYPHS[span.state]} ", style),
+            (plain_line(span.tool, 40), "bold"),
+            f"  {plain_line(target, 100)}",
+            (f"  {duration(event.duration_ms)}", "dim"),
+        )
+        if span.message and span.state != "succeeded":
+            line.append(f"  {plain_line(span.message, 120)}", "dim")
+        self._line(line)
+        for shown in _diff(event):
+            self._out.print(shown, soft_wrap=True)
+
+    def _draw(self) -> None:
+        """Show what runs, below everything else; not in the middle of a line."""
+        busy = any(running.since is not None for running in self._calls.values())
+        if not busy or self._in_line or not self._out.is_terminal:
+            self._rest()
+        elif self._live is None:
+            self._live = Live(
+                get_renderable=self._bottom,
+                console=self._out,
+                transient=True,
+                refresh_per_second=4,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+
+    def _rest(self) -> None:
+        live, self._live = self._live, None
+        if live is not None:
+            live.stop()
+
+    def _bottom(self) -> Text:
+        now = self._clock()
+        started = [one for one in list(self._calls.values()) if one.since is not None]
+        lines = [
+            Text.assemble(
+                ("▸ ", "cyan"),
+                (plain_line(one.call.tool, 40), "bold"),
+                f"  {plain_line(one.call.target, 60)}",
+                (f"  {duration((now - (one.since or now)) * 1000)}", "dim"),
+            )
+            for one in started[:_WAITING]
+        ]
+        if len(started) > _WAITING:
+            lines.append(Text(f"  and {len(started) - _WAITING} more", "dim"))
+        return Text("\n").join(lines)
+
+
+def _diff(event: Finished) -> Iterator[Text]:
+    result = event.span.result
+    diff = diff_of(result.structured) if result is not None else None
+    lines = (diff or "").splitlines()
+    for line in lines[:_DIFF]:
+        shown = diff_line(visible(line))
+        yield Text("  ").append_text(shown)
+    if len(lines) > _DIFF:
+        yield Text(f"  … {len(lines) - _DIFF} more lines", "dim")
+
+
+Enter = Callable[[Show, Agent], None]
+
+
+async def converse(make: Callable[[Show], Agent], begin: Enter, terminal: Terminal) -> int:
+    """Talk until somebody leaves; the exit code."""
+    show = LiveShow(console())
+    agent = make(show)
+    stop = _Stop(agent, show)
+    async with agent.session, anyio.create_task_group() as group:
+        begin(show, agent)
+        group.start_soon(_watch_signals, stop, group.cancel_scope)
+        while (typed := await _typed(terminal)) is not None:
+            stop.presses = 0
+            if typed == "/help":
+                show.note(_HELP)
+            elif typed:
+                show.end(await agent.prompt(typed))
+            stop.presses = 0
+        group.cancel_scope.cancel()
+    return stop.code
+
+
+class _Stop:
+    """Who wants to end what."""
+
+    def __init__(self, agent: Agent, show: LiveShow) -> None:
+        self._agent = agent
+        self._show = show
+        self.presses = 0
+        """How often Ctrl-C was pressed since the last line was typed or the turn ended."""
+        self.code = 0
+
+    def press(self) -> bool:
+        """Ctrl-C; whether it is meant to end everything."""
+        self.presses += 1
+        if self.presses > 1:
+            self.code = 128 + signal.SIGINT
+            return True
+        if self._agent.is_busy:
+            self._agent.interrupt()
+        else:
+            self._show.note("\nCtrl-C again leaves.")
+        return False
+
+
+async def _watch_signals(stop: _Stop, scope: anyio.CancelScope) -> None:
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async for number in signals:
+            if number != signal.SIGINT:
+                stop.code = 128 + number
+                scope.cancel()
+            elif stop.press():
+                scope.cancel()
+
+
+async def _typed(terminal: Terminal) -> str | None:
+    """What somebody wants; None when they leave."""
+    sys.stdout.flush()
+    line = await terminal.line(_PROMPT)
+    lines: list[str] = []
+    while line is not None and line.endswith("\\"):
+        lines.append(line[:-1])
+        line = await terminal.line(_MORE)
+    if line is None or (not lines and line in _LEAVE):
+        return None
+    return "\n".join([*lines, line]).strip()

@@ -1,0 +1,184 @@
+"""Models behind the Messages API, through the official SDK.
+
+In: a request. Out: the reply's events, as the API streams them. Any server that speaks the API will
+do (`base_url`). Retries are not the SDK's business here, they are `patient.py`'s. The SDK is an
+extra: it is imported when a model is made. Read `AnthropicModel.stream` first.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from toolspan.llm.blocks import call_id, call_ids, parsed, tool_name
+from toolspan.llm.faults import broken_off, faults
+from toolspan.llm.history import Block, Message
+from toolspan.llm.model import (
+    Began,
+    BlockDone,
+    CallBegan,
+    InputDelta,
+    ModelEvent,
+    Request,
+    Stopped,
+    Stream,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from anthropic.types import (
+        MessageParam,
+        MetadataParam,
+        RawContentBlockDelta,
+        RawMessageStreamEvent,
+        TextBlockParam,
+        ToolUnionParam,
+    )
+
+_CACHED = {"cache_control": {"type": "ephemeral"}}
+_MARKED = ("text", "tool_result", "image", "document")
+_CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
+
+
+class AnthropicModel:
+    """A model of the Messages API."""
+
+    def __init__(
+        self, name: str, *, base_url: str | None = None, api_key: str | None = None
+    ) -> None:
+        """Take the model's name; address and key come from the environment unless given.
+
+        Raises:
+            ImportError: the SDK is not installed.
+        """
+        import anthropic
+
+        self.name = name
+        self._error = anthropic.AnthropicError
+        self._client: AsyncAnthropic = anthropic.AsyncAnthropic(
+            api_key=api_key, base_url=base_url, max_retries=0
+        )
+
+    async def stream(self, request: Request) -> Stream:
+        """The reply as it comes.
+
+        Raises:
+            ModelFailed: there is none, or it broke off.
+        """
+        with faults(self._error):
+            events = await self._client.messages.create(
+                model=request.model or self.name,
+                max_tokens=request.max_tokens,
+                messages=cast("list[MessageParam]", _cached(request.messages)),
+                system=cast("list[TextBlockParam]", _system(request.system)),
+                tools=cast("list[ToolUnionParam]", list(request.tools)),
+                metadata=cast("MetadataParam", dict(request.metadata)),
+                stream=True,
+            )
+        taken = set(call_ids(request.messages))
+        reader = _Reader(taken, events.response.headers.get("request-id"))
+        async with events:
+            while True:
+                with faults(self._error):
+                    event = await anext(events, None)
+                if event is None:
+                    break
+                for told in reader.read(event):
+                    yield told
+        if not reader.stopped:
+            raise broken_off()
+
+
+class _Reader:
+    """Puts a stream's blocks together."""
+
+    def __init__(self, taken: set[str], request_id: str | None) -> None:
+        self.stopped = False
+        self._taken = taken
+        self._request_id = request_id
+        self._block: Block = {}
+        self._input: list[str] = []
+
+    def read(self, event: "RawMessageStreamEvent") -> Iterator[ModelEvent]:
+        """What an event of the API means."""
+        match event.type:
+            case "message_start":
+                yield Began(event.message.id, event.message.model, self._request_id)
+                yield Usage(_plain(event.message.usage))
+            case "content_block_start":
+                yield from self._begin(_plain(event.content_block))
+            case "content_block_delta":
+                yield from self._add(event.delta)
+            case "content_block_stop":
+                yield self._done()
+            case "message_delta":
+                yield Usage(_plain(event.usage))
+                told = _plain(event.delta)
+                details = told.get("stop_details")
+                if event.delta.stop_reason is not None:
+                    self.stopped = True
+                    yield Stopped(
+                        event.delta.stop_reason,
+                        details if isinstance(details, dict) else None,
+                    )
+            case "message_stop":
+                return
+
+    def _begin(self, block: Block) -> Iterator[ModelEvent]:
+        self._block, self._input = block, []
+        if block["type"] == "tool_use":
+            made = call_id(str(block["id"]), self._taken)
+            self._taken.add(made)
+            block |= {"id": made, "name": tool_name(str(block["name"]))}
+            yield CallBegan(made, str(block["name"]))
+
+    def _add(self, delta: "RawContentBlockDelta") -> Iterator[ModelEvent]:
+        block = self._block
+        match delta.type:
+            case "text_delta":
+                block["text"] = str(block.get("text", "")) + delta.text
+                yield TextDelta(delta.text)
+            case "thinking_delta":
+                block["thinking"] = str(block.get("thinking", "")) + delta.thinking
+                yield ThinkingDelta(delta.thinking)
+            case "signature_delta":
+                block["signature"] = str(block.get("signature", "")) + delta.signature
+            case "input_json_delta":
+                self._input.append(delta.partial_json)
+                if block.get("type") == "tool_use":
+                    yield InputDelta(str(block["id"]), delta.partial_json)
+            case "citations_delta":
+                told = block.get("citations")
+                before: list[object] = told if isinstance(told, list) else []
+                block["citations"] = [*before, _plain(delta.citation)]
+
+    def _done(self) -> ModelEvent:
+        block = self._block
+        if block.get("type") in _CALLS:
+            text = "".join(self._input)
+            given = block.get("input")
+            block["input"] = parsed(text) if text or not isinstance(given, dict) else given
+        return BlockDone(block)
+
+
+def _plain(value: object) -> dict[str, object]:
+    dump = getattr(value, "model_dump", None)
+    found = dump(mode="json", exclude_none=True) if dump is not None else None
+    return found if isinstance(found, dict) else {}
+
+
+def _system(text: str) -> list[Mapping[str, object]]:
+    return [{"type": "text", "text": text, **_CACHED}] if text else []
+
+
+def _cached(messages: Sequence[Message]) -> list[Message]:
+    """The messages, the last one marked: the next request finds all before it in the cache."""
+    marked = [dict(message) for message in messages]
+    content = marked[-1].get("content") if marked else None
+    match content:
+        case [*before, dict(last)] if last.get("type") in _MARKED:
+            marked[-1]["content"] = [*before, {**last, **_CACHED}]
+        case _:
+            pass
+    return marked
