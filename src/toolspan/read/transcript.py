@@ -69,17 +69,14 @@ def _read(source: Source, *, calls_only: bool = False) -> "Transcript":
 
 def reader_for(source: Source, chunk: Chunk, *, calls_only: bool = False) -> "AnyReader":
     """The reader of the dialect that a file's first chunk shows."""
-    beginning = memoryview(chunk.data)[chunk.start : chunk.end][:_BEGINNING].tobytes()
-    if reads_as(source.name, beginning) == "claude":
+    if reads_as(source.name, chunk.data, chunk.start, chunk.end) == "claude":
         return Reader(source, calls_only=calls_only)
     from toolspan.read.codex.reader import DocumentReader
     from toolspan.read.codex.reader import Reader as RolloutReader
 
-    kind = DocumentReader if is_document(beginning) else RolloutReader
+    document = is_document(bytes(chunk.data[chunk.start : chunk.end]))
+    kind = DocumentReader if document else RolloutReader
     return kind(source, calls_only=calls_only)
-
-
-_BEGINNING = 1 << 20
 
 
 class Reader:

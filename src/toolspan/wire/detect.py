@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from toolspan.model.session import Dialect as ReadDialect
 from toolspan.wire import document
-from toolspan.wire.claude import Entry, decode_loosely
+from toolspan.wire.claude import decode
 from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.source import Source
 
@@ -29,10 +29,13 @@ _CODEX_BARE = frozenset({
 _DOCUMENT = re.compile(rb'[\s\xef\xbb\xbf]*\{\s*"(?:session|items)"\s*:\s*[\[{]')
 _HEAD = 2_048
 _HINT = re.compile(
-    rb'"(?:payload|record_type|instructions|items|role)"\s*:|"(?:function_call|custom_tool_call'
-    rb"|local_shell_call|reasoning)"
+    rb'"(?:payload|record_type|instructions|items)"\s*:|"(?:function|custom_tool|local_shell)_call'
+    rb'|^\{"type": ?"(?:message|reasoning)"',
+    re.MULTILINE,
 )
 """What a beginning of Codex's has and one of Claude's seldom."""
+_CLAUDE = (b'{"parentUuid":', b'{"type":"user",', b'{"type":"assistant",', b'{"type":"summary",')
+"""How most files of Claude's begin, and none of Codex's."""
 _LONG = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"[a-z_]+","payload":')
 
 
@@ -53,22 +56,27 @@ def dialect_in(beginning: bytes) -> Dialect:
     lines = beginning.split(b"\n", _ENOUGH)[:_ENOUGH]
     if len(beginning) >= _BEGINNING and len(lines) == 1:
         return _of_long_line(beginning)
-    votes = [vote for line in lines if (vote := _vote(line)) is not None]
-    if "claude" in votes:
-        return "claude"
-    if "codex" in votes or _DOCUMENT.match(beginning):
-        return "codex"
-    return "unknown"
+    codex = False
+    for line in lines:
+        vote = _vote(line)
+        if vote == "claude":
+            return "claude"
+        codex = codex or vote == "codex"
+    return "codex" if codex or _DOCUMENT.match(beginning) else "unknown"
 
 
-def reads_as(name: str, beginning: bytes) -> ReadDialect:
-    """The dialect to read a file in, told as quickly as can be from its name and first bytes."""
-    named = is_rollout(PurePath(name).name)
-    if not named and (
-        beginning.startswith(b'{"parentUuid"') or not _HINT.search(beginning[:_HEAD])
-    ):
-        return "claude"
-    found = dialect_in(beginning[:_BEGINNING])
+def reads_as(name: str, data: bytes | bytearray, start: int, end: int) -> ReadDialect:
+    """The dialect to read a file in, told as quickly as can be from its name and first bytes.
+
+    The bytes are a part of a buffer, of which most is never looked at.
+    """
+    named = is_rollout(PurePath(name).name) if "rollout-" in name else False
+    if not named:
+        if data.startswith(_CLAUDE, start):
+            return "claude"
+        if not _HINT.search(data, start, min(end, start + _HEAD)):
+            return "claude"
+    found = dialect_in(bytes(data[start : min(end, start + _BEGINNING)]))
     return "codex" if found == "codex" or (named and found != "claude") else "claude"
 
 
@@ -95,7 +103,7 @@ def _vote(line: bytes) -> Literal["claude", "codex"] | None:
         return None
     if _is_codex(found):
         return "codex"
-    entry: Entry = decode_loosely(line).entry
+    entry = decode(line).entry
     return "claude" if entry.known or entry.message is not None else None
 
 
