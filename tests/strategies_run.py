@@ -13,8 +13,14 @@ from hypothesis import strategies as st
 
 ToolName = Literal["safe", "unsafe", "asks", "block", "limited", "Bash", "off", "missing"]
 Input = Literal["good", "wrong", "extra", "unparsed", "surrogate"]
-Veto = Literal["none", "refuses", "tells", "crashes", "waits"]
-Flow = Literal["at once", "gate", "news", "hang", "cleans up", "swallows", "turns"]
+Veto = Literal["none", "refuses", "tells", "crashes", "waits", "ignores"]
+Flow = Literal[
+    "at once", "gate", "news", "hang", "cleans up", "swallows", "turns", "ignores", "never"
+]
+"""`swallows` shields itself until its gate opens, `ignores` catches every cancellation until then,
+`never` does so for ever."""
+ENDLESS: tuple[Flow, ...] = ("hang", "cleans up", "turns", "never")
+"""What ends only when it is told to, if at all."""
 Outcome = Literal[
     "text", "blank", "blocks", "picture", "surrogates", "nan", "huge", "subclass", "deep",
     "nothing", "number", "bytes", "bad block", "bad companion", "flagged", "tool error",
@@ -24,16 +30,19 @@ Outcome = Literal[
 Before = Literal[
     "none", "allows", "denies", "asks", "crashes", "garbage", "input", "bad input", "odd input",
     "stops", "tells", "odd tells", "waits", "stray cancel", "denies and stops", "cancels",
+    "ignores",
 ]  # fmt: skip
 After = Literal[
     "none", "crashes", "garbage", "replaces", "replaces badly", "tells", "odd tells", "stops",
-    "waits", "stray cancel",
+    "waits", "stray cancel", "ignores",
 ]  # fmt: skip
 Policy = Literal[
     "none", "allows", "denies", "ends all", "asks", "crashes", "garbage", "input", "bad input",
-    "waits", "stray cancel",
+    "waits", "stray cancel", "ignores",
 ]  # fmt: skip
-Approver = Literal["allows", "denies", "words", "crashes", "garbage", "waits", "waits, denies"]
+Approver = Literal[
+    "allows", "denies", "words", "crashes", "garbage", "waits", "waits, denies", "ignores"
+]
 Modify = Literal["none", "marks", "crashes", "garbage"]
 Partial = Literal["none", "some", "crashes", "garbage"]
 Act = Literal["add", "again", "release", "cancel", "cancel all", "take", "wait", "host"]
@@ -116,8 +125,8 @@ def _plan(chance: random.Random) -> Plan:
     tool = chance.choice(tools)
     flow = _often(chance, "at once", get_args(Flow), 0.3)
     if tool == "limited":
-        flow = "hang"
-    elif tool == "block" and flow in ("hang", "cleans up", "turns"):
+        flow = _often(chance, "hang", ("swallows", "ignores", "never"), 0.7)
+    elif tool == "block" and flow in ENDLESS:
         flow = "gate"  # nothing else would ever end it
     return Plan(
         tool=tool,

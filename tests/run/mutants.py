@@ -20,7 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 TESTS = (
     "test_batch", "test_pipeline", "test_cancel", "test_consent", "test_runner", "test_queue",
-    "test_settlement",
+    "test_settlement", "test_stubborn",
 )  # fmt: skip
 LIMIT = 180
 """Seconds after which a mutant counts as noticed: it made something wait forever."""
@@ -156,6 +156,30 @@ MUTANTS = (
            "an aborted question is not told"),
     Mutant("consent", "        if not isinstance(answer, Allow | Deny):\n            raise",
            "        if False:\n            raise", "an approver's nonsense"),
+    Mutant("rooms", "while left > 0 and not", "while not", "the grace never ends"),
+    Mutant("rooms", "                left -= pause\n", "", "the grace does not run out"),
+    Mutant("rooms", "        room.hush()\n", "        pass\n",
+           "what was left is told to stop at every turn of the loop"),
+    Mutant("rooms", "    room.stop()\n", "", "nobody tells a tool to stop"),
+    Mutant("rooms", "with anyio.CancelScope(shield=True):\n            while",
+           "with anyio.CancelScope():\n            while", "no grace for tools that clean up"),
+    Mutant("rooms", "        room.late = self._ended_late\n", "", "a late end is not told of"),
+    Mutant("rooms", "            if not room.over.is_set():\n                self._leave",
+           "            if True:\n                self._leave", "tools that stop count as left"),
+    Mutant("rooms", "            if isinstance(room.error, asyncio.CancelledError):\n"
+           "                raise\n", "", "a host's cancellation is lost in the tool's"),
+    Mutant("rooms", "            _cancel_again()\n", "", "a cancellation that comes once is lost"),
+    Mutant("rooms", "            if job.cancelled:\n                scope.cancel()\n", "",
+           "a call cancelled before it waits goes on"),
+    Mutant("rooms", "if job is None or job.is_blocking:", "if job is None:",
+           "blocking tools are interrupted"),
+    Mutant("rooms", "        room.drop()\n", "", "what was left stays when the runner is closed"),
+    Mutant("rooms", "and not room.task.cancelling():", ":",
+           "a task that a tool cancelled is used again"),
+    Mutant("rooms", "return wanted  # as the task", "pass  # as the task",
+           "what a cancelled tool waited for goes on"),
+    Mutant("batch", 'if self._queue.stage(origin) != "executing":', "if False:",
+           "a recovery that was left goes on running calls"),
     Mutant("consent", "    if desk.approver is None:\n", "    if False:\n", "nobody to ask"),
 )  # fmt: skip
 

@@ -7,7 +7,9 @@ No clock and no sleep: tools wait for gates that the schedule opens. `play` retu
 import asyncio
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -15,7 +17,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from tests.strategies_run import Plan, Schedule, Step
+from tests.strategies_run import ENDLESS, Plan, Schedule, Step
 from toolspan.errors import ToolError
 from toolspan.hooks import After, Before, Hooks
 from toolspan.hooks.points import Moment, Replaced
@@ -53,6 +55,8 @@ SCHEMA: Mapping[str, object] = {
 }
 PATIENCE = 20.0
 """Seconds after which a schedule counts as stuck."""
+GRACE = 0.005
+"""Seconds that code which is told to stop gets for it."""
 
 
 class Odd(str):
@@ -98,6 +102,16 @@ class Stage:
     async def gate(self, call_id: str) -> None:
         await self.gates[call_id].wait()
 
+    async def ignore(self, call_id: str) -> None:
+        """Wait for the gate, whatever is said."""
+        while not self.gates[call_id].is_set():
+            with suppress(asyncio.CancelledError):
+                await self.gate(call_id)
+
+    def is_over(self, call_id: str) -> bool:
+        """Whether the call has its result."""
+        return any(isinstance(one, Finished) and one.call_id == call_id for one in self.events)
+
 
 def name_of(position: int) -> str:
     return f"toolu_{position}"
@@ -119,13 +133,15 @@ def tools_of(stage: Stage) -> list[Tool]:
         plan = stage.plan(call_id)
         stage.entered.append(call_id)
         alone = is_exclusive(plan)
-        if stage.inside and (alone or any(stage.inside.values())):
-            stage.wrong.append(f"{call_id} runs beside {sorted(stage.inside)}")
+        beside = [one for one in stage.inside if not stage.is_over(one)]  # or left to itself
+        if beside and (alone or any(stage.inside[one] for one in beside)):
+            stage.wrong.append(f"{call_id} runs beside {sorted(beside)}")
         stage.inside[call_id] = alone
         try:
             _show(ctx, plan)
             await _flow(stage, plan, ctx)
-            stage.returned.add(call_id)
+            if not stage.is_over(call_id):
+                stage.returned.add(call_id)
             return _outcome(plan, call_id)
         finally:
             del stage.inside[call_id]
@@ -140,6 +156,8 @@ def tools_of(stage: Stage) -> list[Tool]:
                 raise ValueError("the check fell over")
             case "waits":
                 await stage.gate(str(ctx.call.id))
+            case "ignores":
+                await stage.ignore(str(ctx.call.id))
             case "none":
                 pass
         return None
@@ -155,6 +173,7 @@ def tools_of(stage: Stage) -> list[Tool]:
         run=run,
         validate=validate,
         output_limit=1000,
+        grace=GRACE,
     )
     return [
         base,
@@ -182,7 +201,9 @@ def _show(ctx: ToolContext, plan: Plan) -> None:
             pass
 
 
-async def _flow(stage: Stage, plan: Plan, ctx: ToolContext) -> None:
+async def _flow(  # noqa: PLR0912 - a table
+    stage: Stage, plan: Plan, ctx: ToolContext
+) -> None:
     call_id = str(ctx.call.id)
     match plan.flow:
         case "at once":
@@ -205,6 +226,12 @@ async def _flow(stage: Stage, plan: Plan, ctx: ToolContext) -> None:
         case "swallows":
             with anyio.CancelScope(shield=True):
                 await stage.gate(call_id)
+        case "ignores":
+            await stage.ignore(call_id)
+        case "never":
+            while True:
+                with suppress(asyncio.CancelledError):
+                    await anyio.sleep_forever()
         case "turns":
             try:
                 await anyio.sleep_forever()
@@ -358,6 +385,8 @@ async def _before(  # noqa: PLR0911, PLR0912 - a table
             await stage.gate(call_id)
         case "stray cancel":
             raise asyncio.CancelledError
+        case "ignores":
+            await stage.ignore(call_id)
         case "cancels":
             stage.asked_to_end.add(call_id)
             assert stage.batch is not None
@@ -367,7 +396,9 @@ async def _before(  # noqa: PLR0911, PLR0912 - a table
     return None
 
 
-async def _after(stage: Stage, call_id: str) -> After | str | None:
+async def _after(  # noqa: PLR0912 - a table
+    stage: Stage, call_id: str
+) -> After | str | None:
     match stage.plan(call_id).after:
         case "crashes":
             raise RuntimeError("the hook fell over")
@@ -387,6 +418,8 @@ async def _after(stage: Stage, call_id: str) -> After | str | None:
             await stage.gate(call_id)
         case "stray cancel":
             raise asyncio.CancelledError
+        case "ignores":
+            await stage.ignore(call_id)
         case "none":
             pass
     return None
@@ -418,6 +451,8 @@ def policy_of(stage: Stage):  # type: ignore[no-untyped-def]  # a policy, as use
                 await stage.gate(call_id)
             case "stray cancel":
                 raise asyncio.CancelledError
+            case "ignores":
+                await stage.ignore(call_id)
             case "none":
                 pass
         return None
@@ -442,6 +477,8 @@ def approver_of(stage: Stage):  # type: ignore[no-untyped-def]  # an approver, a
             case "waits, denies":
                 await stage.gate(call_id)
                 return Deny(None, "user_reject")
+            case "ignores":
+                await stage.ignore(call_id)
             case "allows":
                 pass
         return Allow(None, "user_temporary")
@@ -469,7 +506,7 @@ def runner_of(stage: Stage) -> Runner:
         direct = [crashes_directly, stage.events.append, crashes_directly]
     client = profile()
     offer = replace(client.offer, siblings=stage.schedule.siblings, cap=stage.schedule.cap)
-    return Runner(
+    runner = Runner(
         tools_of(stage),
         profile=replace(client, offer=offer),
         hooks=hooks_of(stage),
@@ -478,6 +515,8 @@ def runner_of(stage: Stage) -> Runner:
         sinks=[waiting[kind] for kind in kinds if kind in waiting],
         direct=direct,
     )
+    runner.desk.grace = runner.desk.hooks_grace = GRACE
+    return runner
 
 
 # Playing
@@ -521,6 +560,7 @@ async def play(schedule: Schedule) -> Stage:
                 stage.wrong.append(f"raised {error!r}")
         if limit.cancelled_caught:
             stage.wrong.append("stuck")
+    await _let_tasks_of_hooks_end(stage)
     stage.left = [repr(task) for task in asyncio.all_tasks() - around if not task.done()]
     return stage
 
@@ -546,6 +586,14 @@ async def _perform(stage: Stage) -> None:
                             _take(stage, [finished])
     finally:
         _look_around(stage, runner)
+
+
+async def _let_tasks_of_hooks_end(stage: Stage) -> None:
+    """What code that was left has started itself, as hooks beside each other, is its own."""
+    for gate in stage.gates.values():
+        gate.set()
+    for _ in range(5):
+        await anyio.lowlevel.checkpoint()
 
 
 def _look_around(stage: Stage, runner: Runner) -> None:
@@ -629,7 +677,7 @@ def _take(stage: Stage, finished: list[Finished]) -> None:
 def _let_stubborn_ones_end(stage: Stage) -> None:
     """A host that goes away opens no more gates, and some calls do not end without."""
     for position, plan in enumerate(stage.schedule.plans):
-        if plan.tool == "block" or plan.flow == "swallows":
+        if plan.tool == "block":
             stage.gates[name_of(position)].set()
 
 
@@ -637,10 +685,9 @@ def _open_all(stage: Stage, batch: Batch) -> None:
     """Let everything come to its end."""
     for gate in stage.gates.values():
         gate.set()
-    endless = ("hang", "cleans up", "turns")
     for call_id in stage.accepted:
         plan = stage.plan(call_id)
-        if plan.flow in endless and plan.tool != "limited":
+        if plan.flow in ENDLESS and plan.tool != "limited":
             stage.asked_to_end.add(call_id)
             batch.cancel(CallId(call_id))
 
@@ -691,6 +738,10 @@ def _event_faults(stage: Stage) -> list[str]:
     told = sum(isinstance(event, Duplicate) for event in stage.events)
     if stage.schedule.host == "none" and again != told:
         found.append(f"{again} duplicates, {told} told of")
+    left = Counter(event.call_id for event in _faulted(stage, "is left to itself"))
+    ended = _faulted(stage, "ended after everybody") + _faulted(stage, "closed with the runner")
+    if left != Counter(event.call_id for event in ended):
+        found.append(f"left to itself: {left}, ended: {ended}")
     crashed = sum(
         isinstance(event, Faulted) and event.where == "context modifier" for event in stage.events
     )
@@ -698,6 +749,10 @@ def _event_faults(stage: Stage) -> list[str]:
     if crashed != bad:
         found.append(f"{bad} modifiers fell over, {crashed} told of")
     return found
+
+
+def _faulted(stage: Stage, words: str) -> list[Faulted]:
+    return [one for one in stage.events if isinstance(one, Faulted) and words in one.reason]
 
 
 def _modifying(stage: Stage) -> list[str]:
@@ -812,6 +867,7 @@ def _state_faults(stage: Stage) -> list[str]:
             call_id in stage.entered
             and plan.tool == "limited"
             and call_id not in stage.asked_to_end
+            and call_id not in stage.returned
         ):
             found += [f"{call_id} is {state}, not timed out"] if state not in (
                 "timed_out", "interrupted", "cancelled") else []  # fmt: skip

@@ -13,6 +13,7 @@ from toolspan.ids import CallId
 from toolspan.model.live import Faulted, Finished, LiveEvent, Progressed, Requested, Started
 from toolspan.run import sinks
 from toolspan.run.define import tool
+from toolspan.run.rooms import Rooms
 from toolspan.run.runner import Runner
 from toolspan.run.sinks import Emitter, Only
 
@@ -168,7 +169,7 @@ async def test_a_full_line_drops_progress_first_then_the_oldest_and_counts(
         assert emitter.dropped == 2
         go_on.set()
         async with anyio.create_task_group() as group:
-            emitter.start(group)
+            emitter.start(group, Rooms(lambda *told: None))
             await emitter.close(4)
 
     assert got == [*(["0"] if way == "thread" else []), "2", "3", "5"]

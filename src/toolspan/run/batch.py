@@ -18,6 +18,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
+from toolspan.errors import ToolspanError
 from toolspan.hooks.points import After
 from toolspan.hooks.stray import is_cancelled
 from toolspan.ids import CallId
@@ -205,7 +206,8 @@ class Batch:
 
     async def _fire_after(self, results: list[Finished]) -> None:
         """Fire the hooks for the batch; they may end the turn."""
-        after = await self.desk.hooks.after_batch([finished.span for finished in results])
+        fired = self.desk.hooks.after_batch([finished.span for finished in results])
+        after = await self.desk.hooked(fired)
         report(CallId(str(uuid.uuid4())), after.reports, self.desk)
         self.stop = self.stop or after.stop
         self.after = after
@@ -395,7 +397,7 @@ class Batch:
         with anyio.CancelScope() as scope:
             self._helping[job.call.id] = scope
             try:
-                await work
+                await self._in_room(work, job)
             except anyio.get_cancelled_exc_class() as error:
                 if is_cancelled():
                     raise
@@ -405,13 +407,23 @@ class Batch:
             finally:
                 del self._helping[job.call.id]
 
+    def _in_room(self, work: Awaitable[None], job: Job) -> Awaitable[None]:
+        grace = 2 * self.desk.hooks_grace  # a step of it may need one to end
+        return self.desk.rooms.run(work, grace, "recovery", job)
+
     def _fault(self, where: str, error: BaseException, call_id: CallId) -> None:
         reason = f"{type(error).__name__}: {error}"
         now = self.desk.clock()
         self.desk.emit(Faulted(where=where, reason=reason, call_id=call_id, at=now))
 
     async def run_step(self, origin: CallId, name: str, given: Input) -> Finished:
-        """Run a further call in the place of `origin`, visible like any other."""
+        """Run a further call in the place of `origin`, visible like any other.
+
+        Raises:
+            ToolspanError: that call has ended, and whoever asks should have.
+        """
+        if self._queue.stage(origin) != "executing":
+            raise ToolspanError(f"call {origin} has ended: nothing more is run for it")
         numbered = (CallId(f"{origin}_r{number}") for number in itertools.count(1))
         call_id = next(one for one in numbered if one not in self._seen)
         self._seen.add(call_id)

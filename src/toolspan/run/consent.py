@@ -4,6 +4,7 @@ In: a call that is valid and has passed the hooks. Out: the call as it may run, 
 `Ending`. A rule's denial wins over a hook's consent; the mode speaks when nobody else does.
 """
 
+from collections.abc import Awaitable
 from dataclasses import replace
 
 import anyio
@@ -14,7 +15,7 @@ from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.kind import kind_of
 from toolspan.model.live import Asked, Decided, Faulted
 from toolspan.model.span import Call
-from toolspan.permission.decide import Approver, Question, decide
+from toolspan.permission.decide import Approver, Policy, Question, decide
 from toolspan.run import denial, grants
 from toolspan.run.desk import Desk, Job, Prepared
 from toolspan.run.ending import Ending, refused
@@ -31,7 +32,7 @@ async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending
         note_decision(job, hooked, desk)
         return prepared
     question = question_of(job, prepared, desk)
-    ruled = await decide(desk.policies, question)
+    ruled = await _ruled(desk.policies, question, job, desk)
     if isinstance(ruled, Allow) and ruled.input is not None:
         changed = with_input(job, prepared, ruled.input, desk)
         if isinstance(changed, Ending):
@@ -52,6 +53,12 @@ async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending
             return answer
 
 
+def _ruled(
+    policies: tuple[Policy, ...], question: Question, job: Job, desk: Desk
+) -> Awaitable[Decision | None]:
+    return desk.checked(decide(policies, question), "policy", job)
+
+
 def is_asked(job: Job, prepared: Prepared, desk: Desk) -> bool:
     """Whether anybody has a say over the call."""
     if desk.policies or desk.fallback is not None or job.before.decision is not None:
@@ -64,7 +71,7 @@ async def _decision(job: Job, question: Question, ruled: Decision | None, desk: 
     hooked = job.before.decision
     decision = ruled if hooked is None or isinstance(ruled, Deny | Ask) else hooked
     if decision is None and desk.fallback is not None:
-        decision = await decide((desk.fallback,), question)
+        decision = await _ruled((desk.fallback,), question, job, desk)
     decision = _as_tool_asks(job, decision or Allow())
     if not isinstance(decision, Ask):
         note_decision(job, decision, desk)
@@ -93,7 +100,8 @@ async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | De
     asked = desk.clock()
     desk.emit(Asked(call_id=job.call.id, reason=words, at=asked))
     try:
-        answer = await _answer(desk.approver, question, ask)
+        answered = _answer(desk.approver, question, ask)
+        answer = await desk.checked(answered, "approver", job)
     except ToolError as error:
         text = f"Error calling tool ({question.tool}): {error.message}"
         kind = kind_of(question.tool, text)
@@ -111,14 +119,14 @@ async def _hooks_answer(job: Job, question: Question, desk: Desk) -> Allow | Den
     moment = Moment(
         call=job.call, input=question.input, cwd=question.cwd, known_as=question.known_as
     )
-    said = await desk.hooks.permission(moment)
+    said = await desk.hooked(desk.hooks.permission(moment), job)
     report(job.call.id, said.reports, desk)
     match said.decision:
         case Allow(reason, _, given):
             for told in grants.apply(said.updates, desk):
                 fault = Faulted(where="hook", reason=told, call_id=job.call.id, at=desk.clock())
                 desk.emit(fault)
-            return await _still_allowed(Allow(reason, "hook", given), question, desk)
+            return await _still_allowed(Allow(reason, "hook", given), question, job, desk)
         case Deny(reason, _, stop):
             words = reason or denial.asked_words(question, Ask(), desk.profile.refusals)
             return Deny(words, "permission_hook", stop)
@@ -126,11 +134,11 @@ async def _hooks_answer(job: Job, question: Question, desk: Desk) -> Allow | Den
             return None
 
 
-async def _still_allowed(allow: Allow, question: Question, desk: Desk) -> Allow | Deny:
+async def _still_allowed(allow: Allow, question: Question, job: Job, desk: Desk) -> Allow | Deny:
     """A hook's consent, unless it comes with another input that a rule denies."""
     if allow.input is None:
         return allow
-    ruled = await decide(desk.policies, replace(question, input=allow.input))
+    ruled = await _ruled(desk.policies, replace(question, input=allow.input), job, desk)
     return ruled if isinstance(ruled, Deny) else allow
 
 

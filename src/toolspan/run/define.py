@@ -24,6 +24,7 @@ from toolspan.run.context import ToolContext
 from toolspan.run.gives import as_output
 from toolspan.run.thread import FromThread
 from toolspan.run.tool import (
+    GRACE,
     OUTPUT_LIMIT,
     Failure,
     Interrupt,
@@ -60,6 +61,7 @@ class ToolOptions(TypedDict, total=False):
     validate_input: ValidateInput
     output_limit: int | None
     timeout: float
+    grace: float
     read_only: bool
     idempotent: bool
     interrupt: Interrupt
@@ -118,6 +120,7 @@ def _define(
         read_only=options.get("read_only", False),
         output_limit=options.get("output_limit", OUTPUT_LIMIT),
         timeout=options.get("timeout"),
+        grace=options.get("grace", GRACE),
         interrupt=options.get("interrupt", "cancel"),
         paths=options.get("paths"),
         idempotent=options.get("idempotent", False),

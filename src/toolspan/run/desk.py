@@ -1,9 +1,9 @@
 """What calls are run with: the desk they share, and the job that each of them is."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 import anyio
 from msgspec import Struct
@@ -17,11 +17,13 @@ from toolspan.permission.decide import Approver, Policy
 from toolspan.profile import Profile
 from toolspan.run.context import Context, ToolContext, Workspace
 from toolspan.run.ending import Ending
+from toolspan.run.rooms import Rooms
 from toolspan.run.shelf import LiveShelf
-from toolspan.run.tool import Tool, Valid
+from toolspan.run.tool import GRACE, PROCESS_GRACE, Tool, Valid
 from toolspan.run.toolset import Toolset
 from toolspan.schema.issue import Invalid
 
+T = TypeVar("T")
 Cancel = Literal["user", "host", "turn", "sibling", "discarded"]
 """Who ended a call: a person, the program around us, the end of the turn, a failed sibling, or the
 reply being streamed anew."""
@@ -41,11 +43,24 @@ class Desk:
     """Decides when no policy and no hook has an opinion; None allows."""
     approver: Approver | None
     emit: Callable[[LiveEvent], None]
+    rooms: Rooms
+    """Where the code of users is awaited."""
     hears: frozenset[type[LiveEvent]] = frozenset()
     """The kinds of events that somebody hears; the frequent ones are made only for those."""
-    new_scope: Callable[[], anyio.CancelScope] = anyio.CancelScope
     decisions: dict[CallId, Decision] = field(default_factory=dict)
     clock: Callable[[], float] = time.time
+    grace: float = GRACE
+    """Seconds that checks, policies and approvers get to stop when they are told to."""
+    hooks_grace: float = PROCESS_GRACE
+    """As much for hooks, which may be processes."""
+
+    def checked(self, work: Awaitable[T], what: str, job: "Job") -> Awaitable[T]:
+        """What a check, a policy or an approver says."""
+        return self.rooms.run(work, self.grace, what, job)
+
+    def hooked(self, work: Awaitable[T], job: "Job | None" = None) -> Awaitable[T]:
+        """What hooks say."""
+        return self.rooms.run(work, self.hooks_grace, "hook", job)
 
 
 NO_OPINION = Before()
@@ -63,7 +78,7 @@ class Job(Struct, kw_only=True, eq=False):
     cut: bool = False
     """The reply ended in the middle of it, so nobody knows what was asked for."""
     scope: anyio.CancelScope | None = None
-    """What ends it; there once it runs."""
+    """What ends it; there while it waits."""
     cancelled: Cancel | None = None
     started: float | None = None
     view: ToolContext | None = None
@@ -78,6 +93,12 @@ class Job(Struct, kw_only=True, eq=False):
     """How the tool itself ended: it stays, even if what comes after it is cut off or fails."""
     modify: Callable[[Context], Context] | None = None
     finished: Finished | None = None
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether it is in its tool, and that is not to be interrupted."""
+        blocks = self.tool is not None and self.tool.interrupt == "block"
+        return blocks and self.started is not None and self.ending is None
 
     def cancel(self, by: Cancel) -> None:
         """End it; the first who says so is remembered."""

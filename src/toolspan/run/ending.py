@@ -14,6 +14,8 @@ from toolspan.run.limits import ERROR_LIMIT, middle_cut
 from toolspan.run.outbound import Unfit, clean, fit_json
 from toolspan.run.tool import Failure
 
+UNSTOPPED = "it did not stop when it was told to"
+
 
 class Ending(Struct, frozen=True, kw_only=True):
     """One result to be, with its state."""
@@ -65,8 +67,8 @@ def error_record(text: str) -> str:
     return text if text.startswith("Error: ") else f"Error: {text}"
 
 
-def timed_out(name: str, seconds: float) -> Ending:
-    """The tool's time limit passed."""
+def timed_out(name: str, seconds: float, *, left: bool) -> Ending:
+    """The tool's time limit passed; `left`: it did not stop then."""
     text = f"Error calling tool ({name}): request timed out after {seconds:g}s"
     return Ending(
         state="timed_out",
@@ -74,7 +76,7 @@ def timed_out(name: str, seconds: float) -> Ending:
         structured=error_record(text),
         flag=True,
         kind=kind_of(name, text),
-        reason="the tool's time limit passed",
+        reason="the tool's time limit passed" + (f", and {UNSTOPPED}" if left else ""),
     )
 
 

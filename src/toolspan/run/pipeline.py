@@ -5,7 +5,7 @@ whatever the call does. The order: look up, cancelled?, valid?, the tool's own v
 consent, the tool, size, hooks after, wrap. Read `run_call` first; queueing is in `batch.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
 import anyio
@@ -35,12 +35,8 @@ async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
     Only a cancellation from outside passes through, after the result was emitted.
     """
     ending: Ending | None = None
-    job.scope = scope = desk.new_scope()
-    if job.cancelled:
-        scope.cancel()
     try:
-        with scope:
-            ending = await _live(job, desk, bench)
+        ending = await _live(job, desk, bench)
     except anyio.get_cancelled_exc_class() as error:
         if is_cancelled():
             job.cancelled = job.cancelled or "host"
@@ -74,7 +70,7 @@ async def prepare(job: Job, desk: Desk, bench: Bench) -> Prepared | Ending:
     if isinstance(prepared, Ending):
         return prepared
     if prepared.tool.validate is not None:
-        refusal = await veto(prepared)
+        refusal = await veto(job, prepared, desk)
         if refusal is not None:
             return refusal
     if not desk.hooks.silent:
@@ -107,7 +103,8 @@ def _look_up(job: Job, desk: Desk, bench: Bench) -> Prepared | Ending:
 
 
 async def _fire_before(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
-    before = await desk.hooks.before(moment_of(job, prepared))
+    fired = desk.hooks.before(moment_of(job, prepared))
+    before = await desk.hooked(fired, job)
     job.before = before
     report(job.call.id, before.reports, desk)
     if isinstance(before.decision, Deny):
@@ -129,12 +126,13 @@ async def run_tool(job: Job, prepared: Prepared, desk: Desk) -> Ending:
     tool = prepared.tool
     try:
         if tool.timeout is None and tool.interrupt == "cancel":
-            output = await tool.run(prepared.valid.value, prepared.view)
+            output = await _in_room(job, prepared, desk)
         else:
             with anyio.CancelScope(shield=tool.interrupt == "block"):
-                output = await _limited(prepared)
+                output = await _limited(job, prepared, desk)
     except _LimitPassedError:
-        return timed_out(tool.name, tool.timeout or 0.0)
+        left = desk.rooms.is_left(job.call.id)
+        return timed_out(tool.name, tool.timeout or 0.0, left=left)
     except ToolError as error:
         return told(tool.name, error)
     except anyio.get_cancelled_exc_class() as error:
@@ -158,12 +156,18 @@ class _LimitPassedError(Exception):
     """The tool's own time limit, and not some timeout inside it."""
 
 
-async def _limited(prepared: Prepared) -> Output | Failure:
+def _in_room(job: Job, prepared: Prepared, desk: Desk) -> Awaitable[Output | Failure]:
+    tool = prepared.tool
+    work = tool.run(prepared.valid.value, prepared.view)
+    return desk.rooms.run(work, tool.grace, "tool", job)
+
+
+async def _limited(job: Job, prepared: Prepared, desk: Desk) -> Output | Failure:
     tool = prepared.tool
     if tool.timeout is None:
-        return await tool.run(prepared.valid.value, prepared.view)
+        return await _in_room(job, prepared, desk)
     with anyio.move_on_after(tool.timeout) as limit:
-        return await tool.run(prepared.valid.value, prepared.view)
+        return await _in_room(job, prepared, desk)
     if limit.cancelled_caught:
         raise _LimitPassedError
     raise RuntimeError("a tool ended without an output")

@@ -29,11 +29,11 @@ async def review(job: Job, prepared: Prepared, ending: Ending, desk: Desk) -> En
     duration = (desk.clock() - (job.started or job.requested)) * 1e3
     if ending.failed:
         moment = replace(moment, error=text_of(ending.content), duration_ms=duration)
-        after = await desk.hooks.after_failure(moment)
+        after = await desk.hooked(desk.hooks.after_failure(moment), job)
     else:
         shown = ending.content if ending.structured is None else ending.structured
         moment = replace(moment, output=shown, duration_ms=duration)
-        after = await desk.hooks.after(moment)
+        after = await desk.hooked(desk.hooks.after(moment), job)
     report(job.call.id, after.reports, desk)
     return with_hooks(job, _reviewed(job, prepared.tool, ending, after, desk), after)
 

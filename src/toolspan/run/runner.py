@@ -23,7 +23,7 @@ from toolspan.errors import BadCall
 from toolspan.hooks.points import Firing, NoHooks
 from toolspan.hooks.scene import Scene
 from toolspan.ids import CallId
-from toolspan.model.live import Finished, LiveEvent
+from toolspan.model.live import Faulted, Finished, LiveEvent
 from toolspan.model.span import Result
 from toolspan.permission.decide import Approver, Policy
 from toolspan.process import Custody
@@ -32,6 +32,7 @@ from toolspan.run.batch import Batch, Recovery
 from toolspan.run.blocks import read_block
 from toolspan.run.context import Context, Workspace
 from toolspan.run.desk import Cancel, Desk
+from toolspan.run.rooms import Rooms
 from toolspan.run.sinks import Emitter, Sink
 from toolspan.run.tool import Tool
 from toolspan.run.toolset import Toolset
@@ -84,6 +85,7 @@ class Runner:
             fallback=fallback,
             approver=approver,
             emit=self.emit,
+            rooms=Rooms(self._fault),
             clock=clock,
         )
 
@@ -108,12 +110,11 @@ class Runner:
         self._emitter = Emitter(self._sinks, direct=self._direct, clock=self.desk.clock)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.desk.workspace.custody)
+            stack.push_async_callback(self._empty_rooms)
             self._group = await stack.enter_async_context(anyio.create_task_group())
             stack.push_async_callback(self._wind_up, self._group)
-            self._emitter.start(self._group)
+            self._emitter.start(self._group, self.desk.rooms)
             self.desk.emit, self.desk.hears = self._emitter.emit, self._emitter.hears
-            # The class of the event loop at hand: to look for it costs as much as a scope.
-            self.desk.new_scope = type(self._group.cancel_scope)
             self._stack = stack.pop_all()
         return self
 
@@ -145,10 +146,19 @@ class Runner:
                 for batch in list(self._open):
                     await batch.abandon()
                 await self.desk.workspace.tasks.end()
+                await self.desk.rooms.close(self.desk.grace)
                 await self._emitter.close(SINK_GRACE)
         finally:
             self._group = None
             group.cancel_scope.cancel()
+
+    async def _empty_rooms(self) -> None:
+        """End what sinks have left; everything else has ended before."""
+        await self.desk.rooms.close(self.desk.grace, quiet=True)
+
+    def _fault(self, where: str, reason: str, call_id: CallId | None) -> None:
+        now = self.desk.clock()
+        self.desk.emit(Faulted(where=where, reason=reason, call_id=call_id, at=now))
 
     # Running
 

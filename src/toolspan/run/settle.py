@@ -12,7 +12,7 @@ from toolspan.model.place import Place
 from toolspan.model.span import Evidence, Result, Span
 from toolspan.run import denial
 from toolspan.run.desk import Desk, Job
-from toolspan.run.ending import Ending, refused, text_of
+from toolspan.run.ending import UNSTOPPED, Ending, refused, text_of
 from toolspan.run.outbound import clean
 
 
@@ -30,7 +30,10 @@ def cut_short(job: Job, desk: Desk) -> Ending:
         return denial.discarded()
     if job.started is None:
         return denial.cancelled(refusals)
-    return denial.interrupted(refusals, _partial(job))
+    ending = denial.interrupted(refusals, _partial(job))
+    if not desk.rooms.is_left(job.call.id):
+        return ending
+    return structs.replace(ending, reason=f"{ending.reason}; {UNSTOPPED}")
 
 
 def _partial(job: Job) -> str | None:

@@ -21,6 +21,8 @@ import anyio.abc
 
 from toolspan.hooks.stray import is_cancelled
 from toolspan.model.live import Faulted, LiveEvent, Progressed
+from toolspan.run.rooms import Rooms
+from toolspan.run.tool import GRACE
 
 Sink = Callable[[LiveEvent], object]
 """Receives every event, in order. May be async. May block, raise or be slow: only it suffers."""
@@ -116,22 +118,22 @@ class TaskLine:
         self._closing = True
         self._news.set()
 
-    async def drain(self) -> None:
+    async def drain(self, rooms: Rooms) -> None:
         """Pass the events on until the line is closed and empty."""
         try:
             while self._events or not self._closing:
                 await self._news.wait()
                 self._news = anyio.Event()
                 while self._events:
-                    await self._pass_on(self._events.popleft())
+                    await self._pass_on(self._events.popleft(), rooms)
         finally:
             self.done.set()
 
-    async def _pass_on(self, event: LiveEvent) -> None:
+    async def _pass_on(self, event: LiveEvent, rooms: Rooms) -> None:
         try:
             answer = self.sink(event)
             if isinstance(answer, Awaitable):
-                await answer
+                await rooms.run(answer, GRACE, _name(self.sink))
         except anyio.get_cancelled_exc_class() as error:
             if is_cancelled():
                 raise
@@ -206,10 +208,10 @@ class Emitter:
         for task in self._tasks:
             task.put(event)
 
-    def start(self, group: anyio.abc.TaskGroup) -> None:
+    def start(self, group: anyio.abc.TaskGroup, rooms: Rooms) -> None:
         """Begin to serve the async sinks."""
         for line in self._tasks:
-            group.start_soon(line.drain)
+            group.start_soon(line.drain, rooms)
 
     async def close(self, grace: float) -> None:
         """Give the sinks a last while to take what waits for them."""

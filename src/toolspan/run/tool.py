@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from toolspan.run.context import Context, ToolContext
 
 __all__ = [
+    "GRACE",
     "OUTPUT_LIMIT",
+    "PROCESS_GRACE",
     "Failure",
     "Input",
     "Interrupt",
@@ -34,6 +36,10 @@ __all__ = [
 ]
 
 OUTPUT_LIMIT = 50_000
+GRACE = 2.0
+"""Seconds that code of users gets to stop when it is told to; then it is left to itself."""
+PROCESS_GRACE = 8.0
+"""As much for code that may have processes to end, which takes up to seven of them."""
 Input = Mapping[str, object]
 """An input as the model gave it, decoded."""
 
@@ -110,6 +116,8 @@ class Tool:
     """Characters the model gets inline; the rest is spilled to a file. None: no limit."""
     timeout: float | None = None
     """Seconds until the run is ended."""
+    grace: float = PROCESS_GRACE
+    """Seconds it gets to stop when it is told to; then its call ends without it."""
     interrupt: Interrupt = "cancel"
     paths: Callable[[Any], frozenset[str]] | None = None
     """The files a call touches, for runners that lock by path."""

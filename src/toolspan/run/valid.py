@@ -45,13 +45,14 @@ def invalid_input(job: Job, invalid: Invalid, desk: Desk) -> Ending:
     )
 
 
-async def veto(prepared: Prepared) -> Ending | None:
+async def veto(job: Job, prepared: Prepared, desk: Desk) -> Ending | None:
     """The tool's own check, before anything is done."""
     validate = prepared.tool.validate
     if validate is None:
         return None
     try:
-        refusal = await validate(prepared.valid.value, prepared.view)
+        check = validate(prepared.valid.value, prepared.view)
+        refusal = await desk.checked(check, "check", job)
     except ToolError as error:
         return told(prepared.tool.name, error)
     except Exception as error:  # noqa: BLE001 - a tool's own check failed: so does the call

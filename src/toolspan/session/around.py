@@ -55,14 +55,14 @@ class Around:
         """Fire a point, and tell what its handlers did."""
         if not self.listens(occasion.point):
             return After()
-        after = await self._hooks.fire(occasion)
+        after = await self._desk.hooked(self._hooks.fire(occasion))
         self._tell(occasion, after)
         return after
 
     async def begin(self, source: str) -> None:
         """The session begins."""
         if self.listens("SessionStart"):
-            self._opening = await self._hooks.fire(_session_start(source))
+            self._opening = await self._desk.hooked(self._hooks.fire(_session_start(source)))
 
     def opening(self) -> tuple[str, ...]:
         """What the model is to read before anything else; told once."""
@@ -75,7 +75,7 @@ class Around:
     async def prompt(self, content: Content) -> "Asked":
         """Somebody wants to say something: may it be said, and with what beside it?"""
         occasion = Occasion(point="UserPromptSubmit", fields={"prompt": text_of(content)})
-        after = await self._hooks.fire(occasion)
+        after = await self._desk.hooked(self._hooks.fire(occasion))
         return Asked(self, occasion, after)
 
     async def turn_ends(self, reply: Mapping[str, object]) -> TurnEnd:
@@ -91,7 +91,7 @@ class Around:
                 "session_crons": [],
             },
         )
-        after = await self._hooks.fire(occasion)
+        after = await self._desk.hooked(self._hooks.fire(occasion))
         ended = self._turn_end(after)
         if ended.words and self._recorder is not None:
             for words in ended.words:

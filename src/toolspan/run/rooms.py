@@ -1,0 +1,359 @@
+"""Where the code of others is awaited, so that nobody has to wait for it longer than they want.
+
+In: what a tool, a check, a hook, a policy, an approver, a recovery or a sink gave to be awaited.
+Out: what comes of it, as if it had been awaited in place. It runs in a room, a task of its own: who
+waits can be cancelled and, should the code inside not stop when it is told to, leave it there after
+a grace. What comes of it then is told of as a fault and is nobody's result. What never waits, as
+most of it, is run through at once in a spare room and costs no task. Read `Rooms.run` first.
+
+Only asyncio has tasks that can be left; elsewhere all is awaited in place.
+"""
+
+import asyncio
+import math
+from asyncio.tasks import _enter_task, _leave_task
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, copy_context
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+import anyio
+
+from toolspan.ids import CallId
+
+if TYPE_CHECKING:
+    from toolspan.run.desk import Job
+
+T = TypeVar("T")
+Work = Coroutine[Any, Any, Any]
+Tell = Callable[[str, str, CallId | None], None]
+"""Takes where a fault was, what it was, and the call it was beside."""
+
+FIRST_PAUSE = 0.01
+"""Seconds after which code that was told to stop is told again; the pauses grow."""
+_WAITS: Final = object()
+_NOTHING: Final = object()
+
+
+class Room(Coroutine[Any, Any, None]):
+    """A task for one piece of code at a time, and the coroutine that this task runs.
+
+    The first step of the code is taken at once, by whoever brings it; only if it waits then, the
+    task goes on with it. The task is the same from the first step on, for scopes and timeouts.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._idle = loop.create_future()
+        """What the task waits for while nobody is inside."""
+        self._work: Work | None = None
+        self._context: Context = copy_context()
+        self._wanted: object = _NOTHING
+        """What the code waits for, as long as the task does not know of it yet."""
+        self._closing = False
+        self._host = _current_task(loop)
+        """Whose step the first one of the code was taken in."""
+        self._outer = anyio.CancelScope()
+        """Tells the code to stop."""
+        self._inner = anyio.CancelScope()
+        """Shielded while it is not to be told: a scope tells at every turn of the loop."""
+        self._value: object = None
+        self.error: BaseException | None = None
+        """What the code raised."""
+        self.over = asyncio.Event()
+        self.late: Callable[[Room], None] | None = None
+        """Called at the end, if everybody has left by then."""
+        self.task = asyncio.Task(self, loop=loop, name="toolspan-room")
+        self._inside(self._outer.__enter__)
+        self._inside(self._inner.__enter__)
+
+    # For those outside
+
+    def begin(self, work: Work) -> Any:
+        """Take the first step; what came of it, or `_WAITS` when the task goes on with it."""
+        self._context = context = copy_context()
+        loop, task = self._loop, self.task
+        try:
+            _leave_task(loop, self._host)
+        except RuntimeError:  # somebody else than last time; to look for them takes longer
+            self._host = _current_task(loop)
+            _leave_task(loop, self._host)
+        host = self._host
+        _enter_task(loop, task)
+        try:
+            wanted = context.run(work.send, None)
+        except StopIteration as done:
+            return done.value
+        finally:
+            _leave_task(loop, task)
+            _enter_task(loop, host)
+        self._work, self._wanted = work, wanted
+        if not self._idle.done():
+            self._idle.set_result(None)
+        return _WAITS
+
+    def stop(self) -> None:
+        """Tell the code to stop, at every turn of the loop until `hush`."""
+        self._outer.cancel()
+
+    def hush(self) -> None:
+        """Do not tell it again."""
+        self._inner.shield = True
+
+    def remind(self) -> None:
+        """Tell it once more."""
+        self._inner.shield = False
+        self._inner.shield = True
+
+    def outcome(self) -> object:
+        """What came of the code: its value, or its exception raised."""
+        error, self.error = self.error, None
+        if error is None:
+            return self._value
+        try:
+            raise error
+        finally:
+            del error  # it knows this frame
+
+    def dismiss(self) -> None:
+        """Nobody is inside, and nobody will be: the task ends."""
+        self._closing = True
+        if not self._idle.done():
+            self._idle.set_result(None)
+
+    def drop(self) -> None:
+        """Close the code where it stands; the task ends, whatever the code thinks of it."""
+        work, self._work = self._work, None
+        self._closing = True
+        if work is not None:
+            with suppress(BaseException):  # even its last words must not harm anybody
+                self._inside(self._context.run, work.close)
+        self.task.cancel()
+
+    def _inside(self, do: Callable[..., T], *given: object) -> T:
+        """Do something as if the room's task did it."""
+        host = _current_task(self._loop)
+        _leave_task(self._loop, host)
+        _enter_task(self._loop, self.task)
+        try:
+            return do(*given)
+        finally:
+            _leave_task(self._loop, self.task)
+            _enter_task(self._loop, host)
+
+    # For the task
+
+    def send(self, value: object) -> object:
+        """Take the next step."""
+        if self._work is None:
+            return self._rest()
+        if self._wanted is not _NOTHING:
+            wanted, self._wanted = self._wanted, _NOTHING
+            return wanted
+        return self._go_on(self._work.send, value)
+
+    def throw(self, error: BaseException) -> object:  # type: ignore[override]  # all a task gives
+        """Take the next step with an exception: the task is cancelled."""
+        if self._work is None:
+            self._leave()
+            raise error
+        wanted, self._wanted = self._wanted, _NOTHING
+        if isinstance(wanted, asyncio.Future) and wanted.cancel():
+            return wanted  # as the task would have done, had it known of it
+        return self._go_on(self._work.throw, error)
+
+    def close(self) -> None:
+        """The task is no more: nothing to do."""
+
+    def __await__(self) -> Any:
+        raise RuntimeError("a room is run by its task")
+
+    def _rest(self) -> object:
+        if self._closing:
+            self._leave()
+            raise StopIteration
+        self._idle._asyncio_future_blocking = True
+        return self._idle
+
+    def _go_on(self, step: Callable[[Any], object], given: object) -> object:
+        try:
+            return self._context.run(step, given)
+        except StopIteration as done:
+            self._value = done.value
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it, or is told of it
+            self.error = error
+        self._work = None
+        self._leave()
+        raise StopIteration
+
+    def _leave(self) -> None:
+        with suppress(RuntimeError):  # scopes that the code has left open
+            self._inner.__exit__(None, None, None)
+            self._outer.__exit__(None, None, None)
+        self.over.set()
+        if self.late is not None:
+            self.late(self)
+
+
+class Rooms:
+    """The rooms of one runner."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._spare: Room | None = None
+        self._left: dict[Room, tuple[str, CallId | None]] = {}
+        """Those whose code did not stop: what it is, and the call it was for."""
+
+    async def run(self, work: Awaitable[T], grace: float, what: str, job: "Job | None" = None) -> T:
+        """Await `work`; when that is cancelled, wait for its end for `grace` seconds at most.
+
+        `what` and `job` say whose code it is; the end of the call ends the wait.
+        """
+        room = self._spare or _new_room()
+        if room is None:
+            return await work
+        self._spare = None
+        try:
+            given: T = room.begin(work if type(work) is CoroutineType else _awaiting(work))
+        except BaseException:
+            self._free(room)
+            raise
+        if given is _WAITS:
+            return cast("T", await self._wait(room, grace, what, job))
+        self._free(room)
+        return given
+
+    def is_left(self, call_id: CallId) -> bool:
+        """Whether something of this call did not stop and was left to itself."""
+        return any(left == call_id for _, left in self._left.values())
+
+    async def close(self, grace: float, *, quiet: bool = False) -> None:
+        """End what was left: tell it a last time to stop, and close it where it stands.
+
+        `quiet` is for when nobody is left to hear of it.
+        """
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            spare.dismiss()
+        left = list(self._left)
+        tasks = [room.task for room in left]
+        with anyio.CancelScope(shield=True):
+            if left:
+                for room in left:
+                    room.remind()
+                await asyncio.wait(tasks, timeout=grace)
+            for room in left:
+                self._drop(room, quiet=quiet)
+            if spare is not None:
+                tasks.append(spare.task)
+            if tasks:
+                await asyncio.wait(tasks, timeout=grace)
+
+    def _free(self, room: Room) -> None:
+        if self._spare is None and not room.task.cancelling():
+            self._spare = room
+        else:
+            room.dismiss()
+
+    async def _wait(self, room: Room, grace: float, what: str, job: "Job | None") -> object:
+        if job is None or job.is_blocking:
+            return await self._stay(room, grace, what, job)
+        with anyio.CancelScope() as scope:
+            job.scope = scope
+            if job.cancelled:
+                scope.cancel()
+            try:
+                return await self._stay(room, grace, what, job)
+            finally:
+                job.scope = None
+        raise asyncio.CancelledError  # the call's, which ends with it
+
+    async def _stay(self, room: Room, grace: float, what: str, job: "Job | None") -> object:
+        try:
+            await room.over.wait()
+        except asyncio.CancelledError:
+            await _stop(room, grace)
+            if not room.over.is_set():
+                self._leave(room, what, None if job is None else job.call.id)
+                raise
+            if isinstance(room.error, asyncio.CancelledError):
+                raise
+            _cancel_again()
+        return room.outcome()
+
+    def _leave(self, room: Room, what: str, call_id: CallId | None) -> None:
+        self._left[room] = (what, call_id)
+        room.late = self._ended_late
+        self._tell(what, "it did not stop when it was told to, and is left to itself", call_id)
+
+    def _ended_late(self, room: Room) -> None:
+        what, call_id = self._left.pop(room, (None, None))
+        if what is None:
+            return
+        error = room.error
+        if error is None:
+            reason = "it ended after everybody had left; what it gave is lost"
+        else:
+            reason = f"it ended after everybody had left: {_words(error)}"
+        self._tell(what, reason, call_id)
+
+    def _drop(self, room: Room, *, quiet: bool) -> None:
+        what, call_id = self._left.pop(room, (None, None))
+        if what is None:
+            return
+        room.drop()
+        if not quiet:
+            self._tell(what, "it never stopped, and was closed with the runner", call_id)
+
+
+def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any]:
+    """The task that asks: rooms are for tasks only."""
+    return cast("asyncio.Task[Any]", asyncio.current_task(loop))
+
+
+def _new_room() -> Room | None:
+    try:
+        return Room(asyncio.get_running_loop())
+    except RuntimeError:  # another backend
+        return None
+
+
+async def _awaiting(work: Awaitable[T]) -> T:
+    return await work
+
+
+async def _stop(room: Room, grace: float) -> None:
+    """Tell the code to stop, at growing intervals; it has stopped, or the grace is over."""
+    room.stop()
+    pause, left = FIRST_PAUSE, grace
+    try:
+        with anyio.CancelScope(shield=True):
+            while left > 0 and not room.over.is_set():
+                with anyio.move_on_after(min(pause, left)):
+                    await room.over.wait()
+                room.remind()
+                left -= pause
+                pause *= 2
+    except asyncio.CancelledError:
+        return  # who waits is told twice to end: no more grace
+    finally:
+        room.hush()
+
+
+def _cancel_again() -> None:
+    """We caught a cancellation that came only once; the next who waits is to have it."""
+    task = asyncio.current_task()
+    if task is None or anyio.current_effective_deadline() == -math.inf:
+        return  # a scope's, which comes again by itself
+    if task.cancelling():
+        task.uncancel()
+        task.cancel()
+
+
+def _words(error: BaseException) -> str:
+    name = type(error).__name__
+    try:
+        return f"{name}: {error}"
+    except Exception:  # noqa: BLE001 - an exception of others, which cannot even say its name
+        return name
