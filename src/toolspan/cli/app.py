@@ -17,9 +17,11 @@ COMMANDS = {
     "calls": "List tool calls, one row each.",
     "errors": "What went wrong, grouped, with causes and solutions.",
     "stats": "Counts, durations and timeouts per tool; tokens.",
+    "search": "Find the calls and messages in which words stand.",
     "watch": "Follow a session as it grows.",
     "why": "Who decided whether a call may run, and why.",
     "policy": "What permission rules would do, to a command or to a whole session.",
+    "cache": "What is remembered about files; forget it.",
     "doctor": "Diagnose a transcript: damage, orphans, drift.",
 }
 """Name and one-line help; the command itself is `toolspan.cli.NAME.command`."""

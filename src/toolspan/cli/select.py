@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePath
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import click
 
@@ -18,13 +18,15 @@ from toolspan.model.kind import ERROR_KINDS
 from toolspan.model.span import moment
 from toolspan.model.state import STATES
 from toolspan.read.discover import FoundFile, discover, discover_all, rollout_agents
-from toolspan.read.facts import CallFacts
-from toolspan.read.history import Ledger, SessionFacts, pick
-from toolspan.read.survey import Wanted, survey
 from toolspan.wire.codex_paths import is_rollout
-from toolspan.wire.detect import dialect_of
 from toolspan.wire.paths import parse_name, project_name
-from toolspan.wire.source import source_of
+
+if TYPE_CHECKING:  # the reader is slow to import, and a search begins before it is needed
+    from collections.abc import Iterator
+
+    from toolspan.read.facts import CallFacts
+    from toolspan.read.history import Ledger, SessionFacts
+    from toolspan.read.survey import FileFacts, Wanted
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +45,7 @@ class Filter(NamedTuple):
     session: str | None = None
     agent: str | None = None
 
-    def takes(self, row: CallFacts, cwd: str | None = None) -> bool:
+    def takes(self, row: "CallFacts", cwd: str | None = None) -> bool:
         """Whether a call is wanted; `cwd` is the folder its session worked in."""
         return (
             self._names(row)
@@ -53,7 +55,7 @@ class Filter(NamedTuple):
             and self._times(row)
         )
 
-    def _names(self, row: CallFacts) -> bool:
+    def _names(self, row: "CallFacts") -> bool:
         return (
             (not self.tool or (row.tool or "").casefold() in self.tool)
             and (not self.state or row.state in self.state)
@@ -61,7 +63,7 @@ class Filter(NamedTuple):
             and (self.dialect in (None, row.dialect))
         )
 
-    def _times(self, row: CallFacts) -> bool:
+    def _times(self, row: "CallFacts") -> bool:
         if self.since is None and self.until is None:
             return True
         at = moment(row.requested or row.finished)
@@ -142,26 +144,28 @@ def limited(default: int, what: str) -> Callable[[Callable[P, R]], Callable[P, R
 class Selection(NamedTuple):
     """What was named, read."""
 
-    ledger: Ledger
+    ledger: "Ledger"
     joined: bool
     """Files were read as a set, not one by one."""
 
-    def calls(self) -> Sequence[CallFacts]:
+    def calls(self) -> "Sequence[CallFacts]":
         """The calls: each once and by time when joined, else file by file."""
         if self.joined:
             return sorted(self.ledger.calls, key=lambda row: row.requested or row.finished or "")
         return [row for file in self.ledger.files for row in file.calls]
 
 
-def select(names: Sequence[str], *, last: bool = False, wanted: Wanted = "all") -> Selection:
+def select(names: Sequence[str], *, last: bool = False, wanted: "Wanted" = "all") -> Selection:
     """What the words name: files, folders, session ids; nothing means this user's transcripts.
 
     Raises:
         ToolspanError: something does not exist, or could be several things.
     """
+    from toolspan.read.history import Ledger
+
     files, joined = locate(names, last=last)
     with progress(sum(file.size for file in files), "reading") as advance:
-        ledger = Ledger(survey([file.path for file in files], wanted=wanted, advance=advance))
+        ledger = Ledger(surveyed([file.path for file in files], wanted=wanted, advance=advance))
     for file in ledger.files:
         if file.problem:
             if len(files) == 1:
@@ -170,7 +174,35 @@ def select(names: Sequence[str], *, last: bool = False, wanted: Wanted = "all") 
     return Selection(ledger, joined)
 
 
-def narrow(found: Selection, keep: Filter) -> list[CallFacts]:
+_ASK = 4 << 20
+"""Fewer bytes than this are read sooner than the cache could be asked."""
+
+
+def surveyed(
+    paths: Sequence[Path],
+    *,
+    wanted: "Wanted" = "all",
+    advance: Callable[[int], None] = lambda _: None,
+) -> "Iterator[FileFacts]":
+    """The facts of files; what this user's cache knows of many bytes is not read again."""
+    from toolspan.index.cache import Cache, default_folder
+    from toolspan.index.survey import survey as ask
+    from toolspan.read.survey import survey
+
+    folder = default_folder()
+    if folder is None or sum(map(_size, paths)) < _ASK:
+        return survey(paths, wanted=wanted, advance=advance)
+    return ask(paths, Cache(folder), wanted=wanted, advance=advance)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def narrow(found: Selection, keep: Filter) -> "list[CallFacts]":
     """The calls of a selection that a filter takes.
 
     Raises:
@@ -215,6 +247,9 @@ def _refuse_strangers(path: Path) -> None:
     Raises:
         UnknownDialect: it is no transcript at all.
     """
+    from toolspan.wire.detect import dialect_of
+    from toolspan.wire.source import source_of
+
     if dialect_of(source_of(path)) == "unknown":
         raise UnknownDialect(
             f"{path}: not a transcript: no line is a record of Claude Code or Codex"
@@ -238,6 +273,8 @@ def session_files(name: str, root: Path | None = None) -> list[FoundFile]:
     Raises:
         NotFound: there is none, or more than one.
     """
+    from toolspan.read.history import pick
+
     if "/" in name or name.endswith((".jsonl", ".zst")):
         raise NotFound(f"{name}: no such file or folder")
     everything = discover(root) if root else discover_all()
@@ -293,6 +330,6 @@ def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> 
     return [stem for stem in stems if stem.startswith(incomplete)]
 
 
-def project_of(session: SessionFacts) -> str:
+def project_of(session: "SessionFacts") -> str:
     """The project a session belongs to, as people know it: its working folder."""
     return session.file.info.cwd or parse_name(PurePath(session.file.file)).project or ""

@@ -6,7 +6,6 @@ function of one file serves a process pool here and could serve any other execut
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Literal
 
@@ -111,6 +110,8 @@ def survey(
 def _pooled(
     paths: Sequence[Path], sizes: Sequence[int], workers: int, wanted: Wanted
 ) -> Iterator[tuple[FileFacts, int]]:
+    from concurrent.futures import ProcessPoolExecutor  # slow to import, and not always needed
+
     with ProcessPoolExecutor(workers) as pool:
         batches = _batched(paths, sizes, workers * _BATCHES)
         jobs = [pool.submit(_encoded, [str(paths[n]) for n in batch], wanted) for batch in batches]

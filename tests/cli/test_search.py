@@ -1,0 +1,149 @@
+"""`toolspan search`: words, places, filters; and what it prints."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies
+
+
+def search(*words: str | Path, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["search", *map(str, words)], env={"COLUMNS": "80"})
+    assert done.exit_code == code, done.output
+    return done
+
+
+def rows(*words: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in search(*words, "--json").stdout.splitlines()]
+
+
+def calls(*words: str | Path) -> list[str]:
+    return [row["call"] or row["voice"] for row in rows(*words)]
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A folder with a slash in its name, as a person would type it."""
+    story = TranscriptBuilder(session_id="5e551011").prompt("light the lantern")
+    for number, tool in enumerate(["Bash", "Bash", "Read"]):
+        given = {"command": f"lantern {number}", "file_path": "lantern.txt"}
+        call = story.call(tool, given, id=f"c{number}", after_ms=60_000)
+        body = bodies.exited(2, "dark") if number == 1 else bodies.ran("bright")
+        story.result(call, body, after_ms=1_000)
+    story.write(tmp_path / "projects" / "-harbour" / "5e551011.jsonl")
+    return tmp_path / "projects"
+
+
+@requirement("search.command")
+def test_json_has_one_object_per_match_complete_and_without_a_limit(archive: Path) -> None:
+    found = rows("lantern", archive)
+
+    assert [(row["call"], row["tool"], row["state"]) for row in found] == [
+        ("c2", "Read", "succeeded"), ("c1", "Bash", "failed"), ("c0", "Bash", "succeeded"),
+        (None, None, None),
+    ]  # fmt: skip
+    assert found[1]["error"] == "command_failed"
+    assert found[3]["voice"] == "prompt"
+    assert found[3]["line"] == 1
+    assert len(rows("lantern", archive, "--limit", "2")) == 2
+
+
+@requirement("search.command")
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--tool", "read"], ["c2"]),
+        (["--state", "failed"], ["c1"]),
+        (["--error", "command_failed"], ["c1"]),
+        (["--in", "message"], ["prompt"]),
+        (["--in", "input", "--since", "2026-11-02T09:02:00Z"], ["c2", "c1"]),
+        (["--until", "2026-11-02T09:00:30Z"], ["prompt"]),
+        (["--project", "harbour", "--tool", "Read"], ["c2"]),
+        (["--project", "elsewhere"], []),
+        (["--session", "5e55", "--tool", "Read"], ["c2"]),
+        (["--session", "other"], []),
+        (["--agent", "a"], []),
+        (["--dialect", "codex"], []),
+        (["--dialect", "claude", "--tool", "Read"], ["c2"]),
+    ],
+)
+def test_the_filters_of_all_commands_hold(
+    archive: Path, options: list[str], expected: list[str]
+) -> None:
+    assert calls("lantern", archive, *options) == expected
+
+
+@requirement("search.command")
+def test_people_see_what_who_when_and_how_many_were_cut(archive: Path) -> None:
+    shown = search("lantern", archive, "--limit", "2").stdout
+
+    assert "Read input  c2" in shown
+    assert "Bash failed input  c1" in shown
+    assert "    lantern 1" in shown
+    assert "4 matches, the newest 2 shown (--limit 0: all)" in shown
+    assert "1 match\n" in search("light", archive).stdout
+    assert "0 matches" in search("beacon", archive).stdout
+
+
+@requirement("search.command")
+def test_places_follow_the_words_and_the_first_is_always_a_word(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(archive.parent)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(archive.parent))
+
+    assert calls("light", "lantern", "./projects") == ["prompt"]
+    assert calls("light", "projects/-harbour/5e551011.jsonl") == ["prompt"]
+    assert calls("light") == ["prompt"]
+    assert calls("light", "projects") == []  # a word, though there is such a folder
+    assert calls("./projects") == []
+
+
+@requirement("search.command")
+def test_a_query_that_makes_no_sense_is_one_line_and_exit_code_2(archive: Path) -> None:
+    assert "not a regular expression" in search("(", archive, "--regex", code=2).output
+    assert "nothing to look for" in search("", archive, code=2).output
+    search(code=2)
+
+
+@requirement("search.command")
+def test_nothing_in_a_transcript_moves_the_cursor(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="s").prompt("lantern \x1b[31mred\x07 [bold]x[/]")
+    story.write(tmp_path / "s.jsonl")
+
+    shown = search("lantern", tmp_path).stdout
+
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert "[bold]x[/]" in shown
+
+
+@requirement("cache.second")
+def test_commands_remember_big_archives_and_can_forget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("TOOLSPAN_NO_CACHE", raising=False)
+    story = TranscriptBuilder(session_id="s").prompt("x" * (5 << 20))
+    story.result(story.call("Bash", {"command": "make"}), bodies.exited(2, "dark"))
+    path = story.write(tmp_path / "archive" / "s.jsonl")
+
+    def run(*words: str) -> str:
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    first = run("errors", str(path.parent), "--json")
+    assert run("errors", str(path.parent), "--json") == first
+    told = json.loads(run("cache", "--json"))
+    assert told["path"] == str(tmp_path / "cache" / "toolspan" / "facts.sqlite3")
+    assert json.loads(run("cache", "--clear", "--json"))["files"] == 0
+    assert "0 files" in run("cache")
+    monkeypatch.setenv("TOOLSPAN_NO_CACHE", "1")
+    assert run("errors", str(path.parent), "--json") == first
+    assert CliRunner().invoke(app, ["cache"]).exit_code == 2
