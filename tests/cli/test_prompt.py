@@ -18,9 +18,9 @@ def bash(call_id: str, command: str) -> tuple[str, str, dict[str, object]]:
     return (call_id, "Bash", {"command": command})
 
 
-def decisions(rows: list[dict[str, object]]) -> list[tuple[object, object]]:
+def decisions(rows: list[dict[str, object]], *, waited: bool = True) -> list[tuple[object, object]]:
     told = [row for row in rows if row["type"] == "permission.decided" and row["asked"]]
-    assert all(isinstance(row["waited_ms"], float) and row["waited_ms"] > 0 for row in told)
+    assert not waited or all(float(str(row["waited_ms"])) > 0 for row in told)
     return [(row["tool_use_id"], row["source"]) for row in told]
 
 
@@ -365,3 +365,37 @@ def test_what_a_hook_asks_is_asked_every_time(tmp_path: Path) -> None:
 def _settled(somebody: Person) -> None:
     assert somebody.result("a")["state"] == "denied"
     somebody.leaves()
+
+
+@requirement("prompt.notice")
+def test_hooks_hear_that_somebody_is_waited_for_and_may_answer_in_every_version(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "home/.claude/settings.json"
+    path.parent.mkdir(parents=True)
+    told = tmp_path / "told"
+    allow = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
+    line = f"grep -q yes && echo '{json.dumps({'hookSpecificOutput': allow})}'"
+    hooks = {
+        "Notification": [
+            {"matcher": "permission_prompt", "hooks": [_handler(f"cat > '{told}'; sleep 1000")]}
+        ],
+        "PermissionRequest": [{"hooks": [_handler(line)]}],
+    }
+    path.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
+    os.mkfifo(told)
+    with person(tmp_path, "--profile", "2.0.65") as somebody:
+        somebody.ask(bash("a", "touch yes"))
+        somebody.result("a")
+        somebody.ask(bash("b", "npm run x"))
+        somebody.sees("comment > ")
+        heard = json.loads(told.read_text(encoding="utf-8"))
+        somebody.types("d no\n")
+        rows = somebody.leaves()
+
+    assert heard["message"] == "Claude needs your permission to use Bash"
+    assert decisions(rows, waited=False) == [("a", "hook"), ("b", "user_reject")]
+
+
+def _handler(line: str) -> dict[str, object]:
+    return {"type": "command", "command": line}

@@ -51,6 +51,10 @@ def test_variables_are_filled_in_everywhere() -> None:
         ([], "expected an object with the key `mcpServers`"),
         ({"mcpServers": {"s": 1}}, "server 's': expected an object, not a number"),
         ({"mcpServers": {"s": {"type": "stdio"}}}, "server 's': `command` is a text"),
+        (
+            {"mcpServers": {"s": {}}},
+            "server 's': `command` is needed for a server to start, or `url`",
+        ),
         ({"mcpServers": {"s": {"type": "ws"}}}, "server 's': `type` is stdio, http or sse"),
         ({"mcpServers": {"s": {"url": "file:///x"}}}, "server 's': `url` begins with http://"),
         (

@@ -152,3 +152,27 @@ def test_a_program_that_speaks_for_the_model_hears_of_prompts_and_ends_of_turns(
         },
         {"type": "feedback", "content": [f"Stop hook feedback:\n[{once}]: go on\n"]},
     ]
+
+
+@requirement("exec.strange")
+def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> None:
+    rules = {"alow": ["Read"], "deny": ["Bsah(rm:*)", "Agent(x)", "mcp__db__drop", "Foo*"]}
+    world.write(".claude/settings.json", {"permissions": rules, "theme": "dark"})
+    told = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
+
+    done = world.toolspan(
+        *("exec", "--transcript", "none", "--tools", "Bash,read"),
+        *("--allowed-tools", "Wirte Bash(echo:*)"),
+        told=told,
+    )
+
+    lines = [line.removeprefix("toolspan: ") for line in done.stderr.splitlines()]
+    assert [line.removeprefix("toolspan exec: ") for line in lines] == [
+        f"{world.home}/.claude/settings.json: `permissions.alow` is not known, and not used; there"
+        " are allow, ask, deny, defaultMode, additionalDirectories,"
+        " disableBypassPermissionsMode, disableAutoMode",
+        "there is no tool 'read'; is it Read?",
+        "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; is it Bash?",
+        "the rule Wirte (cliArg): there is no tool 'Wirte'; is it Write?",
+    ]
+    assert json.loads(done.stdout)["content"] == "hi"

@@ -20,9 +20,10 @@ from toolspan.builtin import coding_tools
 from toolspan.cli.app import CLOSED
 from toolspan.cli.house import SOURCES, HookWishes, House, house
 from toolspan.cli.live_json import Row, event_row, init_row, result_row
-from toolspan.cli.prompt import TerminalApprover
+from toolspan.cli.prompt import TerminalApprover, notice_of_question
 from toolspan.cli.prompt_grants import Keeper, Standing
 from toolspan.cli.prompt_tty import Terminal
+from toolspan.cli.strange import strange_rules, strange_tools
 from toolspan.errors import ToolspanError
 from toolspan.hooks.fire import Compose
 from toolspan.mcp import McpServers, prompt_tool_approver
@@ -136,8 +137,8 @@ async def _main(wishes: _Wishes) -> int:
         async with _servers(wishes, settings) as servers:
             _tell_missing(servers)
             session = _session(wishes, printer, servers, settings, terminal)
-            denied = settings.rules(session.profile)
-            denied += Rules(deny=split_rules(wishes.disallowed_tools))
+            _tell_strange(wishes, session, settings)
+            denied = settings.rules(session.profile) + _own_rules(wishes)
             servers.on_change = partial(_renew_tools, session, wishes, servers, denied)
             return await _serve(session, printer)
 
@@ -212,6 +213,15 @@ def _tell_missing(servers: McpServers) -> None:
             click.echo(f"toolspan exec: MCP server {name!r}: {health.reason}", err=True)
 
 
+def _tell_strange(wishes: _Wishes, session: Session, settings: House) -> None:
+    """Say which names of tools are none, for they do nothing."""
+    own = [tool.name for tool in session.runner.desk.tools]
+    rules = settings.rules(session.profile) + _own_rules(wishes)
+    named = [name.strip() for name in (wishes.tools or "").split(",") if name.strip()]
+    for line in (*strange_tools(named, own), *strange_rules(rules, own)):
+        click.echo(f"toolspan exec: {line}", err=True)
+
+
 def _session(
     wishes: _Wishes,
     printer: "Printer",
@@ -223,14 +233,17 @@ def _session(
     mode = wishes.mode or settings.mode
     settings.check(mode)
     standing = Standing(_permissions(settings, wishes, chosen, mode))
-    approver = _approver(wishes, servers)
+    person = None
     if terminal is not None:
         keeper = Keeper(settings.places, TrustStore(default_store()))
-        approver = TerminalApprover(
+        person = TerminalApprover(
             terminal=terminal, standing=standing, keeper=keeper, profile=chosen
         )
+    approver = person or _approver(wishes, servers)
     tools = _tools(chosen, wishes, person=approver is not None).combined(servers.tools())
-    hook_wishes = HookWishes(compose=wishes.compose, fail_closed=wishes.fail_closed)
+    hook_wishes = HookWishes(
+        compose=wishes.compose, fail_closed=wishes.fail_closed, person=person is not None
+    )
     session = Session(
         cwd=wishes.cwd,
         tools=_offered(tools, standing.permissions.rules),
@@ -245,6 +258,8 @@ def _session(
         transcript=None if wishes.transcript == "none" else wishes.transcript,
     )
     standing.set_mode = partial(_set_mode, session)
+    if person is not None:
+        person.notify = partial(notice_of_question, session)
     space = session.runner.desk.workspace
     space.environment = {**space.environment, **settings.merged.env}
     return session
@@ -262,14 +277,18 @@ def _approver(wishes: _Wishes, servers: McpServers) -> Approver | None:
 
 def _permissions(settings: House, wishes: _Wishes, chosen: Profile, mode: Mode) -> Permissions:
     """What the settings and the command line say together."""
-    rules = settings.rules(chosen) + Rules(
+    rules = settings.rules(chosen) + _own_rules(wishes)
+    more = settings.merged.permissions.additional_directories
+    folders = tuple((wishes.cwd / Path(one).expanduser()).absolute() for one in more)
+    return Permissions(rules, mode, folders, chosen.refusals)
+
+
+def _own_rules(wishes: _Wishes) -> Rules:
+    return Rules(
         allow=split_rules(wishes.allowed_tools),
         deny=split_rules(wishes.disallowed_tools),
         origin="cliArg",
     )
-    more = settings.merged.permissions.additional_directories
-    folders = tuple((wishes.cwd / Path(one).expanduser()).absolute() for one in more)
-    return Permissions(rules, mode, folders, chosen.refusals)
 
 
 def _offered(tools: Toolset, rules: Rules) -> Toolset:

@@ -4,7 +4,7 @@ In: what the command line says of settings. Out: rules, hooks, variables and ser
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -37,7 +37,7 @@ from toolspan.settings import (
     gather,
     merge,
 )
-from toolspan.settings.load import load_json
+from toolspan.settings.load import load_json, unknown_keys
 from toolspan.settings.scopes import OF_THE_PROJECT
 
 _ORIGINS: Mapping[Scope, str] = {
@@ -55,6 +55,8 @@ class HookWishes(msgspec.Struct, frozen=True, kw_only=True):
 
     compose: Compose = "parallel"
     fail_closed: bool = False
+    person: bool = False
+    """Somebody is there to be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,8 @@ class House:
 
     def hooks(self, chosen: Profile, servers: McpServers, wishes: HookWishes) -> Firing:
         """The handlers of all files."""
+        if wishes.person:  # then questions of consent are fired in every client version
+            chosen = replace(chosen, hooks=replace(chosen.hooks, asks_permission_headless=True))
         made = hooks_of(
             self.merged,
             chosen,
@@ -154,6 +158,8 @@ def house(project: Path, named: Path | None, sources: str) -> House:
     claim = claim_of(places, layers) if own else Claim(places.project, {})
     trusted = TrustStore(default_store()).trusts(claim)
     used = [layer for layer in layers if layer.scope == "command_line" or layer.scope in scopes]
+    for line in (line for layer in used for line in unknown_keys(layer.raw, str(layer.path))):
+        click.echo(f"toolspan: {line}", err=True)
     merged = merge(used, trusted=trusted)
     held = (*merged.withheld, *((places.mcp,) if claim.servers and not trusted else ()))
     for path in held:

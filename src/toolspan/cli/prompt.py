@@ -8,7 +8,7 @@ What is asked comes from a model and its data, so nothing of it reaches the term
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,11 +20,13 @@ from toolspan.cli.prompt_questions import TOOL, answers
 from toolspan.cli.prompt_text import columns, cut, folded, visible
 from toolspan.cli.prompt_tty import Terminal
 from toolspan.errors import ToolspanError
+from toolspan.hooks.points import Occasion
 from toolspan.model.decision import Allow, Ask, Deny, Needs
 from toolspan.permission.decide import Question
 from toolspan.permission.rules import command_of
 from toolspan.profile import Profile
 from toolspan.run.denial import asked_words
+from toolspan.session import Session
 from toolspan.shell.seen import see
 
 _INDENT = "  "
@@ -64,6 +66,8 @@ class TerminalApprover:
     standing: Standing
     keeper: Keeper
     profile: Profile
+    notify: Callable[[str], Coroutine[None, None, None]] | None = None
+    """Is told which tool asks while it does, and is ended with the answer."""
     _turn: anyio.Lock = field(default_factory=anyio.Lock)
     _waiting: int = 0
 
@@ -81,6 +85,14 @@ class TerminalApprover:
             return Allow(None, _SOURCES["session"])
         if not self.terminal.listens_to_us:
             return self._nobody(question, ask)
+        async with anyio.create_task_group() as group:
+            if self.notify is not None:
+                group.start_soon(self.notify, question.tool)
+            answer = await self._heard(question, ask)
+            group.cancel_scope.cancel()
+        return answer
+
+    async def _heard(self, question: Question, ask: Ask) -> Allow | Deny:
         try:
             with self.terminal.asking():
                 return await self._asked(question, ask)
@@ -196,6 +208,15 @@ class TerminalApprover:
     def _lines(self, shown: "_Shown") -> Sequence[str]:
         width = self.terminal.size.columns - len(_INDENT)
         return [f"{_INDENT}{line}" for line in shown.lines(width, colours=self.terminal.colours)]
+
+
+async def notice_of_question(session: Session, tool: str) -> None:
+    """Tell the hooks that somebody is waited for."""
+    fields = {
+        "message": f"Claude needs your permission to use {tool}",
+        "notification_type": "permission_prompt",
+    }
+    await session.fire(Occasion(point="Notification", about="permission_prompt", fields=fields))
 
 
 @dataclass(frozen=True, slots=True)

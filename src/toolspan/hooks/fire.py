@@ -17,6 +17,7 @@ import msgspec
 from msgspec import UNSET
 
 from toolspan.hooks.heard import Handler, Heard, Told
+from toolspan.hooks.late import LateHandlers
 from toolspan.hooks.long import shortened
 from toolspan.hooks.match import Matches
 from toolspan.hooks.merge import Ran, merge_after, merge_before
@@ -25,6 +26,7 @@ from toolspan.hooks.said import Ear, Said
 from toolspan.hooks.scene import Scene
 from toolspan.hooks.stray import is_cancelled
 from toolspan.hooks.tell import tell_batch, tell_call, tell_occasion
+from toolspan.hooks.variables import NAME, WRITING, Variables
 from toolspan.model.decision import Deny
 from toolspan.model.span import Span
 from toolspan.profile import HookValues
@@ -55,6 +57,8 @@ class Registered:
     timeout: float | None = None
     closed: bool = False
     """Failing, it objects."""
+    wakes: bool = False
+    """Nobody waits for it; but the model is to hear of it if it objects."""
 
 
 class SettingsHooks:
@@ -75,6 +79,9 @@ class SettingsHooks:
         self._scene = scene
         self._compose = compose
         self._fail_closed = fail_closed
+        self._late = LateHandlers()
+        self._variables = Variables()
+        self._cwd = scene.project if scene is not None else None
 
     @property
     def silent(self) -> bool:
@@ -82,8 +89,8 @@ class SettingsHooks:
         return not self._registered
 
     def listens(self, point: Point) -> bool:
-        """Whether there is a handler at this point."""
-        return point in self._points
+        """Whether there is a handler at this point, or one that ended late is to be heard there."""
+        return point in self._points or (point == "Stop" and self._late.calls)
 
     def bind(self, scene: Scene) -> "SettingsHooks":
         """The same handlers for a session."""
@@ -122,26 +129,59 @@ class SettingsHooks:
         return merge_before(await self._at_call("PermissionRequest", moment), self._values)
 
     async def after_batch(self, spans: Sequence[Span]) -> After:
-        """Fire PostToolBatch; an objection ends the turn."""
-        if "PostToolBatch" not in self._points:
-            return After()
-        fields = tell_batch(spans, self._stage, self._values)
-        after = merge_after(await self._run(_Firing("PostToolBatch", None, fields)), self._values)
+        """Fire PostToolBatch; an objection ends the turn. And CwdChanged, if the calls did that."""
+        moved = await self._moved()
+        ran: list[Ran] = []
+        if "PostToolBatch" in self._points:
+            fields = tell_batch(spans, self._stage, self._values)
+            ran = await self._run(_Firing("PostToolBatch", None, fields))
+        after = merge_after([*ran, *await self._ended()], self._values)
         if after.stop is None and after.feedback:
             after = replace(after, stop=after.feedback[0], reports=_as_stops(after.reports))
-        return replace(after, feedback=(), by=())
+        told = merge_after(moved, self._values).reports  # they have no say over the turn
+        return replace(after, feedback=(), by=(), reports=(*told, *after.reports))
 
     async def fire(self, occasion: Occasion) -> After:
         """Fire any other point."""
-        if occasion.point not in self._points:
+        if not self.listens(occasion.point):
             return After()
+        return merge_after(await self._at(occasion), self._values)
+
+    async def _at(self, occasion: Occasion) -> list[Ran]:
+        point = occasion.point
         fields = tell_occasion(occasion, self._stage, self._values)
-        fired = _Firing(occasion.point, occasion.about, fields)
-        if occasion.point != "SessionEnd":
-            return merge_after(await self._run(fired), self._values)
-        asked = [one.timeout for one in self._registered if one.point == "SessionEnd"]
-        budget = min(max((END_BUDGET, *(one for one in asked if one))), END_MOST)
-        return merge_after(await self._run(replace(fired, budget=budget)), self._values)
+        ran = await self._run(_Firing(point, occasion.about, fields, budget=self._budget(point)))
+        match point:
+            case "SessionStart" | "CwdChanged":
+                files = [one.variables for one in ran if one.variables is not None]
+                await self._variables.take(point, files, self._stage)
+                return ran
+            case "UserPromptSubmit":
+                return [*ran, *await self._ended()]
+            case "Stop":
+                return [*ran, *await self._ended(calling=True)]
+            case _:
+                return ran
+
+    def _budget(self, point: Point) -> float | None:
+        """Seconds that all handlers of a point have together."""
+        if point != "SessionEnd":
+            return None
+        asked = [one.timeout for one in self._registered if one.point == point]
+        return min(max((END_BUDGET, *(one for one in asked if one))), END_MOST)
+
+    async def _moved(self) -> list[Ran]:
+        """The session is in another folder than after the batch before."""
+        before, self._cwd = self._cwd, self._stage.cwd()
+        if before == self._cwd or "CwdChanged" not in self._points:
+            return []
+        fields = {"old_cwd": str(before), "new_cwd": str(self._cwd)}
+        return await self._at(Occasion(point="CwdChanged", fields=fields))
+
+    async def _ended(self, *, calling: bool = False) -> list[Ran]:
+        """What handlers say that nobody waited for."""
+        ended = await self._late.ended(calling=calling)
+        return [replace(one, said=self._fitted(one.said)) for one in ended]
 
     @property
     def _stage(self) -> Scene:
@@ -202,11 +242,12 @@ class SettingsHooks:
     async def _one(self, one: Registered, fired: "_Firing", data: bytes) -> Ran:
         began = time.perf_counter()
         seconds = self._seconds(one, fired)
-        heard = await _heard(
-            one.handler, Told(fired.point, fired.fields, data, self._stage), seconds
-        )
+        file = self._variables.new_file(self._stage) if fired.point in WRITING else None
+        more = {} if file is None else {NAME: str(file)}
+        told = Told(fired.point, fired.fields, data, self._stage, more)
+        heard = await _heard(one.handler, told, seconds)
         ear = Ear(fired.point, one.handler.name, fired.about or "", self._values)
-        return Ran(
+        ran = Ran(
             point=fired.point,
             name=f"{fired.point}:{fired.about}" if fired.about else fired.point,
             command=one.handler.name,
@@ -215,7 +256,11 @@ class SettingsHooks:
             said=self._fitted(self._judged(one, ear, heard)),
             duration_ms=(time.perf_counter() - began) * 1e3,
             timeout_ms=seconds * 1e3,
+            variables=file,
         )
+        if heard.later is not None:
+            self._late.watch(ran, heard.later, ear, wakes=one.wakes)
+        return ran
 
     def _judged(self, one: Registered, ear: Ear, heard: Heard) -> Said:
         """What it means; a failure is an objection where hooks fail closed."""

@@ -1,7 +1,7 @@
 """What a handler is given, and what comes back from it, before anybody understands it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from toolspan.hooks.points import Point
@@ -19,6 +19,8 @@ class Told:
     data: bytes
     """The fields as JSON."""
     scene: Scene
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Further variables for a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,21 @@ class Heard:
     """None where there is no process."""
     problem: str | None = None
     """Why it failed: it could not be run at all, or not be heard."""
+    later: "Later | None" = None
+    """Nobody waited for it: it runs on, and may be heard later."""
+
+
+class Later(Protocol):
+    """A handler that runs on."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """None as long as it runs."""
+        ...
+
+    async def heard(self) -> Heard:
+        """What it left, once it has ended."""
+        ...
 
 
 class Handler(Protocol):

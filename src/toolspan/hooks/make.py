@@ -34,6 +34,7 @@ from toolspan.settings.merge import Merged, ScopedGroup
 
 _POINTS: Mapping[str, Point] = {point: point for point in get_args(Point)}
 _MODEL_TIMEOUT = 30.0
+_AGENT_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class Means:
 
     call_tool: CallTool | None = None
     ask_model: AskModel | None = None
+    ask_agent: AskModel | None = None
+    """Asks a model that has tools of its own, and as many turns as it needs."""
 
 
 class Made(NamedTuple):
@@ -105,28 +108,24 @@ class _Maker:
         except BadMatcher as error:
             self._note(scoped, f"not run: {error}")
             return []
-        found: list[Registered] = []
-        for spec in scoped.group.hooks:
-            handler = self._handler(spec, scoped)
-            if handler is None:
-                continue
-            found.append(
-                Registered(
-                    point=_POINTS[scoped.point],
-                    matches=matches,
-                    handler=handler,
-                    source=scoped.scope,
-                    speaks_of=_condition(spec.if_),
-                    timeout=_timeout(spec),
-                    closed=spec.on_failure == "block",
-                )
+        return [
+            Registered(
+                point=_POINTS[scoped.point],
+                matches=matches,
+                handler=self._handler(spec),
+                source=scoped.scope,
+                speaks_of=_condition(spec.if_),
+                timeout=_timeout(spec),
+                closed=spec.on_failure == "block",
+                wakes=isinstance(spec, CommandSpec) and spec.async_rewake,
             )
-        return found
+            for spec in scoped.group.hooks
+        ]
 
-    def _handler(self, spec: HandlerSpec, scoped: ScopedGroup) -> Handler | None:
+    def _handler(self, spec: HandlerSpec) -> Handler:
         match spec:
             case CommandSpec():
-                return self._command(spec, scoped)
+                return self._command(spec)
             case HttpSpec():
                 return self._http(spec)
             case McpSpec():
@@ -140,12 +139,15 @@ class _Maker:
                     ask=self.means.ask_model,
                 )
             case AgentSpec():
-                self._note(scoped, "not run: handlers of type `agent` are not supported")
-                return None
+                return PromptHandler(
+                    prompt=spec.prompt,
+                    model=spec.model,
+                    acts=True,
+                    continues=True,
+                    ask=self.means.ask_agent,
+                )
 
-    def _command(self, spec: CommandSpec, scoped: ScopedGroup) -> Handler:
-        if spec.async_rewake:
-            self._note(scoped, "`asyncRewake` is run like `async`: it wakes nobody")
+    def _command(self, spec: CommandSpec) -> Handler:
         environment = {**self.env, **self.profile.hooks.environment}
         return CommandHandler(
             command=spec.command,
@@ -171,9 +173,15 @@ class _Maker:
 
 
 def _timeout(spec: HandlerSpec) -> float | None:
-    if spec.timeout is None and isinstance(spec, PromptSpec):
-        return _MODEL_TIMEOUT
-    return spec.timeout
+    if spec.timeout is not None:
+        return spec.timeout
+    match spec:
+        case PromptSpec():
+            return _MODEL_TIMEOUT
+        case AgentSpec():
+            return _AGENT_TIMEOUT
+        case _:
+            return None
 
 
 class _Condition:

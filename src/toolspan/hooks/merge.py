@@ -7,6 +7,7 @@ words are kept. Which handler said what is in the reports, whatever became of it
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from msgspec import UNSET
 
@@ -32,6 +33,8 @@ class Ran:
     said: Said
     duration_ms: float
     timeout_ms: float
+    variables: Path | None = None
+    """Where it could leave some for later commands."""
 
 
 _RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}

@@ -18,7 +18,7 @@ from toolspan.model.span import Call, Span
 Point = Literal[
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
     "UserPromptSubmit", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact",
-    "SessionStart", "SessionEnd", "Notification",
+    "SessionStart", "SessionEnd", "Notification", "CwdChanged",
 ]  # fmt: skip
 """Where user code is called."""
 

@@ -18,7 +18,7 @@ from toolspan.hooks.points import Point
 from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.profile import HookValues
 
-_OBJECTS = 2
+OBJECTS = 2
 """The exit code of a handler that says no."""
 _SILENT = "No stderr output"
 SPEAKS_TO_MODEL: frozenset[Point] = frozenset({"UserPromptSubmit", "SessionStart"})
@@ -101,12 +101,12 @@ class Ear:
         try:
             answer = self._checked(document)
         except ValueError as error:
-            if heard.exit_code == _OBJECTS and self.values.exit_2_wins:
+            if heard.exit_code == OBJECTS and self.values.exit_2_wins:
                 return self._objection(heard)
             return Said(error=str(error))
         said = self._meant(answer)
         objects = said.block is not None or isinstance(said.decision, Deny)
-        if heard.exit_code == _OBJECTS and self.values.exit_2_wins and not objects:
+        if heard.exit_code == OBJECTS and self.values.exit_2_wins and not objects:
             objection = self._objection(heard)
             return replace(
                 said,
@@ -135,7 +135,7 @@ class Ear:
             words = heard.stdout.strip()
             told = (words,) if words and self.point in SPEAKS_TO_MODEL else ()
             return Said(words=words or None, contexts=told)
-        if heard.exit_code == _OBJECTS:
+        if heard.exit_code == OBJECTS:
             return self._objection(heard)
         words = heard.stderr.strip() or _SILENT
         return Said(error=f"Failed with non-blocking status code: {words}")

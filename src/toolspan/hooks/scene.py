@@ -6,6 +6,8 @@ from pathlib import Path
 
 from toolspan.process import Custody
 
+Export = Callable[[Mapping[str, str | None]], Mapping[str, str | None]]
+
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
@@ -28,3 +30,5 @@ class Scene:
     """How hard the model thinks; None: as the client version does by itself."""
     agent_id: str | None = None
     agent_type: str | None = None
+    export: Export = field(default=lambda _found: {})
+    """Sets variables of later commands; None takes one away. Gives what they were."""

@@ -157,6 +157,8 @@ def _server(entry: _Entry, name: str) -> ServerSpec:
     if not name:
         raise entry.fault("name", "is empty")
     kind = entry.raw("type")
+    if kind is None and "command" not in entry and "url" not in entry:
+        raise entry.fault("command", "is needed for a server to start, or `url` for one to call")
     if kind is None:
         kind = "stdio" if "command" in entry else "http"
     if kind == "stdio":

@@ -92,6 +92,18 @@ def read_settings(found: Mapping[str, object], where: str) -> Settings:
     )
 
 
+def unknown_keys(found: Mapping[str, object], where: str) -> list[str]:
+    """A line for each key under `permissions` that is none: a rule under it would not hold."""
+    block = found.get("permissions")
+    known = [field.encode_name for field in msgspec.structs.fields(Permissions)]
+    given = block if isinstance(block, Mapping) else {}
+    return [
+        f"{where}: `permissions.{key}` is not known, and not used; there are {', '.join(known)}"
+        for key in given
+        if key not in known
+    ]
+
+
 def _switches(found: Mapping[str, object], where: str) -> Switches:
     fields = {field.encode_name: field for field in msgspec.structs.fields(Switches)}
     given = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolspan.hooks.heard import Heard, Told
-from toolspan.process import Capture, Command, StartError
+from toolspan.process import Capture, Child, Command, StartError
 
 LIMIT = 1 << 20
 """Bytes of output that are listened to."""
@@ -29,7 +29,7 @@ class CommandHandler:
     """With them, even none, no shell is between."""
     shell: str | None = None
     detached: bool = False
-    """Nobody waits for it, and nothing it says counts."""
+    """Nobody waits for it: it decides nothing."""
     names_session: bool = False
     """It finds the session's id and the model's effort in its environment."""
     environment: Mapping[str, str] = field(default_factory=dict, compare=False)
@@ -56,15 +56,14 @@ class CommandHandler:
         command = Command(
             argv=self._argv(places),
             cwd=_folder(Path(str(told.fields["cwd"])), scene.project),
-            env=environment | self._session(told) | places,
+            env={**environment, **self._session(told), **told.environment, **places},
             mark=f"hook-{told.point}",
             stdin=told.data,
             memory_limit=2 * LIMIT,
         )
         try:
             if self.detached:
-                await scene.custody.start(command)
-                return Heard(exit_code=0)
+                return Heard(exit_code=0, later=_RunsOn(await scene.custody.start(command)))
             async with scene.custody.running(command, GRACE) as child:
                 ended = await child.wait()
                 return _heard(child.stdout, child.stderr, ended.status)
@@ -84,6 +83,23 @@ class CommandHandler:
         if self.args is None:
             return [_shell(self.shell), "-c", self.command]  # variables are the shell's own work
         return [_placed(one, places) for one in (self.command, *self.args)]
+
+
+@dataclass(frozen=True, slots=True)
+class _RunsOn:
+    """A command that nobody waited for."""
+
+    child: Child
+
+    @property
+    def exit_code(self) -> int | None:
+        """None as long as it runs."""
+        return None if self.child.exit is None else self.child.exit.status
+
+    async def heard(self) -> Heard:
+        """What it left."""
+        ended = await self.child.wait()
+        return _heard(self.child.stdout, self.child.stderr, ended.status)
 
 
 def _shell(wanted: str | None) -> str:

@@ -1,6 +1,6 @@
-"""A handler that is a question to a model: may this be?
+"""A handler that is a question to a model, or to an agent: may this be?
 
-In: `Told`, and a function that asks a model, which comes from above. The model is to answer with
+In: `Told`, and a function that asks one, which comes from above. The model is to answer with
 `{"ok": true}` or `{"ok": false, "reason": "..."}`. Out: the same verdict in the JSON that commands
 answer with; an answer that is none is a failure.
 """
@@ -27,6 +27,8 @@ class PromptHandler:
 
     prompt: str
     model: str | None = None
+    acts: bool = False
+    """Whoever is asked has tools to look around with."""
     continues: bool = False
     """After a no the model reads why and goes on; else the turn ends."""
     ask: AskModel | None = field(default=None, compare=False)
@@ -39,12 +41,13 @@ class PromptHandler:
     @property
     def key(self) -> object:
         """The question and who is asked."""
-        return (self.prompt, self.model)
+        return (self.prompt, self.model, self.acts)
 
     async def run(self, told: Told) -> Heard:
         """Ask."""
         if self.ask is None:
-            return Heard(end="failed", problem="there is no model here that could be asked")
+            whom = "agent" if self.acts else "model"
+            return Heard(end="failed", problem=f"there is no {whom} here that could be asked")
         given = told.data.decode()
         asked = (
             self.prompt.replace(_INPUT, given)

@@ -1,0 +1,190 @@
+"""Handlers that run on, handlers that leave variables, and the folder a session goes to."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.hooks.stage import at, command, hooks, moment
+from tests.requirement import requirement
+from toolspan.builtin import bash_tool
+from toolspan.hooks.fire import SettingsHooks
+from toolspan.hooks.make import Means, hooks_of
+from toolspan.hooks.points import Occasion
+from toolspan.model.decision import Deny
+from toolspan.profile import profile
+from toolspan.session import Session
+from toolspan.settings import Layer, merge
+from toolspan.settings.load import read_settings
+
+pytestmark = pytest.mark.anyio
+STOP = Occasion(point="Stop")
+PROMPT = Occasion(point="UserPromptSubmit", fields={"prompt": "x"})
+
+
+async def ended(fired: SettingsHooks) -> None:
+    """Wait until a handler that is to be heard has ended."""
+    while not fired.listens("Stop"):
+        await anyio.lowlevel.checkpoint()
+
+
+@requirement("hooks.rewake")
+async def test_a_handler_that_objects_late_wakes_the_model_at_the_end_of_a_turn(
+    tmp_path: Path,
+) -> None:
+    line = "echo words; echo the build broke >&2; exit 2"
+    block = at("PostToolUse", command(line, asyncRewake=True))
+    with anyio.fail_after(20):
+        async with hooks(tmp_path, block) as fired:
+            after = await fired.after(moment(folder=tmp_path))
+            await ended(fired)
+            stop = await fired.fire(STOP)
+            again = await fired.fire(STOP)
+
+    assert (after.feedback, after.contexts) == ((), ())
+    assert (stop.contexts, stop.feedback) == (("the build broke",), ())
+    assert [(one.point, one.exit_code) for one in stop.reports] == [("PostToolUse", 2)]
+    assert again.contexts == ()
+
+
+@requirement("hooks.rewake")
+async def test_without_words_on_its_error_output_what_it_printed_is_told(tmp_path: Path) -> None:
+    block = at("PreToolUse", command("echo printed; exit 2", asyncRewake=True))
+    with anyio.fail_after(20):
+        async with hooks(tmp_path, block) as fired:
+            before = await fired.before(moment(folder=tmp_path))
+            await ended(fired)
+            batch = await fired.after_batch([])
+
+    assert before.decision is None
+    assert batch.contexts == ("printed",)
+    assert batch.stop is None
+
+
+@requirement("hooks.async")
+async def test_what_an_async_handler_adds_is_told_at_the_next_chance_and_decides_nothing(
+    tmp_path: Path,
+) -> None:
+    answer = {
+        "continue": False,
+        "decision": "block",
+        "systemMessage": "for you",
+        "hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": "slow facts"},
+    }
+    (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
+    block = {
+        **at("PostToolUse", {**command("cat answer"), "async": True}),
+        **at("UserPromptSubmit", command("true")),
+    }
+    with anyio.fail_after(20):
+        async with hooks(tmp_path, block) as fired:
+            await fired.after(moment(folder=tmp_path))
+            told = await fired.fire(PROMPT)
+            while not told.contexts:
+                told = await fired.fire(PROMPT)
+
+    assert told.contexts == ("slow facts",)
+    assert (told.feedback, told.stop) == ((), None)
+    assert [one.text for one in told.reports if one.outcome == "message"] == ["for you"]
+
+
+@requirement("hooks.agent")
+@pytest.mark.parametrize("kind", ["prompt", "agent"])
+async def test_a_handler_without_anybody_to_ask_fails_and_stops_nothing(
+    tmp_path: Path, kind: str
+) -> None:
+    whom = "agent" if kind == "agent" else "model"
+    with anyio.fail_after(20):
+        async with hooks(tmp_path, at("PreToolUse", {"type": kind, "prompt": "ok?"})) as fired:
+            before = await fired.before(moment(folder=tmp_path))
+
+    assert before.decision is None
+    assert [(one.outcome, one.text) for one in before.reports] == [
+        ("error", f"Failed to run: there is no {whom} here that could be asked")
+    ]
+
+
+@requirement("hooks.agent")
+async def test_an_agent_is_asked_like_a_model_and_its_no_goes_to_the_model(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    async def agent(prompt: str, model: str | None) -> str:
+        asked.append(f"{model}: {prompt.splitlines()[0]}")
+        return 'I looked around. {"ok": false, "reason": "tests are red"}'
+
+    handlers = [
+        {"type": "agent", "prompt": "Are the tests green?", "model": "small"},
+        {"type": "prompt", "prompt": "Are the tests green?"},
+    ]
+    with anyio.fail_after(20):
+        means = Means(ask_agent=agent)
+        async with hooks(tmp_path, at("PreToolUse", *handlers), means=means) as fired:
+            before = await fired.before(moment(folder=tmp_path))
+
+    assert asked == ["small: Are the tests green?"]
+    assert before.decision == Deny("tests are red", "hook")
+    assert before.stop is None
+    assert [one.outcome for one in before.reports] == ["blocked", "error"]
+
+
+def session(folder: Path, block: Mapping[str, object]) -> Session:
+    layer = Layer("user", folder / "s.json", read_settings({"hooks": block}, "s.json"), {})
+    made = hooks_of(merge([layer], trusted=True), profile())
+    return Session(
+        cwd=folder, tools=[bash_tool(profile())], hooks=made.hooks, transcript=folder / "t.jsonl"
+    )
+
+
+async def output(conversation: Session, line: str) -> object:
+    number = len(conversation.spans)
+    block = {"type": "tool_use", "id": f"c{number}", "name": "Bash", "input": {"command": line}}
+    await conversation.run({"role": "assistant", "content": [block]})
+    result = conversation.spans[-1].result
+    assert result is not None
+    return result.content
+
+
+@requirement("hooks.variables")
+async def test_what_a_handler_exports_at_the_start_later_commands_find(tmp_path: Path) -> None:
+    lines = 'export A="one two"\nB=$A-three\nexport PATH="$PATH:/extra"\necho noise\n'
+    (tmp_path / "lines").write_text(lines, encoding="utf-8")
+    block = at(
+        "SessionStart",
+        command('cat lines >> "$CLAUDE_ENV_FILE"'),
+        command('echo "export A=last" >> "$CLAUDE_ENV_FILE"'),
+        command('echo "if (" >> "$CLAUDE_ENV_FILE"'),
+    )
+    with anyio.fail_after(30):
+        async with session(tmp_path, block) as conversation:
+            told = await output(conversation, 'echo "$A/$B/${PATH##*:}/$CLAUDE_ENV_FILE"')
+
+    assert told == "last/one two-three//extra/"
+    assert not list(tmp_path.glob("**/hook-env"))
+
+
+@requirement("hooks.moved")
+async def test_going_to_another_folder_is_told_and_its_variables_are_left_behind_with_it(
+    tmp_path: Path,
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "a/.env").write_text("export HERE=a ONLY=a\n", encoding="utf-8")
+    (tmp_path / "b/.env").write_text("export HERE=b\n", encoding="utf-8")
+    root = f"'{tmp_path}'"
+    line = f'cat >> {root}/told; cat .env >> "$CLAUDE_ENV_FILE"; echo no >&2; exit 2'
+    show = 'echo "$HERE/$ONLY"'
+    with anyio.fail_after(30):
+        async with session(tmp_path, at("CwdChanged", command(line))) as conversation:
+            first = await output(conversation, f"cd a; {show}")
+            told = [await output(conversation, f"{show}{move}") for move in ("; cd ../b", "")]
+
+    assert [first, *told] == ["/", "a/a", "b/"]
+    rows = (tmp_path / "told").read_text(encoding="utf-8").splitlines()
+    assert [(row["old_cwd"], row["new_cwd"]) for row in map(json.loads, rows)] == [
+        (str(tmp_path), str(tmp_path / "a")),
+        (str(tmp_path / "a"), str(tmp_path / "b")),
+    ]
+    assert conversation.stopped is None
