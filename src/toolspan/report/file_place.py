@@ -28,3 +28,8 @@ def within(path: str, folder: str) -> bool:
 def ends_with(path: str, tail: str) -> bool:
     """Whether the last parts of a path are these."""
     return path == tail or path.endswith(("/" + tail, "\\" + tail))
+
+
+def spelled(path: str) -> str:
+    """A path for a message: one that would play tricks on a terminal is shown as a literal."""
+    return path if path.isprintable() else ascii(path)

@@ -4,6 +4,7 @@ In: transcripts that were found. Out: archives, one per project, so that a large
 memory at once; or one archive of all that has to do with one path. Read `archives` first.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from toolspan.report.files import FileArchive
 from toolspan.wire.source import source_of
 
 _PIECE = 1 << 20
+_PLAIN = re.compile(r"[A-Za-z0-9_.-]+")
 
 Advance = Callable[[int], None]
 """Told how many bytes were read."""
@@ -37,7 +39,8 @@ def archive_about(
     files: Sequence[FoundFile], name: str, wants: Wants, advance: Advance, problem: Problem
 ) -> FileArchive:
     """One archive of the sessions in which a file's name is mentioned at all."""
-    needle = name.encode("utf-8", "replace")
+    # Only this part of a name looks the same however the transcript's JSON is escaped.
+    needle = max(_PLAIN.findall(name), key=len, default="").encode()
     sessions = {_session(file) for file in files if mentions(file, needle)}
     group = [file for file in files if _session(file) in sessions]
     return FileArchive(list(_read(group, advance, problem)), wants)
@@ -45,6 +48,8 @@ def archive_about(
 
 def mentions(file: FoundFile, needle: bytes) -> bool:
     """Whether a file has these bytes in it; a file that cannot be read has not."""
+    if not needle:
+        return True
     held = b""
     try:
         with source_of(file.path).open() as stream:

@@ -20,6 +20,7 @@ from toolspan.disk.text import Codec, decode, encode, like
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.report.file_content import Recovered
 from toolspan.report.file_effect import ABSENT, Absent, Content
+from toolspan.report.file_place import spelled
 from toolspan.report.file_story import diff_between, known_lines
 
 Action = Literal["write", "create", "delete", "nothing"]
@@ -72,9 +73,8 @@ def plan_for(path: Path, found: Recovered) -> Plan:
     """
     status = look(path)
     if status is None and not path.parent.is_dir():
-        raise CannotRestore(
-            f"{path.parent}: no such folder; make it, or name another place with --output"
-        )
+        folder = spelled(str(path.parent))
+        raise CannotRestore(f"{folder}: no such folder; make it, or name a place with --output")
     there = load(path) if status is not None else None
     wanted: Content = ABSENT if isinstance(found.content, Absent) else known_lines(found)
     data = _bytes(wanted, there)

@@ -19,7 +19,7 @@ from toolspan.report.file_change import ChangeKind, FileChange
 from toolspan.report.file_content import Life, Point, Recovered, Side
 from toolspan.report.file_doubt import may_write
 from toolspan.report.file_effect import Content, Wrote
-from toolspan.report.file_place import ends_with, whole
+from toolspan.report.file_place import ends_with, spelled, whole
 from toolspan.report.file_printed import Sight
 from toolspan.report.file_walk import Attempt, Key, Ran, Wants, What, walk
 
@@ -94,10 +94,10 @@ class FileArchive:
                 return meant
         found = [path for path in paths if ends_with(path, PurePath(word).as_posix())]
         if not found:
-            raise NotFound(f"no call in these transcripts changed {word}")
+            raise NotFound(f"no call in these transcripts changed {spelled(word)}")
         if len(found) > 1:
-            some = ", ".join(found[:4])
-            raise Ambiguous(f"{len(found)} changed files end in {word}: {some}")
+            some = ", ".join(map(spelled, found[:4]))
+            raise Ambiguous(f"{len(found)} changed files end in {spelled(word)}: {some}")
         return found[0]
 
     def changes_to(self, path: str) -> list[FileChange]:

@@ -1,0 +1,146 @@
+"""`toolspan files`: what calls did to files, for people and for programs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.report.file_acts import Desk
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import bodies
+
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+
+
+def files(*words: str | Path, columns: int = 160) -> Result:
+    return CliRunner().invoke(app, ["files", *map(str, words)], env={"COLUMNS": str(columns)})
+
+
+def printed(*words: str | Path, columns: int = 160) -> str:
+    done = files(*words, columns=columns)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def rows(*words: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed(*words, "--json").splitlines()]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    (tmp_path / "work").mkdir()
+    desk = Desk(tmp_path / "work")
+    desk.write("a.py", "one\ntwo\n")
+    desk.edit("a.py", "two", "2\n3")
+    desk.write("b.md", "text\n")
+    asked = {"file_path": desk.path("b.md"), "old_string": "x", "new_string": "y"}
+    desk.story.result(
+        desk.story.call("Edit", asked), bodies.refused("String to replace not found in file.")
+    )
+    return desk
+
+
+def transcript(desk: Desk) -> str:
+    return desk.transcript().file
+
+
+@requirement("files.command")
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_changed_files_are_listed_with_lines_and_errors(desk: Desk, columns: int) -> None:
+    told = printed(transcript(desk), columns=columns).splitlines()
+    assert all(len(line) <= columns for line in told)
+    first, second = (line.split() for line in told[2:4])
+    assert first[first.index("2") :][:3] == ["2", "+4", "−1"]
+    assert "b.md" in told[3]
+    assert second[second.index("+1") :][:3] == ["+1", "−0", "1"]
+    assert told[-1] == "2 files, +5 −1 lines"
+
+
+@requirement("files.command")
+def test_programs_get_one_object_per_file(desk: Desk) -> None:
+    first, second = rows(transcript(desk))
+    assert (first["path"], first["changes"], first["added"], first["removed"]) == (
+        desk.path("a.py"), 2, 4, 1,
+    )  # fmt: skip
+    assert (second["errors"], second["created"]) == (1, 1)
+    edited = rows(transcript(desk), "--tool", "edit")
+    assert {row["path"]: row["changes"] for row in edited} == {
+        desk.path("a.py"): 1,
+        desk.path("b.md"): 0,
+    }
+    assert rows(transcript(desk), "--path", desk.folder, "--agent", "nobody") == []
+
+
+@requirement("files.command")
+def test_the_history_of_a_file_has_every_diff(desk: Desk) -> None:
+    told = printed(transcript(desk), "a.py")
+    assert "created" in told
+    assert "@@ -1,2 +1,3 @@\n one\n-two\n+2\n+3\n" in told
+    assert told.endswith("2 changes\n")
+    made, changed = rows(transcript(desk), "--path", "a.py")
+    assert (made["kind"], changed["kind"]) == ("created", "edited")
+    assert changed["diff"].endswith("-two\n+2\n+3\n")
+    assert "1 further call did not succeed" in printed(transcript(desk), "b.md")
+
+
+@requirement("files.command")
+def test_its_content_is_printed_as_it_was(desk: Desk) -> None:
+    made = rows(transcript(desk), "a.py")[0]["call"]
+    assert printed(transcript(desk), "a.py", "--content") == "one\n2\n3\n"
+    assert printed(transcript(desk), "a.py", "--after", made) == "one\ntwo\n"
+    assert printed(transcript(desk), "a.py", "--before", made) == ""
+    (row,) = rows(transcript(desk), "a.py", "--before", made[:14])
+    assert (row["exists"], row["content"], row["confidence"]) == (False, None, "exact")
+    done = files(transcript(desk), "a.py", "--after", made)
+    assert f"after {made}: exact" in done.stderr
+
+
+@requirement("files.command")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["c.py"], "no call in these transcripts changed c.py"),
+        (["a.py", "b.md"], "one path at a time"),
+        (["--content"], "need the path of a file"),
+        (["a.py", "--after", "zzz"], "no call begins with 'zzz'"),
+        (["a.py", "--after", "t", "--before", "t"], "one of them"),
+        (["nowhere.jsonl"], "no such file"),
+    ],
+)
+def test_what_is_not_there_is_told_in_one_line(desk: Desk, words: list[str], said: str) -> None:
+    done = files(transcript(desk), *words)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.output
+
+
+@requirement("files.command")
+def test_what_files_hold_and_are_called_never_reaches_the_terminal_raw(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    desk = Desk(tmp_path / "work")
+    name = f"{ESCAPE}[red].py"
+    desk.write(name, f"{ESCAPE}\n")
+    for told in (printed(transcript(desk)), printed(transcript(desk), desk.path(name))):
+        assert "[red]" in told
+        assert "\x1b" not in told
+        assert "\x07" not in told
+
+
+@requirement("files.command")
+def test_a_folder_named_by_path_narrows_the_list(desk: Desk) -> None:
+    (desk.folder / "sub").mkdir()
+    desk.write("sub/c.py", "1\n")
+    found = rows(transcript(desk), "--path", desk.folder / "sub")
+    assert [row["path"] for row in found] == [desk.path("sub/c.py")]
+
+
+@requirement("files.command")
+def test_an_archive_is_listed_by_project(tmp_path: Path) -> None:
+    import toolspan
+
+    found = rows(toolspan.sample.archive())
+    assert len(found) > 5
+    assert [row["last"] for row in found] == sorted(row["last"] for row in found)

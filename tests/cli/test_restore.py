@@ -1,0 +1,205 @@
+"""`toolspan restore`: a file as it was, written all or not at all."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.report.file_acts import Desk
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.report.file_restore import KEPT
+
+
+def restore(*words: str | Path, desk: Desk) -> Result:
+    transcript = desk.transcript().file
+    return CliRunner().invoke(app, ["restore", str(words[0]), transcript, *map(str, words[1:])])
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    (tmp_path / "work").mkdir()
+    return Desk(tmp_path / "work")
+
+
+def names(desk: Desk) -> list[str]:
+    return sorted(path.name for path in desk.folder.iterdir())
+
+
+@requirement("restore.command")
+def test_a_file_gets_back_what_it_held(desk: Desk) -> None:
+    made = desk.write("a.py", "one\n")
+    desk.edit("a.py", "one", "two")
+    (desk.folder / "a.py").chmod(0o750)
+    done = restore("a.py", "--after", made, "--yes", desk=desk)
+
+    assert done.exit_code == 0, done.output
+    assert desk.held("a.py") == "one\n"
+    assert desk.held("a.py" + KEPT) == "two\n"
+    assert "-two\n+one\n" in done.stdout
+    for name in ("a.py", "a.py" + KEPT):
+        assert (desk.folder / name).stat().st_mode & 0o777 == 0o750
+
+
+@requirement("restore.command")
+def test_a_deleted_file_comes_back_as_it_was_last(desk: Desk) -> None:
+    desk.write("a.py", "one\n")
+    desk.edit("a.py", "one", "two")
+    (desk.folder / "a.py").unlink()
+    assert restore("a.py", "--yes", desk=desk).exit_code == 0
+    assert desk.held("a.py") == "two\n"
+    assert names(desk) == ["a.py"]
+
+    done = restore("a.py", "--yes", desk=desk)
+    assert "is so already" in done.stdout
+    assert names(desk) == ["a.py"]
+
+
+@requirement("restore.command")
+def test_a_file_that_was_not_there_yet_is_taken_away(desk: Desk) -> None:
+    made = desk.write("a.py", "one\n")
+    done = restore("a.py", "--before", made, "--yes", desk=desk)
+    assert done.exit_code == 0, done.output
+    assert "there was no such file" in done.stdout
+    assert names(desk) == ["a.py" + KEPT]
+
+    (desk.folder / "a.py").write_text("new\n", encoding="utf-8")
+    assert restore("a.py", "--before", made, "--yes", desk=desk).exit_code == 0
+    assert names(desk) == ["a.py" + KEPT, f"a.py{KEPT}-2"]
+
+
+@requirement("restore.command")
+def test_nothing_is_kept_or_done_when_that_is_asked_for(desk: Desk) -> None:
+    made = desk.write("a.py", "one\n")
+    desk.edit("a.py", "one", "two")
+    done = restore("a.py", "--after", made, "--dry-run", desk=desk)
+    assert (done.exit_code, desk.held("a.py"), names(desk)) == (0, "two\n", ["a.py"])
+
+    restore("a.py", "--after", made, "--yes", "--no-backup", desk=desk)
+    assert (desk.held("a.py"), names(desk)) == ("one\n", ["a.py"])
+    restore("a.py", "--before", made, "--yes", "--no-backup", desk=desk)
+    assert names(desk) == []
+
+
+@requirement("restore.command")
+def test_another_place_can_be_named(desk: Desk, tmp_path: Path) -> None:
+    made = desk.write("a.py", "one\n")
+    desk.edit("a.py", "one", "two")
+    target = tmp_path / "copy.py"
+    done = restore("a.py", "--after", made, "--output", target, "--yes", "--json", desk=desk)
+    row = json.loads(done.stdout)
+    assert (row["action"], row["done"], row["confidence"]) == ("create", True, "exact")
+    assert target.read_text(encoding="utf-8") == "one\n"
+    assert desk.held("a.py") == "two\n"
+
+    assert restore("a.py", "--after", made, "--output", "-", desk=desk).stdout == "one\n"
+
+
+@requirement("restore.command")
+def test_line_ends_mark_and_links_of_the_file_on_disk_stay(desk: Desk, tmp_path: Path) -> None:
+    made = desk.write("a.txt", "one\ntwo\n")
+    target = tmp_path / "real.txt"
+    target.write_bytes(b"\xef\xbb\xbfone\r\n2\r\n")
+    (desk.folder / "a.txt").unlink()
+    (desk.folder / "a.txt").symlink_to(target)
+    done = restore("a.txt", "--after", made, "--yes", desk=desk)
+    assert done.exit_code == 0, done.output
+    assert target.read_bytes() == b"\xef\xbb\xbfone\r\ntwo\r\n"
+    assert (desk.folder / "a.txt").is_symlink()
+    assert (tmp_path / ("real.txt" + KEPT)).read_bytes() == b"\xef\xbb\xbfone\r\n2\r\n"
+
+    done = restore("a.txt", "--before", made, "--yes", desk=desk)
+    assert (done.exit_code, target.exists()) == (2, True)
+    assert "is a link" in done.stderr
+
+
+@requirement("restore.refuses")
+def test_without_a_person_and_without_yes_nothing_is_done(desk: Desk) -> None:
+    made = desk.write("a.py", "one\n")
+    desk.edit("a.py", "one", "two")
+    done = restore("a.py", "--after", made, desk=desk)
+    assert (done.exit_code, desk.held("a.py")) == (2, "two\n")
+    assert "--yes" in done.stderr
+
+
+@requirement("restore.refuses")
+def test_a_doubtful_content_needs_force(desk: Desk) -> None:
+    desk.write("a.py", "one\n")
+    ran = desk.shell("make format", {"a.py": "ONE\n"})
+    done = restore("a.py", "--after", ran, "--yes", desk=desk)
+    assert (done.exit_code, desk.held("a.py")) == (2, "ONE\n")
+    assert "doubtful" in done.stderr
+    assert "--force" in done.stderr
+
+    assert restore("a.py", "--after", ran, "--yes", "--force", desk=desk).exit_code == 0
+    assert desk.held("a.py") == "one\n"
+
+
+@requirement("restore.refuses")
+def test_parts_are_written_only_elsewhere_and_by_force(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    desk = Desk(tmp_path / "work", originals=False)
+    (desk.folder / "a").write_text("".join(f"{n}\n" for n in range(30)), encoding="utf-8")
+    changed = desk.edit("a", "15", "x")
+    for words in ([], ["--force"], ["--output", str(tmp_path / "b")]):
+        done = restore("a", "--before", changed, "--yes", *words, desk=desk)
+        assert done.exit_code == 2
+        assert "only parts of it are known" in done.stderr
+    elsewhere = ["--output", str(tmp_path / "b"), "--force"]
+    assert restore("a", "--before", changed, "--yes", *elsewhere, desk=desk).exit_code == 0
+    assert (tmp_path / "b").read_text(encoding="utf-8").startswith("… lines 1-12 are not known …")
+
+
+@requirement("restore.refuses")
+def test_a_folder_that_is_gone_is_told_in_one_line(desk: Desk) -> None:
+    (desk.folder / "sub").mkdir()
+    desk.write("sub/a.py", "one\n")
+    (desk.folder / "sub" / "a.py").unlink()
+    (desk.folder / "sub").rmdir()
+    done = restore("a.py", "--yes", desk=desk)
+    assert done.exit_code == 2
+    assert "no such folder" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert names(desk) == []
+
+
+@requirement("restore.refuses")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full's file system limits")
+def test_a_disk_without_room_loses_nothing(desk: Desk) -> None:
+    import resource
+    import signal
+
+    made = desk.write("a.py", "one\n" * 5_000)
+    desk.write("a.py", "two\n")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    transcript = desk.transcript().file
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, before[1]))
+    try:
+        words = ["restore", "a.py", transcript, "--after", made, "--yes"]
+        done = CliRunner().invoke(app, words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert done.exit_code == 2
+    assert "file too large" in done.stderr
+    assert (desk.held("a.py"), names(desk)) == ("two\n", ["a.py"])
+
+
+@requirement("restore.refuses")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_loses_nothing(desk: Desk) -> None:
+    made = desk.write("a.py", "one\n")
+    desk.edit("a.py", "one", "two")
+    (desk.folder / "a.py").chmod(0o444)
+    desk.folder.chmod(0o555)
+    try:
+        done = restore("a.py", "--after", made, "--yes", desk=desk)
+    finally:
+        desk.folder.chmod(0o755)
+    assert done.exit_code == 2
+    assert "permission denied" in done.stderr
+    assert (desk.held("a.py"), names(desk)) == ("two\n", ["a.py"])
