@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from toolspan.cli.gather import gather
 from toolspan.cli.output import clock, console, count, escape, print_json, short
 from toolspan.cli.select import (
     Filter,
@@ -14,12 +15,15 @@ from toolspan.cli.select import (
     limited,
     named,
     narrow,
-    select,
     wanted_filter,
 )
 from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts
 from toolspan.read.groups import ErrorGroup, error_groups
+from toolspan.read.history import Ledger
+from toolspan.report.chains import Chain
+from toolspan.report.recovery import FileRecovery, fates, file_recovery, file_recovery_all
+from toolspan.report.spread import Job
 
 
 @click.command("errors")
@@ -34,14 +38,22 @@ def command(
     """What went wrong, grouped by kind and wording, with cause, solution and an example."""
     keep = wanted_filter(wanted)
     everything = keep == Filter()  # then those that went well need no rows
-    found = select(names, last=last, wanted="failures" if everything else "all")
+    found, chains = _read(names, last=last, everything=everything)
     rows = _failures(found) if everything else narrow(found, keep)
-    groups = error_groups(rows)
+    groups = error_groups(rows, fates(chains))
     if as_json:
         for group in groups:
             print_json(group)
     else:
         _print(groups, limit, _count(found, rows))
+
+
+def _read(names: Sequence[str], *, last: bool, everything: bool) -> tuple[Selection, list[Chain]]:
+    """What was named, and what was done about its failures."""
+    job = Job(file_recovery if everything else file_recovery_all, FileRecovery)
+    found, joined = gather(names, job, last=last)
+    ledger = Ledger([one.facts for one in found])
+    return Selection(ledger, joined), [chain for one in found for chain in one.chains]
 
 
 def _failures(found: Selection) -> Sequence[CallFacts]:
@@ -63,7 +75,11 @@ def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
     total = sum(group.count for group in groups) - orphans
     share = f" ({total / calls:.0%})" if calls else ""
     more = f"; {count(orphans, 'orphan result')}" if orphans else ""
-    out.print(f"[bold]{total:,}[/] of {count(calls, 'call')} did not succeed{share}{more}\n")
+    good = sum(group.recovered or 0 for group in groups)
+    made_good = f", {good:,} of them made good by later calls" if good else ""
+    out.print(
+        f"[bold]{total:,}[/] of {count(calls, 'call')} did not succeed{share}{made_good}{more}\n"
+    )
     shown = groups[:limit] if limit else groups
     for group in shown:
         example = group.example
@@ -75,6 +91,7 @@ def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
         if example.message:
             out.print(f"       {escape(short(example.message, out.width - 8))}")
         out.print(f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]")
+        out.print(f"       {_recovered(group)}")
         place = f"{PurePath(example.file).name[:13]}…:{line}"
         out.print(f"       [dim]e.g. {escape(example.id)} in {escape(place)}[/]\n")
     hidden = len(groups) - len(shown)
@@ -82,3 +99,12 @@ def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
         out.print(f"{count(hidden, 'more group')} (--limit 0: all)")
     if groups:
         out.print("[dim]toolspan show CALL tells one call in full.[/]")
+
+
+def _recovered(group: ErrorGroup) -> str:
+    """How many were made good, and how."""
+    if not group.recovered:
+        return "[dim]never recovered[/]"
+    ways = [f"{name} {n}" for name, n in group.recovered_by.items()]
+    how = f" by {next(iter(group.recovered_by))}" if len(ways) == 1 else f": {', '.join(ways[:3])}"
+    return f"recovered [bold]{group.recovered:,}[/] of {group.count:,}{how if ways else ''}"

@@ -4,7 +4,8 @@ Pure functions on rows.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -14,6 +15,18 @@ from toolspan.read.facts import CallFacts
 
 _UNANSWERED = ("The session ended before the result was recorded", "Check whether it took effect")
 _ORPHAN = ("The request is in another file, or lost", "Read the whole session, not one file")
+
+
+class Fate(NamedTuple):
+    """What became of a call that went wrong."""
+
+    recovered: bool
+    by: str | None
+    """The name of the chain of calls that took it up."""
+
+
+Fates = Mapping[tuple[str, str | None], Fate]
+"""By id and message of the call."""
 
 
 class ErrorGroup(Struct, frozen=True, kw_only=True):
@@ -31,6 +44,10 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
     cause: str
     solution: str
     retry: str | None
+    recovered: int | None
+    """How many were made good by later calls; null when nobody looked."""
+    recovered_by: dict[str, int]
+    """In which ways, the most frequent first."""
     example: CallFacts
 
 
@@ -39,13 +56,13 @@ def wrong(row: CallFacts) -> bool:
     return row.state != "succeeded" and row.state not in OPEN_STATES
 
 
-def error_groups(rows: Iterable[CallFacts]) -> list[ErrorGroup]:
+def error_groups(rows: Iterable[CallFacts], fates: Fates | None = None) -> list[ErrorGroup]:
     """The calls that went wrong, by kind, tool and wording; the most frequent first."""
     groups: dict[str, list[CallFacts]] = {}
     for row in rows:
         if wrong(row):
             groups.setdefault(_name(row), []).append(row)
-    found = [_group(name, members) for name, members in groups.items()]
+    found = [_group(name, members, fates) for name, members in groups.items()]
     return sorted(found, key=lambda group: (-group.count, group.signature))
 
 
@@ -55,11 +72,13 @@ def _name(row: CallFacts) -> str:
     return signature(row.error_kind, row.tool or "?", row.message or "")
 
 
-def _group(name: str, rows: Sequence[CallFacts]) -> ErrorGroup:
+def _group(name: str, rows: Sequence[CallFacts], fates: Fates | None) -> ErrorGroup:
     last = max(rows, key=lambda row: row.requested or row.finished or "")
     kind = None if last.state == "orphan_result" else last.error_kind
     cause, solution = _explain(kind, last.state)
     times = sorted(at for row in rows if (at := row.requested or row.finished))
+    known = [fates.get((row.id, row.batch)) for row in rows] if fates is not None else []
+    good = [fate for fate in known if fate is not None and fate.recovered]
     return ErrorGroup(
         kind=kind or last.state,
         tool=last.tool or "?",
@@ -72,6 +91,8 @@ def _group(name: str, rows: Sequence[CallFacts]) -> ErrorGroup:
         cause=cause,
         solution=solution,
         retry=last.retry,
+        recovered=len(good) if fates is not None else None,
+        recovered_by=dict(Counter(fate.by for fate in good if fate.by).most_common()),
         example=last,
     )
 

@@ -1,0 +1,147 @@
+"""One call's time in phases: asked, waited for consent, held by hooks, ran.
+
+In: a span, and when the last call of its batch was asked for. Out: `Phases`, intervals in whole
+milliseconds that lie one after another between request and result. A wait is `known` when the
+records leave no doubt, `inferred` when the tool says how long it ran itself, else `unknown`, and
+then nothing is made up: the time counts as running. Pure. Read `phases` first.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Literal, NamedTuple
+
+from toolspan.model.event import Hook, Permission
+from toolspan.model.span import Span, moment
+
+Certainty = Literal["known", "inferred", "unknown"]
+Phase = Literal["run", "hooks", "permission", "queued"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_SHORTEST_WAIT = 1_000
+"""Nobody is asked, reads and answers in less: a smaller difference is the client's own work."""
+_ASKING = frozenset(
+    {"AskUserQuestion", "ExitPlanMode", "exit_plan_mode", "request_user_input",
+     "request_permissions"}
+)  # fmt: skip
+"""Tools that do nothing but ask a person."""
+_BEFORE = frozenset({"PreToolUse", "PermissionRequest"})
+_AUTOMATIC = frozenset({"config", "hook"})
+"""Sources of a decision for which nobody was asked."""
+_RESUMED = "session ended"
+"""The evidence of a result that a client wrote when it was started again."""
+
+
+class Interval(NamedTuple):
+    """A stretch of time, in milliseconds since the epoch, and what it was used for."""
+
+    start: int
+    end: int
+    phase: Phase
+
+
+class Phases(NamedTuple):
+    """What a call's time was used for."""
+
+    intervals: tuple[Interval, ...]
+    certainty: Certainty
+    """How well the wait for consent is known."""
+    took: int | None = None
+    """From request to result; None when a time is missing, or the result was made up later."""
+
+
+def stamp(time: datetime | None) -> int | None:
+    """A time as whole milliseconds since the epoch."""
+    return None if time is None else (time - _EPOCH) // _MS
+
+
+def when(ms: int) -> datetime:
+    """The time of a stamp."""
+    return _EPOCH + ms * _MS
+
+
+def phases(span: Span, ready: int | None = None) -> Phases:
+    """The phases of a call; `ready` is when the last call of its batch was asked for."""
+    start, end = stamp(span.requested), stamp(span.finished)
+    if start is None:
+        return Phases((), "unknown")
+    if end is None or end < start or _made_up(span):
+        return Phases(tuple(held.interval for held in _held(span, start, start)), "unknown")
+    held = list(_held(span, start, end)) if span.events else []
+    whole = Interval(_after(held, start, end), end, "run")
+    hooks = [one.interval for one in held]
+    match span.state:
+        case "blocked_by_hook":
+            found = Phases((Interval(start, end, "hooks"),), "known")
+        case "denied":
+            found = _with(hooks, whole, "permission", "inferred" if span.ambiguous else "known")
+        case "cancelled":
+            found = _with(hooks, whole, "queued", "known")
+        case "succeeded" | "interrupted" | "timed_out" if span.tool in _ASKING:
+            found = _with(hooks, whole, "permission", "known")
+        case _:
+            stop = min((one.start for one in hooks if one.start >= whole.start), default=end)
+            found = _ran(span, hooks, Interval(whole.start, min(stop, end), "run"), ready)
+    return found._replace(took=end - start)
+
+
+def _with(hooks: list[Interval], whole: Interval, phase: Phase, certainty: Certainty) -> Phases:
+    return Phases((*hooks, whole._replace(phase=phase)), certainty)
+
+
+def _made_up(span: Span) -> bool:
+    """The result tells nothing of when the call ended: a client wrote it when it came back."""
+    return span.synthetic or any(evidence.rule == _RESUMED for evidence in span.evidence)
+
+
+def _ran(span: Span, hooks: list[Interval], whole: Interval, ready: int | None) -> Phases:
+    """The phases of a call that was run; `whole` is its time without hooks."""
+    if _decided_alone(span):
+        return _with(hooks, whole, "run", "known")
+    own = span.result.reported_ms if span.result else None
+    if own is None or not own >= 0 or span.background or span.call.kind == "agent":
+        return _with(hooks, whole, "run", "unknown")
+    start, end = whole.start, whole.end
+    began = end - round(min(own, end - start))
+    asked = min(max(start, ready or start), began)
+    if began - asked < _SHORTEST_WAIT:
+        return _with(hooks, whole, "run", "inferred")
+    waited = (
+        Interval(start, asked, "queued"),
+        Interval(asked, began, "permission"),
+        Interval(began, end, "run"),
+    )
+    return Phases((*hooks, *(one for one in waited if one.end > one.start)), "inferred")
+
+
+def _decided_alone(span: Span) -> bool:
+    """The client wrote down that a rule, a mode or a hook allowed it: nobody was asked."""
+    decisions = (event for event in span.events if isinstance(event, Permission))
+    return any(event.decision == "accept" and event.source in _AUTOMATIC for event in decisions)
+
+
+class _Held(NamedTuple):
+    """A hook's time, and whether it ran before the tool."""
+
+    before: bool
+    interval: Interval
+
+
+def _held(span: Span, start: int, end: int) -> Iterator[_Held]:
+    """When hooks ran, as far as it was written down; not before the request."""
+    for event in span.events:
+        at = stamp(moment(event.at)) if isinstance(event, Hook) else None
+        if not isinstance(event, Hook) or at is None or at < start:
+            continue
+        before, took = event.point in _BEFORE, event.duration_ms
+        if took is not None and took > 0:
+            yield _Held(before, Interval(at - round(min(took, at - start)), at, "hooks"))
+        elif event.outcome == "started" and not before and at < end:
+            yield _Held(before, Interval(at, end, "hooks"))  # the result waited until it was done
+
+
+def _after(held: list[_Held], start: int, end: int) -> int:
+    """When the hooks before the tool had ended."""
+    return max(
+        (one.interval.end for one in held if one.before and one.interval.end <= end), default=start
+    )

@@ -1,0 +1,218 @@
+"""Times of many files added up: by session, by tool, the slowest calls.
+
+In: `FileTime`s. Out: a `Timesheet`. What a resumed or forked session copied from another file is
+counted once: slices and calls that are the same in files of one lineage. Pure. Read `Timesheet`
+first.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from datetime import datetime
+from pathlib import PurePath
+from typing import TypeVar
+
+from msgspec import Struct
+
+from toolspan.model.session import SessionInfo
+from toolspan.read.groups import percentile
+from toolspan.read.lineage import Lineages
+from toolspan.report.phases import Certainty
+from toolspan.report.timing import AgentTime, CallTime, FileTime, Slice, Split, clip
+
+T = TypeVar("T")
+
+
+class AgentSheet(Struct, frozen=True, kw_only=True):
+    """One agent's time."""
+
+    agent: str | None
+    role: str | None
+    split: Split
+    calls: tuple[CallTime, ...]
+    slices: tuple[Slice, ...]
+
+    @property
+    def calls_ms(self) -> int:
+        """The sum of all calls' durations; more than the clock's where they overlapped."""
+        return sum(call.took_ms or 0 for call in self.calls)
+
+
+class SessionSheet(Struct, frozen=True, kw_only=True):
+    """One session's time: the main conversation's, and beside it each subagent's own."""
+
+    id: str
+    file: str
+    info: SessionInfo
+    main: AgentSheet
+    agents: tuple[AgentSheet, ...]
+
+    @property
+    def calls(self) -> list[CallTime]:
+        """Every call, subagents' calls included."""
+        return [call for agent in (self.main, *self.agents) for call in agent.calls]
+
+
+class ToolTime(Struct, frozen=True, kw_only=True):
+    """Where a tool's time went."""
+
+    tool: str
+    calls: int
+    total_ms: int
+    """From request to result, summed; overlapping calls count each."""
+    run_ms: int
+    wait_ms: int
+    """Waits for consent that are known or inferred."""
+    waits: dict[Certainty, int]
+    """How many calls' waits are known, inferred, unknown."""
+    hooks_ms: int
+    p50_ms: int | None
+    max_ms: int
+
+
+class Timesheet:
+    """Sessions, the newest last, and what they sum to."""
+
+    def __init__(self, sessions: Sequence[SessionSheet]) -> None:
+        self.sessions = list(sessions)
+
+    @classmethod
+    def of(
+        cls,
+        files: Iterable[FileTime],
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> "Timesheet":
+        """The sessions of these files, each instant and each call once, inside a window of time."""
+        return cls(_Desk(files, since, until).sessions())
+
+    @property
+    def split(self) -> Split:
+        """The main conversations together; what runs in two sessions at once counts in both."""
+        return Split.of(part for one in self.sessions for part in one.main.slices)
+
+    @property
+    def agents(self) -> list[AgentSheet]:
+        """All subagents."""
+        return [agent for one in self.sessions for agent in one.agents]
+
+    @property
+    def calls(self) -> list[CallTime]:
+        """Every call of every agent."""
+        return [call for one in self.sessions for call in one.calls]
+
+
+class _Desk:
+    """Sorts files into sessions and leaves out what it has seen."""
+
+    def __init__(
+        self, files: Iterable[FileTime], since: datetime | None, until: datetime | None
+    ) -> None:
+        self._files = sorted(
+            (file for file in files if file.agents),
+            key=_order,
+        )
+        self._since = since
+        self._until = until
+        self._lineages = Lineages()
+        for file in self._files:
+            self._lineages.add(file.file, file.info)
+        self._slices: set[Hashable] = set()
+        self._calls: set[Hashable] = set()
+
+    def sessions(self) -> list[SessionSheet]:
+        """One sheet per conversation that has any time or call in the window."""
+        below: dict[str, list[AgentSheet]] = {}
+        mains: list[tuple[FileTime, list[AgentSheet]]] = []
+        for file in self._files:
+            sheets = [self._sheet(agent, file) for agent in file.agents]
+            if file.info.agent_id is None or file.info.session_id is None:
+                mains.append((file, sheets))
+            else:
+                below.setdefault(file.info.session_id, []).extend(sheets)
+        found = [_session(file, sheets, below.pop(_name(file), [])) for file, sheets in mains]
+        found += [_orphan(name, sheets) for name, sheets in below.items()]
+        return [one for one in found if one.main.slices or one.calls or one.agents]
+
+    def _sheet(self, agent: AgentTime, file: FileTime) -> AgentSheet:
+        family = self._lineages.of(file.file)  # a compaction's agent repeats its session's history
+        slices = _new(agent.slices, self._slices, lambda part: (family, part))
+        calls = _new(agent.calls, self._calls, lambda one: (family, one.call.id))
+        slices = clip(slices, self._since, self._until)
+        return AgentSheet(
+            agent=agent.agent,
+            role=agent.role,
+            split=Split.of(slices),
+            calls=tuple(calls),
+            slices=tuple(slices),
+        )
+
+
+def _new(items: Iterable[T], seen: set[Hashable], key: Callable[[T], Hashable]) -> list[T]:
+    """The items that were not seen before."""
+    found = []
+    for item in items:
+        name = key(item)
+        if name not in seen:
+            seen.add(name)
+            found.append(item)
+    return found
+
+
+def _order(file: FileTime) -> tuple[bool, str, str, str]:
+    """Sessions before subagents, those that began and ended first before their copies."""
+    info = file.info
+    return info.agent_id is not None, info.started_at or "", info.ended_at or "", file.file
+
+
+def _name(file: FileTime) -> str:
+    return file.info.session_id or PurePath(file.file).name.partition(".")[0]
+
+
+def _session(
+    file: FileTime, sheets: Sequence[AgentSheet], agents: Sequence[AgentSheet]
+) -> SessionSheet:
+    own = [sheet for sheet in (*sheets[1:], *agents) if sheet.slices or sheet.calls]
+    return SessionSheet(
+        id=_name(file), file=file.file, info=file.info, main=sheets[0], agents=tuple(own)
+    )
+
+
+def _orphan(name: str, sheets: Sequence[AgentSheet]) -> SessionSheet:
+    """A session of which only subagents' files are there."""
+    nobody = AgentSheet(agent=None, role=None, split=Split.of(()), calls=(), slices=())
+    return SessionSheet(id=name, file="", info=SessionInfo(), main=nobody, agents=tuple(sheets))
+
+
+def by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
+    """Where the time of each tool went, the longest first."""
+    found: dict[str, list[CallTime]] = {}
+    for call in calls:
+        if call.call.tool:
+            found.setdefault(call.call.tool, []).append(call)
+    rows = [_tool(tool, members) for tool, members in found.items()]
+    return sorted(rows, key=lambda row: (-row.total_ms, row.tool))
+
+
+def _tool(tool: str, calls: Sequence[CallTime]) -> ToolTime:
+    times = sorted(call.took_ms for call in calls if call.took_ms is not None)
+    waits: dict[Certainty, int] = {"known": 0, "inferred": 0, "unknown": 0}
+    for call in calls:
+        waits[call.certainty] += 1
+    return ToolTime(
+        tool=tool,
+        calls=len(calls),
+        total_ms=sum(times),
+        run_ms=sum(call.run_ms or 0 for call in calls),
+        wait_ms=sum(call.wait_ms or 0 for call in calls),
+        waits=waits,
+        hooks_ms=sum(call.hooks_ms for call in calls),
+        p50_ms=percentile(times, 50),
+        max_ms=times[-1] if times else 0,
+    )
+
+
+def slowest(calls: Iterable[CallTime], count: int) -> list[CallTime]:
+    """The calls that took longest, from request to result."""
+    timed = [(call.took_ms, call) for call in calls if call.took_ms]
+    ranked = sorted(timed, key=lambda pair: (-pair[0], pair[1].call.id))
+    return [call for _, call in ranked[: count or None]]

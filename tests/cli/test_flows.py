@@ -1,0 +1,98 @@
+"""`toolspan flows`: what was done about errors, and how calls follow each other."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies
+
+EDIT = {"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}
+
+
+def flows(*words: str | Path, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["flows", *map(str, words)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def rows(*words: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in flows(*words, "--json").stdout.splitlines()]
+
+
+def story(session_id: str = "s") -> TranscriptBuilder:
+    """An edit without a read, made good; a refused write, done by a command instead."""
+    made = TranscriptBuilder(session_id=session_id).prompt("go")
+    steps = (
+        ("Edit", EDIT, bodies.refused("File has not been read yet.")),
+        ("Read", {"file_path": "/w/a.py"}, bodies.read("/w/a.py", "a")),
+        ("Edit", EDIT, bodies.edited("/w/a.py", "a", "a", "b")),
+        ("Write", {"file_path": "/w/b.py", "content": "b"}, bodies.rejected()),
+        ("Bash", {"command": "echo b > /w/b.py"}, bodies.ran()),
+        ("Read", {"file_path": "/w/north.py"}, bodies.read("/w/north.py", "x")),
+        ("Read", {"file_path": "/w/south.py"}, bodies.read("/w/south.py", "y")),
+    )
+    for tool, given, body in steps:
+        made.result(made.call(tool, given, after_ms=1_000), body, after_ms=500)
+    return made
+
+
+@requirement("flows.command")
+def test_the_answer_stands_first_then_chains_evasions_and_missed_batches(tmp_path: Path) -> None:
+    shown = flows(story().write(tmp_path / "s.jsonl")).stdout
+
+    assert shown.startswith("2 of 2 failures in 7 calls were recovered (100%)")
+    assert "1 possible evasion" in shown
+    assert "Write(user_denied) → Bash" in shown
+    assert "1 missed batch: 2 messages" in shown
+    assert "error_recovery" in shown
+    assert "Edit → Read → Edit" in shown
+
+
+@requirement("flows.command")
+def test_json_gives_one_object_per_thing_found(tmp_path: Path) -> None:
+    found = rows(story().write(tmp_path / "s.jsonl"))
+
+    assert {row["type"] for row in found} == {"chain", "flow", "missed", "sequence"}
+    assert [row["name"] for row in found if row["type"] == "chain"] == [
+        "read_before_write",
+        "tool_switch",
+    ]
+
+
+@requirement("flows.command")
+def test_chains_can_be_chosen_by_name_and_by_the_call_that_failed(tmp_path: Path) -> None:
+    file = story().write(tmp_path / "s.jsonl")
+
+    assert [row["name"] for row in rows(file, "--chain", "tool_switch")] == ["tool_switch"]
+    assert "Edit(read_required) → Read → Edit" in flows(file, "--chain", "read_before_write").stdout
+    assert [row["start"]["tool"] for row in rows(file, "--tool", "Write") if "start" in row] == [
+        "Write"
+    ]
+
+
+@requirement("flows.command")
+def test_bad_words_get_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    assert flows(tmp_path / "gone.jsonl", code=2).stderr.count("\n") == 1
+    story().write(tmp_path / "s.jsonl")
+    assert "no session begins with 'x'" in flows(tmp_path, "--session", "x", code=2).stderr
+
+
+@requirement("errors.recovered")
+def test_errors_tell_how_many_of_a_group_were_recovered_and_how(tmp_path: Path) -> None:
+    story("one").write(tmp_path / "one.jsonl")
+    lonely = TranscriptBuilder(session_id="two").prompt("go")
+    lonely.result(lonely.call("Edit", EDIT), bodies.refused("File has not been read yet."))
+    lonely.write(tmp_path / "two.jsonl")
+
+    for words in ((), ("--since", "2000-01-01")):
+        done = CliRunner().invoke(app, ["errors", str(tmp_path), "--json", *words])
+        found = {row["kind"]: row for row in map(json.loads, done.stdout.splitlines())}
+
+        assert (found["read_required"]["count"], found["read_required"]["recovered"]) == (2, 1)
+        assert found["read_required"]["recovered_by"] == {"read_before_write": 1}
+    shown = CliRunner().invoke(app, ["errors", str(tmp_path)]).stdout
+    assert "recovered 1 of 2 by read_before_write" in shown

@@ -1,0 +1,88 @@
+"""`toolspan time`: where the time went."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies
+
+PARTS = ("model", "tools", "permission", "hooks", "idle")
+
+
+def time(*words: str | Path, code: int = 0) -> Result:
+    done = CliRunner().invoke(app, ["time", *map(str, words)])
+    assert done.exit_code == code, done.output
+    return done
+
+
+def told(*words: str | Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(time(*words, "--json").stdout)
+    return found
+
+
+def day(session_id: str = "day", tool: str = "Bash") -> TranscriptBuilder:
+    """Two seconds of thought, ten of a command, thirty of a question, a minute of nobody."""
+    story = TranscriptBuilder(session_id=session_id).prompt("go")
+    call = story.call(tool, {"command": "make"}, after_ms=2_000)
+    story.result(call, bodies.ran("ok"), after_ms=10_000)
+    story.result(story.call("Bash", {"command": "rm"}), bodies.rejected("no"), after_ms=30_000)
+    return story.text("well").prompt("go on", after_ms=60_000)
+
+
+@requirement("time.command")
+def test_the_answer_stands_first_then_parts_tools_and_the_slowest_calls(tmp_path: Path) -> None:
+    shown = time(day().write(tmp_path / "s.jsonl")).stdout
+
+    assert shown.startswith(
+        "1m 42s in 1 session, 42.0 s of it at work: "
+        "most of that went to waiting for permission (71%)"
+    )
+    assert "30.0 s known" in shown
+    assert shown.index("model") < shown.index("tool  ") < shown.index("slowest")
+
+
+@requirement("time.command")
+def test_json_has_parts_that_sum_for_all_and_for_each_session(tmp_path: Path) -> None:
+    day("one").write(tmp_path / "one.jsonl")
+    day("two").write(tmp_path / "two.jsonl")
+
+    found = told(tmp_path)
+
+    for row in (found, *found["by_session"]):
+        assert sum(row["split"][f"{part}_ms"] for part in PARTS) == row["split"]["wall_ms"]
+    assert found["split"]["wall_ms"] == 204_000
+    assert [row["id"] for row in found["by_session"]] == ["one", "two"]
+    assert found["slowest"][0]["certainty"] == "known"
+
+
+@requirement("time.command")
+def test_filters_choose_sessions_windows_and_rows_of_the_tables(tmp_path: Path) -> None:
+    day("one").write(tmp_path / "one.jsonl")
+    day("two").write(tmp_path / "two.jsonl")
+
+    assert told(tmp_path, "--session", "on")["sessions"] == 1
+    assert told(tmp_path, "--state", "denied")["calls"] == 2
+    assert told(tmp_path, "--until", "2026-11-02T09:00:02Z")["split"]["wall_ms"] == 4_000
+
+
+@requirement("time.command")
+def test_bad_words_get_one_line_and_exit_code_2(tmp_path: Path) -> None:
+    assert time(tmp_path / "gone.jsonl", code=2).stderr.count("\n") == 1
+    day().write(tmp_path / "s.jsonl")
+    assert "no session begins with 'x'" in time(tmp_path, "--session", "x", code=2).stderr
+
+
+@requirement("time.command")
+def test_a_folder_without_times_says_so_and_hostile_names_are_shown_harmless(
+    tmp_path: Path,
+) -> None:
+    assert time(tmp_path).stdout == "No times here.\n"
+    day(tool="Ev\x1b[2Jil[red]").write(tmp_path / "s.jsonl")
+    shown = time(tmp_path).stdout
+
+    assert "\x1b" not in shown
+    assert "il[red]" in shown

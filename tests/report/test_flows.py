@@ -1,0 +1,192 @@
+"""How calls follow each other: sequences, known flows, batches, and batches that were missed."""
+
+from pathlib import Path
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.report.batches import batches
+from toolspan.report.flows import FileFlows, Flows, file_flows, flows_of
+from toolspan.report.sequences import steps
+from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing.bodies import Body
+
+Step = tuple[str, dict[str, object], Body]
+
+
+def path(name: str) -> dict[str, object]:
+    return {"file_path": f"/w/{name}"}
+
+
+def look(name: str, text: str = "nothing of interest") -> Step:
+    return "Read", path(name), bodies.read(f"/w/{name}", text)
+
+
+def change(name: str) -> Step:
+    given = {**path(name), "old_string": "a", "new_string": "b"}
+    return "Edit", given, bodies.edited(f"/w/{name}", "a", "a", "b")
+
+
+def story(*steps: Step, version: str = "2.1.325") -> TranscriptBuilder:
+    """One call per message, two seconds of thought before each, one second to run."""
+    made = TranscriptBuilder(version=version).prompt("go")
+    for tool, given, body in steps:
+        made.result(made.call(tool, given, after_ms=2_000), body, after_ms=1_000)
+    return made
+
+
+def told(made: TranscriptBuilder, tmp_path: Path) -> FileFlows:
+    return flows_of(toolspan.read(made.write(tmp_path / "s.jsonl")))
+
+
+@requirement("flows.batches")
+def test_calls_of_one_message_that_overlap_show_their_concurrency(tmp_path: Path) -> None:
+    made = TranscriptBuilder().prompt("go")
+    calls = [made.call("Read", path(name)) for name in "abc"]
+    made.result(calls[0], bodies.read("/w/a", "a"), after_ms=1_000)
+    made.result(calls[1], bodies.read("/w/b", "b"), after_ms=1_000)
+    made.result(calls[2], bodies.read("/w/c", "c"), after_ms=1_000)
+
+    (batch,) = batches(toolspan.read(made.write(tmp_path / "s.jsonl")).spans)
+
+    assert (batch.calls, batch.concurrency, batch.serial) == (tuple(calls), 3, False)
+    assert batch.saved_ms == 3_000
+
+
+@requirement("flows.batches")
+def test_calls_of_one_message_that_never_overlap_are_batched_serial(tmp_path: Path) -> None:
+    made = TranscriptBuilder().prompt("go")
+    for name in "ab":
+        call = made.call("Read", path(name), message="msg_1")
+        made.result(call, bodies.read(f"/w/{name}", name), after_ms=1_000)
+
+    (batch,) = batches(toolspan.read(made.write(tmp_path / "s.jsonl")).spans)
+
+    assert (batch.concurrency, batch.serial, batch.saved_ms) == (1, True, 0)
+
+
+@requirement("flows.sequences")
+def test_sequences_are_counted_per_agent_under_the_names_tools_have_now(tmp_path: Path) -> None:
+    made = story(look("a"), look("b"), change("a"))
+    call = made.call("Task", {"description": "look", "prompt": "look"})
+    agent = made.agent(call).prompt("look")
+    agent.result(agent.call("Read", path("z")), bodies.read("/w/z", "z"))
+    made.until(agent).result(call, "seen")
+    made.write(tmp_path / "s.jsonl")
+    files = [file_flows(str(one)) for one in tmp_path.rglob("*.jsonl")]
+
+    assert Flows(files).steps(3) == {("Read", "Edit", "Agent"): 1}
+    assert Flows(files).steps(2, runs=False) == {
+        ("Read", "Read"): 1,
+        ("Read", "Edit"): 1,
+        ("Edit", "Agent"): 1,
+    }
+
+
+@requirement("flows.sequences")
+def test_steps_of_spans_are_the_same_as_of_a_whole_archive(tmp_path: Path) -> None:
+    file = story(look("a"), change("a"), look("b")).write(tmp_path / "s.jsonl")
+
+    assert steps(toolspan.read(file).spans) == Flows([file_flows(str(file))]).steps()
+
+
+@requirement("flows.copies")
+def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
+    made = story(look("a"), look("b"), change("a"))
+    fork = made.fork("two")
+    made.write(tmp_path / "one.jsonl")
+    fork.write(tmp_path / "two.jsonl")
+
+    found = Flows([file_flows(str(one)) for one in tmp_path.rglob("*.jsonl")])
+
+    assert found.calls == 3
+    assert found.steps(2) == {("Read", "Edit"): 1}
+
+
+def listed(*names: str) -> Step:
+    return "Glob", {"pattern": "**/*.py"}, bodies.matched_paths(names, took_ms=5)
+
+
+DONE: Step = ("TodoWrite", {"todos": []}, Body(content="Todos have been modified successfully."))
+UNREAD: Step = ("Edit", path("a"), bodies.refused("File has not been read yet."))
+FOUND: Step = ("Grep", {"pattern": "todo"}, bodies.found_files(["/w/a"]))
+SEVERAL: Step = ("MultiEdit", {**path("a"), "edits": []}, Body(content="Applied 2 edits"))
+
+
+@requirement("flows.known")
+def test_known_flows_have_names(tmp_path: Path) -> None:
+    found = {
+        name: [flow.name for flow in told(story(*steps), tmp_path).flows]
+        for name, steps in {
+            "modify": [listed("/w/a"), look("a"), change("a"), DONE],
+            "recover": [UNREAD, look("a"), change("a"), DONE],
+            "search": [FOUND, look("a"), SEVERAL],
+            "none": [look("a"), DONE],
+        }.items()
+    }
+
+    assert found == {
+        "modify": ["file_modification"],
+        "recover": ["error_recovery"],
+        "search": ["search_and_modify"],
+        "none": [],
+    }
+
+
+@requirement("flows.known")
+def test_lookups_in_one_message_are_a_flow_of_their_own(tmp_path: Path) -> None:
+    made = TranscriptBuilder().prompt("go")
+    read, glob = made.call("Read", path("a")), made.call("Glob", {"pattern": "*"})
+    made.result(read, bodies.read("/w/a", "a"))
+    made.result(glob, bodies.matched_paths(["a"], took_ms=1))
+
+    (flow,) = told(made, tmp_path).flows
+
+    assert (flow.name, flow.calls) == ("parallel_lookup", (read, glob))
+
+
+@requirement("flows.missed")
+def test_lookups_that_did_not_need_each_other_could_have_been_one_batch(tmp_path: Path) -> None:
+    (missed,) = told(story(look("north.py"), look("south.py"), look("west.py")), tmp_path).missed
+
+    assert (missed.messages, missed.tools) == (3, ("Read", "Read", "Read"))
+    assert (missed.took_ms, missed.saved_ms) == (7_000, 6_000)
+
+
+@requirement("flows.missed")
+def test_a_lookup_that_an_earlier_result_names_depends_on_it(tmp_path: Path) -> None:
+    imports = told(story(look("north.py", "from south import x"), look("south.py")), tmp_path)
+    listing = told(story(listed("/w/north.py"), look("north.py")), tmp_path)
+    pages = told(story(look("north.py"), look("north.py")), tmp_path)
+
+    assert [imports.missed, listing.missed, pages.missed] == [[], [], []]
+
+
+@requirement("flows.missed")
+def test_a_change_a_failure_or_a_person_between_ends_the_run(tmp_path: Path) -> None:
+    gone: Step = ("Read", path("east.py"), bodies.failed("File does not exist."))
+    spoken = story(look("north.py")).prompt("and the south?")
+    call = spoken.call("Read", path("south.py"))
+    spoken.result(call, bodies.read("/w/south.py", "x"), after_ms=10)
+
+    found = [
+        told(story(look("north.py"), change("a"), look("south.py")), tmp_path).missed,
+        told(story(look("north.py"), gone, look("south.py")), tmp_path).missed,
+        told(spoken, tmp_path).missed,
+    ]
+
+    assert found == [[], [], []]
+
+
+@requirement("flows.missed")
+def test_turns_are_known_where_the_client_does_not_name_prompts(tmp_path: Path) -> None:
+    old = story(look("north.py"), look("south.py"), version="2.0.65")
+
+    assert len(told(old, tmp_path).missed) == 1
+
+
+@requirement("flows.unreadable")
+def test_a_file_that_cannot_be_read_is_told_and_not_raised(tmp_path: Path) -> None:
+    found = file_flows(str(tmp_path / "gone.jsonl"))
+
+    assert found.problem
+    assert found.chains == []
