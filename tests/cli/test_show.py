@@ -2,13 +2,17 @@
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.report.file_acts import Rollout
+from tests.requirement import requirement
 from toolspan.cli.app import app
+from toolspan.patch.envelope import Add, Chunk, Update
 from toolspan.testing import TranscriptBuilder, bodies, project_name
 
 CWD = "/home/dev/project"
@@ -382,3 +386,56 @@ def test_json_of_hostile_and_broken_text_parses(tmp_path: Path) -> None:
     assert loaded(path, call)["input"] == {"command": "echo \ud83d"}
     assert "half" in shown(path)
     assert "echo" in shown(path, call)
+
+
+@requirement("show.newest")
+def test_of_equal_ids_the_newest_call_is_told_and_that_there_are_others(tmp_path: Path) -> None:
+    for day, session in ((2, "bbbb"), (3, "aaaa"), (1, "cccc")):
+        start = datetime(2026, 1, day, tzinfo=UTC)
+        story = TranscriptBuilder(session_id=f"{session}-1", start=start).prompt("go")
+        story.result(story.call("Bash", {"command": f"echo {session}"}, id="t1"), bodies.ran("x"))
+        saved(story, tmp_path)
+
+    output = shown("t1", root=tmp_path)
+    assert fact(output, "session") == "aaaa-1"
+    assert fact(output, "also in").startswith("2 older sessions with this id: bbbb-1, cccc-1")
+    assert json.loads(shown("t1", "--json", root=tmp_path))["others"] == ["bbbb-1", "cccc-1"]
+    assert fact(shown("t1", "--session", "cc", root=tmp_path), "session") == "cccc-1"
+    assert "also in" not in shown("t1", "--session", "cc", root=tmp_path)
+
+
+@requirement("show.call-around")
+def test_what_was_said_and_done_around_a_call_is_told_in_order(tmp_path: Path) -> None:
+    story = TranscriptBuilder(cwd=CWD).prompt("Fix it")
+    story.result(story.call("Read", {"file_path": f"{CWD}/a"}), bodies.read(f"{CWD}/a", "a"))
+    story.text("Now I run it")
+    call = story.call("Bash", {"command": "make"})
+    story.result(call, bodies.exited(2, "no rule")).text("That failed").prompt("Try again")
+    story.result(story.call("Bash", {"command": "make all"}), bodies.ran("ok"))
+    path = story.write(tmp_path / "s.jsonl")
+
+    around = shown(path, call).partition("── around")[2].splitlines()[1:]
+    told = [line[18:].split("  toolu")[0].strip() for line in around]
+    assert told == [
+        "✓ Read  a",
+        "Now I run it",
+        "✗ Bash  make  ◂ this",
+        "That failed",
+        "❯ Try again",
+        "✓ Bash  make all",
+    ]
+    found = json.loads(shown(path, call, "--json"))["around"]
+    assert [one.get("tool") or one["text"] for one in found["before"]] == ["Read", "Now I run it"]
+    assert [one.get("text") for one in found["after"]][:2] == ["That failed", "Try again"]
+
+
+@requirement("show.call-around")
+def test_what_a_codex_patch_changed_is_told_with_line_numbers(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    desk = Rollout(tmp_path / "work", events=False)
+    desk.patch(Add(path="a.py", lines=tuple(f"line {n}" for n in range(30))))
+    chunk = Chunk(lines=(" line 19", "-line 20", "+zwanzig"))
+    changed = desk.patch(Update(path="a.py", chunks=(chunk,)), heredoc=True)
+    output = shown(desk.transcript().file, changed)
+    assert "@@ -18,7 +18,7 @@" in output
+    assert "-line 20\n+zwanzig\n" in output

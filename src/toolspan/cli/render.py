@@ -233,6 +233,12 @@ def _said(item: Said, prefix: str, look: Look, right: Text) -> Iterator[Row]:
         yield Row(item.began if n == 0 else None, prefix, body)
 
 
+def said_text(message: Message, look: Look) -> Text:
+    """What somebody said, in one line."""
+    mark, style = _VOICES[message.voice]
+    return Text(mark + plain_line(words(message), look.width), style=style)
+
+
 def _wrapped(text: str, width: int) -> Iterator[str]:
     measure = Console(width=width)
     for line in plain_lines(text.strip("\n")):
