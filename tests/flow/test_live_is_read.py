@@ -1,7 +1,8 @@
 """What a session emits while it runs equals what is read from its transcript afterwards."""
 
+import os
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import anyio
@@ -11,18 +12,37 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toolspan
+from tests.mcp.stage import config
 from tests.requirement import requirement
 from toolspan import Allow, Ask, Deny, Hooks, Output, Rules, Session, ToolContext, ToolError, tool
 from toolspan.hooks.points import After, Before
+from toolspan.mcp import McpServers
 from toolspan.model.event import Hook, Permission
 from toolspan.model.span import Call, Span
 from toolspan.model.state import State
 from toolspan.profile import VERSIONS
-from toolspan.run.tool import Tool
+from toolspan.profile import profile as named_profile
+from toolspan.run.tool import Failure, Tool
 from toolspan.testing import check_history
 
 TEXTS = st.text(max_size=40)
-FATES = ("give", "struct", "blocks", "fail", "crash", "deny", "ask", "block", "bad", "none", "wait")
+FATES = (
+    "give", "struct", "blocks", "fail", "crash", "deny", "ask", "block", "bad", "none", "wait",
+    "mcp__orc__tell", "mcp__orc__struct",
+)  # fmt: skip
+SAID_BY_SERVERS = st.sampled_from([
+    "no such thing",
+    "MCP error -32602: no such thing",
+    "MCP error -32603: it broke",
+    "MCP error -32000: Connection closed",
+    "Connection closed",
+    "Not connected",
+    'MCP server "orc" is not connected',
+    "Cannot connect to the MCP server 'orc': nobody there",
+    "MCP error -32001: Request timed out",
+    'MCP server "orc" tool "tell" timed out after 1s',
+    "fetch failed",
+])  # fmt: skip
 
 
 @tool(concurrent=True)
@@ -81,7 +101,16 @@ async def block(text: str) -> str:
     return text
 
 
-TOOLS: list[Tool] = [give, struct, blocks, fail, crash, wait, deny, ask, block]
+async def tell(text: str) -> Failure:
+    """Fail as a tool of an MCP server does."""
+    return Failure(text)
+
+
+TOOLS: list[Tool] = [
+    give, struct, blocks, fail, crash, wait, deny, ask, block,
+    tool(name="mcp__orc__tell")(tell),
+    replace(struct, name="mcp__orc__struct"),
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -100,7 +129,9 @@ class Asked:
 
 
 conversations = st.lists(
-    st.lists(st.builds(Asked, st.sampled_from(FATES), TEXTS), min_size=1, max_size=5),
+    st.lists(
+        st.builds(Asked, st.sampled_from(FATES), TEXTS | SAID_BY_SERVERS), min_size=1, max_size=5
+    ),
     min_size=1,
     max_size=4,
 )
@@ -222,3 +253,42 @@ def test_live_spans_equal_the_spans_of_the_transcript(profile: str) -> None:
             assert found <= {"unknown_input", "unknown_result"}  # tools of our own making
 
     check()
+
+
+@requirement("flow.live-is-read")
+@pytest.mark.anyio
+@pytest.mark.parametrize("profile", VERSIONS)
+async def test_live_spans_of_an_mcp_server_equal_those_of_the_transcript(
+    profile: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "session.jsonl"
+    log = tmp_path / "log"
+    log.touch()
+    # An error of the protocol, one of the tool, a good end, no answer, and a server that is gone.
+    names = ("refuse", "fail", "structured", "misfit", "hang", "die", "echo")
+    calls = [
+        {"type": "tool_use", "id": f"toolu_{name}", "name": f"mcp__chaos__{name}", "input": {}}
+        for name in names
+    ]
+    with anyio.fail_after(60):
+        async with McpServers(
+            config(log),
+            profile=named_profile(profile),
+            cwd=tmp_path,
+            environment={**os.environ, "MCP_TOOL_TIMEOUT": "500"},
+        ) as servers:
+            tools = servers.tools()
+            async with Session(cwd=tmp_path, tools=tools, profile=profile, transcript=path) as one:
+                one.say("go")
+                for number, block in enumerate(calls):
+                    message = {"id": f"msg_{number}", "role": "assistant", "model": "m"}
+                    await one.run({**message, "content": [block]})
+
+    read = {span.id: span for span in toolspan.read(path).spans}
+    for live in one.spans:
+        compare(live, read[live.id], profile)
+    ends = {span.tool.removeprefix("mcp__chaos__"): span.error_kind for span in one.spans}
+    assert [ends[name] for name in ("fail", "structured", "hang", "die")] == [
+        "mcp_error", None, "mcp_timeout", "mcp_no_response",
+    ]  # fmt: skip
+    assert ends["refuse"] == ("mcp_error" if profile == "2.1.325" else "invalid_input")

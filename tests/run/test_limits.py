@@ -39,6 +39,8 @@ async def test_one_character_too_many_goes_to_a_file_whole(
         assert path.read_text(encoding="utf-8") == "ä" * many
         assert str(path) in result.text
         assert result.persisted_path == str(path)
+        assert f"Preview (first 100 characters):\n{'ä' * 100}\n" in result.text
+        assert "ä" * 101 not in result.text  # no more than it may give inline
     else:
         assert result.text == "ä" * many
 

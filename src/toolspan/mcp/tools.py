@@ -9,12 +9,11 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from toolspan.mcp.fault import CONNECTION_CLOSED, Fault
+from toolspan.mcp.fault import Fault
 from toolspan.mcp.listing import Listed
 from toolspan.mcp.naming import tool_name
 from toolspan.mcp.results import Desk, told
 from toolspan.mcp.server import Asked, Server
-from toolspan.model.kind import ErrorKind
 from toolspan.profile import McpValues, Profile
 from toolspan.run.context import ToolContext
 from toolspan.run.outbound import fit_json
@@ -125,17 +124,9 @@ def failure(fault: Fault, server: Server, tool: str, values: McpValues) -> Failu
             text = fault.message
             if fault.code is not None:
                 text = values.error.format(code=fault.code, message=fault.message)
-            return Failure(text, kind=_kind(fault))
-        case "not_connected" | "connect":
-            return Failure(fault.message, kind="mcp_no_response")
-        case "unreadable" | "tool":
-            return Failure(fault.message, kind="mcp_error")
-
-
-def _kind(fault: Fault) -> ErrorKind | None:
-    if fault.kind == "protocol":
-        return "mcp_error"
-    return "mcp_no_response" if fault.code == CONNECTION_CLOSED else None
+            return Failure(text)  # its kind is what whoever reads it takes it for
+        case "not_connected" | "connect" | "unreadable" | "tool":
+            return Failure(fault.message)
 
 
 def _as_given(tells_unparsed: bool) -> Parse:  # noqa: FBT001 - a value of the profile

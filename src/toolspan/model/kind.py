@@ -188,7 +188,11 @@ _REST = (
 )
 _MCP = (
     _Sign("mcp_timeout", ("timed out after",)),
-    _Sign("mcp_no_response", (), re.compile(r"\Anot connected")),
+    _Sign(
+        "mcp_no_response",
+        ("cannot connect to the mcp server",),
+        re.compile(r"\A(?:mcp server \"[^\"\n]*\" is )?not connected"),
+    ),
 )
 
 _HEAD = 2_000
@@ -201,7 +205,8 @@ def kind_of(tool: str, text: str) -> ErrorKind:
         for sign in table:
             if sign.shows(head):
                 return sign.kind
-    return "unknown"
+    # What a server said in its own words: newer clients put nothing before them.
+    return "mcp_error" if tool_kind(tool) == "mcp" else "unknown"
 
 
 def _tables(tool: str) -> tuple[tuple[_Sign, ...], ...]:
@@ -216,6 +221,25 @@ def _tables(tool: str) -> tuple[tuple[_Sign, ...], ...]:
             return _REFUSED, _FILES, _REST, _SHELL, _EDITING
         case _:
             return _REFUSED, _FILES, _REST, _SHELL
+
+
+_COMMAND_TIMEOUT = re.compile(r"Command timed out after")
+_CALL_TIMEOUT = re.compile(r"\bMCP error -32001\b|timed out after|request timed out")
+_SERVER_TIMEOUT = re.compile(
+    r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|request timed out"
+)
+_TIMEOUT_HEAD = 400
+
+
+def timeout_words(tool: str, text: str) -> str | None:
+    """The words of an error text that say that time ran out, where its tool can have that."""
+    kind = tool_kind(tool)
+    if kind == "shell":
+        found = _COMMAND_TIMEOUT.search(text)
+    else:
+        regex = _CALL_TIMEOUT if kind == "mcp" else _SERVER_TIMEOUT
+        found = regex.search(text[:_TIMEOUT_HEAD])
+    return found[0] if found else None
 
 
 _TAGS = re.compile(r"</?tool_use_error>")

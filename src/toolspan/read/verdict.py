@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from toolspan.model.kind import ErrorKind, kind_of
+from toolspan.model.kind import ErrorKind, kind_of, timeout_words
 from toolspan.model.span import Evidence
 from toolspan.model.state import State
 from toolspan.model.toolkind import tool_kind
@@ -130,11 +130,6 @@ _MARKERS = _markers(
 _ANY_MARKER = re.compile("|".join(f"(?P<m{n}>{m.regex.pattern})" for n, m in enumerate(_MARKERS)))
 """All of them in one: the first that fits names its group."""
 _ABORTED = "<error>Command was aborted before completion</error>"
-_COMMAND_TIMEOUT = re.compile(r"Command timed out after")
-_CALL_TIMEOUT = re.compile(r"\bMCP error -32001\b|timed out after|request timed out")
-_SERVER_TIMEOUT = re.compile(
-    r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|request timed out"
-)
 
 _MISSING = "[Tool result missing due to internal error]"
 _SPILLED = re.compile(
@@ -304,17 +299,19 @@ def _marked(text: str) -> Verdict | None:
 
 def _timed_out(answer: Answer) -> Verdict | None:
     """Timeouts, each only where its tool can have one."""
-    kind = tool_kind(answer.tool)
-    shell = kind == "shell"
-    regex = _COMMAND_TIMEOUT if shell else _CALL_TIMEOUT if kind == "mcp" else _SERVER_TIMEOUT
-    found = regex.search(answer.text if shell else answer.text[:400])
+    found = timeout_words(answer.tool, answer.text)
     if found is None:
         return None
+    shell = tool_kind(answer.tool) == "shell"
     return Verdict(
         state="timed_out",
         kind="command_timeout" if shell else "mcp_timeout",
-        evidence=(Evidence("timeout text", found[0][:120]),),
+        evidence=(Evidence("timeout text", found[:120]),),
     )
+
+
+_VAGUE: tuple[ErrorKind, ...] = ("unknown", "mcp_error")
+"""Kinds of texts that could be anybody's."""
 
 
 def reconsider(verdict: Verdict, around: Around) -> Verdict:
@@ -329,7 +326,7 @@ def reconsider(verdict: Verdict, around: Around) -> Verdict:
         return _with(verdict, "blocked_by_hook", "hook_blocked", "a hook spoke of the call", None)
     if verdict.state == "failed" and around.denied_by_host:
         return _with(verdict, "denied", "not_granted", "listed as denied by the host", None)
-    if verdict.state == "failed" and verdict.kind == "unknown" and around.refusal_words:
+    if verdict.state == "failed" and verdict.kind in _VAGUE and around.refusal_words:
         return _with(verdict, "denied", "rule_denied", "same words as a refusal", None)
     return verdict
 

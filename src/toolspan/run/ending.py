@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.model.kind import ERROR_KINDS, ErrorKind, kind_of
+from toolspan.model.kind import ERROR_KINDS, ErrorKind, kind_of, timeout_words
 from toolspan.model.live import Content, Context
 from toolspan.model.state import State
+from toolspan.model.toolkind import tool_kind
 from toolspan.run.context import Context as CallContext
 from toolspan.run.limits import ERROR_LIMIT, middle_cut
 from toolspan.run.outbound import Unfit, clean, fit_json
@@ -84,13 +85,17 @@ def told(name: str, error: ToolError) -> Ending:
     """What a tool says went wrong."""
     text = clean(middle_cut(error.message, ERROR_LIMIT)) or "The tool failed without a word"
     content = f"<tool_use_error>{text}</tool_use_error>" if error.wrapped else text
-    return Ending(
-        state="failed",
-        content=content,
-        structured=error_record(text),
-        flag=True,
-        kind=_known(error.kind) or kind_of(name, text),
-        reason="the tool reported an error",
+    return _as_read(
+        name,
+        text,
+        Ending(
+            state="failed",
+            content=content,
+            structured=error_record(text),
+            flag=True,
+            kind=_known(error.kind) or kind_of(name, text),
+            reason="the tool reported an error",
+        ),
     )
 
 
@@ -111,13 +116,17 @@ def raised(name: str, error: BaseException) -> Ending:
         else kind
     )
     text = clean(middle_cut(text, ERROR_LIMIT))
-    return Ending(
-        state="failed",
-        content=text,
-        structured=error_record(text),
-        flag=True,
-        kind=kind_of(name, text),
-        reason=f"the tool raised {type(error).__name__}",
+    return _as_read(
+        name,
+        text,
+        Ending(
+            state="failed",
+            content=text,
+            structured=error_record(text),
+            flag=True,
+            kind=kind_of(name, text),
+            reason=f"the tool raised {type(error).__name__}",
+        ),
     )
 
 
@@ -127,16 +136,28 @@ def failure(name: str, failed: Failure) -> Ending:
     kind = failed.kind or kind_of(name, text)
     if kind == "unknown" and failed.exit_code:
         kind = "command_failed"
-    return Ending(
-        state="timed_out" if failed.timed_out else "failed",
-        content=text,
-        structured=_record(failed, text),
-        flag=True,
-        kind=kind,
-        exit_code=failed.exit_code,
-        modify=failed.modify,
-        reason="the tool reported an error",
+    return _as_read(
+        name,
+        text,
+        Ending(
+            state="timed_out" if failed.timed_out else "failed",
+            content=text,
+            structured=_record(failed, text),
+            flag=True,
+            kind=kind,
+            exit_code=failed.exit_code,
+            modify=failed.modify,
+            reason="the tool reported an error",
+        ),
     )
+
+
+def _as_read(name: str, text: str, ending: Ending) -> Ending:
+    """An error that says that time ran out is read as one that did; a command's output may."""
+    if ending.state != "failed" or tool_kind(name) == "shell" or not timeout_words(name, text):
+        return ending
+    kind = "permission_timeout" if ending.kind == "permission_timeout" else "mcp_timeout"
+    return structs.replace(ending, state="timed_out", kind=kind)
 
 
 def _record(failed: Failure, text: str) -> object:

@@ -16,32 +16,40 @@ class Spilled(NamedTuple):
     path: Path | None
 
 
-def spill(text: str, folder: Path, call_id: CallId, *, ending: str = ".txt") -> Spilled:
-    """Keep the whole in a file, and give the frame that says where it is."""
+def spill(
+    text: str, folder: Path, call_id: CallId, *, ending: str = ".txt", most: int = ERROR_LIMIT
+) -> Spilled:
+    """Keep the whole in a file, and give the frame that says where it is.
+
+    `most` is how many characters of the text may stay, if that is less than usual.
+    """
     path = folder / f"{file_name(call_id)}{ending}"
     data = text.encode()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_bytes(data)
     except OSError as error:
-        return Spilled(middle_cut(text, ERROR_LIMIT) + f"\n[Not kept whole: {error}]", None)
-    return Spilled(frame(text, len(data), path), path)
+        return Spilled(
+            middle_cut(text, min(most, ERROR_LIMIT)) + f"\n[Not kept whole: {error}]", None
+        )
+    return Spilled(frame(text, len(data), path, min(most, PREVIEW)), path)
 
 
-def frame(text: str, size: int, path: Path) -> str:
+def frame(text: str, size: int, path: Path, most: int = PREVIEW) -> str:
     """How a spilled output is announced."""
+    part = "2KB" if most == PREVIEW else f"{most} characters"
     return (
         f"<persisted-output>\nOutput too large ({kilobytes(size)})."
         f" Full output saved to: {path}\n\n"
-        f"Preview (first 2KB):\n{preview(text)}\n...\n</persisted-output>"
+        f"Preview (first {part}):\n{preview(text, most)}\n...\n</persisted-output>"
     )
 
 
-def preview(text: str) -> str:
+def preview(text: str, most: int = PREVIEW) -> str:
     """The beginning of a text, up to a line end when there is one in its second half."""
-    head = text[:PREVIEW]
+    head = text[:most]
     cut = head.rfind("\n")
-    return head[:cut] if cut > PREVIEW // 2 else head
+    return head[:cut] if cut > most // 2 else head
 
 
 def kilobytes(size: int) -> str:

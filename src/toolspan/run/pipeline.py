@@ -188,7 +188,7 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
         return told(tool.name, ToolError(f"{tool.name} gave an output no model takes: {error}"))
     persisted = output.persisted
     if tool.output_limit is not None and len(text_of(content)) > tool.output_limit:
-        content, persisted = _spilled(content, job, desk)
+        content, persisted = _spilled(content, tool.output_limit, job, desk)
     return Ending(
         state="succeeded",
         content=content,
@@ -213,9 +213,10 @@ def _beside(given: Mapping[str, object]) -> dict[str, object]:
     return {key: fit_json(value) for key, value in given.items()}
 
 
-def _spilled(content: Content, job: Job, desk: Desk) -> tuple[Content, Path | None]:
+def _spilled(content: Content, most: int, job: Job, desk: Desk) -> tuple[Content, Path | None]:
     """The text in a file and its head in the result; what is no text stays beside it."""
-    text, path = spill(text_of(content), desk.workspace.results_folder, job.call.id)
+    folder = desk.workspace.results_folder
+    text, path = spill(text_of(content), folder, job.call.id, most=most)
     if isinstance(content, str):
         return text, path
     others = [block for block in content if block["type"] != "text"]
