@@ -10,7 +10,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -99,8 +99,11 @@ def _open(stream: IO[bytes] | None) -> IO[bytes]:
 
 
 @contextmanager
-def person(folder: Path, *options: str) -> Iterator[Person]:
-    """Somebody who has started `toolspan exec --ask` in `folder/project`, at 80 columns."""
+def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[Person]:
+    """Somebody who has started `toolspan exec --ask` in `folder/project`, at 80 columns.
+
+    `around` is a command that starts it for them.
+    """
     project, home = folder / "project", folder / "home"
     project.mkdir(exist_ok=True)
     home.mkdir(exist_ok=True)
@@ -111,7 +114,7 @@ def person(folder: Path, *options: str) -> Iterator[Person]:
 
     child = subprocess.Popen(
         [
-            *(sys.executable, "-m", "toolspan", "exec", "--ask", "--events"),
+            *(*around, sys.executable, "-m", "toolspan", "exec", "--ask", "--events"),
             *("--transcript", str(folder / "t.jsonl"), *options),
         ],
         cwd=project,

@@ -11,7 +11,14 @@ import pytest
 import toolspan
 from tests.cli.person import Person, message, person
 from tests.requirement import requirement
+from toolspan.cli.prompt_change import change_of
+from toolspan.ids import CallId
 from toolspan.model.event import Permission
+from toolspan.model.span import Call
+from toolspan.permission.decide import Question
+from toolspan.profile import profile
+from toolspan.profile.files import FileValues
+from toolspan.run.shelf import LiveShelf
 
 
 def bash(call_id: str, command: str) -> tuple[str, str, dict[str, object]]:
@@ -399,3 +406,50 @@ def test_hooks_hear_that_somebody_is_waited_for_and_may_answer_in_every_version(
 
 def _handler(line: str) -> dict[str, object]:
     return {"type": "command", "command": line}
+
+
+@requirement("prompt.nobody")
+def test_in_the_background_nobody_is_asked_either(tmp_path: Path) -> None:
+    behind = ("bash", "-c", 'set -m; "$@" <&3 & wait', "-")
+    stdin = ("bash", "-c", 'exec 3<&0; exec "$@"', "-")
+    with person(tmp_path, around=(*stdin, *behind)) as somebody:
+        somebody.ask(bash("a", "npm run x"))
+        row = somebody.result("a")
+        somebody.leaves()
+
+    assert (row["state"], row["content"]) == ("denied", "This command requires approval")
+    assert "asks for consent" not in somebody.screen
+
+
+@requirement("prompt.nobody")
+def test_messages_are_not_typed_where_answers_are(tmp_path: Path) -> None:
+    with person(tmp_path, around=("sh", "-c", 'exec "$@" < /dev/tty', "-")) as somebody:
+        somebody.sees("--ask needs the terminal for answers")
+        assert somebody.child.wait(30) == 2
+
+
+@requirement("prompt.change")
+def test_several_edits_are_one_change(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a “b” c\r\nd\r\n", encoding="utf-8", newline="")
+    edits = [
+        {"old_string": '"b"', "new_string": '"x"'},
+        {"old_string": "d", "new_string": "e", "replace_all": True},
+    ]
+
+    shown = change_of(question(tmp_path, "MultiEdit", file_path="a.txt", edits=edits), files())
+    misfit = change_of(question(tmp_path, "MultiEdit", file_path="b", edits=edits), files())
+
+    assert shown is not None
+    assert shown.splitlines()[2:] == ["@@ -1,2 +1,2 @@", "-a “b” c", "-d", "+a “x” c", "+e"]
+    assert misfit is None
+
+
+def files() -> FileValues:
+    return profile().files
+
+
+def question(folder: Path, tool: str, **given: object) -> Question:
+    call = Call(
+        id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf(given)
+    )
+    return Question(call=call, input=given, cwd=folder, project=folder)

@@ -148,10 +148,12 @@ def _terminal(wishes: _Wishes) -> Iterator[Terminal | None]:
     """The terminal of whoever is to be asked; None where nobody is.
 
     Raises:
-        ToolspanError: somebody else is to be asked, too.
+        ToolspanError: somebody else is to be asked, too, or messages are typed there.
     """
     if wishes.ask and wishes.permission_prompt_tool is not None:
         raise ToolspanError("--ask and --permission-prompt-tool: only one can give consent")
+    if wishes.ask and sys.stdin is not None and sys.stdin.isatty():
+        raise ToolspanError("--ask needs the terminal for answers: messages come from a pipe then")
     found = Terminal.open() if wishes.ask else None
     if wishes.ask and found is None:
         told = "--ask: there is no terminal, so nobody is asked and what needs consent is denied"

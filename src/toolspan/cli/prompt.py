@@ -187,13 +187,13 @@ class TerminalApprover:
         return f"\n{left}{'-' * max(width - columns(left) - len(right), 3)}{right}\n"
 
     def _told(self, question: Question, ask: Ask, shown: "_Shown", offer: Offer | None) -> str:
-        lines = cut(self._lines(shown), self._most)
+        lines = cut(self._lines(shown), self._most, ", v shows them")
         lines.append("")
         about = [("folder", _at_home(question.cwd)), ("why", _why(question, ask))]
         about += [("always", line) for line in (offer.lines() if offer else ())]
         width = self.terminal.size.columns - len(_INDENT) - 8
         for name, text in about:
-            first, *more = folded(text, width)
+            first, *more = cut(list(folded(text, width)), _LEAST)
             lines.append(f"{_INDENT}{name:<8}{first}")
             lines += [f"{_INDENT}{'':<8}{line}" for line in more]
         return "".join(f"{line}\n" for line in lines)

@@ -60,11 +60,14 @@ def _folded(line: str, width: int) -> Iterator[str]:
     yield line[start:]
 
 
-def cut(lines: Sequence[str], most: int) -> list[str]:
-    """At most so many lines, from both ends; what is left out is counted in one of them."""
+def cut(lines: Sequence[str], most: int, how: str = "") -> list[str]:
+    """At most so many lines, from both ends; what is left out is counted in one of them.
+
+    `how` tells how to see it.
+    """
     if len(lines) <= most:
         return list(lines)
     tail = max(most // 3, 1)
     head = max(most - tail - 1, 1)
     gone = len(lines) - head - tail
-    return [*lines[:head], f"... {gone} lines not shown, v shows them ...", *lines[-tail:]]
+    return [*lines[:head], f"... {gone} lines not shown{how} ...", *lines[-tail:]]

@@ -4,8 +4,8 @@ In: what was written, and the names there are. Out: a line for each that is none
 with a star or an underscore may be a server's, and is never strange. Nothing is printed here.
 """
 
-import difflib
 from collections.abc import Iterable, Iterator
+from functools import cache
 
 from toolspan.model.toolkind import ToolKind, tools_of
 from toolspan.permission.rules import Rules
@@ -20,10 +20,10 @@ _FOR_PEOPLE = frozenset({"Cd", "EndConversation"})
 
 def strange_tools(names: Iterable[str], more: Iterable[str] = ()) -> Iterator[str]:
     """A line for each name that no tool of any client has; `more` are further names there are."""
-    known = _known() | frozenset(more)
+    there = frozenset(more)
     for name in dict.fromkeys(names):
-        if name not in known and not set(name) & set("*_"):
-            yield f"there is no tool {name!r}{_near(name, known)}"
+        if name not in there and not set(name) & set("*_") and name not in _known():
+            yield f"there is no tool {name!r}{_near(name, there | _known())}"
 
 
 def strange_rules(rules: Rules, more: Iterable[str] = ()) -> Iterator[str]:
@@ -37,6 +37,7 @@ def strange_rules(rules: Rules, more: Iterable[str] = ()) -> Iterator[str]:
     yield from (f"the rule {line}" for line in rules.warnings)
 
 
+@cache
 def _known() -> frozenset[str]:
     names = tools_of(*_KINDS) | _FOR_PEOPLE
     for version in VERSIONS:
@@ -46,6 +47,8 @@ def _known() -> frozenset[str]:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
+    import difflib  # nearly never needed
+
     by_case = {one.lower(): one for one in sorted(known, reverse=True)}  # capitals last, and first
     close = difflib.get_close_matches(name.lower(), by_case, n=1)
     return f"; is it {by_case[close[0]]}?" if close else ""

@@ -55,6 +55,7 @@ class Variables:
             file.unlink(missing_ok=True)
         with suppress(OSError):
             (scene.folder / "hook-env").rmdir()
+            scene.folder.rmdir()  # if there is nothing else in it
         if point == "SessionStart":
             self._set |= found
             scene.export(found)
