@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.permission.asked import decided, line, question
 from tests.requirement import requirement
+from toolspan.errors import ToolspanError
 from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.permission import Permissions, Rules
 from toolspan.permission.rule import command_like, like
@@ -317,3 +318,10 @@ def test_rules_of_an_option_stand_apart_by_blanks_or_commas() -> None:
     assert split_rules("Read, Bash(git log:*) Bash(a, b),Edit") == [
         "Read", "Bash(git log:*)", "Bash(a, b)", "Edit",
     ]  # fmt: skip
+
+
+@requirement("permission.names")
+@pytest.mark.parametrize("which", ["allow", "ask", "deny"])
+def test_a_text_in_place_of_a_list_of_rules_is_refused(which: str) -> None:
+    with pytest.raises(ToolspanError, match=rf"{which}=\['Bash'\], not {which}='Bash'"):
+        Rules(**{which: "Bash"})  # type: ignore[arg-type]  # each letter would be a rule

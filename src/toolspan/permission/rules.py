@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from toolspan.errors import ToolspanError
 from toolspan.model.decision import Allow, Ask, Basis, Decision, Deny, Needs
 from toolspan.model.toolkind import tool_kind
 from toolspan.permission.command import granted, may_hide, mentions, opened
@@ -33,6 +34,13 @@ _MAIN = frozenset({"command", "url", *_PATHS})
 _PARAMETER = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
+def _refuse_text(**given: Iterable[str]) -> None:
+    """One text is a list of letters, each of them a rule for a tool that nobody has."""
+    for name, texts in given.items():
+        if isinstance(texts, str):
+            raise ToolspanError(f"Rules takes lists: {name}=[{texts!r}], not {name}={texts!r}")
+
+
 class Rules:
     """A policy made of rules: deny before ask before allow."""
 
@@ -45,7 +53,12 @@ class Rules:
         origin: str | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Rules of one source: `origin` is its name, `folder` is where `/x` begins in its paths."""
+        """Rules of one source: `origin` is its name, `folder` is where `/x` begins in its paths.
+
+        Raises:
+            ToolspanError: a text is no rule, or stands where a list of them belongs.
+        """
+        _refuse_text(allow=allow, ask=ask, deny=deny)
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
         self.ask = tuple(Rule.parse(text, origin, folder) for text in ask)
         self.deny = tuple(Rule.parse(text, origin, folder) for text in deny)

@@ -226,5 +226,4 @@ def question_of(job: Job, prepared: Prepared, desk: Desk) -> Question:
         mode=_mode(desk),
         known_as=prepared.tool.name,
         own=desk.workspace.folder,
-        links=prepared.view.links,
     )
