@@ -1,14 +1,21 @@
-"""One job per file that was named: locate, read on all cores, tell what cannot be read."""
+"""One job per file that was named: locate, read on all cores, tell what cannot be read.
 
-from collections.abc import Sequence
-from typing import Protocol, TypeVar
+What a job gave for a file that has not changed since is taken from this user's cache; a job may
+therefore depend on its file alone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import click
 
 from toolspan.cli.output import progress
-from toolspan.cli.select import locate
+from toolspan.cli.select import cache_for, locate
 from toolspan.errors import ToolspanError
-from toolspan.report.spread import Job, spread
+
+if TYPE_CHECKING:
+    from toolspan.report.spread import Job
 
 
 class Read(Protocol):
@@ -21,9 +28,10 @@ class Read(Protocol):
 
 
 T = TypeVar("T", bound=Read)
+Advance = Callable[[int], None]
 
 
-def gather(names: Sequence[str], job: Job[T], *, last: bool = False) -> tuple[list[T], bool]:
+def gather(names: Sequence[str], job: "Job[T]", *, last: bool = False) -> tuple[list[T], bool]:
     """What the job gives for each file that the words name, and whether they are one set.
 
     Raises:
@@ -31,10 +39,27 @@ def gather(names: Sequence[str], job: Job[T], *, last: bool = False) -> tuple[li
     """
     files, joined = locate(names, last=last)
     with progress(sum(file.size for file in files), "reading") as advance:
-        found = list(spread([file.path for file in files], job, advance=advance))
+        found = list(_done([file.path for file in files], job, advance))
     for one in found:
         if one.problem and len(found) == 1:
             raise ToolspanError(one.problem)
         if one.problem:
             click.echo(f"toolspan: {one.problem}", err=True)
     return found, joined
+
+
+def _done(paths: Sequence[Path], job: "Job[T]", advance: Advance) -> Iterator[T]:
+    """What the job gives, in the order of the paths."""
+    from toolspan.report.spread import spread
+
+    cache = cache_for(paths)
+    if cache is None:
+        return spread(paths, job, advance=advance)
+    from toolspan.index.survey import Work, recall
+
+    work = Work(
+        name=f"{job.function.__module__}.{job.function.__qualname__}",
+        gives=job.gives,
+        run=lambda missing, advance: spread(missing, job, advance=advance),
+    )
+    return recall(paths, work, cache, advance=advance)

@@ -24,6 +24,7 @@ from toolspan.wire.paths import parse_name, project_name
 if TYPE_CHECKING:  # the reader is slow to import, and a search begins before it is needed
     from collections.abc import Iterator
 
+    from toolspan.index.cache import Cache
     from toolspan.read.facts import CallFacts
     from toolspan.read.history import Ledger, SessionFacts
     from toolspan.read.survey import FileFacts, Wanted
@@ -178,21 +179,28 @@ _ASK = 4 << 20
 """Fewer bytes than this are read sooner than the cache could be asked."""
 
 
+def cache_for(paths: Sequence[Path]) -> "Cache | None":
+    """This user's cache, where it could save time."""
+    from toolspan.index.cache import Cache, default_folder
+
+    folder = default_folder()
+    return None if folder is None or sum(map(_size, paths)) < _ASK else Cache(folder)
+
+
 def surveyed(
     paths: Sequence[Path],
     *,
     wanted: "Wanted" = "all",
     advance: Callable[[int], None] = lambda _: None,
 ) -> "Iterator[FileFacts]":
-    """The facts of files; what this user's cache knows of many bytes is not read again."""
-    from toolspan.index.cache import Cache, default_folder
+    """The facts of files; what this user's cache knows is not read again."""
     from toolspan.index.survey import survey as ask
     from toolspan.read.survey import survey
 
-    folder = default_folder()
-    if folder is None or sum(map(_size, paths)) < _ASK:
+    cache = cache_for(paths)
+    if cache is None:
         return survey(paths, wanted=wanted, advance=advance)
-    return ask(paths, Cache(folder), wanted=wanted, advance=advance)
+    return ask(paths, cache, wanted=wanted, advance=advance)
 
 
 def _size(path: Path) -> int:

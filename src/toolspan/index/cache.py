@@ -1,9 +1,9 @@
 """Facts of files, kept on disk under the state the files were in.
 
-In: a path, the file's stamp (device, inode, size, times), bytes. Out: the same bytes, as long as
-the file is in that state and the reading code is the same. A cache that is damaged, foreign,
-locked, or in a home that cannot be written is as good as empty: nothing here raises. Knows nothing
-of what the bytes mean. Read `Cache.load` and `Cache.store` first.
+In: a path, the stamp that tells the file's state, bytes. Out: the same bytes, as long as the file
+is in that state. A cache that is damaged, foreign, locked, or in a home that cannot be written is
+as good as empty: nothing here raises. Knows nothing of what the bytes mean. Read `Cache.load` and
+`Cache.store` first.
 """
 
 import contextlib

@@ -1,17 +1,20 @@
-"""The facts of many files, those that are known from before not read again.
+"""What is known of files from before is not found out again.
 
-In: paths and a cache. Out: what `read.survey` gives for them, file by file the same. A file is
-known as long as its stamp (device, inode, size, times) and the code that reads are the same; one
-that changed a moment ago, or while it was read, is not remembered. Facts hold no bodies, but they
-do hold the beginnings of error texts, and what calls were about.
+In: paths, a cache, and work to do on each file. Out: what the work gives for them, file by file the
+same as without a cache. A file is known as long as its stamp (device, inode, size, times) and the
+code are the same; one that changed a moment ago, or while it was read, is not remembered. The work
+may depend on the file alone. Facts hold no bodies, but they do hold the beginnings of error texts,
+and what calls were about. Read `recall` first.
 """
 
 import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache as remembered
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -23,11 +26,63 @@ _SECOND = 1_000_000_000
 _SETTLED = 2 * _SECOND
 """A file that changed less long ago may change again without its times showing it."""
 _FORMAT = 1
-_CODE = ("read", "wire", "model", "profile")
-"""The packages that what is kept depends on."""
+_NO_CODE = frozenset({"__pycache__", "archive", "testing"})
 
 Clock = Callable[[], int]
 """Nanoseconds since 1970."""
+Advance = Callable[[int], None]
+"""Is told how many bytes were done."""
+
+
+class Told(Protocol):
+    """What work gives for one file."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the file could not be read; such an answer is not remembered."""
+        ...
+
+
+T = TypeVar("T", bound=Told)
+
+
+@dataclass(frozen=True)
+class Work(Generic[T]):
+    """Something that is found out about files."""
+
+    name: str
+    """By which answers are told apart from those of other work."""
+    gives: type[T]
+    run: Callable[[Sequence[Path], Advance], Iterator[T]]
+    """Does it, in the order of the paths."""
+
+
+def recall(
+    paths: Sequence[Path],
+    work: Work[T],
+    cache: Cache,
+    *,
+    advance: Advance = lambda _: None,
+    now: Clock = time.time_ns,
+) -> Iterator[T]:
+    """What the work gives for each path, in order; done only for files that are not known."""
+    keys = [Key(os.path.abspath(path), str(path), work.name) for path in paths]  # noqa: PTH100
+    stamps = [stamp(path) for path in paths]
+    marked = [(key, mark) for key, mark in zip(keys, stamps, strict=True) if mark is not None]
+    known = _decoded(cache.load(marked), work.gives)
+    missing = [path for path, key in zip(paths, keys, strict=True) if key not in known]
+    started = now()
+    done = work.run(missing, advance)
+    rows: list[Row] = []
+    for path, key, mark in zip(paths, keys, stamps, strict=True):
+        told = known.get(key)
+        if told is None:
+            told = next(done)
+            if mark is not None and told.problem is None and _settled(path, mark, started):
+                rows.append(Row(key, mark, msgspec.msgpack.encode(told)))
+        yield told
+    if rows:
+        cache.store(rows, started // _SECOND)
 
 
 def survey(
@@ -35,33 +90,20 @@ def survey(
     cache: Cache,
     *,
     wanted: Wanted = "all",
-    advance: Callable[[int], None] = lambda _: None,
+    advance: Advance = lambda _: None,
     now: Clock = time.time_ns,
 ) -> Iterator[FileFacts]:
-    """The facts of files, in their order; `advance` is told the bytes done."""
-    form = f"{wanted} {code_digest()}"
-    keys = [Key(os.path.abspath(path), str(path), form) for path in paths]  # noqa: PTH100
-    stamps = [stamp(path) for path in paths]
-    marked = [(key, mark) for key, mark in zip(keys, stamps, strict=True) if mark is not None]
-    known = _decoded(cache.load(marked))
-    missing = [path for path, key in zip(paths, keys, strict=True) if key not in known]
-    started = now()
-    read = survey_files(missing, wanted=wanted, advance=advance)
-    rows: list[Row] = []
-    for path, key, mark in zip(paths, keys, stamps, strict=True):
-        facts = known.get(key)
-        if facts is None:
-            facts = next(read)
-            if mark is not None and facts.problem is None and _settled(path, mark, started):
-                rows.append(Row(key, mark, msgspec.msgpack.encode(facts)))
-        yield facts
-    if rows:
-        cache.store(rows, started // _SECOND)
+    """What `read.survey` gives."""
+
+    def run(missing: Sequence[Path], advance: Advance) -> Iterator[FileFacts]:
+        return survey_files(missing, wanted=wanted, advance=advance)
+
+    return recall(paths, Work(f"survey {wanted}", FileFacts, run), cache, advance=advance, now=now)
 
 
-def _decoded(values: dict[Key, bytes]) -> dict[Key, FileFacts]:
+def _decoded(values: dict[Key, bytes], gives: type[T]) -> dict[Key, T]:
     found = {}
-    decoder = msgspec.msgpack.Decoder(FileFacts)
+    decoder = msgspec.msgpack.Decoder(gives)
     for key, value in values.items():
         try:
             found[key] = decoder.decode(value)
@@ -71,13 +113,13 @@ def _decoded(values: dict[Key, bytes]) -> dict[Key, FileFacts]:
 
 
 def stamp(path: Path) -> str | None:
-    """The state a file is in; None when it cannot be told."""
+    """The state that a file and the code are in; None when it cannot be told."""
     try:
         found = path.stat()
     except (OSError, ValueError):
         return None
     times = f"{found.st_mtime_ns} {found.st_ctime_ns}"
-    return f"{found.st_dev} {found.st_ino} {found.st_size} {times}"
+    return f"{code_digest()} {found.st_dev} {found.st_ino} {found.st_size} {times}"
 
 
 def _settled(path: Path, mark: str, started: int) -> bool:
@@ -91,13 +133,15 @@ def _settled(path: Path, mark: str, started: int) -> bool:
 
 @remembered
 def code_digest() -> str:
-    """What the code that reads looks like, so that a changed reader reads anew."""
-    root = Path(__file__).parent.parent
+    """What toolspan's own code looks like, so that a changed one finds out anew."""
     digest = hashlib.sha256(f"{_FORMAT}".encode())
-    for package in _CODE:
-        for item in sorted(os.scandir(root / package), key=lambda item: item.name):
-            if item.name.endswith(".py"):
+    waiting = [str(Path(__file__).parent.parent)]
+    while waiting:
+        for item in sorted(os.scandir(waiting.pop()), key=lambda item: item.name):
+            if item.is_dir(follow_symlinks=False):
+                waiting += [item.path] if item.name not in _NO_CODE else []
+            elif item.name.endswith(".py"):
                 found = item.stat()
-                text = f"{package}/{item.name} {found.st_size} {found.st_mtime_ns}\n"
-                digest.update(text.encode())
+                text = f"{item.path} {found.st_size} {found.st_mtime_ns}\n"
+                digest.update(text.encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:16]
