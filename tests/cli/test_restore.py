@@ -2,7 +2,9 @@
 
 import json
 import os
+import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -203,3 +205,32 @@ def test_a_folder_that_may_not_be_written_loses_nothing(desk: Desk) -> None:
     assert done.exit_code == 2
     assert "permission denied" in done.stderr
     assert (desk.held("a.py"), names(desk)) == ("two\n", ["a.py"])
+
+
+def answered(desk: Desk, answer: bytes, *words: str) -> tuple[int, str]:
+    """What restore says at a terminal to somebody who answers so, and its exit code."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "toolspan", "restore", "a.py", desk.transcript().file, *words]
+    with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        os.write(ours, answer)
+        said = b""
+        with suppress(OSError):  # the terminal is gone when the process is
+            while piece := os.read(ours, 4_096):
+                said += piece
+        os.close(ours)
+        return process.wait(30), said.decode()
+
+
+@requirement("restore.command")
+def test_a_person_at_a_terminal_is_asked(desk: Desk) -> None:
+    made = desk.write("a.py", "one\n")
+    desk.edit("a.py", "one", "two")
+    code, said = answered(desk, b"n\n", "--after", made)
+    assert (code, desk.held("a.py"), names(desk)) == (2, "two\n", ["a.py"])
+    assert f"write {desk.path('a.py')}?" in said
+    assert "nothing was changed" in said
+
+    code, said = answered(desk, b"y\n", "--before", made)
+    assert (code, names(desk)) == (0, ["a.py" + KEPT])
+    assert "DELETE" in said

@@ -248,7 +248,7 @@ def _print_history(files: Sequence[FoundFile], wish: Wish) -> None:
         return
     out = console()
     shown = changes[-wish.limit :] if wish.limit else changes
-    for line in _history(archive, path, shown, wish):
+    for line in _history(archive, path, shown, wish, out.width):
         out.print(line, soft_wrap=True)
     hidden = len(changes) - len(shown)
     more = f", the last {len(shown)} shown (--limit 0: all)" if hidden else ""
@@ -259,17 +259,17 @@ def _print_history(files: Sequence[FoundFile], wish: Wish) -> None:
 
 
 def _history(
-    archive: FileArchive, path: str, changes: Sequence[FileChange], wish: Wish
+    archive: FileArchive, path: str, changes: Sequence[FileChange], wish: Wish, width: int
 ) -> Iterator[Text]:
     yield Text(plain_line(path, 2_000), style="bold")
     for change in changes:
         yield Text()
-        yield _headline(change)
+        yield _headline(change, width)
         yield from diff_lines(diff_of_change(archive, change), 0 if wish.diff else _SHOWN_DIFF)
     yield Text()
 
 
-def _headline(change: FileChange) -> Text:
+def _headline(change: FileChange, width: int) -> Text:
     line = Text()
     line.append(f"{clock(moment(change.at))}  ", style="dim")
     line.append(f"{change.kind:8} ", style="bold")
@@ -281,6 +281,7 @@ def _headline(change: FileChange) -> Text:
     line.append(plain_line(who, 400), style="dim")
     if not change.complete:
         line.append(" (not wholly recorded)", style="yellow")
+    line.truncate(max(width, 60), overflow="ellipsis")
     return line
 
 

@@ -307,11 +307,13 @@ def _counted(effect: Edited | Wrote) -> ChangeCount | None:
 
 
 def _by_patch(span: Span, cwd: str | None) -> Iterator[_Told]:
+    if span.tool not in _PATCHERS and b"apply" not in span.call.raw_input:
+        return
     structured = span.result.structured if span.result else None
     if isinstance(structured, codex_results.PatchResult) and structured.changes:
         for name, change in structured.changes.items():
             yield from _by_event(whole(name, cwd), change, cwd)
-    elif span.tool in _PATCHERS or b"apply" in span.call.raw_input:
+    else:
         yield from _by_text(span, cwd)
 
 

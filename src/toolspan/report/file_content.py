@@ -201,7 +201,7 @@ class Life:
     def _both(self, left: _Trail, right: _Trail, own: int) -> Recovered:
         """One of two ways; where they do not meet, the call's own record is believed first."""
         if _same(left.content, right.content):
-            met = (self._origin(left), f"agrees with what was {self._origin(right)}")
+            met = (self._origin(left), f"agrees with {self._origin(right)}")
             content = right.content if right.seen and not right.steps else left.content
             return _with_odd_bytes(Recovered(content=content, confidence="exact", reasons=met))
         chosen, other = sorted(
@@ -211,18 +211,20 @@ class Life:
         return Recovered(
             content=chosen.content,
             confidence=told.confidence if _is_own(chosen, own) else "doubtful",
-            reasons=(*told.reasons, f"disagrees with what was {self._origin(other)}"),
+            reasons=(*told.reasons, f"disagrees with {self._origin(other)}"),
         )
 
     def _origin(self, trail: _Trail) -> str:
         point = self.points[trail.start]
         name = f"{point.what} {point.call or ''}".strip()
         if not trail.steps:
-            return f"recorded by {name}"
+            return f"what {name} recorded"
         if trail.assumed:
             return f"assumed, because {name} says that it made the file"
+        if trail.steps == 1 and point.effect is not None and trail.seen:
+            return f"what {name} recorded, with its change made"
         changes = "1 change" if trail.steps == 1 else f"{trail.steps} changes"
-        return f"{changes} away from what {name} recorded"
+        return f"what {name} recorded, {changes} away"
 
     def _partial(self, slot: int) -> Recovered:
         parts = tuple(self._parts(slot))

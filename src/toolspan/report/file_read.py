@@ -27,12 +27,12 @@ Problem = Callable[[str], None]
 def archives(
     files: Sequence[FoundFile], advance: Advance, problem: Problem
 ) -> Iterator[FileArchive]:
-    """One archive per project."""
+    """One archive of changes per project; they do not know what the files held."""
     groups: dict[Path, list[FoundFile]] = {}
     for file in files:
         groups.setdefault(_project(file.path), []).append(file)
     for group in groups.values():
-        yield FileArchive(list(_read(group, advance, problem)))
+        yield FileArchive(list(_read(group, advance, problem)), contents=False)
 
 
 def archive_about(

@@ -87,8 +87,13 @@ class Walk(Struct, frozen=True, kw_only=True):
     """When each call was done, whatever it did."""
 
 
-def walk(transcripts: Sequence[Transcript], wants: Wants = lambda _: True) -> Walk:
-    """What happened to files, in order; contents are kept only of those that are wanted."""
+def walk(
+    transcripts: Sequence[Transcript], wants: Wants = lambda _: True, *, contents: bool = True
+) -> Walk:
+    """What happened to files, in order; of those that are wanted.
+
+    Without contents only changes are told, not what was seen in between or may have been done.
+    """
     ledger = Ledger.of(transcripts)
     chosen = {(row.file, row.id) for row in ledger.calls}
     agents = {transcript.info.agent_id for transcript in transcripts}
@@ -99,9 +104,13 @@ def walk(transcripts: Sequence[Transcript], wants: Wants = lambda _: True) -> Wa
         agents.update(span.call.agent_id for span in spans)
         for key, span in _in_order(spans, number):
             calls[span.id] = key
-            found += (Happening(key=key, what=what) for what in _happened(span, transcript, wants))
-        found += _rewinds(spans, calls)
-        found += _kept(transcript, wants)
+            happened = (
+                _happened(span, transcript, wants) if contents else _touched(span, transcript)
+            )
+            found += (Happening(key=key, what=what) for what in happened)
+        if contents:
+            found += _rewinds(spans, calls)
+            found += _kept(transcript, wants)
     known = [one for one in found if not _told_elsewhere(one.what, agents)]
     return Walk(happenings=sorted(known, key=lambda one: one.key), calls=calls)
 
@@ -146,6 +155,17 @@ def _happened(span: Span, transcript: Transcript, wants: Wants) -> Iterator[What
             yield from _changes(span, cwd, wants)
         else:
             yield from _others(span)
+
+
+def _touched(span: Span, transcript: Transcript) -> Iterator[What]:
+    """The changes of a call, made or only asked for."""
+    with suppress(SourceError):
+        if may_change(span):
+            cwd = transcript.info.cwd
+            changes = changes_of(span, cwd)
+            yield from changes
+            if not changes and span.call.kind in ("edit", "write"):
+                yield from _attempts(span, cwd)
 
 
 def _changes(span: Span, cwd: str | None, wants: Wants) -> Iterator[What]:

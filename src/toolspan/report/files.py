@@ -48,8 +48,15 @@ class FileTotals(Struct, frozen=True, kw_only=True):
 class FileArchive:
     """What some transcripts tell about files."""
 
-    def __init__(self, transcripts: Sequence[Transcript], wants: Wants = lambda _: True) -> None:
-        self._walk = walk(transcripts, wants)
+    def __init__(
+        self,
+        transcripts: Sequence[Transcript],
+        wants: Wants = lambda _: True,
+        *,
+        contents: bool = True,
+    ) -> None:
+        """Read what transcripts tell of the wanted paths; without contents only the changes."""
+        self._walk = walk(transcripts, wants, contents=contents)
         self._lives: dict[str, Life] = {}
 
     @cached_property
