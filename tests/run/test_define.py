@@ -254,6 +254,12 @@ def test_a_sync_function_has_no_timeout_because_nobody_can_interrupt_it() -> Non
         def wait() -> str:
             return ""
 
+    with pytest.raises(BadTool, match="must not be negative"):
+
+        @tool(grace=-1)
+        async def hasty() -> str:
+            return ""
+
     with pytest.raises(BadTool, match="must be positive"):
 
         @tool(timeout=0)

@@ -131,6 +131,8 @@ def _define(
 def _refuse_options(name: str, options: ToolOptions) -> None:
     for option in options.keys() - ToolOptions.__annotations__.keys():
         raise BadTool(f"{name}: @tool has no option {option!r}")
+    if not options.get("grace", GRACE) >= 0:
+        raise BadTool(f"{name} has a grace of {options['grace']} seconds; it must not be negative")
     if options.get("interrupt", "cancel") not in ("cancel", "block"):
         raise BadTool(f"{name}: interrupt is `cancel` or `block`, not {options['interrupt']!r}")
 
