@@ -1,5 +1,6 @@
 """`toolspan.report.files`: what was done to files, and what they held at any time."""
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -383,3 +384,78 @@ def test_codex_patches_that_failed_change_nothing(tmp_path: Path) -> None:
     found = FileArchive([desk.transcript()])
     assert found.changes == []
     assert [attempt.state for attempt in found.attempts] == ["failed"]
+
+
+@requirement("files.doubt")
+@pytest.mark.parametrize(
+    ("said", "confidence"),
+    [
+        ("apply_patch verification failed: Failed to find expected lines in /w/a", "derived"),
+        ("Failed to write file b", "doubtful"),
+    ],
+)
+def test_a_patch_that_failed_half_way_is_a_doubt(
+    tmp_path: Path, said: str, confidence: str
+) -> None:
+    (tmp_path / "work").mkdir()
+    desk = Rollout(tmp_path / "work", events=False)
+    desk.patch(Add(path="a", lines=("one",)))
+    chunk = Chunk(lines=("-one", "+two"))
+    failed = desk.patch(Update(path="a", chunks=(chunk,)), Add(path="b", lines=("x",)))
+    body = {"output": said, "metadata": {"exit_code": 1, "duration_seconds": 0.1}}
+    answer = json.loads(desk.lines[-1])
+    answer["payload"]["output"] = json.dumps(body)
+    desk.lines[-1] = json.dumps(answer)
+    found = FileArchive([desk.transcript()])
+
+    assert [Path(attempt.path).name for attempt in found.attempts] == ["a", "b"]
+    recovered = found.content(desk.path("a"), failed, "after")
+    assert (recovered.content, recovered.confidence) == ("one\n", confidence)
+
+
+@requirement("files.changes")
+def test_multi_edits_and_notebooks_are_changes_too(desk: Desk) -> None:
+    path, book = desk.path("a.py"), desk.path("b.ipynb")
+    edits = [
+        {"old_string": "one", "new_string": "1"},
+        {"old_string": "1\ntwo", "new_string": "1\n2"},
+    ]
+    asked = {"file_path": path, "edits": edits}
+    many = desk.story.call("MultiEdit", asked)
+    told = {**asked, "filePath": path, "originalFileContents": "one\ntwo\n", "structuredPatch": []}
+    desk.story.result(many, "Applied 2 edits", structured=told)
+    cell = desk.story.call("NotebookEdit", {"notebook_path": book, "new_source": "x"})
+    result = {"new_source": "x", "notebook_path": book, "original_file": "{}", "updated_file": "[]"}
+    desk.story.result(cell, "Updated cell", structured={**result, "edit_mode": "replace"})
+    bare = desk.story.call("NotebookEdit", {"notebook_path": book, "new_source": "y"})
+    desk.story.result(bare, "Updated cell", structured={"new_source": "y", "cell_type": "code"})
+    found = archive(desk)
+
+    told_of = [(one.call, one.added, one.removed, one.complete) for one in found.changes]
+    assert told_of == [(many, 2, 2, True), (cell, 1, 1, True), (bare, None, None, False)]
+    assert found.content(path, many, "after").content == "1\n2\n"
+    assert found.content(book, cell, "before").content == "{}"
+    assert found.content(book, bare, "after").confidence == "unknown"
+
+
+@requirement("files.changes")
+def test_what_a_person_changed_in_an_edit_is_taken_from_the_patch(desk: Desk) -> None:
+    path = desk.path("a.py")
+    asked = {"file_path": path, "old_string": "one", "new_string": "1"}
+    body = bodies.edited(path, "one\ntwo\n", "one", "eins")
+    assert isinstance(body.structured, dict)
+    told = {**body.structured, "newString": "1", "userModified": True}
+    call = desk.story.call("Edit", asked)
+    desk.story.result(call, "updated", structured=told)
+    assert archive(desk).content(path, call, "after").content == "eins\ntwo\n"
+
+
+@requirement("files.doubt")
+def test_scripts_and_tools_nobody_knows_are_doubts(desk: Desk) -> None:
+    desk.write("a.py", "one\n")
+    other = desk.story.call("mcp__files__put", {"name": "b.py"})
+    desk.story.result(other, bodies.mcp_text("ok"))
+    assert archive(desk).content(desk.path("a.py"), other, "after").confidence == "derived"
+    same = desk.story.call("mcp__files__put", {"name": "a.py"})
+    desk.story.result(same, bodies.mcp_text("ok"))
+    assert archive(desk).content(desk.path("a.py"), same, "after").confidence == "doubtful"

@@ -7,6 +7,7 @@ change anything; what others may have done half is a doubt (`file_doubt.py`). Re
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -107,6 +108,17 @@ def changes_of(span: Span, cwd: str | None) -> list[FileChange]:
 def may_change(span: Span) -> bool:
     """Whether a call is of a tool that changes files by itself."""
     return span.call.kind in ("edit", "write", "shell") or span.tool in _PATCHERS
+
+
+def patched_paths(span: Span, cwd: str | None) -> list[str]:
+    """The files that a patch names, whether it was applied or not; none for other calls."""
+    if span.tool not in _PATCHERS:
+        return []
+    found = []
+    for embedded in _patches(span):
+        with suppress(PatchError):
+            found += [whole(section.path, cwd) for section in parse(embedded.patch)]
+    return found
 
 
 class Commands(NamedTuple):

@@ -19,7 +19,13 @@ from toolspan.model.inputs import BashInput, ReadInput
 from toolspan.model.span import Span, moment
 from toolspan.read.history import Ledger
 from toolspan.read.transcript import Transcript
-from toolspan.report.file_change import FileChange, changes_of, commands_of, may_change
+from toolspan.report.file_change import (
+    FileChange,
+    changes_of,
+    commands_of,
+    may_change,
+    patched_paths,
+)
 from toolspan.report.file_content import Part
 from toolspan.report.file_effect import ABSENT
 from toolspan.report.file_place import whole
@@ -30,6 +36,10 @@ from toolspan.wire.jsonl import read_lines
 
 _NEVER_RAN = frozenset({"denied", "blocked_by_hook", "cancelled", "orphan_result"})
 _LARGEST_BACKUP = 64 << 20
+_REFUSED = ("verification failed", "patch rejected", "nvalid patch", "unsupported")
+"""What Codex says of patches of which it has applied nothing."""
+_ONLY_LOOK = frozenset({"BashOutput", "KillShell", "KillBash", "TaskOutput"})
+"""Tools of the shell's kind that run nothing."""
 
 Wants = Callable[[str], bool]
 """Whether a path is asked about."""
@@ -188,6 +198,9 @@ def _changes(span: Span, cwd: str | None, wants: Wants) -> Iterator[What]:
             cwd=folder,
             lasting=span.background or _in_background(span),
         )
+    elif span.tool not in _ONLY_LOOK and span.call.arguments.get("chars") != "":
+        # A script, or something typed into a process that goes on.
+        yield Ran(call=span.id, tool=span.tool, anything=f"{span.tool} {span.id}")
 
 
 def _moves(change: FileChange, wants: Wants) -> bool:
@@ -200,20 +213,32 @@ def _in_background(span: Span) -> bool:
 
 
 def _attempts(span: Span, cwd: str | None) -> Iterator[Attempt]:
-    """A change that went wrong; one that was cut off may have been made."""
-    path = span.call.target
-    if path and span.state != "succeeded":
-        yield Attempt(
-            path=whole(path, cwd),
-            call=span.id,
-            tool=span.tool,
-            at=span.call.requested_at,
-            session=span.call.session_id,
-            agent=span.call.agent_id,
-            state=span.state,
-            error_kind=span.error_kind,
-            half=span.state in ("interrupted", "timed_out", "never_answered", "running"),
-        )
+    """A change that went wrong; one that was cut off may have been made all the same."""
+    if span.state == "succeeded":
+        return
+    for path in patched_paths(span, cwd) or [whole(span.call.target or "", cwd)]:
+        if path:
+            yield Attempt(
+                path=path,
+                call=span.id,
+                tool=span.tool,
+                at=span.call.requested_at,
+                session=span.call.session_id,
+                agent=span.call.agent_id,
+                state=span.state,
+                error_kind=span.error_kind,
+                half=_half_made(span),
+            )
+
+
+def _half_made(span: Span) -> bool:
+    """Whether some of it may have been done: a patch is applied file by file."""
+    if span.state in ("interrupted", "timed_out", "never_answered", "running"):
+        return True
+    if span.state != "failed" or span.call.dialect != "codex":
+        return False
+    text = span.result.text if span.result else ""
+    return not any(word in text for word in _REFUSED)
 
 
 def _others(span: Span) -> Iterator[Ran]:
