@@ -17,7 +17,8 @@ from toolspan.permission.suggest import Suggestion, suggestions
 from toolspan.settings import Places, TrustStore, change_own, grant
 
 LONGEST = 300
-"""Characters of what is offered: nobody agrees for good to what they do not read."""
+MOST = 5
+"""Characters and lines of what is offered: nobody agrees for good to what they do not read."""
 Where = Literal["session", "local", "user"]
 Opinion = Decision | Awaitable[Decision | None] | None
 
@@ -107,7 +108,8 @@ class Standing:
     async def offer(self, question: Question, ask: Ask) -> Offer | None:
         """What would answer this question for good; None when nothing would."""
         found = Offer.of(suggestions(question, ask))
-        if not found.lines() or max(map(len, found.lines())) > LONGEST:
+        lines = found.lines()
+        if not lines or len(lines) > MOST or max(map(len, lines)) > LONGEST:
             return None
         asked = replace(question, mode=found.mode or question.mode)
         answer = await _answer(found.added_to(self.permissions), asked)

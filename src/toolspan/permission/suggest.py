@@ -113,7 +113,10 @@ def _pattern(program: Program) -> str | None:
     if not name or program.sets or _SECRET.search(name):
         return None
     if base(name) in _BROAD:
-        return None if _SECRET.search(program.text) or "*" in program.text else program.text
+        # What it runs may be in its input, or in a variable: then its words say nothing.
+        open_ended = program.fed or any(word.filled for word in program.words)
+        unfit = open_ended or _SECRET.search(program.text) or "*" in program.text
+        return None if unfit else program.text
     if name in _VERBS:
         verb = next((word for word in words if word[:1] != "-"), None)
         direct = bool(words) and words[0] == verb
