@@ -22,8 +22,8 @@ SLOW = bodies.refused(
     "Error calling tool (MultiEdit): MCP error -32603: failed to evaluate permission: "
     "request timed out after 2m0s"
 )
-PATH = {"file_path": "/w/a.py"}
-EDIT = {**PATH, "old_string": "a", "new_string": "b"}
+PATH: dict[str, object] = {"file_path": "/w/a.py"}
+EDIT: dict[str, object] = {**PATH, "old_string": "a", "new_string": "b"}
 EDITED = bodies.edited("/w/a.py", "a", "a", "b")
 SEEN = bodies.read("/w/a.py", "a")
 

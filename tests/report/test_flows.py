@@ -190,3 +190,17 @@ def test_a_file_that_cannot_be_read_is_told_and_not_raised(tmp_path: Path) -> No
 
     assert found.problem
     assert found.chains == []
+
+
+@requirement("flows.copies")
+def test_files_that_share_a_call_of_one_message_are_copies_though_nothing_else_says_so(
+    tmp_path: Path,
+) -> None:
+    shared = '{"type":"assistant","uuid":"%s","sessionId":"%s","message":{"id":"m","content":[%s]}}'
+    call = '{"type":"tool_use","id":"t","name":"Read","input":{}}'
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.jsonl").write_text(shared % (name, name, call), encoding="utf-8")
+
+    found = Flows([file_flows(str(one)) for one in tmp_path.glob("*.jsonl")])
+
+    assert found.calls == 1

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from toolspan.errors import SourceError
 from toolspan.model.session import SessionInfo
 from toolspan.model.span import Span
-from toolspan.read.lineage import Lineages
 from toolspan.read.messages import script
 from toolspan.read.timeline import Strand, timeline
 from toolspan.read.transcript import Transcript, read
 from toolspan.report.batches import Together, batches
 from toolspan.report.chains import Chain, by_agent, chains
+from toolspan.report.copies import Copies
 from toolspan.report.missed import Missed, missed
 from toolspan.report.sequences import Flow, canonical, flows, grams
 
@@ -30,6 +30,7 @@ class Named(Struct, frozen=True, gc=False):
 
     id: str
     tool: str
+    batch: str | None
 
 
 class FileFlows(Struct, frozen=True, kw_only=True):
@@ -83,7 +84,8 @@ def flows_of(transcript: Transcript) -> FileFlows:
         batches=batches(spans),
         missed=missed(turned),
         threads=[
-            [Named(span.id, canonical(span.tool)) for span in thread] for thread in by_agent(spans)
+            [Named(span.id, canonical(span.tool), span.call.message_id) for span in thread]
+            for thread in by_agent(spans)
         ],
     )
 
@@ -105,16 +107,13 @@ class Flows:
         self.files = sorted(
             files, key=lambda one: (one.info.started_at or "", one.info.ended_at or "", one.file)
         )
-        self._lineages = Lineages()
-        for file in self.files:
-            self._lineages.add(file.file, file.info)
+        self._copies = Copies((file.file, file.info) for file in self.files)
         self.calls = 0
         self.flows: list[Flow] = []
         self.batches: list[Together] = []
         self.missed: list[Missed] = []
         self.threads: list[list[str]] = []
         self._chains: dict[Hashable, Chain] = {}
-        self._seen: set[Hashable] = set()
         for file in self.files:
             self._add(file)
 
@@ -124,27 +123,21 @@ class Flows:
         return list(self._chains.values())
 
     def _add(self, file: FileFlows) -> None:
-        family = self._lineages.of(file.file)
+        calls = [(call.id, call.batch) for thread in file.threads for call in thread]
+        family = self._copies.family(file.file, calls)
+        new = self._copies.new
         for chain in file.chains:
             name = (family, chain.start.id)
             known = self._chains.get(name)
             if known is None or _better(chain, known):
                 self._chains[name] = chain
-        self.flows += [
-            one for one in file.flows if self._new((family, "flow", one.name, one.calls))
-        ]
-        self.batches += [one for one in file.batches if self._new((family, "batch", one.calls))]
-        self.missed += [one for one in file.missed if self._new((family, "missed", one.calls))]
+        self.flows += [one for one in file.flows if new(family, one.name, one.calls)]
+        self.batches += [one for one in file.batches if new(family, "batch", one.calls)]
+        self.missed += [one for one in file.missed if new(family, "missed", one.calls)]
         for thread in file.threads:
-            fresh = [call.tool for call in thread if self._new((family, "call", call.id))]
+            fresh = [call.tool for call in thread if new(family, "call", call.id)]
             self.calls += len(fresh)
             self.threads.append(fresh)
-
-    def _new(self, name: Hashable) -> bool:
-        if name in self._seen:
-            return False
-        self._seen.add(name)
-        return True
 
     def steps(self, length: int = 3, *, runs: bool = True) -> Counter[tuple[str, ...]]:
         """How often which tools followed each other; `runs`: one tool used again is one step."""

@@ -5,20 +5,17 @@ counted once: slices and calls that are the same in files of one lineage. Pure. 
 first.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import datetime
 from pathlib import PurePath
-from typing import TypeVar
 
 from msgspec import Struct
 
 from toolspan.model.session import SessionInfo
 from toolspan.read.groups import percentile
-from toolspan.read.lineage import Lineages
+from toolspan.report.copies import Copies
 from toolspan.report.phases import Certainty
 from toolspan.report.timing import AgentTime, CallTime, FileTime, Slice, Split, clip
-
-T = TypeVar("T")
 
 
 class AgentSheet(Struct, frozen=True, kw_only=True):
@@ -113,18 +110,16 @@ class _Desk:
         )
         self._since = since
         self._until = until
-        self._lineages = Lineages()
-        for file in self._files:
-            self._lineages.add(file.file, file.info)
-        self._slices: set[Hashable] = set()
-        self._calls: set[Hashable] = set()
+        self._copies = Copies((file.file, file.info) for file in self._files)
 
     def sessions(self) -> list[SessionSheet]:
         """One sheet per conversation that has any time or call in the window."""
         below: dict[str, list[AgentSheet]] = {}
         mains: list[tuple[FileTime, list[AgentSheet]]] = []
         for file in self._files:
-            sheets = [self._sheet(agent, file) for agent in file.agents]
+            calls = [(one.call.id, one.call.batch) for agent in file.agents for one in agent.calls]
+            family = self._copies.family(file.file, calls)
+            sheets = [self._sheet(agent, family) for agent in file.agents]
             if file.info.agent_id is None or file.info.session_id is None:
                 mains.append((file, sheets))
             else:
@@ -133,11 +128,12 @@ class _Desk:
         found += [_orphan(name, sheets) for name, sheets in below.items()]
         return [one for one in found if one.main.slices or one.calls or one.agents]
 
-    def _sheet(self, agent: AgentTime, file: FileTime) -> AgentSheet:
-        family = self._lineages.of(file.file)  # a compaction's agent repeats its session's history
-        slices = _new(agent.slices, self._slices, lambda part: (family, part))
-        calls = _new(agent.calls, self._calls, lambda one: (family, one.call.id))
-        slices = clip(slices, self._since, self._until)
+    def _sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
+        """One agent's sheet; a compaction's agent repeats what its session had."""
+        new = self._copies.new
+        calls = [one for one in agent.calls if new(family, "call", one.call.id)]
+        fresh = [part for part in agent.slices if new(family, "slice", part)]
+        slices = clip(fresh, self._since, self._until)
         return AgentSheet(
             agent=agent.agent,
             role=agent.role,
@@ -145,17 +141,6 @@ class _Desk:
             calls=tuple(calls),
             slices=tuple(slices),
         )
-
-
-def _new(items: Iterable[T], seen: set[Hashable], key: Callable[[T], Hashable]) -> list[T]:
-    """The items that were not seen before."""
-    found = []
-    for item in items:
-        name = key(item)
-        if name not in seen:
-            seen.add(name)
-            found.append(item)
-    return found
 
 
 def _order(file: FileTime) -> tuple[bool, str, str, str]:
