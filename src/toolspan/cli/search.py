@@ -73,7 +73,7 @@ def command(
         click.echo(f"toolspan: {problem}", err=True)
     matches = _kept(found.matches, keep)
     most = limit if limit is not None else 0 if as_json else _SHOWN
-    shown = _completed(matches[:most] if most else matches)
+    shown = _completed(matches[:most] if most else matches, all_lines=as_json)
     if as_json:
         for match in shown:
             print_json(match)
@@ -141,12 +141,13 @@ class _Dialects(dict[str, str]):
         return self[file]
 
 
-def _completed(matches: "Sequence[Match]") -> "list[Match]":
+def _completed(matches: "Sequence[Match]", *, all_lines: bool = False) -> "list[Match]":
+    """The matches with tool and state, and messages, which have no name, with their lines."""
     if not matches:
         return []
     from toolspan.report.search_calls import complete, numbered
 
-    return complete(numbered(matches), surveyed)
+    return complete(numbered(matches, calls=all_lines), surveyed)
 
 
 def _print(shown: "Sequence[Match]", total: int, found: "Found") -> None:

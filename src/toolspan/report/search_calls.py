@@ -18,6 +18,8 @@ from toolspan.read.facts import CallFacts, facts_of
 from toolspan.read.survey import FileFacts
 from toolspan.read.transcript import read
 from toolspan.report.search import Match
+from toolspan.report.search_scan import rows
+from toolspan.report.search_words import Sieve
 from toolspan.wire.jsonl import read_chunks
 from toolspan.wire.source import BytesSource, Source, source_of
 
@@ -41,13 +43,18 @@ def complete(matches: Sequence[Match], survey: Survey) -> list[Match]:
     return [_told(match, known.get((match.file, match.call or ""))) for match in matches]
 
 
-def numbered(matches: Sequence[Match]) -> list[Match]:
-    """The matches with the numbers of their lines."""
+def numbered(matches: Sequence[Match], *, calls: bool = True) -> list[Match]:
+    """The matches with the numbers of their lines, those of calls if so wished."""
     wanted: dict[str, set[int]] = {}
     for match in matches:
-        wanted.setdefault(match.file, set()).add(match.offset)
-    lines = {file: _numbers(file, sorted(offsets)) for file, offsets in wanted.items()}
-    return [replace(match, line=lines[match.file].get(match.offset)) for match in matches]
+        if calls or match.kind == "message":
+            wanted.setdefault(match.file, set()).add(match.offset)
+    lines = {
+        (file, offset): number
+        for file, offsets in wanted.items()
+        for offset, number in _numbers(file, sorted(offsets)).items()
+    }
+    return [replace(match, line=lines.get((match.file, match.offset))) for match in matches]
 
 
 def _told(match: Match, row: CallFacts | None) -> Match:
@@ -107,9 +114,10 @@ def _near(source: Source, name: bytes, match: Match) -> list[bytes]:
 
 
 def _anywhere(source: Source, name: bytes) -> Iterator[bytes]:
+    sieve = Sieve(literal=name)
     for chunk in read_chunks(source):
-        if chunk.data.find(name, chunk.start, chunk.end) >= 0:
-            yield from (line.data for line in chunk.lines(1) if name in line.data)
+        for start, end in rows(chunk, sieve):
+            yield bytes(chunk.data[start:end])
 
 
 def _numbers(file: str, offsets: Sequence[int]) -> dict[int, int]:

@@ -167,13 +167,13 @@ class _Lines:
         """Where in the chunk's buffer the lines lie that a sieve stops at."""
         found: dict[int, int] = {}
         for n, sieve in enumerate(self._sieves):
-            for start, end in _rows(chunk, sieve):
+            for start, end in rows(chunk, sieve):
                 found[start] = end
                 self._met[n] = True
         return sorted(found.items())
 
 
-def _rows(chunk: Chunk, sieve: Sieve) -> Iterator[tuple[int, int]]:
+def rows(chunk: Chunk, sieve: Sieve) -> Iterator[tuple[int, int]]:
     """Where in the chunk's buffer the lines lie that one sieve stops at."""
     find = sieve.finder(chunk.data, chunk.end)
     at = find(chunk.start)

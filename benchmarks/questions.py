@@ -1,0 +1,253 @@
+"""How long a question takes: the first, the second, and a search; beside peers and ripgrep.
+
+In: an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`). Out: Markdown
+tables on stdout, all numbers with `--json`; exit 1 with `--enforce` when a target is missed. The
+first question finds nothing prepared, the second what the first left behind, a search never has an
+index. All contestants run in one go, round by round. Measuring is `read.py`'s. Read `main` first.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from peers import AGENTSVIEW, CCUSAGE, Answer, Bench, Job, agentsview_job, ccusage_job
+from read import (
+    Row,
+    Target,
+    fingerprint,
+    measured_table,
+    network_cutter,
+    ratio_target,
+    row_json,
+    run_into,
+    table,
+    target_table,
+    warm,
+)
+
+WORDS = ("ENOENT", "Traceback", "error")
+SLACK = 0.1
+"""Seconds that a search may take longer than ripgrep."""
+SETTLING = 3
+"""Seconds after which the cache remembers a file that has just been written."""
+
+Maker = Callable[[Bench, Path], Job]
+
+
+def toolspan() -> Path:
+    """The command as installed beside this Python."""
+    return Path(sys.executable).with_name("toolspan")
+
+
+def ripgrep() -> Path:
+    """The same ripgrep that toolspan uses."""
+    return Path(sys.executable).with_name("rg")
+
+
+def digest(stdout: Path) -> Answer:
+    """What was printed, in short: the second answer must be the first."""
+    return Answer(note=hashlib.sha256(stdout.read_bytes()).hexdigest()[:12])
+
+
+def errors_job(bench: Bench, run_dir: Path) -> Job:
+    """`toolspan errors` with nothing remembered."""
+    env = {"XDG_CACHE_HOME": str(run_dir / "cache")}
+    return Job([toolspan(), "errors", "--json", bench.archive], env=env, answer=digest)
+
+
+def errors_again_job(bench: Bench, _: Path) -> Job:
+    """`toolspan errors` on an archive that it has seen."""
+    env = {"XDG_CACHE_HOME": str(bench.scratch / "cache")}
+    return Job([toolspan(), "errors", "--json", bench.archive], env=env, answer=digest)
+
+
+def agentsview_again_job(bench: Bench, run_dir: Path) -> Job:
+    """`agentsview sync` of an archive that it has seen."""
+    job = agentsview_job(bench, run_dir)
+    kept = bench.scratch / "agentsview"
+    kept.mkdir(exist_ok=True)
+    return replace(
+        job, env={**job.env, "AGENTSVIEW_DATA_DIR": str(kept)}, answer=lambda _: Answer()
+    )
+
+
+def search_job(word: str) -> Maker:
+    """`toolspan search` as people use it."""
+
+    def job(bench: Bench, run_dir: Path) -> Job:
+        env = {"XDG_CACHE_HOME": str(run_dir / "cache")}
+        return Job([toolspan(), "search", word, f"{bench.archive}/"], env=env)
+
+    return job
+
+
+def ripgrep_job(word: str) -> Maker:
+    """ripgrep with the same literal in the same files, its output kept."""
+
+    def job(bench: Bench, _: Path) -> Job:
+        return Job([*ripgrep_command(word), bench.archive])
+
+    return job
+
+
+def ripgrep_command(word: str, *options: str) -> list[str]:
+    """ripgrep, told to look into all transcripts."""
+    every = ["--no-config", "--no-ignore", "--hidden", "--text", "--glob=*.jsonl"]
+    return [str(ripgrep()), *every, "--fixed-strings", *options, "-e", word]
+
+
+def contestants(bench: Bench, words: Sequence[str]) -> Iterator[tuple[str, str, Maker, bool]]:
+    """Name, description, job, and whether it is too slow for more than one round."""
+    peers = bench.peers is not None
+    yield "errors, first", "`toolspan errors --json`, nothing remembered", errors_job, False
+    if peers:
+        about = f"ccusage {CCUSAGE.version}: `claude daily --json --offline`"
+        yield "ccusage", about, ccusage_job, False
+        about = f"agentsview {AGENTSVIEW.version}: cold `sync`, no daemon"
+        yield "agentsview, first", about, agentsview_job, True
+    yield "errors, second", "the same, archive unchanged", errors_again_job, False
+    if peers:
+        yield "agentsview, second", "`sync`, archive unchanged", agentsview_again_job, False
+    for word in words:
+        yield f"search {word}", f"`toolspan search '{word}'`", search_job(word), False
+        yield f"rg {word}", f"`rg -F '{word}'`", ripgrep_job(word), False
+
+
+def run_all(bench: Bench, words: Sequence[str], repeats: int) -> list[Row]:
+    """Round by round; what the second questions need is prepared before the first round."""
+    chosen = list(contestants(bench, words))
+    rows = [Row(name, about) for name, about, _, _ in chosen]
+    for name, about, job, _ in chosen:
+        if name.endswith("second"):
+            prepared = Row(f"{name}, prepared", about)
+            run_into(prepared, bench, job)
+            rows[[row.name for row in rows].index(name)].failure = prepared.failure
+    for number in range(repeats):
+        for (_, _, job, slow), row in zip(chosen, rows, strict=True):
+            if row.failure is None and not (slow and number):
+                run_into(row, bench, job)
+    return rows
+
+
+def targets(rows: Mapping[str, Row], words: Sequence[str]) -> list[Target]:
+    """What is promised about these questions."""
+
+    def wall(name: str) -> float | None:
+        return rows[name].wall if name in rows and rows[name].ran else None
+
+    first, second = "errors, first", "errors, second"
+    found = [
+        ratio_target("ccusage / errors, first", 2, (wall("ccusage"), wall(first)), at_most=False),
+        ratio_target("agentsview / errors, first", 20,
+                     (wall("agentsview, first"), wall(first)), at_most=False),
+        ratio_target("agentsview / errors, second", 1,
+                     (wall("agentsview, second"), wall(second)), at_most=False),
+    ]  # fmt: skip
+    notes = {run.answer.note for name in (first, second) for run in rows[name].runs}
+    found.append(
+        Target("first and second answer", "equal", f"{len(notes)} answers", len(notes) == 1)
+    )
+    for word in words:
+        ours, floor = wall(f"search {word}"), wall(f"rg {word}")
+        limit = f"≤ rg + {SLACK:g} s"
+        if ours is None or floor is None:
+            found.append(Target(f"search {word}", limit, "not measured", None))
+        else:
+            measured = f"{ours:.3f} s, rg {floor:.3f} s: + {ours - floor:.3f} s"
+            found.append(Target(f"search {word}", limit, measured, ours <= floor + SLACK))
+    found += [
+        Target(f"{row.name} runs", "exit 0", row.failure, met=False)
+        for row in rows.values()
+        if row.failure is not None
+    ]
+    return found
+
+
+def agreement(bench: Bench, word: str) -> tuple[str, int, int, int]:
+    """Matches of a search, lines of ripgrep, and matches in no line of ripgrep's, which is odd."""
+    env = {**os.environ, "XDG_CACHE_HOME": str(bench.scratch / "cache")}
+    ours = subprocess.run(
+        [toolspan(), "search", word, f"{bench.archive}/", "--json"],
+        env=env, capture_output=True, check=True,
+    )  # fmt: skip
+    theirs = subprocess.run(
+        [*ripgrep_command(word, "--byte-offset", "--max-columns=1", "--null"), bench.archive],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    lines = {
+        (os.fsdecode(name), int(rest.partition(b":")[0]))
+        for name, _, rest in (line.partition(b"\0") for line in theirs.stdout.splitlines())
+    }
+    matches = [json.loads(line) for line in ours.stdout.splitlines()]
+    odd = sum((match["file"], match["offset"]) not in lines for match in matches)
+    return word, len(matches), len(lines), odd
+
+
+def parse_arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--archive", type=Path, required=True, help="has expected-totals.json")
+    parser.add_argument("--peers", type=Path, help="prefix given to peers.py; without it, no peers")
+    parser.add_argument("--word", action="append", help=f"to search for (default: {WORDS})")
+    parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
+    parser.add_argument("--scratch", type=Path, help="where to work (default: a temporary one)")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds per run")
+    parser.add_argument("--json", type=Path, help="write all numbers there")
+    parser.add_argument("--enforce", action="store_true", help="exit 1 when a target is missed")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure, print, and say whether the targets are met."""
+    arguments = parse_arguments()
+    words = tuple(arguments.word or WORDS)
+    scratch = Path(tempfile.mkdtemp(dir=arguments.scratch, prefix="questions-"))
+    bench = Bench(
+        archive=arguments.archive.resolve(),
+        peers=arguments.peers.resolve() if arguments.peers else None,
+        scratch=scratch,
+        offline=network_cutter(),
+        timeout=arguments.timeout,
+    )
+    expected = json.loads((bench.archive / "expected-totals.json").read_bytes())["claude"]
+    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
+    machine += f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+    try:
+        time.sleep(SETTLING)
+        before = fingerprint(bench.archive)
+        warm(bench.archive)
+        rows = run_all(bench, words, arguments.repeats)
+        met = targets({row.name: row for row in rows}, words)
+        same = fingerprint(bench.archive) == before
+        met.append(Target("archive untouched", "same files", "same" if same else "changed", same))
+        agreed = [agreement(bench, word) for word in words]
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    print(
+        f"{machine}\n\nArchive: {expected['files']} files, {expected['bytes'] / 1e6:.0f} MB, warm\n"
+    )
+    print("\n".join([*measured_table(rows), "", *target_table(met), ""]))
+    header = ["word", "calls and messages", "lines of rg", "matches outside these lines"]
+    print("\n".join(table(header, ([str(cell) for cell in line] for line in agreed))))
+    if arguments.json:
+        said = {
+            "machine": machine,
+            "rows": [row_json(row) for row in rows],
+            "targets": [asdict(target) for target in met],
+        }
+        arguments.json.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    return int(arguments.enforce and any(target.met is False for target in met))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
