@@ -439,3 +439,24 @@ def test_what_a_codex_patch_changed_is_told_with_line_numbers(tmp_path: Path) ->
     output = shown(desk.transcript().file, changed)
     assert "@@ -18,7 +18,7 @@" in output
     assert "-line 20\n+zwanzig\n" in output
+
+
+@requirement("show.recovery")
+def test_what_was_done_about_a_failure_is_told_with_the_call(tmp_path: Path) -> None:
+    story = TranscriptBuilder(cwd=CWD).prompt("Fix it")
+    change = {"file_path": f"{CWD}/a.py", "old_string": "old", "new_string": "new"}
+    failed = story.call("Edit", change)
+    story.result(failed, bodies.refused("File has not been read yet. Read it first."))
+    look = story.call("Read", {"file_path": f"{CWD}/a.py"})
+    story.result(look, bodies.read(f"{CWD}/a.py", "old = 1\n"))
+    again = story.call("Edit", change)
+    story.result(again, bodies.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"))
+    path = story.write(tmp_path / "s.jsonl")
+
+    for call in (failed, again):
+        output = shown(path, call)
+        assert "── recovery · read before write · recovered ─" in output
+        told = output.partition("── recovery")[2].partition("──")[2].splitlines()[1:4]
+        assert [line.split()[2] for line in told] == ["Edit", "Read", "Edit"]
+        assert row(output.partition("── around")[0], "◂ this").endswith(f"{call} ◂ this")
+    assert json.loads(shown(path, failed, "--json"))["recovery"]["outcome"] == "recovered"

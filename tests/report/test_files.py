@@ -459,3 +459,21 @@ def test_scripts_and_tools_nobody_knows_are_doubts(desk: Desk) -> None:
     same = desk.story.call("mcp__files__put", {"name": "a.py"})
     desk.story.result(same, bodies.mcp_text("ok"))
     assert archive(desk).content(desk.path("a.py"), same, "after").confidence == "doubtful"
+
+
+@requirement("files.doubt")
+def test_between_two_sessions_anybody_may_have_written_it(tmp_path: Path) -> None:
+    path = "/w/a.py"
+    first = TranscriptBuilder(session_id="one").prompt("go")
+    made = first.call("Write", {"file_path": path, "content": "1\n"})
+    first.result(made, bodies.written(path, "1\n"), after_ms=10)
+    second = TranscriptBuilder(session_id="two").until(first).prompt("go on", after_ms=1_000)
+    edit = {"file_path": path, "old_string": "1", "new_string": "2"}
+    changed = second.call("Edit", edit)
+    second.result(changed, "The file has been updated successfully.", after_ms=10)
+    files = [one.write(tmp_path / f"{one.session_id}.jsonl") for one in (first, second)]
+    found = FileArchive([read(file) for file in files])
+
+    assert found.content(path, made, "after").confidence == "derived"
+    told = found.content(path, changed, "after")
+    assert (told.content, told.confidence) == ("2\n", "doubtful")

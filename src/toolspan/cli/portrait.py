@@ -15,6 +15,7 @@ from rich.text import Text
 
 from toolspan.cli.output import STATE_STYLE, clock, count, duration
 from toolspan.cli.render import (
+    GLYPHS,
     Look,
     call_text,
     diff_line,
@@ -22,18 +23,20 @@ from toolspan.cli.render import (
     event_note,
     facts,
     joined,
+    plain_line,
     plain_lines,
     said_text,
     summary,
     words,
 )
 from toolspan.model.inputs import UnknownInput, decode_anything
-from toolspan.model.span import Span
+from toolspan.model.span import Span, moment
 from toolspan.model.state import MEANING
 from toolspan.read.facts import facts_of
 from toolspan.read.messages import script
 from toolspan.read.timeline import Batch, Said, Strand, Turn, timeline
 from toolspan.read.transcript import Transcript
+from toolspan.report.chains import Chain, Link, chains
 from toolspan.report.file_change import changes_of
 from toolspan.report.file_story import diff_of_change
 from toolspan.report.files import FileArchive
@@ -64,6 +67,8 @@ class Portrait(Struct, frozen=True, kw_only=True):
     after: tuple[Neighbour, ...] = ()
     diff: str | None = None
     """What it changed."""
+    chain: Chain | None = None
+    """What was done about its failure, or the failure that it took up."""
     others: tuple[str, ...] = ()
     """Other sessions that have a call with this id, the newest first."""
 
@@ -77,7 +82,9 @@ def portrait_of(span: Span, transcript: Transcript, others: tuple[str, ...] = ()
         diff=_diff(span, transcript),
         others=others,
     )
-    for strand in timeline([script(transcript)]).strands():
+    strands = list(timeline([script(transcript)]).strands())
+    found = msgspec.structs.replace(found, chain=_chain(span, transcript, strands))
+    for strand in strands:
         items = list(_flat(strand))
         at = next((n for n, one in enumerate(items) if _is(one, span.id)), None)
         if at is not None:
@@ -89,6 +96,20 @@ def portrait_of(span: Span, transcript: Transcript, others: tuple[str, ...] = ()
                 after=_nearest(items[at + 1 :]),
             )
     return found
+
+
+def _chain(span: Span, transcript: Transcript, strands: Sequence[Strand]) -> Chain | None:
+    """The chain a call is part of: the one that its failure began, before one that it took up."""
+    turns: dict[str, str] = {
+        placed.span.id: placed.span.call.prompt_id or f"{strand.agent_id} {n}"
+        for strand in strands
+        for n, turn in enumerate(strand.turns)
+        for placed in turn.calls
+    }
+    known = chains(transcript.spans, transcript.file, turns=turns)
+    begun = (one for one in known if span.id in (one.start.id, *one.siblings))
+    joins = (one for one in known if any(link.id == span.id for link in one.links))
+    return next(chain.from_iterable((begun, joins)), None)
 
 
 def _flat(strand: Strand) -> Iterator[Neighbour]:
@@ -163,6 +184,7 @@ def call_json(portrait: Portrait) -> dict[str, object]:
             "before": [_neighbour_json(one, portrait.file) for one in portrait.before],
             "after": [_neighbour_json(one, portrait.file) for one in portrait.after],
         },
+        "recovery": portrait.chain,
         "others": portrait.others,
     }
 
@@ -211,6 +233,8 @@ def call_lines(portrait: Portrait, look: Look) -> Iterator[Text]:
     if portrait.diff:
         lines = _cut(plain_lines(portrait.diff.rstrip("\n")), look, _SHOWN_LINES * 2)
         yield from _section("diff", (diff_line(line.plain) for line in lines), look)
+    if portrait.chain is not None:
+        yield from _section(_chain_title(portrait.chain), _links(portrait, look), look)
     if portrait.before or portrait.after:
         yield from _section("around", _neighbours(portrait, look), look)
 
@@ -300,6 +324,36 @@ def _cut(lines: Sequence[str], look: Look, most: int) -> Iterator[Text]:
     yield from (Text(line[:_MOST]) for line in lines[:most])
     if len(lines) > most:
         yield Text(f"… {count(len(lines) - most, 'more line')} (--full)", style="dim")
+
+
+def _chain_title(found: Chain) -> str:
+    name = (found.name or "nothing was tried").replace("_", " ")
+    return joined("recovery", name, found.outcome, "possible evasion" if found.evasion else None)
+
+
+def _links(portrait: Portrait, look: Look) -> Iterator[Text]:
+    """The failure and the calls that took it up."""
+    found = portrait.chain
+    if found is None:
+        return
+    first = Link(
+        id=found.start.id,
+        tool=found.start.tool or "",
+        state=found.start.state,
+        error_kind=found.start.error_kind,
+        role="attempt",
+        target=found.start.target,
+        batch=found.start.batch,
+        requested=found.start.requested,
+    )
+    for link in (first, *found.links):
+        line = Text().append(f"{clock(moment(link.requested), date=False):10}", style="dim")
+        line.append(f"{GLYPHS[link.state]} ", style=STATE_STYLE[link.state])
+        line.append(f"{plain_line(link.tool, 60):5} ", style="bold")
+        line.append(plain_line(joined(link.target, link.error_kind), look.width))
+        line.truncate(max(look.width - len(link.id) - 9, _MARGIN), overflow="ellipsis")
+        line.append(f"  {plain_line(link.id, 100)}", style="dim")
+        yield line.append(" ◂ this") if link.id == portrait.span.id else line
 
 
 def _neighbours(portrait: Portrait, look: Look) -> Iterator[Text]:

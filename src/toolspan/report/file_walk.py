@@ -86,6 +86,7 @@ class Happening(Struct, frozen=True, kw_only=True):
     """Something that is told about files, and when."""
 
     key: Key
+    session: str | None
     what: What
 
 
@@ -117,7 +118,8 @@ def walk(
             happened = (
                 _happened(span, transcript, wants) if contents else _touched(span, transcript)
             )
-            found += (Happening(key=key, what=what) for what in happened)
+            session = span.call.session_id
+            found += (Happening(key=key, session=session, what=what) for what in happened)
         if contents:
             found += _rewinds(spans, calls)
             found += _kept(transcript, wants)
@@ -146,7 +148,8 @@ def _rewinds(spans: Sequence[Span], calls: dict[str, Key]) -> Iterator[Happening
         if one.branch == "abandoned" and other.branch != "abandoned":
             time, number, line = calls[one.id]
             ran = Ran(call=other.id, tool=other.tool, anything=words)
-            yield Happening(key=(time, number, line + 1), what=ran)
+            session = other.call.session_id
+            yield Happening(key=(time, number, line + 1), session=session, what=ran)
 
 
 def _line(span: Span) -> int:
@@ -295,7 +298,8 @@ def _kept(transcript: Transcript, wants: Wants) -> Iterator[Happening]:
         content = ABSENT if backup.name is None else _copy(folder, backup.name)
         if content is not None:
             sight = Sight(path=path, call=None, what="the client's backup", content=content)
-            yield Happening(key=(at.timestamp(), -1, number), what=sight)
+            key = (at.timestamp(), -1, number)
+            yield Happening(key=key, session=transcript.session_id, what=sight)
 
 
 def _backups(transcript: Transcript) -> Iterator[tuple[int, Backup]]:

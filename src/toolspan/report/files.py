@@ -23,6 +23,8 @@ from toolspan.report.file_place import ends_with, spelled, whole
 from toolspan.report.file_printed import Sight
 from toolspan.report.file_walk import Attempt, Key, Ran, Wants, What, walk
 
+_BETWEEN = "anybody may have written it between two sessions"
+
 
 class FileTotals(Struct, frozen=True, kw_only=True):
     """One file and what became of it in short."""
@@ -143,10 +145,14 @@ class FileArchive:
 
     def _points(self, path: str) -> Iterator[tuple[Key, Point]]:
         lasting: str | None = None
+        session: str | None = None
         for one in self._walk.happenings:
             point = _point(one.what, path)
             if point is None:
                 continue
+            if session not in (None, one.session):
+                yield one.key, Point(call=None, what="time", doubt=_BETWEEN)
+            session = one.session
             yield one.key, point
             if isinstance(one.what, Ran) and one.what.lasting:
                 lasting = f"{point.doubt} (in the background)"
