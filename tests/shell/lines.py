@@ -27,6 +27,21 @@ def made(rng: random.Random, depth: int = 3) -> str:
     return rng.choice(_SHAPES)(rng, depth - 1)
 
 
+def plain(rng: random.Random) -> str:
+    """Commands with operators between them, and nothing that hides anything."""
+    words = ("a.txt", "-n", "'a b'", '"c;d"', "*.txt", "'$(rm)'", "{}", "x=y", "2>&1", "> out",
+             "2>/dev/null", "< a.txt", "\\;", '"p1"', "a''b", "~/x", "--", "|p2",
+             "rm", "&>>all")  # fmt: skip
+    parts = [
+        " ".join([rng.choice(_NAMES), *(rng.choice(words) for _ in range(rng.randrange(4)))])
+        for _ in range(rng.randint(1, 4))
+    ]
+    line = parts[0]
+    for part in parts[1:]:
+        line += rng.choice((" && ", " || ", "; ", " | ", "\n", " & ", ";", "|")) + part
+    return line
+
+
 def broken(rng: random.Random) -> str:
     """A line with a few letters changed."""
     letters = list(made(rng))

@@ -21,7 +21,7 @@ from toolspan.disk.text import Codec, Span, Text, decode, encode, plain, shown, 
 from toolspan.disk.words import clean, numbered
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
-from toolspan.run.change import Planned, known, missing, path_of, stale, unread, wrote
+from toolspan.run.change import Planned, end_of, known, missing, path_of, stale, unread, wrote
 from toolspan.run.context import ToolContext
 from toolspan.run.files import FileState
 from toolspan.run.tool import Output, Refusal, Tool
@@ -194,7 +194,7 @@ def _edit(plan: _Plan, ctx: ToolContext) -> Output:
     new = curled(request.new, plan.replaced) if request.values.keeps_curly else request.new
     changed = spliced(plan.text, plan.spans, new)
     data = encode(changed.raw, changed.codec)
-    stamp = swap(request.path, data, plan.stamp)
+    stamp = swap(request.path, data, plan.stamp, end_of(request.path, ctx))
     wrote(request.path, data, stamp, ctx, whole=plan.seen)
     return Output(_told(plan, changed), _record(plan, changed))
 

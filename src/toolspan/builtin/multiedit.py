@@ -19,7 +19,17 @@ from toolspan.disk.text import Codec, Span, Text, decode, encode, plain, spliced
 from toolspan.disk.words import clean
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
-from toolspan.run.change import Planned, known, missing, not_a_file, path_of, stale, unread, wrote
+from toolspan.run.change import (
+    Planned,
+    end_of,
+    known,
+    missing,
+    not_a_file,
+    path_of,
+    stale,
+    unread,
+    wrote,
+)
 from toolspan.run.context import ToolContext
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
@@ -196,7 +206,7 @@ def _one(text: Text, edit: _Edit, values: FileValues) -> Text | Refusal:
 
 def _write(plan: _Plan, ctx: ToolContext) -> Output:
     data = encode(plan.after.raw, plan.after.codec)
-    stamp = swap(plan.path, data, plan.stamp)
+    stamp = swap(plan.path, data, plan.stamp, end_of(plan.path, ctx))
     wrote(plan.path, data, stamp, ctx, whole=plan.seen)
     before, after = plan.before.shown, plan.after.shown
     return Output(

@@ -20,7 +20,7 @@ from toolspan.disk.words import clean, numbered
 from toolspan.errors import ToolError
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
-from toolspan.run.change import Planned, known, path_of, stale, unread, wrote
+from toolspan.run.change import Planned, end_of, known, path_of, stale, unread, wrote
 from toolspan.run.context import ToolContext
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
@@ -98,7 +98,8 @@ def _write(plan: _Plan, ctx: ToolContext) -> Output:
     text = None if plan.old is None else _old_text(plan.old)
     raw = plan.content if text is None else like(text, plan.content)
     data = encode(raw, Codec("utf-8") if text is None else text.codec)
-    stamp = swap(plan.path, data, None if plan.old is None else plan.old.stamp)
+    old = None if plan.old is None else plan.old.stamp
+    stamp = swap(plan.path, data, old, end_of(plan.path, ctx))
     wrote(plan.path, data, stamp, ctx, whole=True)
     return Output(_told(plan), _record(plan, text))
 

@@ -15,14 +15,14 @@ _STEP = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os
 
 
 @contextmanager
-def opened(folder: Path) -> Iterator[int]:
-    """The descriptor of a folder.
+def opened(folder: Path, *, make: bool = False) -> Iterator[int]:
+    """The descriptor of a folder; if so asked, it and those above it are made.
 
     Raises:
-        ToolError: it is not there, may not be entered, or a link is in the way.
+        ToolError: it is not there, may not be entered or made, or a link is in the way.
     """
     try:
-        descriptor = _walked(folder)
+        descriptor = _walked(folder, make=make)
     except OSError as error:
         raise fault(error, "open", folder) from error
     try:
@@ -31,15 +31,34 @@ def opened(folder: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _walked(folder: Path) -> int:
+def _walked(folder: Path, *, make: bool) -> int:
     here = os.open(folder.anchor, _STEP)
-    for name in folder.parts[1:]:
+    for at, name in enumerate(folder.parts[1:], 2):
         try:
-            there = os.open(name, _STEP, dir_fd=here)
+            there = _entered(here, name, Path(*folder.parts[:at])) if make else _step(here, name)
         finally:
             os.close(here)
         here = there
     return here
+
+
+def _step(here: int, name: str) -> int:
+    return os.open(name, _STEP, dir_fd=here)
+
+
+def _entered(here: int, name: str, path: Path) -> int:
+    """The next folder on the way, made when it is not there; `path` is for texts only."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return _step(here, name)
+    try:
+        os.mkdir(name, dir_fd=here)
+    except FileExistsError as error:
+        with suppress(NotADirectoryError):
+            return _step(here, name)  # somebody else was faster
+        raise fault(error, "mkdir", path) from error
+    except OSError as error:
+        raise fault(error, "mkdir", path) from error
+    return _step(here, name)
 
 
 def force(folder: int) -> None:

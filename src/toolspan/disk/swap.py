@@ -29,21 +29,21 @@ _BY_RENAME = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, err
 """A folder that takes no new file, or a file that is mounted: then it is written where it is."""
 
 
-def swap(path: Path, data: bytes, expected: Stamp | None) -> Stamp:
+def swap(path: Path, data: bytes, expected: Stamp | None, end: Path | None = None) -> Stamp:
     """Give the file this content; missing folders are made.
 
     Args:
         path: The file; links are followed.
         data: All of its new content.
         expected: How it looked when it was read; None: there was no file.
+        end: What the path is known to lead to: nothing is followed any more.
 
     Raises:
         ToolError: it could not be written, or is not what was expected; nothing has changed.
     """
-    target = _target(path)
-    if expected is None:
-        make_folders(target.parent)
-    with opened(target.parent) as folder:
+    found = _target(path)
+    target = end or found
+    with opened(target.parent, make=expected is None) as folder:
         file = _File(folder, target)
         current = _checked(file, expected)
         try:

@@ -26,15 +26,20 @@ def _forms(line: str) -> frozenset[str]:
     """Every command of a line, in every way a rule might name it."""
     found = {line.strip()}
     for one in opened(line).found:
-        found.update(_ways(one.program))
+        if one.program.words:
+            words = [word.text for word in one.program.words]
+            found.add(one.program.text)
+            found.add(" ".join(words))
+            words[0] = base(words[0])
+            found.add(" ".join(words))
     return frozenset(found)
 
 
-def _ways(program: Program) -> list[str]:
-    if not program.words:
-        return []
-    words = [word.text for word in program.words]
-    return [program.text, " ".join(words), " ".join([base(words[0]), *words[1:]])]
+def is_far_from(line: str, beginnings: tuple[str, ...]) -> bool:
+    """Whether no command of a line can fit a pattern that has one of these beginnings."""
+    if opened(line).unclear:
+        return False
+    return all(not form.startswith(beginnings) for form in _forms(line))
 
 
 def mentions(line: str, pattern: str) -> bool:
@@ -66,4 +71,7 @@ def may_hide(line: str, patterns: list[str]) -> bool:
 
 def granted(program: Program, pattern: str) -> bool:
     """Whether a pattern speaks of a program as it is written, or inside a plain wrapper."""
-    return command_like(program.text, pattern) or command_like(plain(program).text, pattern)
+    inner = plain(program)
+    if command_like(program.text, pattern):
+        return True
+    return inner is not program and command_like(inner.text, pattern)

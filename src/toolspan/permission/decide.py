@@ -7,13 +7,12 @@ Deny wins over ask, ask over allow; when nobody has an opinion the fallback deci
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.span import Call
-from toolspan.permission.ground import Ground
+from toolspan.permission.ground import Ground, Links
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +35,8 @@ class Question:
     """Folders beside the project in which the session works."""
     own: Path | None = None
     """The session's own folder, with outputs too large for the conversation."""
+    links: Links = field(default_factory=Links, compare=False, repr=False)
+    """Where paths lead to: all who judge the call, and then the call itself, go by one answer."""
 
     @property
     def tool(self) -> str:
@@ -44,17 +45,13 @@ class Question:
 
     def ground(self) -> Ground:
         """Where it may go."""
-        return _ground(self.cwd, (self.project, *self.folders), os.environ.get("HOME"), self.own)
-
-
-@lru_cache(maxsize=64)
-def _ground(cwd: Path, folders: tuple[Path, ...], home: str | None, own: Path | None) -> Ground:
-    return Ground(
-        str(cwd),
-        tuple(map(str, folders)),
-        home or str(Path.home()),
-        None if own is None else str(own),
-    )
+        return Ground(
+            str(self.cwd),
+            (str(self.project), *map(str, self.folders)),
+            os.environ.get("HOME") or str(Path.home()),
+            None if self.own is None else str(self.own),
+            self.links,
+        )
 
 
 Policy = Callable[[Question], Decision | Awaitable[Decision | None] | None]

@@ -9,16 +9,34 @@ import os
 import re
 from functools import lru_cache
 
-from toolspan.permission.ground import Ground, real
+from toolspan.permission.ground import Ground, Links
 from toolspan.permission.rule import Rule
+
+
+def any_of(rules: tuple[Rule, ...], ground: Ground) -> re.Pattern[str]:
+    """Every path that one of the rules forbids or asks about."""
+    return _together(rules, ground.folders[0], ground.cwd, ground.home)
 
 
 def path_fits(rule: Rule, path: str, ground: Ground, *, granting: bool) -> bool:
     """Whether a rule speaks of a file; to grant, it must speak of what a link leads to as well."""
     patterns = _patterns(rule, ground.folders[0], ground.cwd, ground.home, granting)
-    if any(pattern.match(path) for pattern in patterns) is not granting:
+    if _any_fits(patterns, path) is not granting:
         return not granting
-    return any(pattern.match(end) for end in (real(path),) for pattern in patterns)
+    end = ground.links.real(path)
+    return granting if end == path else _any_fits(patterns, end)
+
+
+def _any_fits(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
+    return any(pattern.match(path) for pattern in patterns)
+
+
+@lru_cache(maxsize=64)
+def _together(rules: tuple[Rule, ...], project: str, cwd: str, home: str) -> re.Pattern[str]:
+    """All that rules forbid, in one pattern."""
+    ground = Ground(cwd, (project,), home)
+    patterns = [one.pattern for rule in rules for one in _anchored(rule, ground, granting=False)]
+    return re.compile("|".join(f"(?:{one})" for one in patterns), re.DOTALL)
 
 
 @lru_cache(maxsize=512)
@@ -52,7 +70,8 @@ def _anchored(rule: Rule, ground: Ground, *, granting: bool) -> list[re.Pattern[
 
 
 def _from(folders: list[str], pattern: str, *, deep: bool) -> list[re.Pattern[str]]:
-    both = dict.fromkeys(one for folder in folders for one in (folder, real(folder)))
+    links = Links()
+    both = dict.fromkeys(one for folder in folders for one in (folder, links.real(folder)))
     return [_compiled(folder, pattern, deep=deep) for folder in both]
 
 

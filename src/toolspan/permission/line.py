@@ -8,11 +8,13 @@ Read `judge` first.
 import glob
 import itertools
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.model.decision import Needs, Reach
-from toolspan.permission.ground import Ground, is_protected
+from toolspan.permission.ground import Ground
 from toolspan.permission.rule import Rule
 from toolspan.shell.argument import Files, files_of
 from toolspan.shell.inside import SHELLS, base, plain
@@ -33,30 +35,40 @@ _EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
 _STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _MOST = 1_000
 """Files that a pattern is tried on."""
+_BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
+"""The innermost ones, which can be filled in without regard to those around them."""
+_MOST_BRACES = 20
 _DESCRIPTOR = re.compile(r"\d+-?|-")
 _NAME = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Freedom:
+class Forbids(Struct, frozen=True):
+    """What rules say against files."""
+
+    anything: re.Pattern[str]
+    """Every path that one of the rules may forbid to read or to change."""
+    by: Callable[[Ground, str, bool], Rule | None]
+    """The rule that forbids reading a file, or, if so asked, changing it."""
+
+
+class Freedom(Struct, frozen=True):
     """What is allowed without a question."""
 
     rule: Callable[[Program], Rule | None]
     """The rule that allows a program."""
-    writes: Callable[[str], bool]
+    writes: Callable[[Ground, str], bool]
     """Whether a rule allows changing a file."""
-    looks: Callable[[str], bool]
+    looks: Callable[[Ground, str], bool]
     """Whether a rule allows reading a file."""
-    forbids: Callable[[str, bool], Rule | None] | None
-    """The rule that forbids reading a file, or, if so asked, changing it."""
+    forbids: Forbids | None
+    """The files that rules forbid; None when there are no such rules."""
     edits: bool = False
     """Files in the session's folders may be changed."""
     redirects: bool = False
     """Output may be redirected to files in the session's folders."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What is known of a line: nothing is needed, or this."""
 
     needs: Needs | None
@@ -85,8 +97,7 @@ class _Judging:
     """Goes through the programs of a line in their order; `cd` moves the ground."""
 
     def __init__(self, ground: Ground, freedom: Freedom) -> None:
-        self._ground, self._freedom = ground, freedom
-        self._start = ground.cwd
+        self._ground, self._origin, self._freedom = ground, ground, freedom
         self._lost = False
         self._values: dict[str, str | None] = {"HOME": ground.home, "PWD": ground.cwd}
         self.parts: list[str] = []
@@ -128,38 +139,58 @@ class _Judging:
 
     def _forbidden(self, program: Program) -> None:
         """Whether a file that the program names is one that a rule forbids."""
-        if self._freedom.forbids is None:
-            return
-        files = files_of(base(program.name), program.words[1:]) or Files()
-        for word in program.choices:
-            self._forbid(word, changes=False)
-        words = () if program.name in ("cd", "echo", "printf") else program.words[1:]
-        for word in words:
-            self._forbid(word, changes=word in files.changed)
-            self._forbid(Word(word.text.partition("=")[2], word.filled), changes=False)
-        for redirect in program.redirects:
-            self._forbid(redirect.target, changes=">" in redirect.operator)
-
-    def _forbid(self, word: Word, *, changes: bool) -> None:
-        text = self._resolved(word)
         forbids = self._freedom.forbids
-        if not text or forbids is None or self.forbidden is not None:
+        if forbids is None:
+            return
+        for word in program.choices:
+            self._forbid(word, forbids, changes=False)
+        if program.name not in ("cd", "echo", "printf"):
+            self._forbid_arguments(program, forbids)
+        for redirect in program.redirects:
+            if not _is_descriptor(redirect):
+                self._forbid(redirect.target, forbids, changes=">" in redirect.operator)
+
+    def _forbid_arguments(self, program: Program, forbids: Forbids) -> None:
+        far = self._ground.is_far_from
+        # Most words are the name of no file at all: that is soon seen.
+        words = [
+            word
+            for word in program.words[1:]
+            if word.filled or not far(word.text, forbids.anything)
+        ]
+        files = files_of(base(program.name), program.words[1:]) if words else None
+        changed = files.changed if files is not None else ()
+        for word in words:
+            self._forbid(word, forbids, changes=word in changed)
+            if "=" in word.text:
+                value = Word(word.text.partition("=")[2], word.filled)
+                self._forbid(value, forbids, changes=False)
+
+    def _forbid(self, word: Word, forbids: Forbids, *, changes: bool) -> None:
+        text = self._resolved(word)
+        if not text or self.forbidden is not None:
             return
         for path in self._meant(text, pattern=word.filled):
-            self.forbidden = self.forbidden or forbids(path, changes)
+            self.forbidden = self.forbidden or forbids.by(self._origin, path, changes)
 
     def _meant(self, text: str, *, pattern: bool) -> list[str]:
         """The files that a word may mean now; patterns are tried on the disk."""
-        place = self._ground.place(text)
-        if not pattern or not re.search(r"[*?\[]", text):
-            return [place]
-        found = glob.iglob(place, include_hidden=True)  # noqa: PTH207 - absolute, and lazily
-        return [place, *itertools.islice(found, _MOST)]
+        if not pattern:
+            return self._ground.meanings(text)
+        found: list[str] = []
+        for one in itertools.islice(alternatives(text), _MOST):
+            found += self._ground.meanings(one)
+            if re.search(r"[*?\[]", one):
+                there = glob.iglob(found[-1], include_hidden=True)  # noqa: PTH207 - absolute, lazily
+                found += itertools.islice(there, _MOST)
+        return found
 
     # Programs
 
     def _is_free(self, program: Program) -> bool:
-        name, arguments = program.name, tuple(map(self._settled, program.words[1:]))
+        name, arguments = program.name, program.words[1:]
+        if any(word.filled for word in arguments):
+            arguments = tuple(map(self._settled, arguments))
         if name == "cd":
             return self._moves(program)
         if name in _FREE:
@@ -167,7 +198,7 @@ class _Judging:
         if name == "read":
             return _only_reads_lines(arguments)
         files = files_of(name, arguments)
-        if reads(name, arguments) and not (name == "git" and self._ground.cwd != self._start):
+        if reads(name, arguments) and not (name == "git" and self._ground.cwd != self._origin.cwd):
             return files is None or self._reads(name, program, files)
         if files is not None and files.changed:
             return self._changes(name, program, files)
@@ -193,7 +224,7 @@ class _Judging:
                 self._need(program.text)
                 return True
             inside = self._ground.inside(path)
-            if not inside or is_protected(path) or not free:
+            if not inside or self._ground.is_protected(path) or not free:
                 self._need(program.text, Reach(name, path, inside=inside))
                 return True
         return free
@@ -236,7 +267,7 @@ class _Judging:
             if ".." in text[cut.start() :] or "{" in text:
                 return None
             text = text[: cut.start()].rpartition("/")[0] or ("/" if text[0] == "/" else ".")
-        return self._ground.place(text)
+        return self._ground.place(text) if self._ground.has_one_meaning(text) else None
 
     def _settled(self, word: Word) -> Word:
         """A word that the shell fills in as one knows is as good as written out."""
@@ -266,9 +297,9 @@ class _Judging:
 
     def _redirects(self, program: Program) -> None:
         for redirect in program.redirects:
-            kind = redirect.operator.lstrip("0123456789")
-            if kind in (">&", "<&") and _DESCRIPTOR.fullmatch(redirect.target.text):
+            if _is_descriptor(redirect):
                 continue
+            kind = redirect.operator.lstrip("0123456789")
             if kind in ("<", "<&"):
                 self._input(program, redirect)
             elif redirect.target.text not in _STREAMS or redirect.target.filled:
@@ -283,7 +314,7 @@ class _Judging:
             self._need(text, Reach(base(program.name) or None, path, inside=False))
 
     def _readable(self, path: str) -> bool:
-        return self._ground.inside(path, reading=True) or self._freedom.looks(path)
+        return self._ground.inside(path, reading=True) or self._freedom.looks(self._origin, path)
 
     def _output(self, program: Program, redirect: Redirect) -> None:
         text = f"{program.text} {redirect.operator} {redirect.target.text}".strip()
@@ -292,12 +323,37 @@ class _Judging:
             self._need(text)
             return
         inside = self._ground.inside(path)
-        protected = is_protected(path)
-        if self._freedom.writes(path) and not protected:
+        protected = self._ground.is_protected(path)
+        if self._freedom.writes(self._origin, path) and not protected:
             return
         free = self._freedom.edits or self._freedom.redirects
         if not (free and inside) or protected:
             self._need(text, Reach(None, path, inside=inside))
+
+
+def alternatives(text: str) -> Iterator[str]:
+    """What braces make of a word: `{a,b}c` is `ac` and `bc`, `{1..9}` is a pattern for them."""
+    if text.count("{") > _MOST_BRACES:
+        text = re.sub(r"\{.*\}", "*", text)
+    found = _BRACES.search(text)
+    if found is None:
+        yield text
+        return
+    for one in found[1].split(",") if "," in found[1] else [_counted(found[1])]:
+        yield from alternatives(text[: found.start()] + one + text[found.end() :])
+
+
+def _counted(inner: str) -> str:
+    """A pattern for what `{a..c}` or `{1..9}` counts."""
+    letters = re.fullmatch(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?\d+)?", inner)
+    if letters is not None:
+        return "[{}-{}]".format(*sorted(letters.groups()))
+    return "[-0-9]*" if re.fullmatch(r"-?\d+\.\.-?\d+(?:\.\.-?\d+)?", inner) else "*"
+
+
+def _is_descriptor(redirect: Redirect) -> bool:
+    """Whether a stream goes where another one goes, and to no file."""
+    return redirect.operator[-1] == "&" and _DESCRIPTOR.fullmatch(redirect.target.text) is not None
 
 
 def _plain_sed(name: str, program: Program) -> bool:

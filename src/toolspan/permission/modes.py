@@ -13,7 +13,7 @@ from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.toolkind import tool_kind
 from toolspan.permission.command import opened
 from toolspan.permission.decide import Policy, Question
-from toolspan.permission.ground import is_critical, is_protected
+from toolspan.permission.ground import is_critical
 from toolspan.permission.rules import Rules, command_of, paths_of
 from toolspan.profile.refusals import Refusals
 from toolspan.shell.inside import base
@@ -52,7 +52,9 @@ class Permissions:
 
     def _on_ground(self, policy: Callable[[Question], Decision | None]) -> Policy:
         def decide(question: Question) -> Decision | None:
-            return policy(replace(question, folders=self.folders))
+            if question.folders != self.folders:
+                question = replace(question, folders=self.folders)
+            return policy(question)
 
         return decide
 
@@ -116,9 +118,13 @@ def _on_edit(question: Question, mode: str) -> Decision:
         return Ask(PLAN, "mode", basis="plan")
     if not _inside(question):
         return Ask(None, "config", basis="outside")
-    if mode == "acceptEdits" and not any(map(is_protected, paths_of(question))):
+    if mode == "acceptEdits" and not _protected(question):
         return _MODE
     return Ask(None, "config")
+
+
+def _protected(question: Question) -> bool:
+    return any(map(question.ground().is_protected, paths_of(question)))
 
 
 def _inside(question: Question, *, reading: bool = False) -> bool:
@@ -138,7 +144,7 @@ def guard(mode: Mode) -> Callable[[Question], Decision | None]:
         now = question.mode or mode
         if now == "bypassPermissions" or tool_kind(question.tool) not in _EDITS:
             return None
-        if now != "plan" and any(map(is_protected, paths_of(question))):
+        if now != "plan" and _protected(question):
             if now == "dontAsk":
                 return Deny("dontAsk", "mode", basis="mode")
             return Ask(None, "config", basis="protected")

@@ -5,8 +5,9 @@ written. What a pattern means depends on the tool; `rules.py` knows. Read `Rule.
 """
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from toolspan.errors import ToolspanError
 
@@ -15,8 +16,7 @@ _ALIASES = {"Task": "Agent"}
 _NO_WORDS = ("", "*", "**", ":*")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True, cache_hash=True):
     """One pattern, and where it comes from."""
 
     text: str
@@ -83,6 +83,15 @@ def command_like(text: str, pattern: str) -> bool:
             head = pattern.removesuffix(end)
             return like(text, head) or like(text, head + " *")
     return like(text, pattern)
+
+
+def beginning(pattern: str) -> str:
+    """What every command begins with that fits a pattern."""
+    for end in (":*", " *"):
+        if pattern.endswith(end):
+            pattern = pattern.removesuffix(end)
+            break
+    return pattern.partition("*")[0]
 
 
 def is_prefix(pattern: str) -> bool:

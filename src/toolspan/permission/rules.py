@@ -9,29 +9,53 @@ command in it is; it is denied when one is. Read `Rules.__call__` first.
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from toolspan.errors import ToolspanError
 from toolspan.model.decision import Allow, Ask, Basis, Decision, Deny, Needs
 from toolspan.model.toolkind import tool_kind
-from toolspan.permission.command import granted, may_hide, mentions, opened
+from toolspan.permission.command import granted, is_far_from, may_hide, mentions, opened
 from toolspan.permission.decide import Question
-from toolspan.permission.files import path_fits
+from toolspan.permission.files import any_of, path_fits
 from toolspan.permission.ground import Ground
-from toolspan.permission.line import Freedom, Verdict, judge, rule_suffices
-from toolspan.permission.rule import Rule, is_prefix, like
+from toolspan.permission.line import Forbids, Freedom, Verdict, judge, rule_suffices
+from toolspan.permission.rule import Rule, beginning, is_prefix, like
+from toolspan.shell.inside import plain
 from toolspan.shell.seen import Program, Seen, see
 from toolspan.shell.variable import is_harmless
 
 _READ_RULES = frozenset({"Read", "NotebookRead"})
 _EDIT_RULES = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
+_FILE_RULES = _READ_RULES | _EDIT_RULES
 _IDLE = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
 """Tools whose path rules grant nothing: rules for Read and Edit speak for them."""
 _PATHS = ("file_path", "notebook_path", "path")
 _MAIN = frozenset({"command", "url", *_PATHS})
+_MOST_TOOLS = 256
 _PARAMETER = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
+
+
+class _Concerned(Struct, frozen=True):
+    """Rules of one list that may speak of a tool's calls."""
+
+    rules: tuple[Rule, ...]
+    beginnings: tuple[str, ...]
+    """Of the commands they speak of."""
+    parameters: frozenset[str]
+    """Fields of the input they may speak of."""
+    always: bool
+    """One of them speaks of every call."""
+
+    def is_silent(self, question: Question, shell: str | None) -> bool:
+        """Whether none of them speaks, at a glance; they may be silent all the same if not."""
+        if not self.rules:
+            return True
+        if shell is None or self.always or not self.parameters.isdisjoint(question.input):
+            return False
+        return is_far_from(shell, self.beginnings)
 
 
 def _refuse_text(**given: Iterable[str]) -> None:
@@ -62,8 +86,17 @@ class Rules:
         self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
         self.ask = tuple(Rule.parse(text, origin, folder) for text in ask)
         self.deny = tuple(Rule.parse(text, origin, folder) for text in deny)
-        self._about_files = any(map(_is_about_files, self.deny))
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What can be known before anything is asked."""
         self._latest: tuple[object, Verdict] | None = None
+        self._known: dict[tuple[str, str], tuple[_Concerned, _Concerned, tuple[Rule, ...]]] = {}
+        self._files = tuple(filter(_is_about_files, self.deny))
+        self._shell = tuple(rule for rule in self.allow if rule.names("Bash"))
+        self._begin = tuple(beginning(rule.inside or "") for rule in self._shell)
+        stopped = (rule for rule in (*self.deny, *self.ask) if rule.names("Bash"))
+        self._stopped = [rule.inside for rule in stopped if rule.inside is not None]
 
     def __add__(self, other: "Rules") -> "Rules":
         """The rules of two sources."""
@@ -71,26 +104,24 @@ class Rules:
         both.allow = (*self.allow, *other.allow)
         both.ask = (*self.ask, *other.ask)
         both.deny = (*self.deny, *other.deny)
-        both._about_files = self._about_files or other._about_files
+        both._prepare()
         return both
 
     def __call__(self, question: Question) -> Decision | None:
         """The opinion of the rules on a call."""
         shell = command_of(question)
-        for rule in self.deny:
-            if self._speaks(rule, question, shell):
-                return Deny(None, "config", rule=rule.text, origin=rule.origin, basis=_basis(shell))
-        forbidden = self._forbidden(question, shell)
-        if forbidden is not None:
-            text, origin = forbidden.text, forbidden.origin
+        deny, ask, allow = self._concerned(question)
+        denying = _speaking(deny, question, shell) or self._forbidden(question, shell)
+        if denying is not None:
+            text, origin = denying.text, denying.origin
             return Deny(None, "config", rule=text, origin=origin, basis=_basis(shell))
-        for rule in self.ask:
-            if self._speaks(rule, question, shell):
-                return Ask(None, "config", rule.text, rule.origin, "rule")
+        asking = _speaking(ask, question, shell)
+        if asking is not None:
+            return Ask(None, "config", asking.text, asking.origin, "rule")
         if shell is not None and self._hides(shell):
             needs = Needs(parts=(shell,), of=1)
             return Ask(None, "config", basis="unclear", needs=needs)
-        return self._granted(question, shell)
+        return self._granted(allow, question, shell)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -101,74 +132,73 @@ class Rules:
         """Whether the tool as a whole is denied: then it is not offered."""
         return any(rule.inside is None and rule.names(tool) for rule in self.deny)
 
-    def freedom(self, question: Question, *, edits: bool, redirects: bool) -> Freedom:
+    def freedom(self, ground: Ground, *, edits: bool, redirects: bool) -> Freedom:
         """What these rules allow of the commands in a line, and what a mode adds to that."""
-        ground = question.ground()
         return Freedom(
             rule=self._granting,
-            writes=partial(self._path_granted, _EDIT_RULES, ground),
-            looks=partial(self._path_granted, _READ_RULES | _EDIT_RULES, ground),
-            forbids=partial(self._path_forbidden, ground) if self._about_files else None,
+            writes=self._may_write,
+            looks=self._may_read,
+            forbids=Forbids(any_of(self._files, ground), self._forbid) if self._files else None,
             edits=edits,
             redirects=redirects,
         )
 
     def verdict(self, line: str, question: Question, *, edits: bool, redirects: bool) -> Verdict:
         """What a line needs beside what these rules and a mode allow."""
-        ground = question.ground()
-        key = (question.call.id, line, ground, edits, redirects)
+        where = (question.cwd, question.project, question.folders, question.own)
+        key = (question.call.id, line, where, edits, redirects)
         if self._latest is None or self._latest[0] != key:
-            freedom = self.freedom(question, edits=edits, redirects=redirects)
+            ground = question.ground()
+            freedom = self.freedom(ground, edits=edits, redirects=redirects)
             self._latest = (key, judge(see(line), ground, freedom))
         return self._latest[1]
 
     # Denying and asking
 
-    def _speaks(self, rule: Rule, question: Question, shell: str | None) -> bool:
-        """Whether a rule that denies or asks speaks of the call."""
-        if not _names(rule, question):
-            return _path_rule(rule, question) and _any_path(rule, question, granting=False)
-        if rule.inside is None or _parameter_fits(rule.inside, question):
-            return True
-        if shell is not None:
-            return mentions(shell, rule.inside)
-        return _main_fits(rule, question, granting=False)
+    def _concerned(self, question: Question) -> tuple[_Concerned, _Concerned, tuple[Rule, ...]]:
+        """The rules that may deny such a call, those that may ask, and those that may allow it."""
+        key = (question.tool, question.call.tool)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _MOST_TOOLS:
+                self._known.clear()
+            allow = tuple(rule for rule in self.allow if _may_grant(rule, question))
+            found = _concerned(self.deny, question), _concerned(self.ask, question), allow
+            self._known[key] = found
+        return found
 
     def _forbidden(self, question: Question, shell: str | None) -> Rule | None:
         """The path rule that a command line goes against."""
-        if shell is None or not self._about_files:
+        if shell is None or not self._files:
             return None
-        ground = question.ground()
-        freedom = self.freedom(question, edits=False, redirects=False)
-        for found in opened(shell).found:
-            if found.through:
-                verdict = judge(_alone(found.program), ground, freedom)
+        inner = [found.program for found in opened(shell).found if found.through]
+        if inner:
+            ground = question.ground()
+            freedom = self.freedom(ground, edits=False, redirects=False)
+            for program in inner:
+                verdict = judge(_alone(program), ground, freedom)
                 if verdict.forbidden is not None:
                     return verdict.forbidden
         return self.verdict(shell, question, edits=False, redirects=False).forbidden
 
-    def _path_forbidden(self, ground: Ground, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
-        tools = _READ_RULES | _EDIT_RULES if changes else _READ_RULES
-        for rule in self.deny:
-            about = rule.inside is not None and rule.tool in tools
-            if about and path_fits(rule, path, ground, granting=False):
+    def _forbid(self, ground: Ground, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
+        tools = _FILE_RULES if changes else _READ_RULES
+        for rule in self._files:
+            if rule.tool in tools and path_fits(rule, path, ground, granting=False):
                 return rule
         return None
 
     def _hides(self, shell: str) -> bool:
         """Whether a command that is denied or asked for could be in a line unseen."""
-        patterns = [
-            rule.inside
-            for rule in (*self.deny, *self.ask)
-            if rule.inside is not None and rule.names("Bash")
-        ]
-        return bool(patterns) and may_hide(shell, patterns)
+        return bool(self._stopped) and may_hide(shell, self._stopped)
 
     # Allowing
 
-    def _granted(self, question: Question, shell: str | None) -> Allow | None:
-        for rule in self.allow:
-            if rule.grants and self._grants(rule, question, shell):
+    def _granted(
+        self, allow: tuple[Rule, ...], question: Question, shell: str | None
+    ) -> Allow | None:
+        for rule in allow:
+            if _grants(rule, question, shell):
                 return Allow(rule.text, "config", None, rule.text, rule.origin, "rule")
         if shell is None:
             return None
@@ -178,26 +208,21 @@ class Rules:
         rule = verdict.rules[0]
         return Allow(rule.text, "config", None, rule.text, rule.origin, "parts")
 
-    def _grants(self, rule: Rule, question: Question, shell: str | None) -> bool:
-        """Whether one rule allows the call as a whole."""
-        if not _names(rule, question):
-            governs = _path_rule(rule, question) and rule.tool not in _IDLE
-            return governs and _any_path(rule, question, granting=True)
-        if rule.inside is None:
-            return True
-        if shell is not None:
-            return not is_prefix(rule.inside) and shell.strip() == rule.inside
-        return rule.tool not in _IDLE and _main_fits(rule, question, granting=True)
-
     def _granting(self, program: Program) -> Rule | None:
-        for rule in self.allow:
-            if not rule.names("Bash"):
-                continue
+        if not program.text.startswith(self._begin) and plain(program) is program:
+            return None
+        for rule in self._shell:
             if rule.inside is None:
                 return rule
             if granted(program, rule.inside) and rule_suffices(rule.inside, program):
                 return rule if _sets_nothing(program) else None
         return None
+
+    def _may_read(self, ground: Ground, path: str) -> bool:
+        return self._path_granted(_FILE_RULES, ground, path)
+
+    def _may_write(self, ground: Ground, path: str) -> bool:
+        return self._path_granted(_EDIT_RULES, ground, path)
 
     def _path_granted(self, tools: frozenset[str], ground: Ground, path: str) -> bool:
         return any(
@@ -224,6 +249,57 @@ def paths_of(question: Question) -> list[str]:
     return found or ([ground.cwd] if tool_kind(question.tool) == "search" else [])
 
 
+def _concerned(rules: Sequence[Rule], question: Question) -> _Concerned:
+    """Those of the rules that may speak of calls such as this one."""
+    named = [rule for rule in rules if _names(rule, question)]
+    inside = [rule.inside for rule in named if rule.inside is not None]
+    parameters = [_PARAMETER.fullmatch(one) for one in inside]
+    return _Concerned(
+        tuple(rule for rule in rules if rule in named or _path_rule(rule, question)),
+        tuple(map(beginning, inside)),
+        frozenset(found[1] for found in parameters if found is not None),
+        len(inside) < len(named),
+    )
+
+
+def _speaking(concerned: _Concerned, question: Question, shell: str | None) -> Rule | None:
+    """The first rule that speaks of the call."""
+    if concerned.is_silent(question, shell):
+        return None
+    return next((rule for rule in concerned.rules if _speaks(rule, question, shell)), None)
+
+
+def _speaks(rule: Rule, question: Question, shell: str | None) -> bool:
+    """Whether a rule that denies or asks speaks of the call."""
+    if not _names(rule, question):
+        return _path_rule(rule, question) and _any_path(rule, question, granting=False)
+    if rule.inside is None or _parameter_fits(rule.inside, question):
+        return True
+    if shell is not None:
+        return mentions(shell, rule.inside)
+    return _main_fits(rule, question, granting=False)
+
+
+def _may_grant(rule: Rule, question: Question) -> bool:
+    """Whether a rule may allow a call of this tool as a whole."""
+    if not rule.grants:
+        return False
+    if not _names(rule, question):
+        return _path_rule(rule, question) and rule.tool not in _IDLE
+    return True
+
+
+def _grants(rule: Rule, question: Question, shell: str | None) -> bool:
+    """Whether one rule allows the call as a whole."""
+    if not _names(rule, question):
+        return _any_path(rule, question, granting=True)
+    if rule.inside is None:
+        return True
+    if shell is not None:
+        return shell.strip() == rule.inside and not is_prefix(rule.inside)
+    return rule.tool not in _IDLE and _main_fits(rule, question, granting=True)
+
+
 def _basis(shell: str | None) -> Basis:
     return "rule" if shell is None else "parts"
 
@@ -235,7 +311,7 @@ def _names(rule: Rule, question: Question) -> bool:
 
 
 def _is_about_files(rule: Rule) -> bool:
-    return rule.inside is not None and rule.tool in _READ_RULES | _EDIT_RULES
+    return rule.inside is not None and rule.tool in _FILE_RULES
 
 
 def _path_rule(rule: Rule, question: Question) -> bool:

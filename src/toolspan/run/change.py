@@ -67,6 +67,12 @@ def path_of(name: str, ctx: ToolContext) -> Path:
     return placed(name, ctx.cwd, ctx.workspace.environment.get("HOME") if expands else None)
 
 
+def end_of(path: Path, ctx: ToolContext) -> Path | None:
+    """What a path led to when consent was given; None when that differs between processes."""
+    end = ctx.links.real(str(path))
+    return Path(end) if not end.startswith("/proc/") else None
+
+
 def missing(path: Path, name: str, ctx: ToolContext) -> Refusal:
     """There is no such file; perhaps another was meant."""
     text = ctx.profile.files.missing.format(cwd=ctx.cwd, path=name)

@@ -226,4 +226,5 @@ def question_of(job: Job, prepared: Prepared, desk: Desk) -> Question:
         mode=_mode(desk),
         known_as=prepared.tool.name,
         own=desk.workspace.folder,
+        links=prepared.view.links,
     )

@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 from msgspec import Struct
 
 from toolspan.ids import CallId, SessionId
 from toolspan.model.decision import Decision
 from toolspan.model.span import Call
+from toolspan.permission.ground import Links
 from toolspan.process import Custody
 from toolspan.profile import Profile
 from toolspan.run.files import FileStates
@@ -127,6 +129,8 @@ class ToolContext(Struct, kw_only=True, eq=False):
     """The assistant message the call came in."""
     partial: Callable[[], str] | None = None
     """Set by a tool that has something to show when it is cut off."""
+    links: Links = msgspec.field(default_factory=Links)
+    """Where paths led to when consent to the call was given."""
 
     @property
     def cwd(self) -> Path:

@@ -7,11 +7,12 @@ Programs that read where they stand when they are given no file get a `.`.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from toolspan.shell.line import Word
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
+class Files(Struct, frozen=True):
     """The files that a program is given."""
 
     read: tuple[Word, ...] = ()

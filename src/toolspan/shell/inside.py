@@ -6,7 +6,10 @@ there; texts of code in other languages; and why there may be more. Read `unfold
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.shell.line import Word
 from toolspan.shell.program import Program, Seen
@@ -16,8 +19,7 @@ _DEEPEST = 8
 _ASSIGNS = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """A program and how it comes to run."""
 
     program: Program
@@ -25,8 +27,7 @@ class Found:
     """The programs that run it, outermost first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unfolded:
+class Unfolded(Struct, frozen=True):
     """Everything a line may run."""
 
     found: tuple[Found, ...]
@@ -146,6 +147,7 @@ _CODE: Mapping[str, frozenset[str]] = {
 _RENAMES = frozenset({
     "alias", "bind", "compgen", "complete", "enable", "fc", "hash", "mapfile", "readarray",
 })  # fmt: skip
+_TELLING = frozenset({*_RENAMES, "let"})
 _RUN_LATER = frozenset({
     "BASHOPTS", "BASH_ENV", "ENV", "PROMPT_COMMAND", "PS0", "PS4", "SHELLOPTS",
 })  # fmt: skip
@@ -208,7 +210,8 @@ class _Unfolder:
         """A program, and what it runs in turn."""
         self.found.append(Found(program, through))
         name = base(program.name)
-        self._meanings(name, program)
+        if name in _TELLING or program.sets:
+            self._meanings(name, program)
         if name not in _RUNNERS:
             return
         if depth >= _DEEPEST:

@@ -9,6 +9,8 @@ that is enough. Read `parse_line` first.
 import re
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from toolspan.shell.scan import Unclear, end_of_backticks, end_of_substitution
 
 _OPERATOR = re.compile(r"&&|\|\||\|&|;|\||&(?!>)|\n")
@@ -20,8 +22,7 @@ _PLAIN = re.compile(r"[^\s\\'\"$`;&|<>()]+")
 _PATTERN = re.compile(r"[*?\[{]|^~")
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(Struct, frozen=True, eq=False, gc=False):
     """One word of a command."""
 
     text: str
@@ -30,12 +31,19 @@ class Word:
     """A variable or a pattern is in it: what it becomes is known only to the shell."""
     runs: bool = False
     """A command is in it that runs first, to make the word."""
-    splits: bool = field(default=False, compare=False)
-    """It may become no word at all, or several; only `word.py` tells."""
+    splits: bool = False
+    """It may become no word at all, or several; only `word.py` tells, so it is not compared."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Word):
+            return NotImplemented
+        return (self.text, self.filled, self.runs) == (other.text, other.filled, other.runs)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.filled, self.runs))
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(Struct, frozen=True):
     """Where a command's stream goes or comes from."""
 
     operator: str

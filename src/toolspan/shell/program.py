@@ -5,11 +5,12 @@ Values only; `seen.py` makes them.
 
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from toolspan.shell.line import Redirect, Word
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """One program that the line may run, as it stands there."""
 
     words: tuple[Word, ...]
@@ -37,8 +38,7 @@ class Program:
         return self.words[0].text
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True):
     """What is known of a line."""
 
     text: str
@@ -59,6 +59,20 @@ class Draft:
     choices: list[Word] = field(default_factory=list)
     feed: str | None = None
     fed: bool = False
+
+    @classmethod
+    def of(cls, program: Program) -> "Draft":
+        """A program that is not complete after all."""
+        return cls(
+            sources=[program.text] if program.words else [],
+            words=list(program.words),
+            sets=list(program.sets),
+            values=list(program.values),
+            redirects=list(program.redirects),
+            choices=list(program.choices),
+            feed=program.feed,
+            fed=program.fed,
+        )
 
     def program(self, *, fed: bool, nested: bool) -> Program:
         """The program, complete."""

@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from toolspan.shell.line import Redirect, Word
-from toolspan.shell.program import UNKNOWN, Draft
+from toolspan.shell.program import UNKNOWN, Draft, Program
 from toolspan.shell.sheet import BLANKS, Sheet
 from toolspan.shell.word import Span, spell, spell_body
 
@@ -19,12 +19,25 @@ REDIRECTS = frozenset({"file_redirect", "heredoc_redirect", "herestring_redirect
 _OPERATOR = re.compile(r"\d*(?:>>|>\||>&|<&|<>|<<<|<|>)|&>>|&>")
 _DOCUMENT = frozenset({"<<", "<<-", "heredoc_start", "heredoc_body", "heredoc_end"})
 _BETWEEN = frozenset({"&&", "||", ";", "&"})
+_PARTING = ("", *" \t;&|<>)")
+"""What may stand behind a here-document's mark; anything else would belong to it."""
+
+
+def _ends_in_command(node: "Node") -> bool:
+    """Whether a redirect behind `a && b | c` is that of a plain command, the last one."""
+    while node.type in ("list", "pipeline"):
+        node = node.children[-1]
+    return node.type == "command"
 
 
 class Redirecting(Sheet):
     """Takes in redirects."""
 
+    programs: list[Program]
     _fed = False
+    """Whether something other than the terminal is what the next command reads."""
+    _around = False
+    """The same for the innermost group: what `&&` and `||` lead back to."""
 
     def _redirected(self, node: "Node") -> None:
         draft = Draft()
@@ -34,10 +47,15 @@ class Redirecting(Sheet):
             redirects = node.children
         elif body.type == "command":
             self._collect(body, draft)
-        else:
-            self._fed = fed or any("<" in self._source(one) for one in redirects)
+        elif _ends_in_command(body):
+            known = len(self.programs)
             self._visit(body)
-            self._fed = fed
+            draft = Draft.of(self.programs.pop()) if len(self.programs) > known else draft
+        else:
+            around = self._around
+            self._fed = self._around = fed or any("<" in self._source(one) for one in redirects)
+            self._visit(body)
+            self._fed, self._around = fed, around
         at = self._end(body) if body.type not in REDIRECTS else self._start(node)
         for redirect in redirects:
             if not BLANKS.fullmatch(self._text, at, self._start(redirect)):
@@ -63,12 +81,15 @@ class Redirecting(Sheet):
 
     def _pieces(self, node: "Node", draft: Draft) -> tuple[str, list[Word]]:
         """The sign and the word of a redirect; words behind that are the command's."""
-        operator, words = "", []
+        operator = ""
+        words: list[Word] = []
         at = self._start(node)
         for child in node.children:
             if not BLANKS.fullmatch(self._text, at, self._start(child)):
                 self._doubt("something stands in a redirect")
             if child.is_named and child.type != "file_descriptor":
+                if words and at == self._start(child):
+                    self._doubt("two words touch")
                 words.append(self._word(child))
                 if len(words) > 1:
                     draft.words.append(words[-1])
@@ -91,7 +112,7 @@ class Redirecting(Sheet):
         stop = self._closing(begin, mark.text, tabs="<<-" in parts)
         rest = self._text[self._end(start) : max(begin - 1, 0)]
         beside = (one for one in node.children if one.type not in ("heredoc_body", "heredoc_end"))
-        on_line = all(self._end(one) < begin for one in beside)
+        on_line = all(self._end(one) < begin for one in beside) and rest[:1] in _PARTING
         if not on_line or "<<" in rest or self._line_of(end) != stop or rest.endswith("\\"):
             self._doubt("a here-document is not understood")
         draft.fed = True

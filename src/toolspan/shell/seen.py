@@ -3,7 +3,8 @@
 In: a line for bash. Out: `Seen`: the programs, wherever they stand (substitutions, loops,
 functions, here-documents), and what is not understood. Structure is tree-sitter's; but nothing is
 believed that cannot be checked here: every word is spelled anew, and between words there may be
-blanks only. What a program does with its arguments is asked by `inside.py`. Read `see` first.
+blanks only. Plain lines need no tree (`easy.py`). What a program does with its arguments is asked
+by `inside.py`. Read `see` first.
 """
 
 import re
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from toolspan.shell.easy import easy
 from toolspan.shell.line import Word, parse_line
 from toolspan.shell.program import UNKNOWN, Draft, Program, Seen
 from toolspan.shell.redirect import REDIRECTS, Redirecting
@@ -20,7 +22,7 @@ from toolspan.shell.word import Span
 if TYPE_CHECKING:
     from tree_sitter import Node
 
-__all__ = ["LONGEST", "Program", "Seen", "see"]
+__all__ = ["LONGEST", "Program", "Seen", "by_tree", "see"]
 
 LONGEST = 10_000
 """Characters; a longer line is not looked at any closer."""
@@ -41,6 +43,12 @@ def see(line: str) -> Seen:
     """What a line would run."""
     if len(line) > LONGEST:
         return Seen(line, (), ("the line is very long",))
+    plain = easy(line)
+    return by_tree(line) if plain is None else Seen(line, plain)
+
+
+def by_tree(line: str) -> Seen:
+    """The same for any line; of a plain one it says nothing else than `easy.py`."""
     if _CONTROL.search(line):
         return Seen(line, (), ("there are control characters in it",))
     seer = _Seer(line)
@@ -79,12 +87,16 @@ class _Seer(Redirecting):
                 self._doubt(f"{kind} is not understood")
                 self._sequence(node)
             return
+        around = self._around
+        if kind not in _OPEN:
+            self._around = self._fed
         self._depth += 1
         if self._depth > _DEEPEST:
             self._doubt("it is nested very deeply")
         else:
             step(self, node)
         self._depth -= 1
+        self._around = around
 
     def _sequence(self, node: "Node") -> None:
         """Look at every part; what stands between them must be blank."""
@@ -96,6 +108,18 @@ class _Seer(Redirecting):
             at = self._end(child)
         if not BREAKS.fullmatch(self._text, at, self._end(node)):
             self._doubt("something stands behind a command")
+
+    def _list(self, node: "Node") -> None:
+        """`a | b && c`: the tree may say that `c` is in the pipe; the shell says that it is not."""
+        at = self._start(node)
+        for child in node.children:
+            if not BREAKS.fullmatch(self._text, at, self._start(child)):
+                self._doubt("something stands between two commands")
+            if child.type in ("&&", "||"):
+                self._fed = self._around
+            else:
+                self._visit(child)
+            at = self._end(child)
 
     def _group(self, node: "Node") -> None:
         if node.children and node.children[0].type == "((":
@@ -390,10 +414,12 @@ _TOKENS = frozenset({
     ";", "&", "\n", "&&", "||", "|", "|&", "(", ")", "{", "}", "!", "if",
     "then", "else", "elif", "fi", "while", "until", "do", "done", "$(", "<(", ">(", "`",
 })  # fmt: skip
+_OPEN = frozenset({"command", "list", "negated_command", "pipeline", "redirected_statement"})
+"""What is no group: what such a thing reads is what stands around it."""
 _Step = Callable[[_Seer, "Node"], None]
 _STEPS: Mapping[str, _Step] = {
     "program": _Seer._sequence,
-    "list": _Seer._sequence,
+    "list": _Seer._list,
     "command": _Seer._command,
     "pipeline": _Seer._pipeline,
     "redirected_statement": _Seer._redirected,

@@ -6,6 +6,7 @@ and what they mean is known to those who build on it: `redirect.py`, then `seen.
 
 import re
 from abc import abstractmethod
+from bisect import bisect_right
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 
 
@@ -35,7 +37,7 @@ class Sheet:
     def __init__(self, line: str) -> None:
         self._text = line
         self._data = line.encode("utf-8", "surrogatepass")
-        self._places = None if line.isascii() else _places(line)
+        self._wide = None if line.isascii() else _Wide(line)
         self.unclear: list[str] = []
 
     def _doubt(self, why: str) -> None:
@@ -43,11 +45,11 @@ class Sheet:
 
     def _start(self, node: "Node") -> int:
         at = node.start_byte
-        return at if self._places is None else self._places[at]
+        return at if self._wide is None else self._wide.letter(at)
 
     def _end(self, node: "Node") -> int:
         at = node.end_byte
-        return at if self._places is None else self._places[at]
+        return at if self._wide is None else self._wide.letter(at)
 
     def _source(self, node: "Node") -> str:
         return self._text[self._start(node) : self._end(node)]
@@ -101,10 +103,26 @@ class Sheet:
             self._substitutions(child)
 
 
-def _places(line: str) -> list[int]:
-    """For every byte of a text, the letter it belongs to."""
-    places: list[int] = []
-    for at, letter in enumerate(line):
-        places.extend([at] * len(letter.encode("utf-8", "surrogatepass")))
-    places.append(len(line))
-    return places
+class _Wide:
+    """Which letter of a text a byte belongs to, when some letters take several bytes."""
+
+    def __init__(self, line: str) -> None:
+        self._bytes: list[int] = []
+        self._letters: list[int] = []
+        more = 0
+        for found in _NOT_ASCII.finditer(line):
+            at, size = found.start(), len(found[0].encode("utf-8", "surrogatepass"))
+            self._bytes.append(at + more)
+            self._letters.append(at)
+            more += size - 1
+            self._bytes.append(at + more + 1)
+            self._letters.append(at + 1)
+
+    def letter(self, at: int) -> int:
+        """The place of the letter that a byte belongs to."""
+        found = bisect_right(self._bytes, at) - 1
+        if found < 0:
+            return at
+        # Behind a wide letter each byte is a letter again; within it, all are the same.
+        beyond = at - self._bytes[found] if found % 2 else 0
+        return self._letters[found] + beyond

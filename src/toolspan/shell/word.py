@@ -22,7 +22,11 @@ _BRACED = re.compile(
     r")\}",
     re.ASCII,
 )
-_PATTERN = re.compile(r"[*?\[]|\{(?!\})|^~")
+_DOUBLE = re.compile(r'"([^"\\$`]*)"')
+_LETTERS = re.compile(r"[^\\$`]+")
+_INNER = re.compile(r'[^"\\$`]+')
+_PATTERN = re.compile(r"[*?\[]|\{(?!\})|^~|^[A-Za-z_]\w*\+?=(?:[^/]*:)?~", re.ASCII)
+"""What the shell fills in. `a=~` is the home folder wherever it stands, not only in assignments."""
 _ODD_BLANK = re.compile(
     r"[\x80-\xa0\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]"
 )
@@ -78,7 +82,9 @@ class _Speller:
     def body(self) -> Word | None:
         """As `word`, for a text in which quotes mean nothing."""
         while self._at < self._end:
-            if not self._quoted(self._text[self._at]):
+            if found := _LETTERS.match(self._text, self._at, self._end):
+                self._say(found[0], found.end())
+            elif not self._quoted(self._text[self._at]):
                 return None
         return Word("".join(self._said), filled=self._filled or self._ran, runs=self._ran)
 
@@ -132,9 +138,14 @@ class _Speller:
         return said is not None and self._say(said, at + 1)
 
     def _double(self) -> bool:
+        if found := _DOUBLE.match(self._text, self._at, self._end):
+            return self._say(found[1], found.end())
         self._at += 1
         self._said.append("")  # an empty word is a word
         while self._at < self._end:
+            if found := _INNER.match(self._text, self._at, self._end):
+                self._say(found[0], found.end())
+                continue
             letter = self._text[self._at]
             if letter == '"':
                 self._at += 1
