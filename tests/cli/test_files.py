@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.report.file_acts import Desk
+from tests.report.file_acts import Desk, Rollout
 from tests.requirement import requirement
 from toolspan.cli.app import app
+from toolspan.patch.envelope import Add, Chunk, Delete, Update
 from toolspan.testing import bodies
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
@@ -144,3 +145,22 @@ def test_an_archive_is_listed_by_project(tmp_path: Path) -> None:
     found = rows(toolspan.sample.archive())
     assert len(found) > 5
     assert [row["last"] for row in found] == sorted(row["last"] for row in found)
+
+
+@requirement("files.command")
+def test_a_file_that_was_moved_brings_its_content_along(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    desk = Rollout(tmp_path / "work")
+    desk.patch(Add(path="a.py", lines=("one", "two")))
+    chunk = Chunk(lines=(" one", "-two", "+2"))
+    moved = desk.patch(Update(path="a.py", chunks=(chunk,), move_to="b.py"))
+    desk.patch(Delete(path="b.py"))
+    rollout = desk.transcript().file
+
+    assert printed(rollout, "b.py", "--after", moved) == "one\n2\n"
+    came, gone = rows(rollout, "b.py")
+    assert (came["kind"], came["moved_from"]) == ("moved", desk.path("a.py"))
+    assert "rename from" in came["diff"]
+    assert "-two\n+2\n" in came["diff"]
+    assert gone["kind"] == "deleted"
+    assert "rename to" in rows(rollout, "a.py")[1]["diff"]

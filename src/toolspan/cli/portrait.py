@@ -350,7 +350,9 @@ def _links(portrait: Portrait, look: Look) -> Iterator[Text]:
         line = Text().append(f"{clock(moment(link.requested), date=False):10}", style="dim")
         line.append(f"{GLYPHS[link.state]} ", style=STATE_STYLE[link.state])
         line.append(f"{plain_line(link.tool, 60):5} ", style="bold")
-        line.append(plain_line(joined(link.target, link.error_kind), look.width))
+        line.append(
+            plain_line(joined(look.shortened(link.target or ""), link.error_kind), look.width)
+        )
         line.truncate(max(look.width - len(link.id) - 9, _MARGIN), overflow="ellipsis")
         line.append(f"  {plain_line(link.id, 100)}", style="dim")
         yield line.append(" ◂ this") if link.id == portrait.span.id else line

@@ -104,12 +104,15 @@ class Look(NamedTuple):
             return self.thinking
         return self.messages or message.voice in _MARKERS
 
+    def shortened(self, text: str) -> str:
+        """A path without the working folder before it; any other text as it is."""
+        folder = (self.cwd or "").rstrip("/\\")
+        below = bool(folder) and text.startswith((folder + "/", folder + "\\"))
+        return text[len(folder) + 1 :] if below else text
+
     def target(self, call: Call) -> str:
         """What a call is about, paths shortened; for tools nobody knows, its input."""
-        text = call.target or ""
-        folder = (self.cwd or "").rstrip("/\\")
-        if folder and text.startswith((folder + "/", folder + "\\")):
-            text = text[len(folder) + 1 :]
+        text = self.shortened(call.target or "")
         if not text and call.kind in ("mcp", "question", "other"):
             with suppress(SourceError):
                 text = call.raw_input[: self.width * 4].decode("utf-8", "replace").strip("{}")

@@ -32,12 +32,22 @@ def retire(path: Path, expected: Stamp, kept_as: str | None) -> None:
             if kept_as is None:
                 os.unlink(path.name, dir_fd=folder)
             else:
-                # A link first, so that a file with that name is not replaced.
-                os.link(path.name, kept_as, src_dir_fd=folder, dst_dir_fd=folder)
-                os.unlink(path.name, dir_fd=folder)
+                _rename(path.name, kept_as, folder)
         except OSError as error:
             raise fault(error, "remove", path) from error
         force(folder)
+
+
+def _rename(name: str, kept_as: str, folder: int) -> None:
+    """By a link first, so that a file that has the new name is not replaced."""
+    try:
+        os.link(name, kept_as, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        os.rename(name, kept_as, src_dir_fd=folder, dst_dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)
 
 
 def _check(path: Path, found: os.stat_result, expected: Stamp) -> None:

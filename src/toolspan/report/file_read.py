@@ -11,6 +11,7 @@ from pathlib import Path
 from toolspan.errors import SourceError
 from toolspan.read.discover import FoundFile
 from toolspan.read.transcript import Transcript, read
+from toolspan.report.file_change import FileChange
 from toolspan.report.file_walk import Wants
 from toolspan.report.files import FileArchive
 from toolspan.wire.source import source_of
@@ -43,7 +44,18 @@ def archive_about(
     needle = max(_PLAIN.findall(name), key=len, default="").encode()
     sessions = {_session(file) for file in files if mentions(file, needle)}
     group = [file for file in files if _session(file) in sessions]
-    return FileArchive(list(_read(group, advance, problem)), wants)
+    transcripts = list(_read(group, advance, problem))
+    sources = _sources(FileArchive(transcripts, contents=False).changes, wants)
+    return FileArchive(transcripts, lambda path: path in sources or wants(path))
+
+
+def _sources(changes: Sequence[FileChange], wants: Wants) -> set[str]:
+    """The paths that wanted files were moved from; what they held is what was moved."""
+    found: set[str] = set()
+    for change in reversed(changes):
+        if change.moved_from and (change.path in found or wants(change.path)):
+            found.add(change.moved_from)
+    return found
 
 
 def mentions(file: FoundFile, needle: bytes) -> bool:

@@ -61,6 +61,8 @@ def row_of(archive: FileArchive, change: FileChange) -> ChangeRow:
 def diff_of_change(archive: FileArchive, change: FileChange) -> str:
     """What a change did, as a diff; without line numbers where nobody knows them."""
     word: Change = {"created": "create", "deleted": "delete"}.get(change.kind, "update")  # type: ignore[assignment]
+    if change.moved_to is not None:
+        return unified((), change.moved_to, old_path=change.path)
     if change.hunks:
         return unified(change.hunks, change.path, change=word)
     before = archive.content(change.moved_from or change.path, change.call, "before").content
