@@ -4,7 +4,7 @@
 of the documents. Comments are removed and elisions filled with as little as possible; `…` and `...`
 inside strings are the documents' own. Fragments are wrapped here into the lines they were cut from.
 `vectors-003.json` has inputs and outputs of the code in a document, computed from it as it stands.
-Not here: what hooks are given and give back, which is the runner's, and the samples of Codex.
+Not here: what hooks are given and give back, which is the runner's.
 """
 
 from pathlib import Path
@@ -280,6 +280,28 @@ def test_session_000_has_three_batches() -> None:
 
     assert len({one, two, *three}) == 3
     assert len(set(three)) == 1
+
+
+def test_s0_61_is_one_call_whose_input_is_parsed_from_its_arguments() -> None:
+    (span,) = transcript(sample("S0-61.json")).spans
+
+    assert told(span) == ("call_abc123", "Read", "never_answered", None)
+    assert span.call.dialect == "codex"
+    assert span.input == ReadInput(file_path="/src/auth/login.ts")
+
+
+def test_s0_64_is_its_success() -> None:
+    (span,) = transcript(sample("S0-61.json"), sample("S0-64.json")).spans
+
+    assert told(span) == ("call_abc123", "Read", "succeeded", None)
+    assert result_of(span).text == "File contents..."
+
+
+def test_session_000_codex_is_one_success() -> None:
+    found = session("session-000-codex.jsonl")
+
+    assert [told(span) for span in found.spans] == [("call_abc123", "Read", "succeeded", None)]
+    assert (found.dialect, found.counts.lines, found.findings) == ("codex", 2, [])
 
 
 def test_s2_01_is_one_call() -> None:

@@ -1,19 +1,16 @@
 """`toolspan doctor`: what is wrong with a transcript, and what the client would make of it."""
 
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 import click
 import msgspec
 
 from toolspan.cli.output import console, count, escape, print_json, progress, table
-from toolspan.cli.select import locate, named
+from toolspan.cli.select import locate, named, newest_here
 from toolspan.errors import NotFound, SourceError
 from toolspan.model.finding import Finding
 from toolspan.read.checkup import Checkup, check
-from toolspan.read.discover import FoundFile, default_root, discover
-from toolspan.wire.paths import NAME_LIMIT, project_name
+from toolspan.read.discover import FoundFile
 
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _CLIENT = {
@@ -70,17 +67,10 @@ def command(
 
 
 def _newest_here() -> FoundFile:
-    name = project_name(os.path.realpath(Path.cwd()))
-    sessions = [file for file in discover(default_root()) if file.name.role == "session"]
-    here = [file for file in sessions if _is_project(file.name.project or "", name)]
-    if not here:
+    found = newest_here()
+    if found is None:
         raise NotFound("no session of this folder; name a file, a folder or a session")
-    return max(here, key=lambda file: file.modified)
-
-
-def _is_project(folder: str, name: str) -> bool:
-    """Very long names are cut and end in a hash."""
-    return folder == name or (len(name) == NAME_LIMIT and folder.startswith(f"{name}-"))
+    return found
 
 
 def _row(checkup: Checkup) -> dict[str, object]:

@@ -7,6 +7,7 @@ lineages and subagents. Filters are the same words in every command.
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from os.path import realpath
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
@@ -17,9 +18,15 @@ from toolspan.errors import NotFound, ToolspanError, UnknownDialect
 from toolspan.model.kind import ERROR_KINDS
 from toolspan.model.span import moment
 from toolspan.model.state import STATES
-from toolspan.read.discover import FoundFile, discover, discover_all, rollout_agents
+from toolspan.read.discover import (
+    FoundFile,
+    discover,
+    discover_all,
+    rollout_agents,
+    worked_in,
+)
 from toolspan.wire.codex_paths import is_rollout
-from toolspan.wire.paths import parse_name, project_name
+from toolspan.wire.paths import NAME_LIMIT, parse_name, project_name
 
 if TYPE_CHECKING:  # the reader is slow to import, and a search begins before it is needed
     from collections.abc import Iterator
@@ -326,6 +333,23 @@ def newest_session(names: Sequence[str] = ()) -> list[FoundFile]:
         raise NotFound(f"{names[0] if names else 'your transcripts'}: no session there")
     newest = max(mains, key=lambda file: file.modified)
     return _members(everything, newest.name.stem)
+
+
+def newest_here() -> FoundFile | None:
+    """The session of the current folder that was written to last, whichever client's."""
+    here = realpath(Path.cwd())
+    name = project_name(here)
+    sessions = [file for file in discover_all() if file.name.role == "session"]
+    for file in sorted(sessions, key=lambda file: -file.modified):
+        rollout = is_rollout(file.path.name)
+        if worked_in(file, here) if rollout else _is_project(file.name.project or "", name):
+            return file
+    return None
+
+
+def _is_project(folder: str, name: str) -> bool:
+    """Very long names are cut and end in a hash."""
+    return folder == name or (len(name) == NAME_LIMIT and folder.startswith(f"{name}-"))
 
 
 def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from datetime import datetime
+from typing import Any
 
 import click
 
@@ -23,29 +24,38 @@ from toolspan.read.lineage import sum_tokens
 @click.command("sessions")
 @named
 @click.option("--project", help="Only sessions whose folder has this in it.")
+@click.option("--dialect", type=click.Choice(["claude", "codex"]), help="Only this client's.")
 @click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01.")
 @click.option("--until", callback=when, help="Before that time.")
 @limited(30, "Rows")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-def command(
-    names: tuple[str, ...], *, project: str | None, since: datetime | None,
-    until: datetime | None, limit: int, as_json: bool,
-) -> None:  # fmt: skip
+def command(names: tuple[str, ...], *, limit: int, as_json: bool, **wanted: Any) -> None:
     """List conversations, the newest last.
 
     Subagents count with the session that started them.
     """
-    found = [
-        session
-        for session in select(names).ledger.sessions
-        if (project is None or in_project(project, session.file.file, session.file.info.cwd))
-        and _within(moment(session.file.info.started_at), since, until)
-    ]
+    found = [session for session in select(names).ledger.sessions if _wanted(session, **wanted)]
     if as_json:
         for session in found:
             print_json(_row(session))
     else:
         _print(found, limit)
+
+
+def _wanted(
+    session: SessionFacts,
+    *,
+    project: str | None,
+    dialect: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> bool:
+    info = session.file.info
+    if dialect is not None and info.dialect != dialect:
+        return False
+    if project is not None and not in_project(project, session.file.file, info.cwd):
+        return False
+    return _within(moment(info.started_at), since, until)
 
 
 def _within(at: datetime | None, since: datetime | None, until: datetime | None) -> bool:
@@ -74,6 +84,7 @@ def _row(session: SessionFacts) -> dict[str, object]:
     tokens = _tokens(session)
     return {
         "id": session.id,
+        "dialect": info.dialect,
         "title": info.title,
         "first_prompt": info.first_prompt,
         "project": project_of(session),

@@ -95,13 +95,15 @@ def _narrowed(found: Selection, keep: Filter) -> Selection:
 def _meant(file: FileFacts, keep: Filter) -> bool:
     if keep.project is not None and not in_project(keep.project, file.file, file.info.cwd):
         return False
+    if keep.dialect is not None and keep.dialect != file.info.dialect:
+        return False
     if keep.session is not None:
         return any(session.startswith(keep.session) for session in file.info.session_ids)
-    return any(keep.takes(row) for row in file.calls) or not _chooses_calls(keep)
+    return any(keep.takes(row, file.info.cwd) for row in file.calls) or not _chooses_calls(keep)
 
 
 def _chooses_calls(keep: Filter) -> bool:
-    return keep._replace(project=None, session=None) != Filter()
+    return keep._replace(project=None, session=None, dialect=None) != Filter()
 
 
 def _row(found: Selection, rows: list[CallFacts], keep: Filter) -> dict[str, object]:

@@ -7,7 +7,6 @@ updates are told: a line for people, a JSON object for programs.
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from os.path import realpath
 from pathlib import Path, PurePath
 from time import monotonic, time
 
@@ -15,12 +14,12 @@ import click
 import msgspec
 
 from toolspan.cli.output import STATE_STYLE, clock, console, duration, print_json, short
-from toolspan.cli.select import complete_session, newest_session, session_files
+from toolspan.cli.select import complete_session, newest_here, newest_session, session_files
 from toolspan.errors import NotFound
 from toolspan.model.event import Notification
 from toolspan.model.span import Span
 from toolspan.model.state import OPEN_STATES
-from toolspan.read.discover import FoundFile, default_root
+from toolspan.read.discover import FoundFile
 from toolspan.read.facts import facts_of
 from toolspan.read.follow import (
     Appeared,
@@ -31,11 +30,9 @@ from toolspan.read.follow import (
     Update,
     changes,
 )
-from toolspan.wire.paths import project_name
 
 _RECENTLY = 3600.0
 """Of a folder's files, those not written to for so many seconds are read only when they change."""
-_LONG_NAME = 200
 
 
 @click.command("watch")
@@ -89,20 +86,8 @@ def _follower(
 
 def _newest_here() -> Path:
     """The newest session of the project in the current folder, else of all."""
-    root = default_root()
-    name = project_name(realpath(Path.cwd()))
-    folders = root.glob(f"{name}*") if len(name) == _LONG_NAME else [root / name]
-    for folder in folders:
-        if folder.is_dir() and (found := _newest_in(folder)):
-            return found
-    return _main(newest_session())
-
-
-def _newest_in(folder: Path) -> Path | None:
-    try:
-        return _main(newest_session([str(folder)]))
-    except NotFound:
-        return None
+    found = newest_here()
+    return found.path if found is not None else _main(newest_session())
 
 
 def _main(files: Iterable[FoundFile]) -> Path:

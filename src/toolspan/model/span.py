@@ -214,7 +214,10 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def duration(self) -> timedelta | None:
-        """From request to result, permission wait included; None where a time is missing."""
+        """From request to result, permission wait included; None where a time is missing.
+
+        Codex may write both lines at once, or without times: what it says of the tool is the least.
+        """
         result = self.result
         if result is None:
             return None
@@ -223,9 +226,20 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
         except (TypeError, ValueError):  # one is missing or odd, or only one has a zone
             start, end = self.requested, self.finished
             if start is None or end is None:
-                return None
+                return self._reported
             taken = end - start
+        if self.call.dialect == "codex":
+            taken = max(taken, self._reported or _NO_TIME)
         return taken if taken >= _NO_TIME else None
+
+    @property
+    def _reported(self) -> timedelta | None:
+        if self.call.dialect != "codex" or self.result is None or self.result.reported_ms is None:
+            return None
+        try:
+            return timedelta(milliseconds=self.result.reported_ms)
+        except OverflowError:
+            return None
 
     @property
     def advice(self) -> Advice | None:

@@ -158,6 +158,12 @@ def rollout_agents(files: Sequence[FoundFile], session: str) -> list[FoundFile]:
     return found
 
 
+def worked_in(file: FoundFile, folder: str) -> bool:
+    """Whether a rollout's first line names a folder as the one it worked in."""
+    head = _head(file.path).replace(b'": "', b'":"')
+    return b'"cwd":' + msgspec.json.encode(folder) in head
+
+
 def _head(path: Path) -> bytes:
     try:
         return source_of(path).read(0, _HEAD).partition(b"\n")[0]

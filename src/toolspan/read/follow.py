@@ -6,6 +6,7 @@ result are `requested` or `running` here and nowhere else. Looking never waits a
 `changes` waits, and `follow` is both together. Read `Follower.poll` first.
 """
 
+import glob
 import io
 import os
 import stat
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, BinaryIO, Literal, cast
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, cast
 
 from msgspec import Struct
 
@@ -25,9 +26,12 @@ from toolspan.model.span import Span
 from toolspan.model.state import OPEN_STATES
 from toolspan.read.discover import discover, read_meta
 from toolspan.read.live import LivePairing
-from toolspan.read.transcript import Reader
+from toolspan.read.transcript import AnyReader, Reader
+from toolspan.read.tree import Branches
 from toolspan.wire import claude
-from toolspan.wire.jsonl import read_chunks
+from toolspan.wire.codex_paths import is_rollout
+from toolspan.wire.detect import is_document, reads_as
+from toolspan.wire.jsonl import Chunk, read_chunks
 from toolspan.wire.paths import parse_name, session_folder
 from toolspan.wire.source import FileSource, Source
 
@@ -82,9 +86,7 @@ class Follower:
         self._begin()
 
     def _begin(self) -> None:
-        source = FileSource(self.path)
-        self._reader = Reader(source)
-        self._reader.pairing = self._calls = LivePairing(source)
+        self._reader, self._calls = _claude(FileSource(self.path))
         self._told: dict[CallId, Span] = {}
         self._offset = 0
         self._edges = (b"", b"")
@@ -120,7 +122,7 @@ class Follower:
         """
         resets = self._read(last=True)
         self._finished = True
-        self._calls.end(self._reader.tree.branches())
+        self._calls.end(self._reader.branches())
         return [*resets, *self._news()]
 
     def _news(self) -> list[Appeared | Changed]:
@@ -187,8 +189,53 @@ class Follower:
         for chunk in read_chunks(source, offset=self._offset):
             if not chunk.ended and not last:
                 return
+            if not self._offset:
+                self._choose(chunk)
             self._reader.chunk(chunk)
             self._offset = chunk.offset + chunk.size
+
+    def _choose(self, chunk: Chunk) -> None:
+        """The first lines tell whose file it is."""
+        if reads_as(self.file, chunk.data, chunk.start, chunk.end) == "claude":
+            return
+        if is_document(bytes(chunk.data[chunk.start : chunk.end])):
+            raise SourceError(f"{self.path}: one JSON document, it can only be read")
+        from toolspan.read.codex.reader import LiveReader
+
+        reader = LiveReader(FileSource(self.path))
+        self._reader, self._calls = reader, reader.pairing
+
+    @property
+    def started(self) -> dict[str, str]:
+        """Which call started which subagent, by the subagent's id."""
+        return self._calls.started
+
+
+def _claude(source: Source) -> "tuple[AnyReader, Calls]":
+    reader = Reader(source)
+    reader.pairing = calls = LivePairing(source)
+    return reader, calls
+
+
+class Calls(Protocol):
+    """The calls of a file that grows, whichever client writes it."""
+
+    @property
+    def started(self) -> dict[str, str]:
+        """Which call started which subagent."""
+        ...
+
+    def changed(self) -> list[Span]:
+        """The calls that may have changed since last asked."""
+        ...
+
+    def begin(self, call_id: CallId) -> None:
+        """Something outside the file shows that a call has started."""
+        ...
+
+    def end(self, branches: Branches) -> None:
+        """The file counts as finished."""
+        ...
 
 
 class _Window(io.RawIOBase):
@@ -282,6 +329,7 @@ class SessionFollower(_SetFollower):
         self._below = session_folder(self.path) / "subagents"
         self._owners: dict[Path, str | None] = {}
         self._placed: set[Path] = set()
+        self._found: dict[str, Path | None] = {}
 
     def folders(self) -> list[Path]:
         """The session's folders that exist; until there is one, where it will come."""
@@ -294,12 +342,25 @@ class SessionFollower(_SetFollower):
 
     def _files(self, changed: Iterable[Path] | None) -> Iterable[Path]:
         elsewhere = changed is not None and all(parse_name(p).role != "agent" for p in changed)
+        if is_rollout(self.path.name):
+            return [self.path, *self._threads()]
         if self._name.role != "session" or elsewhere:
             return [self.path]
         agents = list(self._agents())
         for path in agents:
             self._place(path)
         return [self.path, *agents]
+
+    def _threads(self) -> Iterator[Path]:
+        """The rollouts of subagents that calls of this one have started, if they lie beside it."""
+        for thread in [name for follower in self._followers.values() for name in follower.started]:
+            if thread not in self._found:
+                beside = self.path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")
+                self._found[thread] = next(iter(beside), None)
+            if (path := self._found[thread]) is not None:
+                yield path
+            else:
+                del self._found[thread]
 
     def _place(self, path: Path) -> None:
         """Find out which call started a subagent, as soon as its side file tells."""

@@ -178,7 +178,7 @@ def _sessions(ledger: Ledger) -> list[SessionFacts]:
         if file.info.agent_id is None:
             mains.append(file)
         elif file.info.session_id:
-            agents.setdefault(file.info.session_id, []).append(file)
+            agents.setdefault(file.info.session_id, []).append(_own(file))
     found = [
         SessionFacts(
             id=file.info.session_id or Path(file.file).name.partition(".")[0],
@@ -192,6 +192,13 @@ def _sessions(ledger: Ledger) -> list[SessionFacts]:
         for session, files in agents.items()
     ]
     return sorted(found, key=lambda session: (session.started_at, session.id))
+
+
+def _own(file: FileFacts) -> FileFacts:
+    """A subagent's file without the calls of the history that some are given to begin with."""
+    if file.info.dialect == "claude":
+        return file
+    return replace(file, calls=[row for row in file.calls if row.agent == file.info.agent_id])
 
 
 def _tells_anything(file: FileFacts) -> bool:
@@ -212,7 +219,12 @@ def _tied(row: CallFacts, starters: dict[tuple[str | None, str], str]) -> CallFa
 
 def short_id(name: str) -> str:
     """An id without the beginning that all have in common."""
-    return name.removeprefix("toolu_").removeprefix("bdrk_").removeprefix("01")
+    bare = name.removeprefix("call_")
+    return (
+        bare
+        if bare != name
+        else name.removeprefix("toolu_").removeprefix("bdrk_").removeprefix("01")
+    )
 
 
 def pick(name: str, names: Sequence[str], what: str, hint: Callable[[str], str] = str) -> str:

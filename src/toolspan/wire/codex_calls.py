@@ -104,7 +104,7 @@ class About(Struct, gc=False):
             words = _said(value)
             if words:
                 return words[:_LIMIT]
-        return None
+        return f"process {self.process}" if self.process is not None else None
 
 
 _ABOUT = msgspec.json.Decoder(About)

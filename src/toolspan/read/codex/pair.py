@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from toolspan.ids import CallId, SessionId
 from toolspan.model.event import Event, Hook, Note, Notification, Permission
@@ -60,6 +61,8 @@ class Pairing:
         self._lives: dict[CallId, Life] = {}
         self._open: dict[CallId, Life] = {}
         """Calls without output, in order."""
+        self._stopped: list[Life] = []
+        """Calls that the end of the turn has stopped."""
         self._early: dict[str, Ended] = {}
         """Ends of calls that have not been asked for yet, or never are."""
         self._batch: str | None = None
@@ -79,6 +82,7 @@ class Pairing:
             self._event(item, record, at)
         elif record.type == "turn_context":
             self._batch = None
+            self._stopped.clear()
         elif kind in OUTPUTS or (item.tool_call_id is not None and item.role == "tool"):
             self._answer(item, record, at)
         elif kind == "message" or item.role is not None:
@@ -103,6 +107,7 @@ class Pairing:
         known = self._lives.get(call_id)
         if known is not None and known.call.at:
             known.copies += (Copy("call", self._place(at)),)
+            self._touch(known)
             return
         life = Life(self._call(call_id, item, record, at))
         if known is not None:  # its output came first
@@ -115,6 +120,7 @@ class Pairing:
             self._contain(life, item, at)
         elif life.result is None:
             self._open[call_id] = life
+        self._touch(life)
 
     def _call(self, call_id: CallId, item: Item, record: Record, at: int) -> Call:
         thread = self._thread
@@ -159,6 +165,7 @@ class Pairing:
             life = self._lives[call_id] = Life(self._unrecorded(call_id))
         elif life.result is not None:
             life.copies += (Copy("result", self._place(at)),)
+            self._touch(life)
             return
         self._open.pop(call_id, None)
         told = said(output_of(item)) if item.tools == NOTHING else Said()
@@ -166,6 +173,7 @@ class Pairing:
         life.words = told.text[:_SHOWN_TEXT].strip()
         life.result = self._result(life.call, told, record, at)
         self._follow(life, told, record, at)
+        self._touch(life)
 
     def _result(self, call: Call, told: Said, record: Record, at: int) -> Result:
         return Result(
@@ -191,6 +199,7 @@ class Pairing:
             starter = self._lives.get(call.parent_call)
             if starter is not None:
                 starter.events += (self._news(starter, told, record, at),)
+                self._touch(starter)
         if call.kind == "agent":
             life.agent = spawned(life.words)
             if life.agent is not None:
@@ -237,7 +246,9 @@ class Pairing:
             return
         if kind == "turn_aborted":
             self._abort(text_of(item.reason) or "interrupted")
-        elif kind in ("task_started", "turn_started", "user_message"):
+        elif kind in ("task_started", "turn_started"):
+            self._turn()
+        elif kind == "user_message":
             self._batch = None
         elif kind.endswith("_approval_request") or kind in ("exec_approval", "patch_approval"):
             self._consent(item, at)
@@ -246,11 +257,21 @@ class Pairing:
 
     def _abort(self, reason: str) -> None:
         """The turn ended: what has no output by now is never run to its end."""
-        for life in self._open.values():
-            if life.aborted is None:
-                life.aborted = reason
+        self._stopped += self._open.values()
+        for life in self._stopped:  # words tell of it first, an event then says why
+            life.aborted = reason
+            self._touch(life)
         self._open.clear()
         self._batch = None
+
+    def _turn(self) -> None:
+        """Another turn begins: what has no output by now never gets one."""
+        self._open.clear()
+        self._stopped.clear()
+        self._batch = None
+
+    def _touch(self, life: Life) -> None:
+        """More is known of a call; for those who follow a file as it grows."""
 
     def _consent(self, item: Item, at: int) -> None:
         """Somebody was asked, or has answered."""
@@ -261,6 +282,7 @@ class Pairing:
         reason = text_of(item.reason)
         place = self._place(at)
         life.events += (Permission(decision=answer or "ask", reason=reason or None, place=place),)
+        self._touch(life)
         if answer in ("denied", "abort", "timed_out"):
             life.ended = Ended(
                 what=item.type, declined=answer != "timed_out", timed_out=answer == "timed_out"
@@ -284,6 +306,7 @@ class Pairing:
 
     def _finish(self, life: Life, ended: Ended, item: Item, record: Record, at: int) -> None:
         self._shelf.ends.setdefault(life.call.id, at)
+        self._touch(life)
         agent = item.new_thread_id
         if (
             item.done is not None
@@ -320,6 +343,7 @@ class Pairing:
         text = inner_call(item)
         place = self._place(at)
         life.events += (Note(kind="inner_call", text=text, at=record.timestamp, place=place),)
+        self._touch(life)
 
     def failures(self, branches: Branches) -> Iterator[Span]:
         """Only the calls that did not succeed."""
@@ -346,9 +370,11 @@ class Pairing:
     def _spans(self, branches: Branches) -> Iterator[Span]:
         return (self._span(life, branches) for life in self._lives.values())
 
-    def _span(self, life: Life, branches: Branches) -> Span:
+    def _span(self, life: Life, branches: Branches | None) -> Span:
         verdict = self._verdict(life)
         result = life.result
+        if result is not None and result.reported_ms is None and life.ended is not None:
+            result = replace(result, reported_ms=life.ended.duration_ms)
         words = life.words or (life.ended.text if life.ended else None)
         wrong = verdict.kind is not None
         return Span(
@@ -367,7 +393,7 @@ class Pairing:
         )
 
     @staticmethod
-    def _branch(life: Life, branches: Branches) -> Branch:
+    def _branch(life: Life, branches: Branches | None) -> Branch:
         return branches.of(Place.line_of(life.call.at)) if branches and life.call.at else "active"
 
     def _verdict(self, life: Life) -> Verdict:

@@ -15,6 +15,7 @@ from toolspan.model.place import LINE_BIT, OFFSET_BIT, Place
 from toolspan.model.session import Dialect
 from toolspan.model.span import Counts
 from toolspan.read.codex.about import About
+from toolspan.read.codex.live import LivePairing
 from toolspan.read.codex.pair import Pairing
 from toolspan.read.codex.thread import Thread
 from toolspan.read.codex.turns import Turns
@@ -35,7 +36,7 @@ class Reader:
         self.source = source
         self._file = source.name
         self._thread = Thread()
-        self.pairing = Pairing(source, self._thread)
+        self.pairing = self._pairing(source, self._thread)
         self.about = About(self._thread, calls_only=calls_only)
         self.turns = Turns()
         self.tree = Tree()
@@ -46,6 +47,9 @@ class Reader:
         self._blank = 0
         self._malformed = 0
         self._recovered = 0
+
+    def _pairing(self, source: Source, thread: Thread) -> Pairing:
+        return Pairing(source, thread)
 
     @property
     def counts(self) -> Counts:
@@ -155,6 +159,15 @@ class Reader:
         from toolspan.read.codex.messages import messages
 
         return messages(self.records())
+
+
+class LiveReader(Reader):
+    """Reads a file that still grows."""
+
+    pairing: LivePairing
+
+    def _pairing(self, source: Source, thread: Thread) -> Pairing:
+        return LivePairing(source, thread)
 
 
 class DocumentReader(Reader):

@@ -54,9 +54,14 @@ class RolloutShelf:
 
     def typed_input(self, call: Call) -> "ToolInput":
         """The input narrowed to its tool's type."""
-        from toolspan.wire.codex_narrow import narrow_input
+        from toolspan.model.inputs import UnknownInput
+        from toolspan.wire import codex_narrow, narrow
 
-        return narrow_input(call.tool, self.raw_input(call))
+        data = self.raw_input(call)
+        found = codex_narrow.narrow_input(call.tool, data)
+        if isinstance(found, UnknownInput):  # models name tools of other clients too
+            return narrow.narrow_input(call.tool, data)
+        return found
 
     def content(self, result: Result) -> Any:
         """What the model read: a string or a list of blocks."""

@@ -1,0 +1,103 @@
+"""The commands take Codex rollouts wherever they take Claude's transcripts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies, outputs
+from toolspan.testing.rollouts import RolloutBuilder
+
+
+@pytest.fixture
+def rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutBuilder:
+    """A user of both clients, with one session of each."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
+    other = TranscriptBuilder().prompt("Hello")
+    other.result(other.call("Bash", {"command": "true"}), bodies.ran("x"))
+    other.write(tmp_path / ".claude/projects/-home-dev" / f"{other.session_id}.jsonl")
+    made = RolloutBuilder(cwd=str(tmp_path)).prompt("Do it").tokens(100, 10)
+    made.output(made.call("exec_command", {"cmd": "make"}), outputs.ran("boom", code=2))
+    spawn = made.call("spawn_agent", {"message": "look"}, after_ms=1000)
+    child = made.fork(agent="Mill")
+    made.output(spawn, json.dumps({"agent_id": child.thread_id}))
+    child.prompt("look", after_ms=10)
+    child.output(child.call("exec_command", {"cmd": "ls"}), outputs.ran())
+    child.write(tmp_path / ".codex")
+    made.write(tmp_path / ".codex")
+    return made
+
+
+def run(*words: str) -> Result:
+    result = CliRunner().invoke(app, list(words), catch_exceptions=False)
+    assert result.exit_code in (0, 1), result.output
+    return result
+
+
+def rows(*words: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in run(*words, "--json").stdout.splitlines()]
+
+
+@requirement("codex.commands")
+def test_without_a_name_both_clients_are_read_and_a_dialect_chooses(
+    rollout: RolloutBuilder,
+) -> None:
+    assert {row["tool"] for row in rows("calls")} == {"Bash", "exec_command", "spawn_agent"}
+    assert {row["dialect"] for row in rows("calls", "--dialect", "codex")} == {"codex"}
+    assert [row["tool"] for row in rows("calls", "--dialect", "claude")] == ["Bash"]
+    assert {row["dialect"] for row in rows("sessions")} == {"claude", "codex"}
+    (session,) = rows("sessions", "--dialect", "codex")
+    assert (session["id"], session["agents"], session["calls"]) == (rollout.thread_id, 1, 3)
+    (stats,) = rows("stats", "--dialect", "codex")
+    assert stats["tokens"]["input_tokens"] == 100
+
+
+@requirement("codex.commands")
+def test_a_session_is_named_by_its_thread(rollout: RolloutBuilder) -> None:
+    found = rows("calls", rollout.thread_id)
+    assert [row["target"] for row in found] == ["make", "look", "ls"]
+    assert found[2]["parent_call"] == found[1]["id"]
+
+
+@requirement("codex.commands")
+def test_errors_show_and_doctor_speak_of_rollouts(
+    rollout: RolloutBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "command_failed" in run("errors").stdout
+    shown = run("show", rollout.thread_id).stdout
+    assert "Do it" in shown
+    assert "make" in shown
+    assert "ls" in shown
+    monkeypatch.chdir(tmp_path)
+    path = next((tmp_path / ".codex").rglob(f"*{rollout.thread_id}.jsonl"))
+    (checkup,) = rows("doctor", "--roundtrip")
+    assert checkup["file"] == str(path)
+    assert checkup["roundtrip_equal"] == checkup["lines"]
+
+
+@requirement("codex.commands")
+def test_projects_of_rollouts_are_known_by_their_folder(
+    rollout: RolloutBuilder, tmp_path: Path
+) -> None:
+    assert rows("calls", "--project", tmp_path.name, "--dialect", "codex")
+    assert not rows("calls", "--project", "elsewhere-altogether", "--dialect", "codex")
+
+
+@requirement("codex.commands")
+def test_a_file_that_is_no_transcript_of_either_client_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"a": 1}\n')
+    result = CliRunner().invoke(app, ["calls", str(path)])
+    assert result.exit_code != 0
+
+
+def test_a_call_without_an_id_has_none_in_json(tmp_path: Path) -> None:
+    made = RolloutBuilder()
+    made.item({"type": "web_search_call", "status": "completed", "action": {"query": "x"}})
+    path = made.write(tmp_path)
+    assert [(row["id"], row["tool"]) for row in rows("calls", str(path))] == [("", "web_search")]

@@ -1,0 +1,500 @@
+"""Codex rollouts read as the same spans, messages, tokens and facts as Claude's."""
+
+import json
+from pathlib import Path
+
+import pytest
+import zstandard
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.errors import SourceError
+from toolspan.model.codex_inputs import ApplyPatchInput, ExecCommandInput
+from toolspan.model.event import Hook, Note, Notification, Permission
+from toolspan.model.inputs import McpInput, UnknownInput
+from toolspan.model.span import Span
+from toolspan.model.tokens import Tokens
+from toolspan.read.transcript import Transcript
+from toolspan.testing import outputs
+from toolspan.testing.rollouts import Age, RolloutBuilder
+from toolspan.wire.codex_results import CommandResult, FileChange, McpResult, PatchResult
+from toolspan.wire.source import BytesSource
+
+AGES: tuple[Age, ...] = ("bare", "enveloped", "paginated")
+PATCH = "*** Begin Patch\n*** Add File: notes.txt\n+milk\n*** End Patch\n"
+
+
+def read(made: RolloutBuilder, name: str = "rollout-x.jsonl") -> Transcript:
+    return toolspan.read(BytesSource(made.data(), name))
+
+
+def only(made: RolloutBuilder) -> Span:
+    (span,) = read(made).spans
+    return span
+
+
+@requirement("codex.read")
+@pytest.mark.parametrize("age", AGES)
+def test_a_rollout_of_any_age_gives_calls_words_and_facts(age: Age) -> None:
+    made = RolloutBuilder(age=age).injected("<environment_context>\n</environment_context>")
+    made.prompt("Show me the notes").thinking("They are in a file")
+    call = made.call("exec_command", {"cmd": "cat notes.txt"}, after_ms=500)
+    made.output(call, outputs.ran("milk\n"), after_ms=2000).text("Milk.")
+    transcript = read(made)
+    assert transcript.dialect == "codex"
+    (span,) = transcript.spans
+    assert (span.id, span.tool, span.state, span.call.kind) == (
+        call, "exec_command", "succeeded", "shell",
+    )  # fmt: skip
+    assert span.call.target == "cat notes.txt"
+    assert span.input == ExecCommandInput(cmd="cat notes.txt")
+    assert span.result is not None
+    assert span.result.exit_code == 0
+    assert span.result.text.endswith("milk\n")
+    assert span.result.structured == CommandResult(output="milk\n", exit_code=0, wall_ms=100.0)
+    assert transcript.info.session_id == made.thread_id
+    assert transcript.info.first_prompt == "Show me the notes"
+    assert transcript.info.prompts == 1
+    assert [(m.voice, m.text) for m in transcript.messages() if m.voice != "injected"] == [
+        ("prompt", "Show me the notes"),
+        ("thinking", "They are in a file"),
+        ("text", "Milk."),
+    ]
+
+
+@requirement("codex.times")
+def test_where_lines_have_no_time_the_tools_own_duration_counts() -> None:
+    made = RolloutBuilder(age="bare")
+    call = made.call("shell", {"command": ["bash", "-lc", "make"]})
+    made.output(call, outputs.wrapped("done", seconds=2.5))
+    span = only(made)
+    assert span.duration is not None
+    assert span.duration.total_seconds() == 2.5
+
+
+STATES = [
+    ("shell", outputs.wrapped("ok"), "succeeded", None),
+    ("shell", outputs.wrapped("no", code=3), "failed", "command_failed"),
+    ("shell_command", outputs.headed("x: command not found", code=127), "failed",
+     "command_not_found"),
+    ("exec_command", outputs.ran("gone", code=1), "failed", "command_failed"),
+    ("shell", outputs.timed_out(1000), "timed_out", "command_timeout"),
+    ("shell_command", outputs.timed_out(1000, wrap=False), "timed_out", "command_timeout"),
+    ("exec_command", outputs.aborted(), "interrupted", "interrupted"),
+    ("exec_command", "aborted by user after 0.8s", "interrupted", "interrupted"),
+    ("shell", outputs.rejected(), "denied", "user_denied"),
+    ("exec_command", outputs.blocked("not today", "rm x"), "blocked_by_hook", "hook_blocked"),
+    ("no_such", outputs.no_such_tool("no_such"), "failed", "unknown_tool"),
+    ("exec_command", outputs.bad_arguments(), "failed", "invalid_input"),
+    ("apply_patch", outputs.no_match("/a.txt", "x"), "failed", "no_match"),
+    ("apply_patch", "apply_patch verification failed: invalid patch: no begin", "failed",
+     "patch_invalid"),
+    ("apply_patch", "apply_patch verification failed: Failed to read file to update /a.txt: "
+     "No such file or directory (os error 2)", "failed", "not_found"),
+    ("apply_patch", "patch rejected: writing outside of the project; rejected by user approval"
+     " settings", "denied", "user_denied"),
+    ("apply_patch", outputs.patched("A notes.txt"), "succeeded", None),
+    ("shell", "failed in sandbox LinuxSeccomp with execution error: x", "failed",
+     "sandbox_denied"),
+    ("shell", "failed in sandbox MacosSeatbelt with execution error: command timed out",
+     "timed_out", "command_timeout"),
+    ("exec_command", "approval policy is Never; reject command — you cannot ask", "denied",
+     "rule_denied"),
+    ("update_plan", "Plan updated", "succeeded", None),
+    ("view_image", "unable to locate image at `/a.png`: No such file or directory", "failed",
+     "not_found"),
+    ("shell", "aborted", "never_answered", None),
+    ("exec_command", "PostToolUse hook blocked the tool result", "succeeded", None),
+]  # fmt: skip
+
+
+@requirement("codex.states")
+@pytest.mark.parametrize(("tool", "output", "state", "kind"), STATES)
+def test_outputs_without_an_error_flag_tell_the_state_all_the_same(
+    tool: str, output: str, state: str, kind: str | None
+) -> None:
+    made = RolloutBuilder().prompt("Do it")
+    made.output(made.call(tool, "{}"), output)
+    span = only(made)
+    assert (span.state, span.error_kind) == (state, kind)
+    assert span.evidence
+
+
+@requirement("codex.states")
+def test_words_that_a_command_printed_never_change_its_state() -> None:
+    made = RolloutBuilder()
+    for words in ("exec command rejected by user", "aborted by user", "unsupported call: x"):
+        made.output(made.call("exec_command", {"cmd": "cat log"}), outputs.ran(words))
+        made.output(made.call("shell", {"command": ["cat", "log"]}), outputs.wrapped(words))
+    assert {span.state for span in read(made).spans} == {"succeeded"}
+
+
+@requirement("codex.open")
+def test_a_turn_that_was_aborted_interrupts_its_open_calls_only() -> None:
+    made = RolloutBuilder().prompt("Do it")
+    done = made.call("exec_command", {"cmd": "true"})
+    made.output(done, outputs.ran())
+    left = made.call("exec_command", {"cmd": "sleep 9"})
+    made.abort("interrupted").prompt("Again")
+    other = made.call("exec_command", {"cmd": "sleep 9"})
+    states = {span.id: span.state for span in read(made).spans}
+    assert states == {done: "succeeded", left: "interrupted", other: "never_answered"}
+    replaced = RolloutBuilder().prompt("Do it")
+    replaced.call("exec_command", {"cmd": "sleep 9"})
+    assert only(replaced.abort("replaced")).state == "cancelled"
+
+
+def test_an_output_that_nobody_asked_for_is_an_orphan() -> None:
+    made = RolloutBuilder().output("call_gone", "x")
+    assert [(span.state, span.tool) for span in read(made).spans] == [("orphan_result", "")]
+
+
+def test_an_output_before_its_call_and_repeated_lines_are_one_call() -> None:
+    made = RolloutBuilder().output("call_1", outputs.ran())
+    made.call("exec_command", {"cmd": "true"}, id="call_1")
+    made.call("exec_command", {"cmd": "true"}, id="call_1")
+    made.output("call_1", outputs.ran("again"))
+    span = only(made)
+    assert span.state == "succeeded"
+    assert [copy.what for copy in span.copies] == ["call", "result"]
+
+
+@requirement("codex.seed")
+def test_the_spelling_of_old_notes_is_an_output_too() -> None:
+    made = RolloutBuilder()
+    call = made.call("Read", {"file_path": "/src/a.ts"})
+    made.item({"type": "function_call_result", "call_id": call, "result": "File contents"})
+    span = only(made)
+    assert span.state == "succeeded"
+    assert span.result is not None
+    assert span.result.text == "File contents"
+    assert span.call.arguments == {"file_path": "/src/a.ts"}
+
+
+@requirement("codex.kinds")
+def test_calls_come_as_functions_free_text_shells_and_searches() -> None:
+    made = RolloutBuilder().prompt("Do it")
+    patch = made.call("apply_patch", PATCH)
+    made.output(patch, outputs.patched("A notes.txt"), custom=True)
+    made.item(
+        {"type": "local_shell_call", "call_id": "ls_1", "status": "completed",
+         "action": {"type": "exec", "command": ["ls", "-l"]}}
+    )  # fmt: skip
+    made.output("ls_1", outputs.wrapped("a"))
+    made.item({"type": "web_search_call", "status": "completed",
+               "action": {"type": "search", "query": "weather"}})  # fmt: skip
+    made.item({"type": "tool_search_call", "call_id": "ts_1", "arguments": {"query": "issues"}})
+    made.item({"type": "tool_search_output", "call_id": "ts_1", "tools": []})
+    spans = read(made).spans
+    assert [(span.tool, span.call.kind, span.state) for span in spans] == [
+        ("apply_patch", "edit", "succeeded"),
+        ("local_shell", "shell", "succeeded"),
+        ("web_search", "web", "succeeded"),
+        ("tool_search", "search", "succeeded"),
+    ]
+    assert [span.call.target for span in spans] == ["notes.txt", "ls -l", "weather", "issues"]
+    assert isinstance(spans[0].input, ApplyPatchInput)
+    assert spans[0].input.patch == PATCH
+
+
+@requirement("codex.arguments")
+@pytest.mark.parametrize("arguments", ['{"cmd": "ls"', "", "not json", '{"cmd": 7, "x": 1}'])
+def test_broken_arguments_are_kept_and_never_raise(arguments: str) -> None:
+    made = RolloutBuilder()
+    made.output(made.call("exec_command", arguments), outputs.bad_arguments())
+    span = only(made)
+    assert (span.state, span.error_kind) == ("failed", "invalid_input")
+    if isinstance(span.input, UnknownInput):
+        assert span.input.json() in (arguments, {"cmd": 7, "x": 1})
+
+
+@requirement("codex.mcp")
+def test_only_the_event_tells_that_a_servers_tool_failed() -> None:
+    made = RolloutBuilder(age="paginated").prompt("Do it")
+    call = made.call("look", {"at": "x"}, namespace="mcp__eyes")
+    content: list[dict[str, object]] = [{"type": "text", "text": "too dark"}]
+    made.completed(
+        "McpToolCall", call, server="eyes", tool="look", arguments={"at": "x"}, status="failed",
+        result={"content": content, "isError": True},
+    )  # fmt: skip
+    made.output(call, outputs.served("too dark"))
+    span = only(made)
+    assert (span.tool, span.call.kind, span.state) == ("mcp__eyes__look", "mcp", "failed")
+    assert span.input == McpInput(server="eyes", tool="look", arguments={"at": "x"})
+    assert span.result is not None
+    assert span.result.structured == McpResult(content=tuple(content), is_error=True)
+
+
+@requirement("codex.mcp")
+@pytest.mark.parametrize(
+    ("words", "state", "kind"),
+    [
+        ("timed out awaiting tools/call after 3s", "timed_out", "mcp_timeout"),
+        ("Transport closed", "failed", "mcp_no_response"),
+        ("Mcp error: -32602: no such key", "failed", "invalid_input"),
+    ],
+)
+def test_a_server_that_could_not_answer_is_told_apart(words: str, state: str, kind: str) -> None:
+    made = RolloutBuilder().prompt("Do it")
+    call = made.call("mcp__eyes__look", {})
+    text = f"tool call error: tool call failed for `eyes/look`\n\nCaused by:\n    {words}"
+    made.event("mcp_tool_call_end", call_id=call, result={"Err": text}, duration="3.1s")
+    made.output(call, text)
+    span = only(made)
+    assert (span.state, span.error_kind) == (state, kind)
+    assert span.result is not None
+    assert span.result.reported_ms == 3100
+
+
+@requirement("codex.events")
+def test_the_event_of_a_patch_gives_its_changes() -> None:
+    made = RolloutBuilder().prompt("Do it")
+    call = made.call("apply_patch", PATCH)
+    changes = {"/p/notes.txt": {"type": "add", "content": "milk\n"}}
+    made.event("patch_apply_end", call_id=call, success=True, changes=changes, status="completed")
+    made.output(call, outputs.wrapped("Success. Updated the following files:\nA notes.txt\n"))
+    result = only(made).result
+    assert result is not None
+    assert result.structured == PatchResult(
+        output="Success. Updated the following files:\nA notes.txt\n",
+        exit_code=0,
+        success=True,
+        changes={"/p/notes.txt": FileChange(type="add", content="milk\n")},
+    )
+
+
+@requirement("codex.processes")
+def test_later_calls_to_a_process_name_the_call_that_started_it() -> None:
+    made = RolloutBuilder(age="paginated").prompt("Do it")
+    start = made.call("exec_command", {"cmd": "make"})
+    made.output(start, outputs.runs_on(17))
+    poll = made.call("write_stdin", {"session_id": 17})
+    made.output(poll, outputs.runs_on(17))
+    last = made.call("write_stdin", {"session_id": 17, "chars": "q"})
+    made.output(last, outputs.ran("boom", code=2))
+    spans = {span.id: span for span in read(made).spans}
+    assert (spans[start].state, spans[start].background) == ("succeeded", True)
+    assert [spans[name].call.parent_call for name in (poll, last)] == [start, start]
+    assert (spans[last].state, spans[last].background) == ("failed", False)
+    (news,) = spans[start].events
+    assert isinstance(news, Notification)
+    assert (news.task_id, news.status, news.summary) == ("17", "failed", "exit code 2")
+
+
+@requirement("codex.scripts")
+def test_what_a_script_did_inside_one_call_is_its_events() -> None:
+    made = RolloutBuilder(age="paginated").prompt("Do it")
+    call = made.call("exec", "await tools.exec_command({cmd: 'make'})")
+    made.completed(
+        "CommandExecution", "exec-1", command=["bash", "-lc", "make"], status="failed", exit_code=2
+    )
+    made.output(
+        call,
+        [{"type": "input_text", "text": "Script completed\nWall time 0.1 seconds\nOutput:\n"}],
+        custom=True,
+    )
+    span = only(made)
+    assert span.state == "succeeded"
+    (inner,) = span.events
+    assert isinstance(inner, Note)
+    assert (inner.kind, inner.text) == (
+        "inner_call", "CommandExecution: make (failed, exit code 2)",
+    )  # fmt: skip
+
+
+@requirement("codex.consent")
+def test_approvals_that_somebody_logged_are_events_and_decide() -> None:
+    made = RolloutBuilder().prompt("Do it")
+    call = made.call("shell", {"command": ["rm", "x"]})
+    made.event("exec_approval_request", call_id=call, command=["rm", "x"], reason="outside")
+    made.event("exec_approval", call_id=call, decision="denied")
+    span = only(made)
+    assert (span.state, span.error_kind) == ("denied", "user_denied")
+    asked, answered = span.events
+    assert isinstance(asked, Permission)
+    assert isinstance(answered, Permission)
+    assert (asked.decision, asked.reason, answered.decision) == ("ask", "outside", "denied")
+
+
+def test_an_end_that_was_declined_is_a_denial() -> None:
+    made = RolloutBuilder().prompt("Do it")
+    call = made.call("shell", {"command": ["rm", "x"]})
+    made.event("exec_command_end", call_id=call, status="declined", exit_code=-1)
+    assert only(made).state == "denied"
+
+
+def test_a_hook_that_said_no_is_an_event_of_the_call() -> None:
+    made = RolloutBuilder().prompt("Do it")
+    made.output(made.call("exec_command", {"cmd": "rm x"}), outputs.blocked("not today", "rm x"))
+    (hook,) = only(made).events
+    assert isinstance(hook, Hook)
+    assert (hook.point, hook.outcome) == ("PreToolUse", "blocked")
+    assert "not today" in (hook.text or "")
+
+
+@requirement("codex.batches")
+def test_calls_without_an_output_between_them_are_one_batch() -> None:
+    made = RolloutBuilder().prompt("Do it")
+    first = [made.call("exec_command", {"cmd": "a"}), made.call("exec_command", {"cmd": "b"})]
+    for call in first:
+        made.output(call, outputs.ran())
+    made.output(made.call("exec_command", {"cmd": "c"}), outputs.ran())
+    batches = [span.call.message_id for span in read(made).spans]
+    assert batches[0] == batches[1] != batches[2]
+    assert len({span.call.prompt_id for span in read(made).spans}) == 1
+
+
+@requirement("codex.branches")
+def test_compacted_and_taken_back_turns_are_marked() -> None:
+    made = RolloutBuilder().prompt("One")
+    made.output(made.call("exec_command", {"cmd": "a"}), outputs.ran())
+    made.compact("One was done").prompt("Two")
+    made.output(made.call("exec_command", {"cmd": "b"}), outputs.ran())
+    made.prompt("Three")
+    made.output(made.call("exec_command", {"cmd": "c"}), outputs.ran())
+    transcript = read(made.roll_back(1).prompt("Four"))
+    assert [span.branch for span in transcript.spans] == ["compacted", "active", "abandoned"]
+    assert transcript.info.compactions == 1
+
+
+@requirement("codex.tokens")
+def test_tokens_are_the_last_total_of_each_count() -> None:
+    made = RolloutBuilder().prompt("One").tokens(1000, 10, cached=600).tokens(500, 5)
+    made.event("token_count", info=None)
+    made.tokens(0, 0)
+    assert read(made).tokens == Tokens(
+        input_tokens=1500, output_tokens=15, cache_read_input_tokens=600
+    )
+    made._total = [0, 0, 0]
+    made.tokens(70, 7)
+    assert read(made).tokens.input_tokens == 1570
+
+
+@requirement("codex.forks")
+def test_a_fork_and_a_subagent_that_replay_their_parent_count_once(tmp_path: Path) -> None:
+    parent = RolloutBuilder(age="paginated").prompt("Do it").tokens(100, 10)
+    shared = parent.call("exec_command", {"cmd": "a"})
+    parent.output(shared, outputs.ran())
+    spawn = parent.call("spawn_agent", {"message": "look"}, after_ms=1000)
+    child = parent.fork(agent="Mill", after_ms=1000)
+    parent.output(spawn, json.dumps({"agent_id": child.thread_id, "nickname": "Mill"}))
+    child.prompt("look", after_ms=10).tokens(50, 5)
+    own = child.call("exec_command", {"cmd": "b"})
+    child.output(own, outputs.ran())
+    other = parent.fork(after_ms=1000).prompt("Otherwise", after_ms=10).tokens(20, 2)
+    for made in (parent, child, other):
+        made.write(tmp_path)
+    history = toolspan.history(tmp_path)
+    spans = {span.id: span for span in history.spans}
+    assert sorted(spans) == sorted([shared, spawn, own])
+    assert history.tokens == Tokens(input_tokens=170, output_tokens=17)
+    assert spans[own].call.agent_id == child.thread_id
+    assert spans[own].call.parent_call == spawn
+    sessions = {session.id: session for session in history.ledger.sessions}
+    assert set(sessions) == {parent.thread_id, other.thread_id}
+    (agent,) = sessions[parent.thread_id].agents
+    assert [row.id for row in agent.calls] == [own]
+
+
+@requirement("codex.damage")
+def test_damage_is_told_and_reading_goes_on_at_the_next_good_line() -> None:
+    made = RolloutBuilder().prompt("Do it")
+    first = made.call("exec_command", {"cmd": "a"})
+    whole = made.lines[-1]
+    made.output(first, outputs.ran())
+    made.raw(b"\0" * 40).raw(whole[:30]).raw(b"[1]").raw(b"")
+    second = made.call("exec_command", {"cmd": "b"})
+    glued = RolloutBuilder()
+    glued.output(second, outputs.ran())
+    made.raw(b"\0\0" + glued.lines[-1] + glued.lines[0])
+    transcript = read(made)
+    assert [span.state for span in transcript.spans] == ["succeeded", "succeeded"]
+    assert [found.code for found in transcript.findings] == [
+        "nul_bytes", "torn_line", "not_an_object", "nul_bytes",
+    ]  # fmt: skip
+    assert transcript.counts.malformed == 4
+    assert transcript.counts.blank == 1
+    assert transcript.counts.recovered == 2
+
+
+@requirement("codex.unknown")
+def test_kinds_from_the_future_are_kept_and_told_as_drift() -> None:
+    made = RolloutBuilder().event("from_the_future").line("weather", {"sun": True})
+    made.item({"type": "telepathy_call", "call_id": "t"})
+    made.call("exec_command", {"cmd": "a", "mood": "good"})
+    checkup = toolspan.check(BytesSource(made.data(), "rollout-x.jsonl"), roundtrip=True)
+    told = {found.code: found.explanation for found in checkup.findings}
+    assert {"unknown_type", "unknown_input", "unanswered_call"} <= set(told)
+    assert checkup.roundtrip_equal == len(made.lines)
+    assert checkup.entries["event_msg/from_the_future"] == 1
+
+
+@requirement("codex.read")
+def test_compressed_and_archived_rollouts_are_found_and_read(tmp_path: Path) -> None:
+    made = RolloutBuilder().prompt("Do it")
+    made.output(made.call("exec_command", {"cmd": "a"}), outputs.ran("x" * 50))
+    folder = tmp_path / "archived_sessions"
+    folder.mkdir()
+    packed = folder / f"{made.name}.zst"
+    packed.write_bytes(zstandard.compress(made.data()))
+    (transcript,) = toolspan.history(tmp_path).transcripts()
+    assert transcript.file == str(packed)
+    (span,) = transcript.spans
+    assert span.result is not None
+    assert "x" * 50 in span.result.text
+    made.write(tmp_path)
+    (folder / made.name).write_bytes(made.data())
+    assert len(toolspan.history(folder).files) == 1
+
+
+@requirement("codex.document")
+def test_the_oldest_form_is_one_document(tmp_path: Path) -> None:
+    call = {"id": "c1", "type": "function",
+            "function": {"name": "shell", "arguments": '{"command":["ls"]}'}}  # fmt: skip
+    items = [
+        {"role": "user", "content": [{"type": "text", "text": "list them"}]},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": outputs.wrapped("a b")},
+        {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c2"},
+    ]
+    session = {"timestamp": "2025-05-09T13:46:52.154Z", "id": "dd4e206e", "instructions": ""}
+    path = tmp_path / "rollout-2025-05-09-dd4e206e-cc06-40ce-8c2e-c188aa04b6f4.json"
+    path.write_text(json.dumps({"session": session, "items": items}, indent=2))
+    (transcript,) = toolspan.history(tmp_path).transcripts()
+    assert transcript.info.session_id == "dd4e206e"
+    assert [(span.id, span.state) for span in transcript.spans] == [
+        ("c1", "succeeded"), ("c2", "never_answered"),
+    ]  # fmt: skip
+    first = transcript.spans[0]
+    assert first.call.place is not None
+    assert first.call.place.line == 2
+    assert first.call.arguments == {"command": ["ls"]}
+    assert first.result is not None
+    assert first.result.text == "a b"
+    assert [m.text for m in transcript.messages()] == ["list them"]
+
+
+def test_a_file_that_changed_since_is_told_and_not_misread(tmp_path: Path) -> None:
+    made = RolloutBuilder()
+    made.output(made.call("exec_command", {"cmd": "a"}), outputs.ran())
+    path = made.write(tmp_path)
+    (span,) = toolspan.read(path).spans
+    path.write_bytes(b"x" * 4000)
+    with pytest.raises(SourceError):
+        _ = span.input
+
+
+@requirement("codex.long")
+def test_a_line_of_a_hundred_megabytes_is_read(tmp_path: Path) -> None:
+    made = RolloutBuilder().prompt("Do it")
+    path = made.write(tmp_path)
+    with path.open("ab") as stream:
+        stream.write(b'{"type":"response_item","payload":{"type":"function_call","name":"shell",')
+        stream.write(b'"arguments":"{}","call_id":"c"}}\n')
+        stream.write(b'{"type":"response_item","payload":{"type":"function_call_output",')
+        stream.write(b'"call_id":"c","output":"Exit code: 0\\nWall time: 1 seconds\\nOutput:\\n')
+        for _ in range(100):
+            stream.write(b"z" * (1 << 20))
+        stream.write(b'"}}\n')
+    (span,) = toolspan.read(path).spans
+    assert (span.state, span.result and span.result.exit_code) == ("succeeded", 0)
