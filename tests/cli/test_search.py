@@ -64,6 +64,7 @@ def test_json_has_one_object_per_match_complete_and_without_a_limit(archive: Pat
         (["--in", "input", "--since", "2026-11-02T09:02:00Z"], ["c2", "c1"]),
         (["--until", "2026-11-02T09:00:30Z"], ["prompt"]),
         (["--project", "harbour", "--tool", "Read"], ["c2"]),
+        (["--project", "/home/dev/pro", "--tool", "Read"], ["c2"]),  # where the session worked
         (["--project", "elsewhere"], []),
         (["--session", "5e55", "--tool", "Read"], ["c2"]),
         (["--session", "other"], []),
@@ -102,6 +103,11 @@ def test_places_follow_the_words_and_the_first_is_always_a_word(
     assert calls("light") == ["prompt"]
     assert calls("light", "projects") == []  # a word, though there is such a folder
     assert calls("./projects") == []
+
+
+@requirement("search.command")
+def test_a_place_that_is_not_there_is_told_when_nothing_was_found(archive: Path) -> None:
+    assert "./nowhere is no folder" in search("light", "./nowhere", archive).stdout
 
 
 @requirement("search.command")

@@ -79,6 +79,8 @@ def command(
             print_json(match)
     else:
         _print(shown, len(matches), found)
+        if not matches:
+            _hint(named)
 
 
 def _apart(words: Sequence[str]) -> tuple[list[str], list[Path]]:
@@ -87,6 +89,13 @@ def _apart(words: Sequence[str]) -> tuple[list[str], list[Path]]:
     while end > 1 and _is_name(words[end - 1]):
         end -= 1
     return list(words[:end]), [Path(name) for name in words[end:]]
+
+
+def _hint(words: Sequence[str]) -> None:
+    """Say that what looks like a place was looked for, when nothing was found."""
+    for word in words[1:]:
+        if word.startswith(("/", "./", "../", "~")) or word.endswith((".jsonl", ".zst")):
+            click.secho(f"{clean(word)} is no folder or transcript; it was a word", dim=True)
 
 
 def _is_name(word: str) -> bool:
@@ -106,7 +115,7 @@ def _kept(matches: "list[Match]", keep: Filter) -> "list[Match]":
         for match in matches
         if (keep.session is None or (match.session or "").startswith(keep.session))
         and (keep.agent is None or (match.agent or "").startswith(keep.agent))
-        and (keep.project is None or in_project(keep.project, match.file))
+        and (keep.project is None or in_project(keep.project, match.file, match.cwd))
         and _in_time(match, keep)
         and (keep.dialect is None or dialects[match.file] == keep.dialect)
     ]

@@ -55,6 +55,8 @@ class Match(Struct, frozen=True, kw_only=True):
     """When its line was written."""
     session: str | None
     agent: str | None
+    cwd: str | None
+    """The folder in which the session worked."""
     file: str
     line: int | None = None
     offset: int
@@ -120,6 +122,7 @@ def _match(file: str, hits: list[Hit]) -> Match:
         at=first.at,
         session=first.session,
         agent=first.agent,
+        cwd=first.cwd,
         file=file,
         offset=first.offset,
         length=first.length,

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-import sysconfig
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -91,7 +91,12 @@ class Prefilter:
 
 
 def ripgrep() -> str | None:
-    """Where ripgrep is: among the scripts of this Python, or on the path."""
+    """Where ripgrep is: beside this Python, among its scripts, or on the path."""
+    beside = Path(sys.executable).with_name("rg")
+    if beside.is_file():
+        return str(beside)
+    import sysconfig  # slow to import
+
     packaged = Path(sysconfig.get_path("scripts")) / "rg"
     return str(packaged) if packaged.is_file() else shutil.which("rg")
 

@@ -57,6 +57,8 @@ class Hit(Struct, frozen=True, kw_only=True, gc=False):
     at: str | None = None
     session: str | None = None
     agent: str | None = None
+    cwd: str | None = None
+    """The folder in which the session worked."""
     offset: int
     length: int
 
@@ -78,6 +80,7 @@ class _Where(NamedTuple):
     at: str | None
     session: str | None
     agent: str | None
+    cwd: str | None
     offset: int
     length: int
 
@@ -203,6 +206,7 @@ def _hit(text: _Text, query: Query) -> Hit | None:
         at=text.where.at,
         session=text.where.session,
         agent=text.where.agent,
+        cwd=text.where.cwd,
         offset=text.where.offset,
         length=text.where.length,
     )
@@ -238,7 +242,7 @@ def _entries(offset: int, data: bytes) -> Iterator[tuple[Entry, int, bytes]]:
 
 
 def _entry_texts(entry: Entry, offset: int, data: bytes, sides: frozenset[Side]) -> Iterator[_Text]:
-    where = _Where(entry.timestamp, entry.session, entry.agent_id, offset, len(data))
+    where = _Where(entry.timestamp, entry.session, entry.agent_id, entry.cwd, offset, len(data))
     if "message" in sides:
         for message in heard(entry, Place("", 1, 0, len(data)), BytesSource(data)):
             yield _Text("message", message.text, where, voice=message.voice)
@@ -281,19 +285,23 @@ def _strings(data: bytes) -> Iterator[str]:
 def _rollout(path: str, sides: frozenset[Side]) -> Iterator[_Text]:
     """The texts of a rollout, which is read as a whole: its lines say little by themselves."""
     transcript = read(_held(path))
-    session = transcript.session_id
+    session, cwd = transcript.session_id, transcript.info.cwd
+
+    def where(at: str | None, agent: str | None, place: Place) -> _Where:
+        return _Where(at, session, agent, cwd, place.offset, place.length)
+
     for span in transcript.spans:
         call, result = span.call, span.result
         if "input" in sides and call.place is not None:
-            where = _where(call.requested_at, session, call.agent_id, call.place)
+            asked = where(call.requested_at, call.agent_id, call.place)
             for text in _strings(call.raw_input):
-                yield _Text("input", text, where, call=call.id)
+                yield _Text("input", text, asked, call=call.id)
         if "result" in sides and result is not None:
-            where = _where(result.finished_at, session, call.agent_id, result.place)
-            yield _Text("result", result.text, where, call=call.id)
+            answered = where(result.finished_at, call.agent_id, result.place)
+            yield _Text("result", result.text, answered, call=call.id)
     for message in transcript.messages() if "message" in sides else ():
-        where = _where(message.at, session, message.agent_id, message.place)
-        yield _Text("message", message.text, where, voice=message.voice)
+        said = where(message.at, message.agent_id, message.place)
+        yield _Text("message", message.text, said, voice=message.voice)
 
 
 def _held(path: str) -> Source:
@@ -301,7 +309,3 @@ def _held(path: str) -> Source:
     source = source_of(path)
     data = source.read(0, _HELD)
     return BytesSource(data, path) if len(data) < _HELD else source
-
-
-def _where(at: str | None, session: str | None, agent: str | None, place: Place) -> _Where:
-    return _Where(at, session, agent, place.offset, place.length)

@@ -5,7 +5,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -43,6 +42,8 @@ def decode(data: bytes) -> Any:
 
 def _on_fresh_stack(work: Callable[[bytes], Any], data: bytes) -> Any:
     """Do it where nothing else is on the stack, so that depth does not depend on the caller."""
+    from concurrent.futures import ThreadPoolExecutor  # slow to import, and hardly ever needed
+
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(work, data).result()
 
