@@ -1,0 +1,74 @@
+"""Searching Codex's rollouts, alone and beside Claude Code's transcripts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from click.testing import CliRunner
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, outputs
+from toolspan.testing.rollouts import Age, RolloutBuilder
+
+
+def rows(*words: str) -> list[dict[str, Any]]:
+    done = CliRunner().invoke(app, ["search", *words, "--json"])
+    assert done.exit_code == 0, done.output
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user of both clients."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
+    story = TranscriptBuilder(session_id="s").prompt("a lantern, please")
+    story.write(tmp_path / ".claude" / "projects" / "-home-dev" / "s.jsonl")
+    return tmp_path
+
+
+def told(age: Age = "enveloped") -> RolloutBuilder:
+    story = RolloutBuilder(age=age, cwd="/home/dev").prompt('light the "lantern"', after_ms=60_000)
+    call = story.call("exec_command", {"cmd": 'echo "lantern\noil" > naïve'}, after_ms=1_000)
+    return story.output(call, outputs.ran("no such lantern", code=2), after_ms=1_000)
+
+
+@requirement("search.finds")
+@pytest.mark.parametrize("age", ["bare", "enveloped", "paginated"])
+def test_rollouts_of_every_age_are_searched_beside_transcripts(home: Path, age: Age) -> None:
+    told(age).write(home / ".codex")
+
+    found = rows("lantern")
+
+    assert sorted(row["voice"] or row["tool"] for row in found) == [
+        "exec_command", "prompt", "prompt",
+    ]  # fmt: skip
+    call = next(row for row in found if row["kind"] == "call")
+    assert (call["state"], call["error"]) == ("failed", "command_failed")
+    assert call["sides"] == ["input", "result"]
+    assert [row["voice"] for row in rows("lantern", "--dialect", "claude")] == ["prompt"]
+    assert len(rows("lantern", "--dialect", "codex")) == 2
+
+
+@requirement("search.spellings")
+@pytest.mark.parametrize("word", ['"lantern', "lantern\noil", "naïve", '" > n'])
+def test_what_is_escaped_twice_is_found(home: Path, word: str) -> None:
+    told().write(home / ".codex")
+
+    assert [row["tool"] for row in rows(word, "--in", "input")] == ["exec_command"]
+
+
+@requirement("search.finds")
+def test_a_compressed_rollout_is_searched_once(home: Path) -> None:
+    path = told().write(home / ".codex")
+    packed = zstandard.ZstdCompressor().compress(path.read_bytes())
+    path.with_name(path.name + ".zst").write_bytes(packed)
+    both = rows("lantern", "--dialect", "codex")
+    path.unlink()
+    one = rows("lantern", "--dialect", "codex")
+
+    assert [row["copies"] for row in both] == [0, 0]
+    assert [row["snippet"] for row in one] == [row["snippet"] for row in both]
