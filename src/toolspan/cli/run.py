@@ -4,7 +4,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Literal
 
@@ -121,7 +121,11 @@ async def _main(asked: _Asked) -> int:
     with _terminal(wanted=asked.host.ask or prompt is None) as terminal:
         if prompt is None and terminal is None:
             raise ToolspanError("there is no terminal to talk at: give a prompt with -p")
-        async with open_host(asked.host, model=model.name, terminal=terminal) as host:
+        async with (
+            AsyncExitStack() as stack,
+            open_host(asked.host, model=model.name, terminal=terminal) as host,
+        ):
+            stack.push_async_callback(model.close)
             setting = _Setting(wishes, host, model, story)
             if prompt is not None:
                 return await _headless(prompt, setting, _show(wishes))

@@ -31,9 +31,11 @@ from toolspan.session import Agent, Ended, Session
 _PROMPT = "> "
 _MORE = ". "
 _LEAVE = frozenset({"/exit", "/quit"})
-_HELP = "/exit or Ctrl-D leaves, Ctrl-C ends a turn; a line that ends in \\ goes on in the next."
+_HELP = "/exit or Ctrl-D leaves, Ctrl-C ends a turn, \\ at the end goes on in the next line."
 _DIFF = 40
 """Lines of a diff that are shown."""
+_EXPLAINED = frozenset({"failed", "denied", "blocked_by_hook", "timed_out"})
+"""States that call for a reason."""
 _WAITING = 8
 """Running calls that are shown at once."""
 
@@ -51,6 +53,8 @@ class LiveShow:
         self._out = out
         self._clock = clock
         self._calls: dict[CallId, _Running] = {}
+        self._asked: set[CallId] = set()
+        """Calls that somebody was asked about."""
         self._live: Live | None = None
         self._in_line = False
         """The cursor stands behind words of the model."""
@@ -93,6 +97,7 @@ class LiveShow:
                 self._calls[event.call_id].since = event.at
                 self._draw()
             case Asked():
+                self._asked.add(event.call_id)
                 self._rest()
             case Decided():
                 self._draw()
@@ -142,14 +147,16 @@ class LiveShow:
         line = Text.assemble(
             (f"{GLYPHS[span.state]} ", style),
             (plain_line(span.tool, 40), "bold"),
-            f"  {plain_line(target, 100)}",
+            f"  {plain_line(target, max(self._out.width // 2, 20))}",
             (f"  {duration(event.duration_ms)}", "dim"),
         )
-        if span.message and span.state != "succeeded":
-            line.append(f"  {plain_line(span.message, 120)}", "dim")
+        room = self._out.width - line.cell_len - 3
+        if span.message and span.state in _EXPLAINED and room > 0:
+            line.append(f"  {plain_line(span.message, room)}", "dim")
         self._line(line)
-        for shown in _diff(event):
-            self._out.print(shown, soft_wrap=True)
+        if event.call_id not in self._asked:  # the question has shown it
+            for shown in _diff(event):
+                self._out.print(shown, soft_wrap=True)
 
     def _draw(self) -> None:
         """Show what runs, below everything else; not in the middle of a line."""

@@ -89,6 +89,10 @@ class AnthropicModel:
         if not reader.stopped:
             raise broken_off()
 
+    async def close(self) -> None:
+        """Let its connections go."""
+        await self._client.close()
+
 
 class _Reader:
     """Puts a stream's blocks together."""

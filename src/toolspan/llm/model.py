@@ -125,6 +125,10 @@ class Model(Protocol):
         """
         ...
 
+    async def close(self) -> None:
+        """Let its connections go."""
+        ...
+
 
 class ModelFailed(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
     """A request got no reply, or only a part of one."""

@@ -100,6 +100,10 @@ class OpenAIModel:
         for told in reader.end():
             yield told
 
+    async def close(self) -> None:
+        """Let its connections go."""
+        await self._client.close()
+
 
 @dataclass(slots=True)
 class _Call:

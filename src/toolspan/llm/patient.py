@@ -82,6 +82,10 @@ class Patient:
             yield Retrying(told, attempt, self._patience.retries, wait)
             await self._patience.sleep(wait)
 
+    async def close(self) -> None:
+        """Let its connections go."""
+        await self._model.close()
+
     async def _next(self, events: Stream) -> ModelEvent | None:
         """The next event; None at the end."""
         try:

@@ -46,6 +46,8 @@ StopReason = Literal[
 
 MODEL_NAME = "claude-scripted"
 """The model's name, when a request names none."""
+DROPPED = "dropped"
+"""The type of a failure that is none of the API's: nobody answers any more."""
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -161,6 +163,16 @@ def fail(
     return Failure(status, kind, words, retry_after, tuple(after))
 
 
+def drop(*blocks: Mapping[str, object]) -> Failure:
+    """A connection that is lost, before anything was said or after these blocks."""
+    return Failure(0, DROPPED, "The connection was lost", after=blocks)
+
+
+def garble(*blocks: Mapping[str, object]) -> Reply:
+    """A reply whose last call has an input that breaks off, though the reply does not."""
+    return Reply(blocks, "tool_use", is_cut=True)
+
+
 def results_of(messages: Sequence[Mapping[str, object]]) -> list[str]:
     """The texts of the results in the last message, in their order; for steps that need them."""
     found = [block for block in blocks_of(messages[-1]) if block.get("type") == "tool_result"]
@@ -232,6 +244,9 @@ class ScriptedModel:
             yield event
         if spoken.failure:
             raise _failed(spoken.failure)
+
+    async def close(self) -> None:
+        """There is nothing to let go; any model has this."""
 
     def _noted(self, request: Mapping[str, object]) -> Message:
         # Through JSON: a copy that the caller cannot change, and nothing that could not be sent.
@@ -325,6 +340,8 @@ def _told_block(block: Block, torn: str | None) -> Iterator[ModelEvent]:
 
 
 def _failed(failure: Failure) -> ModelFailed:
+    if failure.type == DROPPED:
+        return ModelFailed(failure.message, kind="connection", retry=True)
     failed = failed_status(failure.status, failure.message, kind=failure.type)
     failed.retry_after = failure.retry_after
     return failed
@@ -356,7 +373,8 @@ def load_script(text: str | bytes) -> list[Step]:
     """A script written as JSON: a list of steps.
 
     A step is a block, a list of blocks, or an object with one key: `{"cut": [blocks]}`,
-    `{"refuse": [blocks]}`, `{"fail": {"status": 529}}` with the arguments of `fail`.
+    `{"refuse": [blocks]}`, `{"garble": [blocks]}`, `{"drop": [blocks]}`, or
+    `{"fail": {"status": 529}}` with the arguments of `fail`.
 
     Raises:
         ValueError: it is not such a list.
@@ -391,6 +409,10 @@ def _loaded(n: int, step: object) -> Step:
             return cut(*_loaded_blocks(n, blocks))
         case {"refuse": blocks, **rest} if not rest:
             return refuse(*_loaded_blocks(n, blocks))
+        case {"garble": blocks, **rest} if not rest:
+            return garble(*_loaded_blocks(n, blocks))
+        case {"drop": blocks, **rest} if not rest:
+            return drop(*_loaded_blocks(n, blocks))
         case {"type": str()}:
             return _loaded_blocks(n, [step])
         case _:

@@ -36,7 +36,7 @@ from toolspan.llm.patient import complete
 from toolspan.model.live import Content
 from toolspan.record import Compacted
 from toolspan.session.compaction import Budget, asking, opening, tokens_in
-from toolspan.session.session import Session
+from toolspan.session.session import INTERRUPTED_TURN, Session
 
 Reason = Literal[
     "completed", "max_turns", "max_tokens", "refusal", "hook_stopped", "stop_hook_prevented",
@@ -96,6 +96,8 @@ class _Turn:
     api_s: float = 0.0
     breaks: int = 0
     compacted: bool = False
+    interrupted: bool = False
+    """While no reply came in and no call ran."""
     error: str | None = None
     first: int = 0
     """How long the history was before."""
@@ -162,7 +164,7 @@ class Agent:
         most = self.limits.turns
         while most is None or turn.count < most:
             if self.limits.budget.is_spent(self.context_tokens) and not await self._compact(turn):
-                return "aborted_streaming"
+                return self._why(turn)
             if not await self._goes_on(turn):
                 return self._why(turn)
         self.session.turns_spent(most, turn.count)
@@ -234,7 +236,10 @@ class Agent:
     async def _compact(self, turn: _Turn) -> bool:
         """Put a summary in the place of the conversation; False when that was interrupted.
 
-        When there is none to be had, the conversation goes on as it is.
+        When a hook objects, or the summary says nothing, the conversation goes on as it is.
+
+        Raises:
+            ModelFailed: there is no summary to be had.
         """
         since = self._clock()
         turn.compacted = True
@@ -247,6 +252,7 @@ class Agent:
             summary = await self._summary()
         aside, self._aside = self._aside, None
         if aside.cancelled_caught:
+            turn.interrupted = True
             return False
         if summary:
             took = (self._clock() - since) * 1000
@@ -273,6 +279,9 @@ class Agent:
         """Why the turn is over, when it is."""
         session = self.session
         asked = any(block["type"] == "tool_result" for block in blocks_of(session.messages[-1]))
+        if turn.interrupted:
+            turn.error = INTERRUPTED_TURN
+            return "aborted_streaming"
         if session.deferred is not None:
             return "tool_deferred"
         if session.interrupted:

@@ -51,6 +51,7 @@ from toolspan.run.sinks import Only, Sink
 from toolspan.run.tasks import notice
 from toolspan.run.tool import Tool
 from toolspan.session.around import Around
+from toolspan.session.blocks import beside, result_block, words
 from toolspan.session.hearing import Hearing
 from toolspan.session.incoming import Incoming, sendable
 from toolspan.session.reply import Reply, calls_checked, plain_reply
@@ -232,7 +233,7 @@ class Session:
                 asked.record_refusal(content, self._recorder)
             return False
         said = self._say(content)
-        said += _words(asked.said())
+        said += words(asked.said())
         return True
 
     def _check_prompt(self, content: Content) -> None:
@@ -244,7 +245,7 @@ class Session:
     def _say(self, content: Content) -> list[dict[str, object]]:
         """The prompt as blocks in the conversation."""
         self.stopped = None
-        blocks = _words(self._around.opening())
+        blocks = words(self._around.opening())
         blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
         self._messages.append({"role": "user", "content": blocks})
         if self._recorder is not None:
@@ -388,7 +389,7 @@ class Session:
     def _note_interruption(self) -> None:
         """Nothing ran when somebody ended the turn."""
         self.stopped = INTERRUPTED_TURN
-        self._messages.append({"role": "user", "content": _words([INTERRUPTED])})
+        self._messages.append({"role": "user", "content": words([INTERRUPTED])})
         if self._recorder is not None:
             self._recorder.interrupted(tool_use=False)
 
@@ -400,7 +401,7 @@ class Session:
         if ended.stop is not None:
             self.stopped = ended.stop
         self.feedback = ended.words
-        blocks = _words(ended.words)
+        blocks = words(ended.words)
         if blocks:
             self._messages.append({"role": "user", "content": blocks})
         return bool(blocks)
@@ -441,10 +442,10 @@ class Session:
         results = batch.results
         if batch.stop is not None:
             results = self._without_deferred(results)
-        blocks = [_result_block(finished) for finished in results]
+        blocks = [result_block(finished) for finished in results]
         for finished in results:
             if finished.companions or finished.contexts:
-                blocks += _beside(finished)
+                blocks += beside(finished)
         blocks += self._notices(batch)
         self.stopped = batch.stop
         if self._interrupted:
@@ -468,12 +469,12 @@ class Session:
         told = [f"PostToolBatch hook additional context: {text}" for text in batch.after.contexts]
         tasks = self.runner.desk.workspace.tasks
         if not tasks or not self.profile.tasks.tells:
-            return _words(told)
+            return words(told)
         texts = [notice(task, self.profile.tasks) for task in tasks.news()]
         for text in texts:
             if self._recorder is not None:
                 self._recorder.notice(text)
-        return _words(told + texts)
+        return words(told + texts)
 
     def _add_steps(self, batch: Batch) -> None:
         """Calls that a recovery made stand in the reply like those the model asked for."""
@@ -586,29 +587,3 @@ def _profile(chosen: Profile | str | None, model: str | None) -> Profile:
     if isinstance(chosen, Profile):
         return chosen
     return named_profile(chosen, model=model) if chosen else named_profile(model=model)
-
-
-def _result_block(finished: Finished) -> dict[str, object]:
-    result = finished.span.result
-    block: dict[str, object] = {
-        "type": "tool_result",
-        "tool_use_id": finished.span.call.id,
-        "content": finished.content,
-    }
-    if result is not None and result.is_error is not None:
-        block["is_error"] = result.is_error
-    return block
-
-
-def _words(texts: Iterable[str]) -> list[dict[str, object]]:
-    return [{"type": "text", "text": text} for text in texts]
-
-
-def _beside(finished: Finished) -> list[dict[str, object]]:
-    blocks: list[dict[str, object]] = []
-    for companion in finished.companions:
-        blocks += [{"type": "text", "text": companion}] if isinstance(companion, str) else companion
-    for context in finished.contexts:
-        text = context.words or f"{context.name} hook additional context: {context.text}"
-        blocks.append({"type": "text", "text": text})
-    return blocks

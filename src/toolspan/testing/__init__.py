@@ -2,7 +2,7 @@
 
 Start at `TranscriptBuilder` (`bodies` has what the common tools give back) to test what reads
 transcripts, at `ScriptedModel` to test an agent: as an object, or behind `ModelServer` as the
-Messages API. `check_history` says what that API would refuse.
+Messages API and as chat completions. `check_history` says what that API would refuse.
 """
 
 from toolspan.llm.history import check_history
@@ -13,7 +13,9 @@ from toolspan.llm.scripted import (
     ScriptedModel,
     ScriptExhausted,
     cut,
+    drop,
     fail,
+    garble,
     load_script,
     refuse,
     results_of,
@@ -37,7 +39,9 @@ __all__ = [
     "TranscriptBuilder",
     "check_history",
     "cut",
+    "drop",
     "fail",
+    "garble",
     "load_script",
     "project_name",
     "refuse",

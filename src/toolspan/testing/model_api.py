@@ -1,24 +1,26 @@
-"""A scripted model behind the doors of the Messages API, on the loopback interface.
+"""A scripted model behind the doors of two APIs, on the loopback interface.
 
-In: HTTP requests of any client of that API. Out: what the scripted model says, whole or streamed,
-and the API's error bodies. It knows the API's paths and headers; what is said is `scripted.py`'s
-business, how it is streamed `model_stream.py`'s, bytes on the wire `http11.py`'s.
-Read `ModelServer._answer` first.
+In: HTTP requests of any client of the Messages API or of chat completions. Out: what the scripted
+model says, whole or streamed, and the APIs' error bodies. It knows their paths and headers; what is
+said is `scripted.py`'s business, how it is streamed `model_stream.py`'s and `openai_api.py`'s,
+bytes on the wire `http11.py`'s. Read `ModelServer._answer` first.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import anyio
 import msgspec
+from anyio import BrokenResourceError
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.from_thread import start_blocking_portal
 
 from toolspan.llm.history import Message
 from toolspan.llm.scripted import (
+    DROPPED,
     MODEL_NAME,
     ApiError,
     Failure,
@@ -33,11 +35,19 @@ from toolspan.llm.scripted import (
 from toolspan.llm.seeded import Ids
 from toolspan.testing.http11 import GONE, Connection, Malformed, Request, Response
 from toolspan.testing.model_stream import events
+from toolspan.testing.openai_api import asked_of, chunks, completion
+from toolspan.testing.openai_api import error_body as chat_error
 
 _MESSAGES = "/v1/messages"
+_CHAT = "/v1/chat/completions"
 _COUNT = "/v1/messages/count_tokens"
 _MODELS = "/v1/models"
-_METHODS = {_MESSAGES: ("POST",), _COUNT: ("POST",), _MODELS: ("GET", "HEAD")}
+_METHODS = {
+    _MESSAGES: ("POST",),
+    _CHAT: ("POST",),
+    _COUNT: ("POST",),
+    _MODELS: ("GET", "HEAD"),
+}
 
 
 class ModelServer:
@@ -123,14 +133,18 @@ class ModelServer:
         try:
             _admit(request)
             if request.path == _MESSAGES:
-                return await self._create(_body(request, model=str, max_tokens=int))
+                return await self._create(_body(request, model=str, max_tokens=int), _SPEAKS)
+            if request.path == _CHAT:
+                return await self._create(asked_of(_body(request, model=str)), _CHATS)
             if request.path == _COUNT:
                 return self._found(_counted(_body(request, model=str)))
             return self._found(_models())
         except ApiError as error:
-            return self._failed(error.failure)
+            if error.type == DROPPED:
+                raise BrokenResourceError from error
+            return self._failed(error.failure, chat=request.path == _CHAT)
 
-    async def _create(self, asked: Message) -> Response:
+    async def _create(self, asked: Message, voice: "_Voice") -> Response:
         try:
             spoken = await self.model.reply(asked)
         except ApiError:
@@ -138,10 +152,11 @@ class ModelServer:
         except Exception as error:  # noqa: BLE001 - whatever a step raises, the client gets an answer
             return self._broken(error)
         if asked.get("stream") is True:
-            return self._response(200, _event_stream(spoken), content_type="text/event-stream")
+            lines = _until_dropped(voice.stream(spoken), spoken)
+            return self._response(200, lines, content_type="text/event-stream")
         if spoken.failure:
             raise ApiError(spoken.failure)
-        return self._found(spoken.message)
+        return self._found(voice.whole(spoken))
 
     def _broken(self, error: Exception) -> Response:
         """The script itself is at fault; asking again would not help."""
@@ -152,8 +167,8 @@ class ModelServer:
         response = self._failed(failure)
         return replace(response, headers={**response.headers, "x-should-retry": "false"})
 
-    def _failed(self, failure: Failure) -> Response:
-        body = error_body(failure)
+    def _failed(self, failure: Failure, *, chat: bool = False) -> Response:
+        body = chat_error(failure) if chat else error_body(failure)
         response = self._response(failure.status, body)
         body["request_id"] = response.headers["request-id"]
         headers = dict(response.headers)
@@ -188,7 +203,7 @@ def _admit(request: Request) -> None:
         raise ApiError(fail(405, "invalid_request_error", "Method Not Allowed"))
     if not {"x-api-key", "authorization"} & request.headers.keys():
         raise ApiError(fail(401, message="x-api-key header is required"))
-    if "anthropic-version" not in request.headers:
+    if request.path != _CHAT and "anthropic-version" not in request.headers:
         raise ApiError(fail(400, message="anthropic-version: header is required"))
 
 
@@ -228,3 +243,25 @@ def _event_stream(spoken: Spoken) -> Iterator[bytes]:
         yield (
             f"event: {event['type']}\n".encode() + b"data: " + msgspec.json.encode(event) + b"\n\n"
         )
+
+
+def _until_dropped(lines: Iterator[bytes], spoken: Spoken) -> Iterator[bytes]:
+    """The lines; where the connection is lost, what a lost connection is to who sends.
+
+    Raises:
+        BrokenResourceError: it is lost.
+    """
+    yield from lines
+    if spoken.failure and spoken.failure.type == DROPPED:
+        raise BrokenResourceError
+
+
+class _Voice(NamedTuple):
+    """How an API says a reply."""
+
+    stream: Callable[[Spoken], Iterator[bytes]]
+    whole: Callable[[Spoken], Message]
+
+
+_SPEAKS = _Voice(_event_stream, lambda spoken: spoken.message)
+_CHATS = _Voice(chunks, completion)

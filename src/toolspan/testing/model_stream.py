@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from toolspan.llm.history import Block
-from toolspan.llm.scripted import Spoken, error_body
+from toolspan.llm.scripted import DROPPED, Spoken, error_body
 
 Event = dict[str, object]
 
@@ -25,7 +25,10 @@ _EMPTIED: dict[object, Block] = {
 
 
 def events(spoken: Spoken) -> Iterator[Event]:
-    """Every event of a streamed reply; one that fails ends with an `error` event."""
+    """Every event of a streamed reply; one that fails ends with an `error` event.
+
+    One whose connection is lost just has no end.
+    """
     message = spoken.message
     usage = message["usage"]
     final = dict(usage) if isinstance(usage, Mapping) else {}
@@ -40,7 +43,8 @@ def events(spoken: Spoken) -> Iterator[Event]:
         if index == 0:
             yield {"type": "ping"}
     if spoken.failure:
-        yield error_body(spoken.failure)
+        if spoken.failure.type != DROPPED:
+            yield error_body(spoken.failure)
         return
     told = ("stop_reason", "stop_sequence", "stop_details")
     delta = {key: message[key] for key in told if key in message}

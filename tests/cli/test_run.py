@@ -1,0 +1,408 @@
+"""`toolspan run`: an agent as a process, against servers that follow a script."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.llm.scripted import Step
+from toolspan.session.past import past
+from toolspan.testing import (
+    ModelServer,
+    ScriptedModel,
+    check_history,
+    cut,
+    drop,
+    fail,
+    garble,
+    say,
+    use,
+)
+
+COMMAND = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
+ALLOWED = ("--permission-mode", "bypassPermissions")
+KINDS = pytest.mark.parametrize("kind", ["anthropic", "openai"])
+Done = subprocess.CompletedProcess[str]
+Row = dict[str, object]
+
+
+def environment(folder: Path) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))}
+    return {**kept, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")}
+
+
+def run(folder: Path, *options: str, typed: str = "") -> Done:
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    return subprocess.run(
+        [*COMMAND, *options],
+        cwd=work,
+        env=environment(folder),
+        input=typed,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+def rows(done: Done) -> list[Row]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def model(server: ModelServer, kind: str) -> tuple[str, ...]:
+    url = server.url if kind == "anthropic" else f"{server.url}/v1"
+    return ("--model", f"{kind}:m", "--base-url", url)
+
+
+def served(
+    folder: Path, kind: str, script: Sequence[Step], *options: str
+) -> tuple[Done, list[Row]]:
+    """A run on `Go.` against a served script, and what its stream says."""
+    scripted = ScriptedModel(script)
+    with ModelServer(scripted) as server:
+        told = ("-p", "Go.", "--output-format", "stream-json", *ALLOWED, *model(server, kind))
+        done = run(folder, *told, *options)
+    assert scripted.left == 0, done.stderr
+    return done, rows(done)
+
+
+def transcript(folder: Path) -> Path:
+    (found,) = (folder / "config").rglob("*.jsonl")
+    return found
+
+
+@requirement("run.servers")
+@KINDS
+def test_a_model_behind_a_server_works_with_real_tools(tmp_path: Path, kind: str) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "a.txt").write_text("one\n", encoding="utf-8")
+    done, lines = served(
+        tmp_path,
+        kind,
+        [
+            [say("I look."), use("Read", file_path="a.txt"), use("Bash", command="echo hi")],
+            [use("Edit", file_path="a.txt", old_string="one", new_string="two")],
+            say("It is two now."),
+        ],
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (work / "a.txt").read_text(encoding="utf-8") == "two\n"
+    path = transcript(tmp_path)
+    spans = toolspan.read(path).spans
+    assert [(s.tool, s.state) for s in spans] == [
+        ("Read", "succeeded"),
+        ("Bash", "succeeded"),
+        ("Edit", "succeeded"),
+    ]
+    assert check_history(past(path)) == []
+    assert lines[-1]["result"] == "It is two now."
+    assert toolspan.read(path).tokens.output_tokens > 0
+
+
+@requirement("run.stream-json")
+def test_the_stream_has_the_lines_that_clients_print_and_is_read_like_theirs(
+    tmp_path: Path,
+) -> None:
+    done, lines = served(
+        tmp_path,
+        "anthropic",
+        [
+            [say("I look."), use("Bash", command="echo hi"), use("Bash", command="exit 3")],
+            say("Ok."),
+        ],
+    )
+
+    init, last = lines[0], lines[-1]
+    assert (init["type"], init["subtype"]) == ("system", "init")
+    assert {"Bash", "Read", "Edit", "Write"} <= set(init["tools"])  # type: ignore[call-overload]
+    assert init["permissionMode"] == "bypassPermissions"
+    kinds = [line["type"] for line in lines]
+    assert kinds == ["system", *["assistant"] * 3, "user", "user", "assistant", "result"]
+    assert len({line["session_id"] for line in lines}) == 1
+    assert len({line["uuid"] for line in lines}) == len(lines)
+    assert {key: last[key] for key in ("subtype", "is_error", "num_turns", "terminal_reason")} == {
+        "subtype": "success",
+        "is_error": False,
+        "num_turns": 2,
+        "terminal_reason": "completed",
+    }
+    stream = tmp_path / "stream.jsonl"
+    stream.write_text(done.stdout, encoding="utf-8")
+    spans = toolspan.read(stream).spans
+    assert [(s.tool, s.state) for s in spans] == [("Bash", "succeeded"), ("Bash", "failed")]
+
+
+@requirement("run.formats")
+def test_text_is_the_last_words_and_json_one_object(tmp_path: Path) -> None:
+    script = tmp_path / "s.json"
+    script.write_text(json.dumps([[use("Bash", command="touch made")], [say("Done.")]]))
+    text = run(tmp_path, "-p", "Go.", "--model", f"scripted:{script}", *ALLOWED)
+    told = run(tmp_path, "-p", "Go.", "--model", f"scripted:{script}", "--json")
+
+    assert (text.returncode, text.stdout) == (0, "Done.\n")
+    (row,) = rows(told)
+    assert row["result"] == "Done."
+    denials = row["permission_denials"]
+    assert isinstance(denials, list)
+    (denied,) = denials
+    assert (denied["tool_name"], denied["tool_input"]) == ("Bash", {"command": "touch made"})
+    usage = row["usage"]
+    assert isinstance(usage, dict)
+    assert usage["output_tokens"] > 0
+
+
+@requirement("run.prompt")
+def test_the_prompt_comes_from_the_command_line_or_from_standard_input(tmp_path: Path) -> None:
+    for options, typed, said in (
+        (("-p", "One."), "ignored", ["One."]),
+        (("-p",), "Two.\n", ["Two."]),
+        ((), "Three.", ["Three."]),
+        (("-p", "Four:", "--stdin"), "data\n", ["Four:\n\ndata"]),
+    ):
+        script, path = tmp_path / "s.json", tmp_path / f"{said[0][:3]}.jsonl"
+        script.write_text(json.dumps([[say("Ok.")]]))
+        about = ("--model", f"scripted:{script}", "--transcript", str(path))
+        done = run(tmp_path, *options, *about, typed=typed)
+        assert done.returncode == 0, done.stderr
+        assert [m.text for m in toolspan.read(path).messages() if m.voice == "prompt"] == said
+
+
+@requirement("run.errors")
+@KINDS
+def test_a_busy_or_broken_server_is_asked_again(tmp_path: Path, kind: str) -> None:
+    done, lines = served(
+        tmp_path,
+        kind,
+        [
+            fail(429, retry_after=0),
+            drop(say("I was about to")),
+            [use("Bash", command="echo a")],
+            fail(529, retry_after=0),
+            drop(say("So"), use("Bash", command="echo b"), use("Bash", command="echo c")),
+            say("Done."),
+        ],
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert lines[-1]["result"] == "Done."
+    assert [r["error_status"] for r in lines if r.get("subtype") == "api_retry"] == [429, None, 529]
+    path = transcript(tmp_path)
+    spans = toolspan.read(path).spans
+    # Chat completions say that a call is complete only by the next one.
+    wanted = ["echo a", "echo b", "echo c"] if kind == "anthropic" else ["echo a", "echo b"]
+    assert [s.call.target for s in spans] == wanted
+    assert {s.state for s in spans} == {"succeeded"}
+    assert check_history(past(path)) == []
+
+
+@requirement("run.errors")
+@KINDS
+def test_calls_that_cannot_be_read_are_answered_and_the_model_goes_on(
+    tmp_path: Path, kind: str
+) -> None:
+    done, _ = served(
+        tmp_path,
+        kind,
+        [
+            cut(say("I write."), use("Write", file_path="cut.txt", content="long")),
+            garble(use("Bash", description="x", command="touch garbled")),
+            [use("Bash", command="echo fine")],
+            say("Done."),
+        ],
+    )
+
+    assert done.returncode == 0, done.stderr
+    path = transcript(tmp_path)
+    assert [s.state for s in toolspan.read(path).spans] == ["failed", "failed", "succeeded"]
+    assert list((tmp_path / "work").iterdir()) == []
+    assert check_history(past(path)) == []
+
+
+@requirement("run.exit-codes")
+def test_a_turn_that_does_not_come_to_its_end_says_why_and_exits_with_1(tmp_path: Path) -> None:
+    for number, (script, options, reason, subtype) in enumerate(
+        (
+            ({"refuse": [say("No.")]}, (), "refusal", "error_during_execution"),
+            ({"fail": {"status": 400}}, (), "model_error", "error_during_execution"),
+            ({"cut": [say("A story")]}, (), "max_tokens", "error_during_execution"),
+            (use("Bash", command="true"), ("--max-turns", "1"), "max_turns", "error_max_turns"),
+        )
+    ):
+        path = tmp_path / f"{number}.json"
+        path.write_text(json.dumps([script]))
+        done = run(tmp_path, "-p", "Go.", "--json", "--model", f"scripted:{path}", *options)
+        (last,) = rows(done)
+        assert done.returncode == 1
+        assert (last["terminal_reason"], last["subtype"]) == (reason, subtype)
+        assert last["is_error"] is True
+        assert last["errors"]
+
+
+@requirement("run.missing")
+def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
+    script = tmp_path / "bad.json"
+    script.write_text("{}")
+    for options, words in (
+        (("-p", "x"), "which model?"),
+        (("-p", "x", "--model", "llama"), "names no model"),
+        (("-p", "x", "--model", "anthropic:m"), "ANTHROPIC_API_KEY"),
+        (("-p", "x", "--model", "openai:m"), "OPENAI_API_KEY"),
+        (("-p", "x", "--model", "scripted:none.json"), "No such file"),
+        (("-p", "x", "--model", f"scripted:{script}"), "list of steps"),
+        (("-p", "", "--model", f"scripted:{script}"), "prompt is empty"),
+        (("-p", "x", "--model", "scripted:s", "--resume", "nope"), "no session"),
+        (("-p", "x", "--model", "scripted:s", "--continue"), "no session"),
+        (("-p", "x", "--model", "scripted:s", "--fork-session"), "--fork-session needs"),
+        (("-p", "x", "--model", "scripted:s", "--session-id", "1"), "no UUID"),
+    ):
+        if "scripted:s" in options:
+            (tmp_path / "work").mkdir(exist_ok=True)
+            (tmp_path / "work" / "s").write_text("[]")
+        done = run(tmp_path, *options)
+        assert (done.returncode, done.stdout) == (2, ""), options
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+@requirement("run.resume")
+@KINDS
+def test_a_session_goes_on_where_it_was_left(tmp_path: Path, kind: str) -> None:
+    scripted = ScriptedModel(
+        [
+            [say("I look."), use("Bash", command="echo a"), use("Bash", command="echo b")],
+            say("Seen."),
+            say("Again."),
+            say("And again."),
+            say("In a copy."),
+        ]
+    )
+    with ModelServer(scripted) as server:
+        about = (*model(server, kind), *ALLOWED, "--json")
+        (first,) = rows(run(tmp_path, "-p", "One.", *about))
+        path = transcript(tmp_path)
+        (second,) = rows(run(tmp_path, "-p", "Two.", "--continue", *about))
+        (third,) = rows(run(tmp_path, "-p", "Three.", "--resume", path.stem[:8], *about))
+        before = path.read_bytes()
+        (copy,) = rows(run(tmp_path, "-p", "Four.", "-r", path.stem, "--fork-session", *about))
+
+    assert first["session_id"] == second["session_id"] == third["session_id"] == path.stem
+    assert copy["session_id"] != path.stem
+    assert path.read_bytes() == before
+    last = scripted.requests[-1]["messages"]
+    assert isinstance(last, list)
+    for words in ("One.", "I look.", "Seen.", "Two.", "Again.", "Three.", "Four."):
+        assert words in str(last)
+    prompts = [m.text for m in toolspan.read(path).messages() if m.voice == "prompt"]
+    assert prompts == ["One.", "Two.", "Three."]
+    copied = path.with_name(f"{copy['session_id']}.jsonl")
+    assert [m.text for m in toolspan.read(copied).messages() if m.voice == "prompt"] == [
+        "One.",
+        "Two.",
+        "Three.",
+        "Four.",
+    ]
+    assert {span.branch for span in toolspan.read(copied).spans} == {"active"}
+    assert check_history(past(copied)) == []
+
+
+@requirement("run.interrupt")
+@KINDS
+def test_ctrl_c_ends_the_turn_answers_the_calls_and_tells_the_result(
+    tmp_path: Path, kind: str
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    os.mkfifo(work / "ready")
+    waits = use("Bash", command="echo > ready; sleep 600")
+    with ModelServer(ScriptedModel([[waits]])) as server:
+        process = subprocess.Popen(
+            [
+                *(*COMMAND, "-p", "Go.", "--output-format", "stream-json", *ALLOWED),
+                *model(server, kind),
+            ],
+            cwd=work,
+            env=environment(tmp_path),
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            encoding="utf-8",
+        )
+        (work / "ready").read_text(encoding="utf-8")  # comes when the command runs
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    last = json.loads(out.splitlines()[-1])
+    assert (last["subtype"], last["terminal_reason"]) == ("error_during_execution", "aborted_tools")
+    path = transcript(tmp_path)
+    assert [s.state for s in toolspan.read(path).spans] == ["interrupted"]
+    assert check_history(past(path)) == []
+
+
+@requirement("run.rules")
+def test_rules_hooks_and_tool_lists_hold_as_in_exec(tmp_path: Path) -> None:
+    script = tmp_path / "s.json"
+    steps = [[use("Bash", command="echo a"), use("Bash", command="echo b")], [say("Done.")]]
+    script.write_text(json.dumps(steps))
+    done = run(
+        tmp_path,
+        *("-p", "Go.", "--model", f"scripted:{script}", "--output-format", "stream-json"),
+        *("--allowed-tools", "Bash(echo a)", "--disallowed-tools", "Bash(echo b)"),
+        *("--tools", "Bash,Read", "--transcript", "none"),
+    )
+
+    lines = rows(done)
+    assert lines[0]["tools"] == ["Bash", "Read"]
+    assert lines[0]["transcript"] is None
+    denied = lines[-1]["permission_denials"]
+    assert isinstance(denied, list)
+    assert [one["tool_input"]["command"] for one in denied] == ["echo b"]
+    assert not (tmp_path / "config").exists()
+
+
+@requirement("run.system-prompt")
+def test_the_words_before_everything_can_be_replaced_and_added_to(tmp_path: Path) -> None:
+    for options, wanted in (
+        (("--system-prompt", "Be a duck."), "Be a duck."),
+        (("--append-system-prompt", "Quack."), "Quack."),
+    ):
+        scripted = ScriptedModel([say("Ok.")])
+        with ModelServer(scripted) as server:
+            run(tmp_path, "-p", "x", *options, *model(server, "anthropic"))
+        assert wanted in str(scripted.requests[0]["system"])
+        own = "Working folder" in str(scripted.requests[0]["system"])
+        assert own == ("--system-prompt" not in options)
+
+
+@requirement("run.output")
+def test_a_reader_who_goes_away_ends_the_run(tmp_path: Path) -> None:
+    script = tmp_path / "s.json"
+    script.write_text(json.dumps([[use("Bash", command="true")]] * 3 + [[say("x")]]))
+    work = tmp_path / "work"
+    work.mkdir()
+    process = subprocess.Popen(
+        [
+            *(*COMMAND, "-p", "Go.", "--model", f"scripted:{script}", *ALLOWED),
+            *("--output-format", "stream-json"),
+        ],
+        cwd=work,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.wait(timeout=60) == 141
+    assert process.stderr is not None
+    assert b"Traceback" not in process.stderr.read()
+    process.stderr.close()

@@ -1,0 +1,122 @@
+"""`toolspan run` at a real terminal: somebody types, reads along, agrees, interrupts."""
+
+import fcntl
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import toolspan
+from tests.cli.person import PATIENCE, Person
+from tests.requirement import requirement
+from toolspan.session.past import past
+from toolspan.testing import check_history, say, use
+
+CTRL_C, CTRL_D = "\x03", "\x04"
+READY = "\n> "
+WAITS = use("Bash", command="echo > ready; sleep 600")
+
+
+@contextmanager
+def talking(folder: Path, script: Sequence[object], *options: str) -> Iterator[Person]:
+    """Somebody who has started `toolspan run` in `folder/project`."""
+    project = folder / "project"
+    project.mkdir(exist_ok=True)
+    (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
+    ours, theirs = pty.openpty()
+
+    def sit_down() -> None:
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    child = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "toolspan", "run", "--setting-sources", ""),
+            *("--model", f"scripted:{folder / 'script.json'}"),
+            *("--transcript", str(folder / "t.jsonl"), *options),
+        ],
+        cwd=project,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": "xterm"},
+        start_new_session=True,
+        preexec_fn=sit_down,  # noqa: PLW1509 - a terminal is taken between fork and exec
+    )
+    os.close(theirs)
+    somebody = Person(child, ours)
+    somebody.resize(80, 24)
+    try:
+        somebody.sees(READY)
+        yield somebody
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+
+
+def transcript(folder: Path) -> Path:
+    path = folder / "t.jsonl"
+    assert check_history(past(path)) == []
+    return path
+
+
+@requirement("run.conversation")
+def test_somebody_talks_reads_along_agrees_and_leaves(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/a.txt").write_text("one\n", encoding="utf-8")
+    read = use("Read", file_path="a.txt")
+    edit = use("Edit", file_path="a.txt", old_string="one", new_string="two")
+    script = [[say("I \x1b[31mlook."), read], [edit], say("It is two."), say("You are welcome.")]
+    with talking(tmp_path, script) as somebody:
+        somebody.types("Make it two.\n")
+        shown = somebody.answers("o")
+        done = somebody.sees(READY)
+        somebody.types("Thank \\\nyou.\n")
+        somebody.sees("You are welcome.")
+        somebody.sees(READY)
+        somebody.types("/exit\n")
+        assert somebody.child.wait(PATIENCE) == 0
+
+    assert "I <U+001B>[31mlook." in shown
+    assert "Read" in shown
+    assert "+two" in shown
+    assert "Edit" in done
+    assert "It is two." in done
+    assert (tmp_path / "project/a.txt").read_text(encoding="utf-8") == "two\n"
+    messages = toolspan.read(transcript(tmp_path)).messages()
+    assert [m.text for m in messages if m.voice == "prompt"] == ["Make it two.", "Thank \nyou."]
+
+
+@requirement("run.conversation-interrupt")
+def test_ctrl_c_ends_the_turn_and_the_conversation_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    os.mkfifo(tmp_path / "project/ready")
+    bypass = ("--permission-mode", "bypassPermissions")
+    with talking(tmp_path, [WAITS, say("Sorry.")], *bypass) as somebody:
+        somebody.types("Wait.\n")
+        (tmp_path / "project/ready").read_text(encoding="utf-8")
+        somebody.types(CTRL_C)
+        somebody.sees("interrupted by the user")
+        somebody.sees(READY)
+        somebody.types("Why?\n")
+        somebody.sees("Sorry.")
+        somebody.sees(READY)
+        somebody.types(CTRL_D)
+        assert somebody.child.wait(PATIENCE) == 0
+
+    spans = toolspan.read(transcript(tmp_path)).spans
+    assert [span.state for span in spans] == ["interrupted"]
+
+
+@requirement("run.conversation-interrupt")
+def test_a_second_ctrl_c_leaves(tmp_path: Path) -> None:
+    with talking(tmp_path, []) as somebody:
+        somebody.types(CTRL_C)
+        somebody.sees("Ctrl-C again leaves.")
+        somebody.types(CTRL_C)
+        assert somebody.child.wait(PATIENCE) == 130

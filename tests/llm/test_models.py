@@ -1,0 +1,339 @@
+"""Models behind real servers: what the SDKs get becomes the same events, whoever serves it."""
+
+from collections.abc import Callable
+from contextlib import aclosing
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from toolspan.errors import ToolspanError
+from toolspan.llm.anthropic_api import AnthropicModel
+from toolspan.llm.choose import chosen, make_model
+from toolspan.llm.model import (
+    Began,
+    BlockDone,
+    CallBegan,
+    InputDelta,
+    Model,
+    ModelEvent,
+    ModelFailed,
+    Request,
+    Retrying,
+    Stopped,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+)
+from toolspan.llm.openai_api import OpenAIModel
+from toolspan.llm.openai_words import chat_messages
+from toolspan.llm.patient import Patience, Patient
+from toolspan.testing import (
+    ModelServer,
+    ScriptedModel,
+    cut,
+    drop,
+    fail,
+    garble,
+    refuse,
+    say,
+    think,
+    use,
+)
+
+pytestmark = pytest.mark.anyio
+
+ASKED = Request(messages=[{"role": "user", "content": "Hi"}], system="Be kind.", max_tokens=99)
+Make = Callable[[str], Model]
+
+
+def anthropic(url: str) -> Model:
+    return AnthropicModel("m", base_url=url, api_key="none")
+
+
+def openai(url: str) -> Model:
+    return OpenAIModel("m", base_url=f"{url}/v1", api_key="none")
+
+
+BOTH = pytest.mark.parametrize("make", [anthropic, openai])
+
+
+async def heard(model: Model, request: Request = ASKED) -> list[ModelEvent]:
+    with anyio.fail_after(30):
+        try:
+            async with aclosing(model.stream(request)) as events:
+                return [event async for event in events]
+        finally:
+            await model.close()
+
+
+async def served(script: ScriptedModel, make: Make, request: Request = ASKED) -> list[ModelEvent]:
+    async with ModelServer(script) as server:
+        return await heard(make(server.url), request)
+
+
+def blocks(events: list[ModelEvent]) -> list[dict[str, object]]:
+    return [event.block for event in events if isinstance(event, BlockDone)]
+
+
+def end(events: list[ModelEvent]) -> str:
+    assert isinstance(events[-1], Stopped)
+    return events[-1].reason
+
+
+@requirement("model.stream")
+@BOTH
+async def test_words_and_calls_come_in_pieces_and_then_whole(make: Make) -> None:
+    told = [say("I look at both of them."), use("Read", path="a"), use("Bash", command="ls -la")]
+    script = ScriptedModel([told])
+    events = await served(script, make)
+
+    assert isinstance(events[0], Began)
+    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "I look at both of them."
+    assert len([e for e in events if isinstance(e, TextDelta)]) > 1
+    text, read, bash = blocks(events)
+    assert text["text"] == "I look at both of them."
+    assert (read["name"], read["input"]) == ("Read", {"path": "a"})
+    assert (bash["name"], bash["input"]) == ("Bash", {"command": "ls -la"})
+    begun = [e.call_id for e in events if isinstance(e, CallBegan)]
+    assert begun == [read["id"], bash["id"]]
+    pieces = "".join(
+        e.text for e in events if isinstance(e, InputDelta) and e.call_id == bash["id"]
+    )
+    assert pieces == '{"command":"ls -la"}'
+    assert end(events) == "tool_use"
+    tokens: dict[str, object] = {}
+    for usage in (e for e in events if isinstance(e, Usage)):
+        tokens |= usage.tokens
+    assert isinstance(tokens["output_tokens"], int)
+    assert tokens["output_tokens"] > 1
+
+
+@requirement("model.stream")
+@BOTH
+async def test_what_the_model_is_asked_arrives(make: Make) -> None:
+    script = ScriptedModel([say("Done.")])
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    call = {"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "a"}}
+    answer = {"type": "tool_result", "tool_use_id": "c1", "content": "hello"}
+    request = Request(
+        system="Be kind.",
+        messages=[
+            {"role": "user", "content": "Read it."},
+            {"role": "assistant", "content": [{"type": "text", "text": "I do."}, call]},
+            {"role": "user", "content": [answer, {"type": "text", "text": "And?"}]},
+        ],
+        tools=[{"name": "Read", "description": "Reads.", "input_schema": schema}],
+    )
+    await served(script, make, request)
+
+    sent = script.requests[0]
+    assert "Be kind." in str(sent["system"])
+    assert "hello" in str(sent["messages"])
+    assert [tool["name"] for tool in sent["tools"]] == ["Read"]  # type: ignore[attr-defined]
+    assert "c1" in str(sent["messages"])
+
+
+@requirement("model.stop-reasons")
+@BOTH
+async def test_a_reply_that_gets_too_long_says_so_and_its_call_is_whole_enough_to_answer(
+    make: Make,
+) -> None:
+    script = ScriptedModel([cut(use("Write", file_path="a.txt", content="a long text"))])
+    events = await served(script, make)
+
+    assert end(events) == "max_tokens"
+    (block,) = blocks(events)
+    assert block["name"] == "Write"
+    assert isinstance(block["input"], dict)
+
+
+@requirement("model.stop-reasons")
+@BOTH
+async def test_a_refusal_is_a_stop_reason(make: Make) -> None:
+    events = await served(ScriptedModel([refuse(say("No."))]), make)
+
+    assert end(events) == "refusal"
+
+
+@requirement("model.malformed-input")
+@BOTH
+async def test_an_input_that_is_no_json_is_kept_as_it_came(make: Make) -> None:
+    script = ScriptedModel([garble(use("Bash", description="x", command="ls"))])
+    (block,) = blocks(await served(script, make))
+
+    assert isinstance(block["input"], dict)
+    raw = block["input"]["__unparsedToolInput"]
+    assert raw["raw"].startswith('{"description":"x","command":"l')
+
+
+@requirement("model.thinking")
+async def test_thinking_keeps_its_signature_or_is_only_shown() -> None:
+    script = [[think("Hm, so."), say("Yes.")]]
+    signed = await served(ScriptedModel(script), anthropic)
+    unsigned = await served(ScriptedModel(script), openai)
+
+    for events in (signed, unsigned):
+        assert "".join(e.text for e in events if isinstance(e, ThinkingDelta)) == "Hm, so."
+    assert [block["type"] for block in blocks(signed)] == ["thinking", "text"]
+    assert blocks(signed)[0]["signature"]
+    assert [block["type"] for block in blocks(unsigned)] == ["text"]
+
+
+@requirement("model.failures")
+@BOTH
+async def test_an_answer_that_is_an_error_says_whether_to_ask_again(make: Make) -> None:
+    for step, status, retry, after in (
+        (fail(429, retry_after=7), 429, True, 7),
+        (fail(529), 529, True, None),
+        (fail(500), 500, True, None),
+        (fail(400, message="prompt is too long: 9 > 8"), 400, False, None),
+        (fail(401), 401, False, None),
+    ):
+        with pytest.raises(ModelFailed) as caught:
+            await served(ScriptedModel([step]), make)
+        failed = caught.value
+        assert (failed.status, failed.retry, failed.retry_after) == (status, retry, after)
+        assert failed.too_long == ("too long" in failed.message)
+
+
+@requirement("model.failures")
+@BOTH
+async def test_a_stream_that_breaks_off_is_no_reply(make: Make) -> None:
+    for step in (fail(529, after=[say("I was")]), drop(say("I was")), drop()):
+        with pytest.raises(ModelFailed) as caught:
+            await served(ScriptedModel([step]), make)
+        assert caught.value.retry
+
+
+@requirement("model.failures")
+@BOTH
+async def test_where_nobody_listens_there_is_no_connection(make: Make) -> None:
+    async with ModelServer(ScriptedModel([])) as server:
+        url = server.url
+    with pytest.raises(ModelFailed, match="no connection") as caught:
+        await heard(make(url))
+    assert caught.value.retry
+
+
+async def nothing(_seconds: float) -> None:
+    await anyio.lowlevel.checkpoint()
+
+
+@requirement("model.retries")
+@BOTH
+async def test_a_failed_request_is_made_again_and_what_came_before_does_not_count(
+    make: Make,
+) -> None:
+    waits: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+
+    script = ScriptedModel(
+        [fail(429, retry_after=7), fail(529), drop(say("I was")), say("Here I am.")]
+    )
+    async with ModelServer(script) as server:
+        model = Patient(make(server.url), Patience(sleep=note, jitter=lambda: 1.0))
+        events = await heard(model)
+
+    retries = [n for n, event in enumerate(events) if isinstance(event, Retrying)]
+    assert waits == [7, 1.0, 2.0]
+    assert [b["text"] for b in blocks(events[retries[-1] :])] == ["Here I am."]
+    assert end(events) == "end_turn"
+
+
+@requirement("model.retries")
+async def test_after_a_whole_call_nothing_is_begun_anew() -> None:
+    script = ScriptedModel([drop(use("Read", path="a")), say("never")])
+    with pytest.raises(ModelFailed):
+        await heard(Patient(script, Patience(sleep=nothing)))
+    assert script.left == 1
+
+
+@requirement("model.retries")
+async def test_patience_has_an_end() -> None:
+    script = ScriptedModel([], then=fail(529))
+    with pytest.raises(ModelFailed):
+        await heard(Patient(script, Patience(retries=3, sleep=nothing)))
+    assert len(script.requests) == 4
+
+    script = ScriptedModel([fail(429, retry_after=86_400)])
+    with pytest.raises(ModelFailed):
+        await heard(Patient(script, Patience(sleep=nothing)))
+
+
+@requirement("model.retries")
+async def test_a_stream_that_goes_silent_is_given_up() -> None:
+    async def never(_messages: object) -> dict[str, object]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    script = ScriptedModel([never, say("Awake.")])
+    patience = Patience(silence_s=0.01, sleep=nothing)
+    events = await heard(Patient(script, patience))
+
+    assert any(isinstance(e, Retrying) and e.failure.kind == "timeout" for e in events)
+    assert [b["text"] for b in blocks(events)] == ["Awake."]
+
+
+@requirement("model.ids")
+@BOTH
+async def test_an_id_that_was_there_before_is_replaced(make: Make) -> None:
+    call = {"type": "tool_use", "id": "same", "name": "Read", "input": {}}
+    request = Request(
+        messages=[
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": [call]},
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "same", "content": "x"}],
+            },
+        ]
+    )
+    script = ScriptedModel([[dict(call), {**call, "id": "odd:id"}]])
+    first, second = blocks(await served(script, make, request))
+
+    assert first["id"] != "same"
+    assert second["id"] == "odd_id"
+
+
+@requirement("model.pictures")
+async def test_pictures_in_results_become_notes_where_they_have_no_place() -> None:
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AA"},
+    }
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [picture], "is_error": False}
+    call = {"type": "tool_use", "id": "c", "name": "Read", "input": {}}
+    told = chat_messages(
+        Request(
+            messages=[
+                {"role": "user", "content": [{"type": "text", "text": "See"}, picture]},
+                {"role": "assistant", "content": [call]},
+                {"role": "user", "content": [result]},
+            ]
+        )
+    )
+
+    assert told[0]["content"][1]["type"] == "image_url"  # type: ignore[index]
+    assert told[2] == {
+        "role": "tool",
+        "tool_call_id": "c",
+        "content": "[image, image/png: not shown to this model]",
+    }
+
+
+@requirement("model.names")
+async def test_a_model_is_found_by_its_name(tmp_path: object) -> None:
+    assert (chosen("claude-sonnet-4-5").kind, chosen("gpt-5").kind) == ("anthropic", "openai")
+    assert chosen("openai:qwen3:8b").name == "qwen3:8b"
+    with pytest.raises(ToolspanError, match="names no model"):
+        chosen("llama")
+    with pytest.raises(ToolspanError, match="ANTHROPIC_API_KEY"):
+        make_model("anthropic:m", environment={})
+    with pytest.raises(ToolspanError, match="No such file"):
+        make_model(f"scripted:{tmp_path}/none.json")
+    local = make_model("openai:m", base_url="http://127.0.0.1:9/v1", environment={})
+    assert local.name == "m"
+    await local.close()

@@ -1,0 +1,388 @@
+"""An agent: the loop between a model and the tools, and what becomes of it when things go wrong."""
+
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import toolspan
+from tests.requirement import requirement
+from toolspan import Hooks, Session, tool
+from toolspan.llm.model import (
+    Began,
+    BlockDone,
+    Model,
+    Request,
+    Stopped,
+    Stream,
+    TextDelta,
+)
+from toolspan.llm.patient import Patience, Patient
+from toolspan.llm.scripted import Step
+from toolspan.session import Agent, Limits
+from toolspan.session.compaction import Budget
+from toolspan.session.past import UNANSWERED, past
+from toolspan.testing import (
+    ScriptedModel,
+    check_history,
+    cut,
+    drop,
+    fail,
+    garble,
+    refuse,
+    results_of,
+    say,
+    think,
+    use,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(concurrent=True)
+async def echo(text: str) -> str:
+    """Give the text back."""
+    return text
+
+
+async def at_once(_seconds: float) -> None:
+    await anyio.lowlevel.checkpoint()
+
+
+PATIENT = Patience(retries=2, sleep=at_once)
+
+
+@asynccontextmanager
+async def talking(
+    folder: Path, model: Model, limits: Limits | None = None, hooks: Hooks | None = None
+) -> AsyncIterator[Agent]:
+    """An agent in a folder, whose transcript is `t.jsonl`."""
+    session = Session(cwd=folder, tools=[echo], transcript=folder / "t.jsonl", hooks=hooks)
+    with anyio.fail_after(30):
+        async with session:
+            yield Agent(session, Patient(model, PATIENT), system="Work.", limits=limits)
+    assert check_history(session.messages) == []
+
+
+def joined(messages: Sequence[dict[str, object]]) -> list[tuple[object, list[object]]]:
+    """Neighbours of one role are one message to a server."""
+    made: list[tuple[object, list[object]]] = []
+    for message in messages:
+        if not made or made[-1][0] != message["role"]:
+            made.append((message["role"], []))
+        content = message["content"]
+        made[-1][1].extend(content if isinstance(content, list) else [content])
+    return made
+
+
+def states(folder: Path) -> list[str]:
+    return [span.state for span in toolspan.read(folder / "t.jsonl").spans]
+
+
+@requirement("agent.loop")
+async def test_the_model_speaks_until_it_has_nothing_more_to_do(tmp_path: Path) -> None:
+    def repeat(messages: object) -> dict[str, object]:
+        return say(f"They said {' and '.join(results_of(messages))}.")  # type: ignore[arg-type]
+
+    script = ScriptedModel([[say("I ask."), use("echo", text="a"), use("echo", text="b")], repeat])
+    async with talking(tmp_path, script) as agent:
+        ended = await agent.prompt("Ask twice.")
+
+    assert (ended.reason, ended.text, ended.turns) == ("completed", "They said a and b.", 2)
+    assert not ended.is_error
+    assert ended.tokens["output_tokens"] > 0
+    assert states(tmp_path) == ["succeeded", "succeeded"]
+    assert script.requests[0]["system"] == "Work."
+
+
+@requirement("agent.early-start")
+async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None:
+    runs = anyio.Event()
+
+    @tool
+    async def begin() -> str:
+        """Say that it runs."""
+        runs.set()
+        return "ran"
+
+    class Slow:
+        name = "slow"
+
+        async def stream(self, request: Request) -> Stream:
+            asked = len(request.messages) == 1
+            yield Began("m1" if asked else "m2", "slow")
+            if asked:
+                block: dict[str, object] = {"type": "tool_use", "id": "c1", "name": "begin"}
+                block["input"] = {}
+                yield BlockDone(block)
+                yield TextDelta("And ")
+                await runs.wait()  # comes only if the call was started
+                yield TextDelta("so on.")
+                yield BlockDone({"type": "text", "text": "And so on."})
+            yield Stopped("tool_use" if asked else "end_turn")
+
+        async def close(self) -> None: ...
+
+    path = tmp_path / "t.jsonl"
+    async with Session(cwd=tmp_path, tools=[begin], transcript=path) as session:
+        with anyio.fail_after(30):
+            ended = await Agent(session, Slow()).prompt("Go.")
+
+    assert ended.reason == "completed"
+    assert check_history(session.messages) == []
+    assert [message["role"] for message in session.messages] == ["user", "assistant", "user"]
+    assert joined(past(path)) == joined(session.messages)
+
+
+@requirement("agent.cut")
+async def test_a_call_that_was_cut_is_answered_and_not_run(tmp_path: Path) -> None:
+    script = ScriptedModel([cut(use("echo", text="half")), say("Again, shorter.")])
+    async with talking(tmp_path, script) as agent:
+        ended = await agent.prompt("Go.")
+
+    assert ended.reason == "completed"
+    assert states(tmp_path) == ["failed"]
+
+
+@requirement("agent.malformed-input")
+async def test_an_input_that_is_no_json_is_answered_and_the_model_goes_on(tmp_path: Path) -> None:
+    script = ScriptedModel([garble(use("echo", text="half")), [use("echo", text="x")], say("Ok.")])
+    async with talking(tmp_path, script) as agent:
+        ended = await agent.prompt("Go.")
+
+    assert ended.reason == "completed"
+    assert states(tmp_path) == ["failed", "succeeded"]
+
+
+@requirement("agent.broken-stream")
+async def test_a_reply_that_breaks_off_after_a_call_counts_as_far_as_it_came(
+    tmp_path: Path,
+) -> None:
+    broken = drop(say("I look."), use("echo", text="a"), say("and then I"))
+    script = ScriptedModel([broken, say("It says a.")])
+    async with talking(tmp_path, script) as agent:
+        ended = await agent.prompt("Go.")
+
+    assert (ended.reason, ended.text) == ("completed", "It says a.")
+    assert states(tmp_path) == ["succeeded"]
+    content = agent.session.messages[1]["content"]
+    assert isinstance(content, list)
+    assert [block["type"] for block in content] == ["text", "tool_use"]
+
+
+@requirement("agent.broken-stream")
+async def test_words_that_broke_off_leave_no_trace(tmp_path: Path) -> None:
+    script = ScriptedModel([drop(say("I was going to")), say("Here.")])
+    async with talking(tmp_path, script) as agent:
+        ended = await agent.prompt("Go.")
+
+    assert ended.text == "Here."
+    said = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
+    assert [text for voice, text in said if voice == "text"] == ["Here."]
+    assert [text for voice, text in said if voice == "error"]
+
+
+@requirement("agent.model-error")
+async def test_without_a_reply_the_turn_ends_and_the_next_prompt_can_come(tmp_path: Path) -> None:
+    script = ScriptedModel([[use("echo", text="a")], fail(400, message="Nope."), say("Fine now.")])
+    async with talking(tmp_path, script) as agent:
+        first = await agent.prompt("Go.")
+        second = await agent.prompt("And now?")
+
+    assert (first.reason, first.error) == ("model_error", "API Error: 400 Nope.")
+    assert (second.reason, second.text) == ("completed", "Fine now.")
+    said = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
+    assert ("error", "API Error: 400 Nope.") in said
+    assert joined(past(tmp_path / "t.jsonl")) == joined(agent.session.messages)
+
+
+@requirement("agent.limits")
+async def test_a_turn_ends_at_its_limits_and_says_which(tmp_path: Path) -> None:
+    script = ScriptedModel([], then=[use("echo", text="again")])
+    async with talking(tmp_path, script, Limits(turns=3)) as agent:
+        ended = await agent.prompt("Go.")
+    assert (ended.reason, ended.turns) == ("max_turns", 3)
+    assert states(tmp_path) == ["succeeded"] * 3
+
+    for step, reason in ((cut(say("A long story")), "max_tokens"), (refuse(), "refusal")):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        async with talking(folder, ScriptedModel([step, say("Yes.")])) as agent:
+            ended = await agent.prompt("Go.")
+            again = await agent.prompt("Go on.")
+        assert (ended.reason, again.text) == (reason, "Yes.")
+
+
+@requirement("agent.interrupt")
+async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(
+    tmp_path: Path,
+) -> None:
+    waits = anyio.Event()
+
+    class Endless:
+        name = "endless"
+
+        async def stream(self, request: Request) -> Stream:
+            yield Began(f"m{len(request.messages)}", "endless")
+            yield TextDelta("I think that")
+            if len(request.messages) > 1:
+                yield BlockDone({"type": "text", "text": "I think that"})
+                yield Stopped("end_turn")
+                return
+            waits.set()
+            await anyio.sleep_forever()
+
+        async def close(self) -> None: ...
+
+    async with talking(tmp_path, Endless()) as agent, anyio.create_task_group() as group:
+
+        async def stop() -> None:
+            await waits.wait()
+            agent.interrupt()
+
+        group.start_soon(stop)
+        first = await agent.prompt("Go.")
+        second = await agent.prompt("Go on.")
+
+    assert (first.reason, first.text) == ("aborted_streaming", "I think that")
+    assert second.reason == "completed"
+    voices = [m.voice for m in toolspan.read(tmp_path / "t.jsonl").messages()]
+    assert voices == ["prompt", "text", "interrupt", "prompt", "text"]
+    assert joined(past(tmp_path / "t.jsonl")) == joined(agent.session.messages)
+
+
+@requirement("agent.interrupt")
+async def test_an_interruption_while_calls_run_answers_them(tmp_path: Path) -> None:
+    inside = anyio.Event()
+
+    @tool
+    async def forever() -> str:
+        """Never end."""
+        inside.set()
+        await anyio.sleep_forever()
+        return ""
+
+    script = ScriptedModel([[use("forever")], say("Sorry.")])
+    path = tmp_path / "t.jsonl"
+    with anyio.fail_after(30):
+        async with Session(cwd=tmp_path, tools=[forever], transcript=path) as session:
+            agent = Agent(session, script)
+            async with anyio.create_task_group() as group:
+
+                async def stop() -> None:
+                    await inside.wait()
+                    agent.interrupt()
+
+                group.start_soon(stop)
+                ended = await agent.prompt("Go.")
+            again = await agent.prompt("Why?")
+
+    assert (ended.reason, again.text) == ("aborted_tools", "Sorry.")
+    assert check_history(session.messages) == []
+
+
+@requirement("agent.compaction")
+async def test_a_conversation_that_gets_too_long_goes_on_from_a_summary(tmp_path: Path) -> None:
+    script = ScriptedModel(
+        [[use("echo", text="x" * 4000)], say("NOTES: x was echoed."), say("Done.")]
+    )
+    async with talking(tmp_path, script, Limits(budget=Budget(tokens=1000))) as agent:
+        ended = await agent.prompt("Echo a lot.")
+
+    assert (ended.reason, ended.text) == ("completed", "Done.")
+    asked = script.requests[2]["messages"]
+    assert isinstance(asked, list)
+    assert "NOTES: x was echoed." in str(asked)
+    assert "x" * 4000 not in str(asked)
+    transcript = toolspan.read(tmp_path / "t.jsonl")
+    voices = [message.voice for message in transcript.messages()]
+    assert voices == ["prompt", "system", "summary", "text"]
+    assert [span.branch for span in transcript.spans] == ["compacted"]
+    assert joined(past(tmp_path / "t.jsonl")) == joined(agent.session.messages)
+
+
+@requirement("agent.compaction")
+async def test_a_server_that_finds_it_too_long_gets_a_summary(tmp_path: Path) -> None:
+    script = ScriptedModel(
+        [
+            [use("echo", text="a")],
+            fail(400, message="prompt is too long: 200001 tokens > 200000 maximum"),
+            say("NOTES"),
+            say("Done."),
+        ]
+    )
+    async with talking(tmp_path, script) as agent:
+        ended = await agent.prompt("Go.")
+
+    assert (ended.reason, ended.turns) == ("completed", 2)
+
+
+@requirement("agent.hooks")
+async def test_hooks_see_the_prompt_the_end_of_the_turn_and_the_compaction(tmp_path: Path) -> None:
+    hooks = Hooks()
+    seen: list[str] = []
+
+    @hooks.at("UserPromptSubmit")
+    def prompt(_: object) -> None:
+        seen.append("prompt")
+
+    @hooks.at("PreCompact")
+    def compact(_: object) -> None:
+        seen.append("compact")
+
+    @hooks.at("Stop")
+    def stop(_: object) -> None:
+        seen.append("stop")
+
+    script = ScriptedModel([[use("echo", text="x" * 4000)], say("NOTES"), say("Done.")])
+    async with talking(tmp_path, script, Limits(budget=Budget(tokens=1000)), hooks) as agent:
+        await agent.prompt("Go.")
+
+    assert seen == ["prompt", "compact", "stop"]
+
+
+STEPS: Sequence[Step] = (
+    say("Words."),
+    [think("Hm."), say("Words.")],
+    [use("echo", text="a")],
+    [say("I ask."), use("echo", text="a"), use("echo", text="b")],
+    [use("echo", wrong=1), use("nothing")],
+    cut(say("Too long a story")),
+    cut(say("I write."), use("echo", text="too long")),
+    cut(think("Hm, hm, hm.")),
+    garble(use("echo", text="half")),
+    refuse(),
+    refuse(say("No.")),
+    fail(529),
+    fail(400),
+    fail(529, after=[say("I was")]),
+    fail(529, after=[use("echo", text="a"), say("I was")]),
+    drop(),
+    drop(say("I was")),
+    drop(use("echo", text="a"), think("and")),
+    [say("  ")],
+    [],
+)
+
+
+@requirement("agent.valid-history")
+@given(st.lists(st.sampled_from(range(len(STEPS))), max_size=12))
+@settings(max_examples=60)
+def test_whatever_a_model_does_the_history_stays_valid_and_reads_back(order: list[int]) -> None:
+    async def story() -> None:
+        folder = Path(tempfile.mkdtemp(dir=scratch))
+        script = ScriptedModel([STEPS[n] for n in order], then=say("The end."))
+        async with talking(folder, script, Limits(turns=6)) as agent:
+            for prompt in ("One.", "Two.", "Three."):
+                await agent.prompt(prompt)
+                assert check_history(agent.session.messages) == []
+        assert joined(past(folder / "t.jsonl")) == joined(agent.session.messages)
+        assert UNANSWERED not in str(agent.session.messages)
+        assert "never_answered" not in states(folder)
+
+    with tempfile.TemporaryDirectory() as scratch:
+        anyio.run(story)
