@@ -5,6 +5,7 @@ import gc
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
@@ -218,6 +219,84 @@ async def test_a_tool_that_stops_late_but_in_time_has_its_own_result() -> None:
             (finished,) = await batch.drain()
 
     assert (finished.span.state, finished.content) == ("succeeded", "late")
+
+
+@requirement("cancel.stubborn")
+async def test_a_host_is_gone_though_its_tool_has_the_last_word() -> None:
+    stubborn, told = Stubborn(), Told()
+    ran: list[str] = []
+
+    @tool
+    async def later() -> str:
+        ran.append("later")
+        return ""
+
+    async def host() -> None:
+        async with Runner([stubborn.tool("shield"), later], direct=[told]) as runner:
+            await runner.run([call("a", "stubborn"), call("b", "later")])
+            ran.append("host")
+
+    with anyio.fail_after(10):
+        task = asyncio.create_task(host())
+        await stubborn.inside.wait()
+        task.cancel()
+        stubborn.gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert told.states == {"a": "succeeded", "b": "cancelled"}
+    assert ran == []
+
+
+@requirement("cancel.stubborn")
+async def test_a_host_that_catches_its_cancellation_has_it_once() -> None:
+    inside = anyio.Event()
+    cleaned: list[bool] = []
+
+    @tool
+    async def endless() -> str:
+        inside.set()
+        await anyio.sleep_forever()
+        return ""
+
+    async def host() -> None:
+        async with Runner([endless]) as runner:
+            try:
+                await runner.run([call("a", "endless")])
+            except asyncio.CancelledError:
+                await asyncio.sleep(0)
+                cleaned.append(True)
+
+    with anyio.fail_after(10):
+        task = asyncio.create_task(host())
+        await inside.wait()
+        task.cancel()
+        await asyncio.wait([task])
+
+    assert cleaned == [True]
+
+
+@requirement("cancel.stubborn")
+async def test_without_a_grace_a_tool_is_left_at_once_and_not_told_again() -> None:
+    stubborn = Stubborn()
+
+    @tool(name="stubborn", grace=0)
+    async def hasty() -> str:
+        await stubborn.swallow()
+        return ""
+
+    with anyio.fail_after(10):
+        async with Runner([hasty]) as runner, runner.batch() as batch:
+            batch.add(call("a", "stubborn"))
+            await stubborn.inside.wait()
+            runner.cancel()
+            (finished,) = await batch.drain()
+            for _ in range(10):
+                await anyio.lowlevel.checkpoint()
+            assert stubborn.told <= 2
+            stubborn.gate.set()
+
+    assert finished.span.state == "interrupted"
 
 
 def hooked(stubborn: Stubborn, point: str) -> Hooks:

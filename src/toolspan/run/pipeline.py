@@ -5,6 +5,7 @@ whatever the call does. The order: look up, cancelled?, valid?, the tool's own v
 consent, the tool, size, hooks after, wrap. Read `run_call` first; queueing is in `batch.py`.
 """
 
+import asyncio
 from collections.abc import Awaitable, Mapping
 from pathlib import Path
 
@@ -46,7 +47,11 @@ async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
         ending = job.ending or (None if job.cancelled else broken(job, error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - our fault costs no call its result
         ending = job.ending or broken(job, error)
-    return settle(job, ending or job.ending or cut_short(job, desk), desk)
+    finished = settle(job, ending or job.ending or cut_short(job, desk), desk)
+    if job.cancelled == "host" and is_cancelled():
+        await anyio.lowlevel.checkpoint_if_cancelled()  # a scope's; else it was the task's
+        raise asyncio.CancelledError  # the tool had the last word; the host is gone all the same
+    return finished
 
 
 async def _live(job: Job, desk: Desk, bench: Bench) -> Ending:

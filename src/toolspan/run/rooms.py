@@ -279,7 +279,7 @@ class Rooms:
                 raise
             if isinstance(room.error, asyncio.CancelledError):
                 raise
-            _cancel_again()
+            _cancel_again(job)
         return room.outcome()
 
     def _leave(self, room: Room, what: str, call_id: CallId | None) -> None:
@@ -341,12 +341,14 @@ async def _stop(room: Room, grace: float) -> None:
         room.hush()
 
 
-def _cancel_again() -> None:
-    """We caught a cancellation that came only once; the next who waits is to have it."""
+def _cancel_again(job: "Job | None") -> None:
+    """We caught a cancellation that came only once: the call has it, or the next who waits."""
     task = asyncio.current_task()
     if task is None or anyio.current_effective_deadline() == -math.inf:
         return  # a scope's, which comes again by itself
-    if task.cancelling():
+    if job is not None:
+        job.cancelled = job.cancelled or "host"
+    elif task.cancelling():
         task.uncancel()
         task.cancel()
 
