@@ -76,6 +76,13 @@ class Person:
                 return row
         raise AssertionError(f"no result of {call_id}: {self.rows}")
 
+    def hears(self, kind: str, count: int) -> None:
+        """Wait until so many events of a kind were printed."""
+        for _ in self._read():
+            if sum(row["type"] == kind for row in self.rows) == count:
+                return
+        raise AssertionError(f"too few of {kind}: {self.rows}")
+
     def leaves(self) -> list[dict[str, object]]:
         """No more calls: everything that was printed, once the command has ended."""
         _open(self.child.stdin).close()

@@ -214,13 +214,13 @@ def test_several_questions_are_asked_one_after_the_other_and_one_answer_may_do(
         file.write_text(f"{file.name} text\n", encoding="utf-8")
     with person(tmp_path) as somebody:
         somebody.ask(*((file.name, "Read", {"file_path": str(file)}) for file in files))
-        first = somebody.answers("o")
+        somebody.hears("permission.waiting", len(files))
+        somebody.answers("o")
         second = somebody.answers("a")
         somebody.sees("Where?")
         somebody.types("1\n")
         rows = somebody.leaves()
 
-    assert "asks for consent" in first
     assert "1 more to answer" in second
     assert [source for _, source in decisions(rows)] == [
         "user_temporary", "user_session", "user_session",
@@ -231,7 +231,7 @@ def test_several_questions_are_asked_one_after_the_other_and_one_answer_may_do(
 
 @requirement("prompt.hostile")
 def test_nothing_of_a_call_reaches_the_terminal_as_it_is(tmp_path: Path) -> None:
-    command = (
+    command = "touch b\nwhy     it is safe\n" + (
         "touch a \x1b[31mred\x07 \u202elive\u2066 x\u200by \u3164 " + "word " * 2000 + "THE-END"
     )
     with person(tmp_path) as somebody:
@@ -241,6 +241,7 @@ def test_nothing_of_a_call_reaches_the_terminal_as_it_is(tmp_path: Path) -> None
 
     for seen in ("<U+001B>[31mred<U+0007>", "<U+202E>live<U+2066>", "x<U+200B>y", "<U+3164>"):
         assert seen in shown
+    assert "  | why     it is safe" in shown
     assert "lines not shown" in shown
     assert "THE-END" in shown
     assert "v view all" in somebody.screen
@@ -304,7 +305,7 @@ def _plain(screen: str) -> str:
     """Without colours and indentation."""
     for colour in ("31", "32", "36", "0"):
         screen = screen.replace(f"\x1b[{colour}m", "")
-    return "".join(f"{line.strip()}\n" for line in screen.split("\r\n"))
+    return "".join(f"{line.strip(' |')}\n" for line in screen.split("\r\n"))
 
 
 @requirement("prompt.question")

@@ -30,6 +30,8 @@ from toolspan.session import Session
 from toolspan.shell.seen import see
 
 _INDENT = "  "
+_QUOTED = "  | "
+"""Before every line that is not our own: no call can pass its words off as ours."""
 _LEAST = 6
 """Lines of what is asked about that are shown on the smallest screen."""
 _REST = 12
@@ -193,7 +195,8 @@ class TerminalApprover:
         about += [("always", line) for line in (offer.lines() if offer else ())]
         width = self.terminal.size.columns - len(_INDENT) - 8
         for name, text in about:
-            first, *more = cut(list(folded(text, width)), _LEAST)
+            # Somebody who agrees for good has to read all of it.
+            first, *more = cut(list(folded(text, width)), len(text) if name == "always" else _LEAST)
             lines.append(f"{_INDENT}{name:<8}{first}")
             lines += [f"{_INDENT}{'':<8}{line}" for line in more]
         return "".join(f"{line}\n" for line in lines)
@@ -206,8 +209,8 @@ class TerminalApprover:
         return len(self._lines(shown)) > self._most
 
     def _lines(self, shown: "_Shown") -> Sequence[str]:
-        width = self.terminal.size.columns - len(_INDENT)
-        return [f"{_INDENT}{line}" for line in shown.lines(width, colours=self.terminal.colours)]
+        width = self.terminal.size.columns - len(_QUOTED)
+        return [f"{_QUOTED}{line}" for line in shown.lines(width, colours=self.terminal.colours)]
 
 
 async def notice_of_question(session: Session, tool: str) -> None:
