@@ -67,14 +67,16 @@ class Desk:
             body = bodies.read(self.path(name), text, offset=offset, limit=limit)
         return self._record("Read", {"file_path": self.path(name)}, body, name)
 
-    def shell(self, command: str, changes: dict[str, str | None] | None = None) -> str:
+    def shell(
+        self, command: str, changes: dict[str, str | None] | None = None, output: str = ""
+    ) -> str:
         """A command; `changes` is what it really does to files, None to delete one."""
         call = self.story.call("Bash", {"command": command})
         for name, content in (changes or {}).items():
             self.before[name, call] = self.held(name)
             self._put(name, content)
             self.after[name, call] = self.held(name)
-        self.story.result(call, bodies.ran("ok"), after_ms=1_000)
+        self.story.result(call, bodies.ran(output), after_ms=1_000)
         return call
 
     def held_around(self) -> Iterator[tuple[Side, tuple[str, str], Content]]:

@@ -477,3 +477,46 @@ def test_between_two_sessions_anybody_may_have_written_it(tmp_path: Path) -> Non
     assert found.content(path, made, "after").confidence == "derived"
     told = found.content(path, changed, "after")
     assert (told.content, told.confidence) == ("2\n", "doubtful")
+
+
+@requirement("files.shell")
+def test_a_command_that_writes_a_file_in_so_many_words_is_a_change(desk: Desk) -> None:
+    path = desk.path("a.py")
+    made = desk.shell(f"cat > {path} <<'EOF'\none $HOME\nEOF", {"a.py": "one $HOME\n"})
+    more = desk.shell(f"cat >> {path} <<'EOF'\ntwo\nEOF", {"a.py": "one $HOME\ntwo\n"})
+    gone = desk.shell(f"rm -f {path}", {"a.py": None})
+    found = archive(desk)
+
+    told = [(one.call, one.kind, one.added) for one in found.changes]
+    assert told == [(made, "created", 1), (more, "edited", 1), (gone, "deleted", None)]
+    for side, (name, call), content in desk.held_around():
+        recovered = found.content(desk.path(name), call, side)
+        assert (recovered.content, recovered.confidence) == (content, "derived")
+
+
+@requirement("files.shell")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat > a.py <<'EOF'\nx\nEOF",  # the shell may stand in another folder
+        "cat > {} <<EOF\n$X\nEOF",
+        "cat > {} <<-'EOF'\n\tx\nEOF",
+        "cat > {} <<'EOF'\nx\nEOF\nmake",
+        "rm -rf {}",
+        "rm {}*",
+        "X=1 cat > {} <<'EOF'\nx\nEOF",
+    ],
+)
+def test_what_a_command_does_not_say_is_a_doubt_and_no_change(desk: Desk, command: str) -> None:
+    desk.write("a.py", "one\n")
+    ran = desk.shell(command.format(desk.path("a.py")))
+    found = archive(desk)
+    assert len(found.changes) == 1
+    assert found.content(desk.path("a.py"), ran, "after").confidence == "doubtful"
+
+
+@requirement("files.shell")
+def test_a_command_that_printed_what_it_should_not_was_not_run_as_written(desk: Desk) -> None:
+    ran = desk.shell(f"cat > {desk.path('a')} <<'EOF'\n`x`\nEOF", {"a": "\n"}, "x: not found")
+    assert archive(desk).changes == []
+    assert archive(desk).content(desk.path("a"), ran, "after").confidence == "unknown"

@@ -5,6 +5,7 @@ changed, with the effect that leads from one content to the other. Only calls th
 change anything; what others may have done half is a doubt (`file_doubt.py`). Read `changes_of`.
 """
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from toolspan.patch.parse import parse_hunks
 from toolspan.report.file_effect import (
     ABSENT,
     Absent,
+    Appended,
     Content,
     Edited,
     Effect,
@@ -43,12 +45,15 @@ from toolspan.report.file_effect import (
     forwards,
 )
 from toolspan.report.file_place import whole
+from toolspan.report.file_shell import Dropped, Poured, done_by
 from toolspan.wire import claude_results as results
 from toolspan.wire import codex_results
 
 ChangeKind = Literal["created", "edited", "deleted", "moved"]
 
 _PATCHERS = frozenset({"apply_patch", "applypatch"})
+_SAYS_SO = re.compile(r"\A\s*(?:cat\b.*<<|rm\s)")
+"""Lines worth a closer look; most are not."""
 
 
 class FileChange(Struct, frozen=True, kw_only=True):
@@ -320,6 +325,7 @@ def _counted(effect: Edited | Wrote) -> ChangeCount | None:
 
 def _by_patch(span: Span, cwd: str | None) -> Iterator[_Told]:
     if span.tool not in _PATCHERS and b"apply" not in span.call.raw_input:
+        yield from _by_shell(span, cwd)
         return
     structured = span.result.structured if span.result else None
     if isinstance(structured, codex_results.PatchResult) and structured.changes:
@@ -327,6 +333,38 @@ def _by_patch(span: Span, cwd: str | None) -> Iterator[_Told]:
             yield from _by_event(whole(name, cwd), change, cwd)
     else:
         yield from _by_text(span, cwd)
+
+
+def _by_shell(span: Span, cwd: str | None) -> Iterator[_Told]:
+    """What a command wrote in so many words; Claude Code's shell may stand in any folder."""
+    lines, folder = commands_of(span, cwd)
+    if len(lines) != 1 or span.background or not _SAYS_SO.search(lines[0]) or not _silent(span):
+        return
+    for done in done_by(lines[0], folder if span.call.dialect == "codex" else None):
+        match done:
+            case Poured(appends=True):
+                hunks = make("", done.content)
+                yield _Told(
+                    path=done.path,
+                    kind="edited",
+                    effect=Appended(content=done.content),
+                    count=added_removed(hunks),
+                )
+            case Poured():
+                yield _added(done.path, done.content)
+            case Dropped():
+                yield _Told(path=done.path, kind="deleted", effect=Removed())
+
+
+def _silent(span: Span) -> bool:
+    """Whether a command printed nothing: one that should not and did was not run as written."""
+    match span.result.structured if span.result else None:
+        case results.BashResult(stdout=stdout, stderr=stderr):
+            return not (stdout.strip() or stderr.strip())
+        case codex_results.CommandResult(output=output):
+            return not output.strip()
+        case _:
+            return False
 
 
 def _by_event(path: str, change: codex_results.FileChange, cwd: str | None) -> Iterator[_Told]:

@@ -35,6 +35,12 @@ class Wrote(Struct, frozen=True, kw_only=True, tag="wrote"):
     """It would have been called so even if a file had been there."""
 
 
+class Appended(Struct, frozen=True, kw_only=True, tag="appended"):
+    """A text was put behind the content, or made a new file."""
+
+    content: str
+
+
 class Edited(Struct, frozen=True, kw_only=True, tag="edited"):
     """Texts were replaced."""
 
@@ -72,7 +78,7 @@ class Unclear(Struct, frozen=True, kw_only=True, tag="unclear"):
     reason: str
 
 
-Effect = Wrote | Edited | Fitted | MovedHere | Removed | Unclear
+Effect = Wrote | Appended | Edited | Fitted | MovedHere | Removed | Unclear
 
 
 def forwards(effect: Effect, before: Content) -> Content:
@@ -84,6 +90,8 @@ def forwards(effect: Effect, before: Content) -> Content:
     match effect:
         case Wrote():
             return effect.content
+        case Appended():
+            return ("" if isinstance(before, Absent) else before) + effect.content
         case Removed():
             return ABSENT
         case Unclear():
@@ -113,8 +121,16 @@ def backwards(effect: Effect, after: Content) -> Content:
             return _unedited(effect, _text(after))
         case Fitted():
             return _proved(effect, _text(after), lambda text: take_back(effect.section, text))
-        case Wrote() | Removed() | Unclear():
+        case Appended(content=str(content)) if _text(after) not in ("", content):
+            return _without(content, _text(after))
+        case Wrote() | Appended() | Removed() | Unclear():
             raise PatchError("what was there before is not recorded")
+
+
+def _without(content: str, after: str) -> str:
+    if not after.endswith(content):
+        raise PatchError("the text does not end with what was put behind it")
+    return after.removesuffix(content)
 
 
 def _unwritten(hunks: Sequence[Hunk], after: str) -> str:

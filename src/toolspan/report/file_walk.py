@@ -198,7 +198,7 @@ def _changes(span: Span, cwd: str | None, wants: Wants) -> Iterator[What]:
             call=span.id,
             tool=span.tool,
             commands=commands,
-            cwd=folder,
+            cwd=folder if span.call.dialect == "codex" else None,  # Claude's shell wanders
             lasting=span.background or _in_background(span),
         )
     elif span.tool not in _ONLY_LOOK and span.call.arguments.get("chars") != "":
