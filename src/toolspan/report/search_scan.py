@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Literal, NamedTuple
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from toolspan.errors import SourceError
 from toolspan.model.message import Voice
 from toolspan.model.place import Place
 from toolspan.read.messages import heard
-from toolspan.read.transcript import entries, read, reader_for
+from toolspan.read.transcript import read, reader_for
 from toolspan.report.search_words import Query, Sieve
 from toolspan.wire import claude, document
 from toolspan.wire.claude import CALL_BLOCKS, Entry
@@ -95,6 +95,18 @@ class _Text(NamedTuple):
     voice: Voice | None = None
 
 
+class _Look(NamedTuple):
+    """What is looked at."""
+
+    sides: frozenset[Side]
+    sieves: Sequence[Sieve]
+
+    def may_hold(self, body: Raw) -> bool:
+        """Whether a part of a line may hold a word: most parts of most lines hold none."""
+        data = bytes(body)
+        return any(sieve.finder(data, len(data))(0) >= 0 for sieve in self.sieves)
+
+
 def scan(
     path: str, query: Query, sides: frozenset[Side], offsets: Sequence[int] | None = None
 ) -> Scanned:
@@ -108,7 +120,7 @@ def scan(
     try:
         codex = _dialect(path) == "codex"
         for piece in lines.pieces():
-            texts = _rollout(path, sides) if codex else _claude(piece, sides)
+            texts = _rollout(path, sides) if codex else _claude(piece, _Look(sides, lines.sieves))
             hits += [hit for text in texts if (hit := _hit(text, query)) is not None]
             if codex:
                 break
@@ -130,8 +142,8 @@ class _Lines:
     def __init__(self, path: str, query: Query, offsets: Sequence[int] | None) -> None:
         self._source = source_of(path)
         self._offsets = offsets
-        self._sieves = [word.sieve for word in query.words]
-        self._met = [False] * len(self._sieves)
+        self.sieves = [word.sieve for word in query.words]
+        self._met = [False] * len(self.sieves)
         self.passed = 0
 
     def pieces(self) -> Iterator[dict[int, bytes]]:
@@ -169,7 +181,7 @@ class _Lines:
     def _taken(self, chunk: Chunk) -> list[tuple[int, int]]:
         """Where in the chunk's buffer the lines lie that a sieve stops at."""
         found: dict[int, int] = {}
-        for n, sieve in enumerate(self._sieves):
+        for n, sieve in enumerate(self.sieves):
             for start, end in rows(chunk, sieve):
                 found[start] = end
                 self._met[n] = True
@@ -224,33 +236,32 @@ def _squeezed(text: str) -> str:
     return _WHITE.sub(" ", text)
 
 
-def _claude(piece: dict[int, bytes], sides: frozenset[Side]) -> Iterator[_Text]:
+def _claude(piece: dict[int, bytes], look: _Look) -> Iterator[_Text]:
     """The texts of lines that Claude Code wrote."""
     for offset, data in piece.items():
         for entry, at, own in _entries(offset, data):
-            yield from _entry_texts(entry, at, own, sides)
+            yield from _entry_texts(entry, at, own, look)
 
 
 def _entries(offset: int, data: bytes) -> Iterator[tuple[Entry, int, bytes]]:
     """The entries of a line with offset and bytes; of a damaged line those that were saved."""
     try:
-        yield claude.decode_typed(data), offset, data
-    except claude.UNFIT:
-        for entry, place in entries(BytesSource(data)):
-            at = place.offset
-            yield entry, offset + at, data[at : at + place.length]
+        yield claude.decode(data).entry, offset, data
+    except ValueError:
+        for piece in document.recover(data).pieces:
+            yield claude.decode(piece.data).entry, offset + piece.offset, piece.data
 
 
-def _entry_texts(entry: Entry, offset: int, data: bytes, sides: frozenset[Side]) -> Iterator[_Text]:
+def _entry_texts(entry: Entry, offset: int, data: bytes, look: _Look) -> Iterator[_Text]:
     where = _Where(entry.timestamp, entry.session, entry.agent_id, entry.cwd, offset, len(data))
-    if "message" in sides:
+    if "message" in look.sides:
         for message in heard(entry, Place("", 1, 0, len(data)), BytesSource(data)):
             yield _Text("message", message.text, where, voice=message.voice)
     if entry.type in ("user", "assistant"):
-        yield from _blocks(entry, data, where, sides)
+        yield from _blocks(entry, data, where, look)
 
 
-def _blocks(entry: Entry, data: bytes, where: _Where, sides: frozenset[Side]) -> Iterator[_Text]:
+def _blocks(entry: Entry, data: bytes, where: _Where, look: _Look) -> Iterator[_Text]:
     """What the blocks of an entry gave to calls, and got from them."""
     content = entry.message.content if entry.message else None
     inputs: list[claude.Body] | None = None
@@ -259,15 +270,18 @@ def _blocks(entry: Entry, data: bytes, where: _Where, sides: frozenset[Side]) ->
         if block.type in CALL_BLOCKS:
             name = block.id or next(nameless)
             inputs = inputs or claude.decode_bodies(data).blocks
-            for text in _strings(bytes(inputs[n].input)) if "input" in sides else ():
+            given = inputs[n].input
+            for text in _strings(given) if "input" in look.sides and look.may_hold(given) else ():
                 yield _Text("input", text, where, call=name)
-        elif block.type.endswith("tool_result") and "result" in sides:
+        elif block.type.endswith("tool_result"):
             name = block.tool_use_id or next(nameless)
-            yield _Text("result", claude.text_of(block.content), where, call=name)
+            if "result" in look.sides and look.may_hold(block.content):
+                yield _Text("result", claude.text_of(block.content), where, call=name)
 
 
-def _strings(data: bytes) -> Iterator[str]:
+def _strings(body: bytes | Raw) -> Iterator[str]:
     """Every string in a JSON document, keys left out."""
+    data = bytes(body)
     try:
         waiting = [document.decode(data)] if data else []
     except ValueError:
