@@ -25,6 +25,7 @@ from pathlib import Path
 
 import anyio
 
+import permission
 from toolspan.hooks import Hooks
 from toolspan.model.decision import Allow
 from toolspan.profile import profile
@@ -543,6 +544,13 @@ def other_targets(synced: Durable, cancel: dict[str, object] | None) -> list[Tar
     return targets
 
 
+def decision_targets() -> list[Target]:
+    return [
+        Target(f"decision on a {name} command line, in parses", "≤ 5", f"{ratio:.1f}", ratio <= 5)
+        for name, ratio in permission.summary().items()
+    ]
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
@@ -617,7 +625,7 @@ async def main(options: argparse.Namespace) -> int:
         synced = await durability(Path(folder), 100)
         many = await crowd(Path(folder), options.crowd)
     cancel = cancelling(options.cancels) if options.cancels else None
-    targets = ratio_targets(rows) + other_targets(synced, cancel)
+    targets = ratio_targets(rows) + other_targets(synced, cancel) + decision_targets()
     print(row_table(rows), end="\n\n")
     print(target_table(targets), end="\n\n")
     print(f"{many.calls} calls at once, recorded: {many.wall_us} µs each, +{many.grown_mb} MB")

@@ -1,14 +1,22 @@
 """What a permission decision costs, next to one tree-sitter parse of the same line.
 
-    python benchmarks/permission.py [--rounds N]
+    python benchmarks/permission.py [--archive DIR] [--rounds N] [--json OUT] [--enforce]
 
-Every decision is on a line that was not seen before (caches are emptied) by a session with rules,
-guard and mode. Times are the best of the rounds; the ratio is what counts.
+Lines are those of the transcripts below DIR, else everyday ones made here. A decision is what
+rules, guard and mode say together; the question is made before the clock starts. Every decision is
+cold: caches of lines are emptied before it, and all other lines were asked about since. Parse and
+decisions of a line follow each other; the best round of each counts. "Again" is one more call with
+the same line, right after the last one, when the line is known. The target is at most 5 parses.
 """
 
 import argparse
-import itertools
-import timeit
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count, product
 from pathlib import Path
 
 from toolspan.ids import CallId
@@ -19,65 +27,189 @@ from toolspan.run.shelf import LiveShelf
 from toolspan.shell import seen
 from toolspan.shell.sheet import parser
 
-LINES = [
-    "git status",
-    "npm run build",
-    'cd src && grep -rn "foo bar" . | head -20',
-    "for i in 1 2 3; do echo $i; done; git log --oneline | head; cat <<EOF\nabc\nEOF\n",
-    'find . -name "*.py" -not -path "./x/*" | xargs grep -l "foo" | sort | uniq -c | head -50',
-    "\n".join(f'echo "step {n}" && ls -la sub{n} | grep -v "^total" || true' for n in range(20)),
-]
+TARGET = 5.0
+CLASSES = {"short": (0, 80), "medium": (81, 400), "long": (401, 10_000)}
+"""Bytes."""
+COMMANDS = Rules(
+    allow=["Bash(npm run:*)", "Bash(git add:*)", "Bash(make:*)", "Read", "Edit(src/**)"],
+    ask=["Bash(docker:*)", "WebFetch"],
+    deny=["Bash(rm:*)", "Bash(git push:*)"],
+)
 PERMISSIONS = {
     "no rules": Permissions(),
-    "10 rules": Permissions(
-        Rules(
-            allow=["Bash(npm run:*)", "Bash(git add:*)", "Bash(make:*)", "Read", "Edit(src/**)"],
-            ask=["Bash(docker:*)", "WebFetch"],
-            deny=["Bash(rm:*)", "Bash(git push:*)", "Read(./.env)"],
-        )
-    ),
+    "9 rules": Permissions(COMMANDS),
+    "9 rules and a forbidden file": Permissions(COMMANDS + Rules(deny=["Read(./.env)"])),
 }
-POLICIES = {id(one): (*one.policies, one.fallback) for one in PERMISSIONS.values()}
 HERE = Path.cwd()
-_NUMBERS = itertools.count()
+_IDS = count()
+_CACHES = (seen.see, command.opened, command._forms, command._readings)
+
+_SHORT = [
+    "git status", "git diff {0}", "npm run {0}", "ls -la {0}", "cat src/{0}/main.py | head -20",
+    "cd {0} && make test", 'grep -rn "{0} = " src', "git log --oneline -5 -- {0}.md",
+    "python -m pytest tests/{0} -q 2>&1 | tail -5", "mkdir -p build/{0}", "wc -l {0}/*.py",
+    'find . -name "{0}*.py" -not -path "./x/*"', "docker build -t {0} .", "echo $HOME/{0}",
+]  # fmt: skip
+_MEDIUM = [
+    "cd {0} && npm install 2>&1 | tail -5 && npm run build && npm test -- --filter {0} | head -80",
+    'git add {0} && git commit -m "Mend {0}: the parser no longer stumbles over empty lines"'
+    " && git log -1 --stat",
+    'for name in {0} b c; do echo "== $name"; grep -c "def " "src/$name.py" || true; done | sort',
+    'find . -type f -name "*.{0}" | xargs grep -l "TODO" | sort | uniq -c | sort -rn | head -50',
+]
+_LONG = [
+    "cat > {0}.md <<'EOF'\n" + "Some text on {0}, with (brackets) and `ticks`.\n" * 20 + "EOF\n",
+    "\n".join(f'echo "step {n} {{0}}" && ls -la sub{n} | grep -v "^total" || true'
+              for n in range(12)),
+    "python3 - <<'EOF'\nimport json\n" + "print(json.dumps({{'{0}': [1, 2, 3]}}))\n" * 15 + "EOF",
+]  # fmt: skip
 
 
-def decide(permissions: Permissions, line: str) -> None:
-    for cached in (seen.see, command.opened, command._forms):
-        cached.cache_clear()
+def everyday() -> list[str]:
+    """Lines such as agents write, none twice."""
+    names = [f"{one}{two}" for one, two in product(("app", "core", "web", "docs"), range(6))]
+    shapes = (*_SHORT, *_MEDIUM, *_LONG)
+    return list(dict.fromkeys(shape.format(name) for name in names for shape in shapes))
+
+
+def archived(folder: Path) -> Iterator[str]:
+    """The command lines of all Bash calls in transcripts."""
+    for path in sorted(folder.rglob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            yield from _commands(line) if '"Bash"' in line else ()
+
+
+def _commands(line: str) -> Iterator[str]:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return
+    message = entry.get("message") if isinstance(entry, dict) else None
+    content = message.get("content") if isinstance(message, dict) else None
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, dict) and block.get("name") == "Bash":
+            given = block.get("input")
+            text = given.get("command") if isinstance(given, dict) else None
+            if isinstance(text, str):
+                yield text
+
+
+def asked(line: str) -> Question:
+    """A call that wants to run the line."""
     given = {"command": line}
     call = Call(
-        id=CallId(f"c{next(_NUMBERS)}"),
+        id=CallId(f"c{next(_IDS)}"),
         tool="Bash",
         at=0,
         requested_at=None,
         target=None,
         shelf=LiveShelf(given),
     )
-    question = Question(call=call, input=given, cwd=HERE, project=HERE)
-    for policy in POLICIES[id(permissions)]:
+    return Question(call=call, input=given, cwd=HERE, project=HERE)
+
+
+@dataclass(slots=True)
+class Cost:
+    """The best times of one line, in nanoseconds."""
+
+    size: int
+    parse: int
+    cold: dict[str, int]
+    again: int
+
+
+def measured(lines: Iterable[str], rounds: int) -> list[Cost]:
+    """What each line costs."""
+    policies = {name: (*one.policies, one.fallback) for name, one in PERMISSIONS.items()}
+    never = 10**12
+    costs = {
+        line: Cost(len(_bytes(line)), never, dict.fromkeys(policies, never), never)
+        for line in lines
+    }
+    for _ in range(rounds):
+        for line, cost in costs.items():
+            data = _bytes(line)
+            begun = time.perf_counter_ns()
+            parser().parse(data)
+            cost.parse = min(cost.parse, time.perf_counter_ns() - begun)
+            for name, mine in policies.items():
+                for cache in _CACHES:
+                    cache.cache_clear()
+                cost.cold[name] = min(cost.cold[name], _decided(mine, asked(line)))
+            cost.again = min(cost.again, _decided(mine, asked(line)))
+    return list(costs.values())
+
+
+def _bytes(line: str) -> bytes:
+    return line.encode("utf-8", "surrogatepass")
+
+
+def _decided(policies: Sequence[Callable[[Question], object]], question: Question) -> int:
+    begun = time.perf_counter_ns()
+    for policy in policies:
         if policy(question) is not None:
-            return
+            break
+    return time.perf_counter_ns() - begun
 
 
-def best(work: object, rounds: int) -> float:
-    return min(timeit.repeat(work, number=100, repeat=rounds)) / 100 * 1e6
+def ratios(costs: Sequence[Cost], rules: str) -> list[float]:
+    """Decisions in parses, smallest first."""
+    return sorted(cost.cold[rules] / cost.parse for cost in costs)
+
+
+def classes(costs: Sequence[Cost]) -> dict[str, list[Cost]]:
+    """The lines by their length; classes without lines are left out."""
+    found = {
+        name: [cost for cost in costs if low <= cost.size <= high]
+        for name, (low, high) in CLASSES.items()
+    }
+    return {name: some for name, some in found.items() if some}
+
+
+def summary(rounds: int = 5) -> dict[str, float]:
+    """Parses per decision with command rules: the median of each class of everyday lines."""
+    found = classes(measured(everyday(), rounds))
+    return {name: statistics.median(ratios(costs, "9 rules")) for name, costs in found.items()}
+
+
+def table(costs: Sequence[Cost]) -> Iterator[str]:
+    """The result, as a table."""
+    yield "| lines | one parse | rules | decision | in parses | 90 % below | within 5 | again |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for name, some in classes(costs).items():
+        parse = statistics.median(cost.parse for cost in some) / 1e3
+        again = statistics.median(cost.again / cost.parse for cost in some)
+        for rules in PERMISSIONS:
+            found = ratios(some, rules)
+            took = statistics.median(cost.cold[rules] for cost in some) / 1e3
+            within = sum(ratio <= TARGET for ratio in found) / len(found)
+            yield (
+                f"| {name}, {len(some)} | {parse:.0f} µs | {rules} | {took:.0f} µs "
+                f"| {statistics.median(found):.1f} | {found[int(0.9 * len(found))]:.1f} "
+                f"| {within:.0%} | {again:.1f} |"
+            )
 
 
 def main() -> None:
+    """Measure and tell."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--archive", type=Path, help="a folder of transcripts")
     options.add_argument("--rounds", type=int, default=5)
-    rounds = options.parse_args().rounds
-    print("| line | parse | " + " | ".join(PERMISSIONS) + " |\n|---|---|---|---|")
-    for line in LINES:
-        data = line.encode()
-        parse = best(lambda data=data: parser().parse(data), rounds)
-        costs = [
-            best(lambda one=one, line=line: decide(one, line), rounds)
-            for one in PERMISSIONS.values()
-        ]
-        told = " | ".join(f"{cost:.0f} µs ({cost / parse:.1f} ×)" for cost in costs)
-        print(f"| `{line[:40]!r}` {len(line)} | {parse:.0f} µs | {told} |")
+    options.add_argument("--json", type=argparse.FileType("w"))
+    options.add_argument("--enforce", action="store_true", help="exit 1 when a median is above 5")
+    wishes = options.parse_args()
+    lines = everyday() if wishes.archive is None else dict.fromkeys(archived(wishes.archive))
+    costs = measured((line for line in lines if len(line) <= seen.LONGEST), wishes.rounds)
+    print("\n".join(table(costs)))
+    medians = {
+        f"{name}, {rules}": round(statistics.median(ratios(some, rules)), 2)
+        for name, some in classes(costs).items()
+        for rules in PERMISSIONS
+    }
+    if wishes.json:
+        json.dump(medians, wishes.json, indent=1)
+    if wishes.enforce and max(medians.values()) > TARGET:
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from toolspan.permission.rule import command_like
 from toolspan.shell.inside import Unfolded, base, plain, unfold
 from toolspan.shell.seen import Program, see
 
+_QUOTES = re.compile(r"[\"'\\]")
 _MARKS = re.compile(r"[\"'\\`]|\$\(|[(){};&|]")
 
 
@@ -51,14 +52,22 @@ def mentions(line: str, pattern: str) -> bool:
 
 def in_text(text: str, pattern: str) -> bool:
     """Whether the fixed words at the pattern's beginning stand in a text, quoted or not."""
+    wanted = _wanted(pattern)
+    return wanted is None or any(wanted.search(one) for one in _readings(text))
+
+
+@lru_cache(maxsize=256)
+def _wanted(pattern: str) -> re.Pattern[str] | None:
+    """The fixed words at a pattern's beginning; None when there are none."""
     head = pattern.partition("*")[0].removesuffix(":").split()
-    if not head:
-        return True
     words = r"\s+".join(map(re.escape, head))
-    wanted = re.compile(rf"(?<![\w.-]){words}(?![\w-])")
-    return any(
-        wanted.search(one) for one in (text, _MARKS.sub(" ", text), re.sub(r"[\"'\\]", "", text))
-    )
+    return re.compile(rf"(?<![\w.-]){words}(?![\w-])") if head else None
+
+
+@lru_cache(maxsize=16)
+def _readings(text: str) -> tuple[str, str, str]:
+    """A text as it stands, with blanks for quotes and signs, and with quotes left out."""
+    return text, _MARKS.sub(" ", text), _QUOTES.sub("", text)
 
 
 def may_hide(line: str, patterns: list[str]) -> bool:

@@ -127,9 +127,9 @@ class Ground(Struct, frozen=True):
     def is_far_from(self, name: str, paths: re.Pattern[str]) -> bool:
         """Whether a plain name is neither such a path nor a link; False when in doubt."""
         path = f"{self.cwd}/{name}"
-        if _PLAIN.fullmatch(name) is None or paths.match(path) is not None:
+        if _PLAIN.fullmatch(name) is None or paths.match(path) is not None or self.cwd == "/":
             return False
-        return self.links.real(self.cwd) == self.cwd != "/" and not _is_link(path)
+        return self.links.real(self.cwd) == self.cwd and not _is_link(path)
 
     def meanings(self, name: str) -> list[str]:
         """Everything that a path may mean to the program it is given to."""

@@ -42,11 +42,12 @@ def easy(line: str) -> tuple[Program, ...] | None:
     words: list[Word] = []
     sources: list[str] = []
     redirects: list[Redirect] = []
+    odd = _ODD.search(line) is not None
     fed = piped = False
     operator = ""
     for source, between, into in _PIECE.findall(line):
         if source:
-            word = _word(source)
+            word = _word(source) if odd else Word(source)
             if operator:
                 redirects.append(Redirect(operator, word))
                 fed, operator = fed or operator == "<", ""

@@ -6,7 +6,6 @@ and what they mean is known to those who build on it: `redirect.py`, then `seen.
 
 import re
 from abc import abstractmethod
-from bisect import bisect_right
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
 BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
-_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
 BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 
 
@@ -37,7 +35,7 @@ class Sheet:
     def __init__(self, line: str) -> None:
         self._text = line
         self._data = line.encode("utf-8", "surrogatepass")
-        self._wide = None if line.isascii() else _Wide(line)
+        self._wide = None if line.isascii() else _Wide(self._data)
         self.unclear: list[str] = []
 
     def _doubt(self, why: str) -> None:
@@ -104,25 +102,22 @@ class Sheet:
 
 
 class _Wide:
-    """Which letter of a text a byte belongs to, when some letters take several bytes."""
+    """Which letter of a text a byte belongs to, when some letters take several bytes.
 
-    def __init__(self, line: str) -> None:
-        self._bytes: list[int] = []
-        self._letters: list[int] = []
-        more = 0
-        for found in _NOT_ASCII.finditer(line):
-            at, size = found.start(), len(found[0].encode("utf-8", "surrogatepass"))
-            self._bytes.append(at + more)
-            self._letters.append(at)
-            more += size - 1
-            self._bytes.append(at + more + 1)
-            self._letters.append(at + 1)
+    Counted from where one asked last: nodes are looked at more or less in their order.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at, self._letter = data, 0, 0
 
     def letter(self, at: int) -> int:
         """The place of the letter that a byte belongs to."""
-        found = bisect_right(self._bytes, at) - 1
-        if found < 0:
-            return at
-        # Behind a wide letter each byte is a letter again; within it, all are the same.
-        beyond = at - self._bytes[found] if found % 2 else 0
-        return self._letters[found] + beyond
+        data = self._data
+        while at < len(data) and data[at] & 0xC0 == 0x80:  # within a letter
+            at -= 1
+        if at >= self._at:
+            self._letter += len(data[self._at : at].decode("utf-8", "surrogatepass"))
+        else:
+            self._letter -= len(data[at : self._at].decode("utf-8", "surrogatepass"))
+        self._at = at
+        return self._letter

@@ -25,7 +25,7 @@ _BRACED = re.compile(
 _DOUBLE = re.compile(r'"([^"\\$`]*)"')
 _LETTERS = re.compile(r"[^\\$`]+")
 _INNER = re.compile(r'[^"\\$`]+')
-_PATTERN = re.compile(r"[*?\[]|\{(?!\})|^~|^[A-Za-z_]\w*\+?=(?:[^/]*:)?~", re.ASCII)
+_PATTERN = re.compile(r"[*?\[]|\{(?!\})|^~|^[A-Za-z_]\w*\+?=(?:.*:)?~", re.ASCII)
 """What the shell fills in. `a=~` is the home folder wherever it stands, not only in assignments."""
 _ODD_BLANK = re.compile(
     r"[\x80-\xa0\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]"
