@@ -248,21 +248,29 @@ async def test_a_host_is_gone_though_its_tool_has_the_last_word() -> None:
     assert ran == []
 
 
-@requirement("cancel.stubborn")
-async def test_a_host_that_catches_its_cancellation_has_it_once() -> None:
+@requirement("cancel.host")
+@pytest.mark.parametrize("where", ["tool", "hook"])
+async def test_a_host_that_catches_its_cancellation_has_it_once(where: str) -> None:
     inside = anyio.Event()
     cleaned: list[bool] = []
+    hooks = Hooks()
+
+    async def wait(*about: object) -> None:
+        inside.set()
+        await anyio.sleep_forever()
 
     @tool
     async def endless() -> str:
-        inside.set()
-        await anyio.sleep_forever()
+        await wait()
         return ""
 
+    if where == "hook":
+        hooks.post_tool_batch()(wait)
+
     async def host() -> None:
-        async with Runner([endless]) as runner:
+        async with Runner([endless, quick], hooks=hooks) as runner:
             try:
-                await runner.run([call("a", "endless")])
+                await runner.run([call("a", "endless" if where == "tool" else "quick")])
             except asyncio.CancelledError:
                 await asyncio.sleep(0)
                 cleaned.append(True)
@@ -496,6 +504,25 @@ async def test_a_tool_that_cancels_its_own_task_ends_its_own_call_only() -> None
         finished = await Runner([end_me, quick]).finish(calls)
 
     assert [one.span.state for one in finished] == ["succeeded", "failed", "succeeded"]
+
+
+@requirement("run.room")
+async def test_what_a_cancelled_tool_waits_for_is_cancelled_with_it() -> None:
+    children: list[asyncio.Task[None]] = []
+
+    @tool
+    async def parent() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        children.append(asyncio.create_task(asyncio.sleep(60)))
+        task.cancel()
+        await children[0]
+        return ""
+
+    with anyio.fail_after(10):
+        (finished,) = await Runner([parent]).finish([call("a", "parent")])
+
+    assert (finished.span.state, children[0].cancelled()) == ("failed", True)
 
 
 @requirement("run.room")
