@@ -5,9 +5,6 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from pathlib import Path
 
 import anyio
 import anyio.from_thread
@@ -16,75 +13,21 @@ import click
 import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
-from toolspan.builtin import coding_tools
 from toolspan.cli.app import CLOSED
-from toolspan.cli.house import SOURCES, HookWishes, House, house
+from toolspan.cli.host import HostWishes, Story, host_options, open_host, open_terminal
 from toolspan.cli.live_json import Row, event_row, init_row, result_row
-from toolspan.cli.prompt import TerminalApprover, notice_of_question
-from toolspan.cli.prompt_grants import Keeper, Standing
-from toolspan.cli.prompt_tty import Terminal
-from toolspan.cli.strange import strange_rules, strange_tools
 from toolspan.errors import ToolspanError
-from toolspan.hooks.fire import Compose
-from toolspan.mcp import McpServers, prompt_tool_approver
 from toolspan.model.live import Duplicate, Faulted, Finished, LiveEvent, WriteFailed
-from toolspan.permission import MODES, Permissions, Rules
-from toolspan.permission.decide import Approver
-from toolspan.permission.modes import Mode
-from toolspan.permission.source import split_rules
 from toolspan.process import become_subreaper
-from toolspan.profile import DEFAULT, VERSIONS, Profile, profile
-from toolspan.run.grants import apply
-from toolspan.run.toolset import Toolset
 from toolspan.session import Session
-from toolspan.settings import TrustStore, default_store
 
 UNWRITABLE = 3
 _PIECE = 1 << 16
-_PATH = click.Path(path_type=Path)
-_FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 
 
 @click.command("exec")
-@click.option(
-    "--profile",
-    "name",
-    type=click.Choice(VERSIONS),
-    default=DEFAULT,
-    help="The client version to behave like.",
-)
 @click.option("--model", help="The model's name; some behaviour hangs on it.")
-@click.option("--settings", "settings_file", type=_PATH, help="Also use this settings file.")
-@click.option(
-    "--setting-sources",
-    default=",".join(SOURCES),
-    help="Which settings files to look for: user, project, local.",
-)
-@click.option(
-    "--permission-mode",
-    "mode",
-    type=click.Choice(MODES),
-    help="What happens to calls no rule speaks of.",
-)
-@click.option("--allowed-tools", default="", help="Rules that allow, with spaces or commas.")
-@click.option("--disallowed-tools", default="", help="Rules that deny.")
-@click.option("--tools", help="Only these tools, by name, with commas.")
-@click.option("--permission-prompt-tool", help="An MCP tool that gives consent.")
-@click.option("--ask", is_flag=True, help="Ask the person at the terminal for consent.")
-@click.option("--mcp-config", type=_PATH, help="MCP servers to connect to.")
-@click.option("--cwd", type=_FOLDER, default=Path(), help="Where the calls run.")
-@click.option(
-    "--transcript",
-    default="home",
-    help="File to record to, `none`, or `home`: where the client keeps its sessions.",
-)
-@click.option(
-    "--compose",
-    type=click.Choice(["parallel", "chain"]),
-    default="parallel",
-    help="Hooks at the same time, or one after the other on what the one before left.",
-)
-@click.option("--fail-closed", is_flag=True, help="A hook that fails refuses what it guards.")
+@host_options
 @click.option("--events", is_flag=True, help="Also print what happens on the way.")
 @click.option(
     "--json", is_flag=True, expose_value=False, help="As always here: the output is JSON lines."
@@ -104,72 +47,28 @@ def command(ctx: click.Context, /, **_: object) -> None:
     {"type":"feedback"} with the words for the model.
     """
     become_subreaper()
-    ctx.exit(anyio.run(_main, msgspec.convert(ctx.params, _Wishes)))
+    wishes = msgspec.convert(ctx.params, _Wishes)
+    ctx.exit(anyio.run(_main, wishes, msgspec.convert(ctx.params, HostWishes)))
 
 
 class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
+    """What the command line asks for, beside the session's surroundings."""
 
-    name: str
     model: str | None
-    settings_file: Path | None
-    setting_sources: str
-    compose: Compose
-    fail_closed: bool
-    mode: Mode | None
-    allowed_tools: str
-    disallowed_tools: str
-    tools: str | None
-    permission_prompt_tool: str | None
-    ask: bool
-    mcp_config: Path | None
-    cwd: Path
-    transcript: str
     events: bool
 
 
-async def _main(wishes: _Wishes) -> int:
+async def _main(wishes: _Wishes, around: HostWishes) -> int:
     if sys.stdout is None:
         raise ToolspanError("the output is closed, so no result could be printed")
-    printer = Printer(sys.stdout.fileno(), events=wishes.events)
-    settings = house(wishes.cwd, wishes.settings_file, wishes.setting_sources)
-    with _terminal(wishes) as terminal:
-        async with _servers(wishes, settings) as servers:
-            _tell_missing(servers)
-            session = _session(wishes, printer, servers, settings, terminal)
-            _tell_strange(wishes, session, settings)
-            denied = settings.rules(session.profile) + _own_rules(wishes)
-            servers.on_change = partial(_renew_tools, session, wishes, servers, denied)
-            return await _serve(session, printer)
-
-
-@contextmanager
-def _terminal(wishes: _Wishes) -> Iterator[Terminal | None]:
-    """The terminal of whoever is to be asked; None where nobody is.
-
-    Raises:
-        ToolspanError: somebody else is to be asked, too, or messages are typed there.
-    """
-    if wishes.ask and wishes.permission_prompt_tool is not None:
-        raise ToolspanError("--ask and --permission-prompt-tool: only one can give consent")
-    if wishes.ask and sys.stdin is not None and sys.stdin.isatty():
+    if around.ask and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for answers: messages come from a pipe then")
-    found = Terminal.open() if wishes.ask else None
-    if wishes.ask and found is None:
-        told = "--ask: there is no terminal, so nobody is asked and what needs consent is denied"
-        click.echo(f"toolspan exec: {told}", err=True)
-    try:
-        yield found
-    finally:
-        if found is not None:
-            found.close()
-
-
-def _renew_tools(session: Session, wishes: _Wishes, servers: McpServers, rules: Rules) -> None:
-    """A server has other tools now; the next message finds them."""
-    person = session.runner.desk.approver is not None
-    tools = _tools(session.profile, wishes, person=person).combined(servers.tools())
-    session.runner.desk.tools = _offered(tools, rules)
+    printer = Printer(sys.stdout.fileno(), events=wishes.events)
+    with open_terminal(wanted=around.ask) as terminal:
+        async with open_host(around, model=wishes.model, terminal=terminal) as host:
+            story = Story(transcript=around.place)
+            session = host.session(story, model=wishes.model, direct=[printer.take])
+            return await _serve(session, printer)
 
 
 async def _serve(session: Session, printer: "Printer") -> int:
@@ -202,106 +101,6 @@ class _Stop:
     def is_busy(self) -> bool:
         """Whether calls run."""
         return bool(self._session.runner.in_progress)
-
-
-def _servers(wishes: _Wishes, settings: House) -> McpServers:
-    chosen = profile(wishes.name, model=wishes.model)
-    return McpServers(settings.servers(wishes.mcp_config), profile=chosen, cwd=wishes.cwd)
-
-
-def _tell_missing(servers: McpServers) -> None:
-    for name, health in servers.health.items():
-        if health.state == "failed":
-            click.echo(f"toolspan exec: MCP server {name!r}: {health.reason}", err=True)
-
-
-def _tell_strange(wishes: _Wishes, session: Session, settings: House) -> None:
-    """Say which names of tools are none, for they do nothing."""
-    own = [tool.name for tool in session.runner.desk.tools]
-    rules = settings.rules(session.profile) + _own_rules(wishes)
-    named = [name.strip() for name in (wishes.tools or "").split(",") if name.strip()]
-    for line in (*strange_tools(named, own), *strange_rules(rules, own)):
-        click.echo(f"toolspan exec: {line}", err=True)
-
-
-def _session(
-    wishes: _Wishes,
-    printer: "Printer",
-    servers: McpServers,
-    settings: House,
-    terminal: Terminal | None,
-) -> Session:
-    chosen = profile(wishes.name, model=wishes.model)
-    mode = wishes.mode or settings.mode
-    settings.check(mode)
-    standing = Standing(_permissions(settings, wishes, chosen, mode))
-    person = None
-    if terminal is not None:
-        keeper = Keeper(settings.places, TrustStore(default_store()))
-        person = TerminalApprover(
-            terminal=terminal, standing=standing, keeper=keeper, profile=chosen
-        )
-    approver = person or _approver(wishes, servers)
-    tools = _tools(chosen, wishes, person=approver is not None).combined(servers.tools())
-    hook_wishes = HookWishes(
-        compose=wishes.compose, fail_closed=wishes.fail_closed, person=person is not None
-    )
-    session = Session(
-        cwd=wishes.cwd,
-        tools=_offered(tools, standing.permissions.rules),
-        profile=chosen,
-        model=wishes.model,
-        hooks=settings.hooks(chosen, servers, hook_wishes),
-        policies=standing.policies,
-        fallback=standing.fallback,
-        approver=approver,
-        permission_mode=mode,
-        direct=[printer.take],
-        transcript=None if wishes.transcript == "none" else wishes.transcript,
-    )
-    standing.set_mode = partial(_set_mode, session)
-    if person is not None:
-        person.notify = partial(notice_of_question, session)
-    space = session.runner.desk.workspace
-    space.environment = {**space.environment, **settings.merged.env}
-    return session
-
-
-def _set_mode(session: Session, mode: Mode) -> None:
-    """A person wants another mode: hooks and later calls hear of it."""
-    apply([{"type": "setMode", "mode": mode}], session.runner.desk)
-
-
-def _approver(wishes: _Wishes, servers: McpServers) -> Approver | None:
-    name = wishes.permission_prompt_tool
-    return None if name is None else prompt_tool_approver(servers, name, servers.profile)
-
-
-def _permissions(settings: House, wishes: _Wishes, chosen: Profile, mode: Mode) -> Permissions:
-    """What the settings and the command line say together."""
-    rules = settings.rules(chosen) + _own_rules(wishes)
-    more = settings.merged.permissions.additional_directories
-    folders = tuple((wishes.cwd / Path(one).expanduser()).absolute() for one in more)
-    return Permissions(rules, mode, folders, chosen.refusals)
-
-
-def _own_rules(wishes: _Wishes) -> Rules:
-    return Rules(
-        allow=split_rules(wishes.allowed_tools),
-        deny=split_rules(wishes.disallowed_tools),
-        origin="cliArg",
-    )
-
-
-def _offered(tools: Toolset, rules: Rules) -> Toolset:
-    """The tools without those that are denied as a whole."""
-    return tools.filtered(lambda one: not rules.removes(one.name))
-
-
-def _tools(chosen: Profile, wishes: _Wishes, *, person: bool) -> Toolset:
-    names = wishes.tools
-    only = None if names is None else [name.strip() for name in names.split(",")]
-    return Toolset(coding_tools(chosen, only=only, person=person))
 
 
 class Printer:

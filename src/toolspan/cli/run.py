@@ -3,8 +3,7 @@
 import signal
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +11,15 @@ import anyio
 import click
 import msgspec
 
+from toolspan.cli.host import (
+    Host,
+    HostWishes,
+    Story,
+    host_options,
+    open_host,
+    open_terminal,
+)
 from toolspan.cli.prompt_tty import Terminal
-from toolspan.cli.run_host import Host, HostWishes, Story, host_options, open_host
 from toolspan.cli.run_show import JsonShow, Out, Show, StreamShow, TextShow
 from toolspan.errors import ToolspanError
 from toolspan.ids import SessionId
@@ -117,8 +123,8 @@ async def _main(asked: _Asked) -> int:
         raise ToolspanError("the output is closed, so nothing could be printed")
     prompt = _prompt(wishes)
     model = _model(wishes)
-    story = _story(wishes, asked.host.transcript, cwd)
-    with _terminal(wanted=asked.host.ask or prompt is None) as terminal:
+    story = _story(wishes, asked.host.place, cwd)
+    with open_terminal(wanted=asked.host.ask or prompt is None) as terminal:
         if prompt is None and terminal is None:
             raise ToolspanError("there is no terminal to talk at: give a prompt with -p")
         async with (
@@ -248,7 +254,7 @@ def _model(wishes: Wishes) -> Model:
     return make_model(wishes.word, base_url=wishes.base_url)
 
 
-def _story(wishes: Wishes, transcript: str, cwd: Path) -> Story:
+def _story(wishes: Wishes, place: str | None, cwd: Path) -> Story:
     """A new conversation, or one that goes on.
 
     Raises:
@@ -256,7 +262,6 @@ def _story(wishes: Wishes, transcript: str, cwd: Path) -> Story:
     """
     if wishes.resume is not None and wishes.again:
         raise ToolspanError("--resume and --continue: only one can name the session")
-    place = None if transcript == "none" else transcript
     if wishes.resume is None and not wishes.again:
         if wishes.fork_session:
             raise ToolspanError("--fork-session needs --resume or --continue")
@@ -275,13 +280,3 @@ def _uuid(text: str | None) -> str | None:
         return None if text is None else str(uuid.UUID(text))
     except ValueError as error:
         raise ToolspanError(f"--session-id: {text!r} is no UUID") from error
-
-
-@contextmanager
-def _terminal(*, wanted: bool) -> Iterator[Terminal | None]:
-    found = Terminal.open() if wanted else None
-    try:
-        yield found
-    finally:
-        if found is not None:
-            found.close()

@@ -182,6 +182,7 @@ class _Told:
 
     def __init__(self) -> None:
         self._said: list[_Said] = []
+        self._calls: set[object] = set()
 
     def add(self, entry: Entry, message: Message) -> None:
         """The next line."""
@@ -201,12 +202,24 @@ class _Told:
             if said.role == "user":
                 blocks = _answered(said.blocks, wanted)
                 wanted = {}
-            else:
-                blocks = sendable(said.blocks)
+            elif made:  # the first word is the user's
+                blocks = sendable(self._once(said.blocks))
                 wanted |= {str(one["id"]): one for one in blocks if one["type"] == "tool_use"}
-            if blocks and (made or said.role == "user"):
+            else:
+                continue
+            if blocks:
                 made.append({"role": said.role, "content": blocks})
         return made
+
+    def _once(self, blocks: list[Block]) -> list[Block]:
+        """Without calls that were there before: clients may write a part of the history again."""
+        fresh: list[Block] = []
+        for one in blocks:
+            name = one["id"] if one["type"] == "tool_use" else None
+            if name is None or name not in self._calls:
+                fresh.append(one)
+            self._calls.add(name)
+        return fresh
 
     def _assistant(self, name: str, blocks: list[Block]) -> None:
         """A result may stand between two blocks of one message."""

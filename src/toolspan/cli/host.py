@@ -1,10 +1,11 @@
 """A session under the settings of its place: what the command line and settings files make of it.
 
-In: options. Out: a session with tools, rules, hooks, servers and, if wanted, a person to be asked.
+In: options, the same for every command that runs calls. Out: a session with tools, rules, hooks,
+servers and, if wanted, a person to be asked. Read `Host.session` first.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,9 +16,10 @@ import msgspec
 
 from toolspan.builtin import coding_tools
 from toolspan.cli.house import SOURCES, HookWishes, House, house
-from toolspan.cli.prompt import TerminalApprover
+from toolspan.cli.prompt import TerminalApprover, notice_of_question
 from toolspan.cli.prompt_grants import Keeper, Standing
 from toolspan.cli.prompt_tty import Terminal
+from toolspan.cli.strange import strange_rules, strange_tools
 from toolspan.errors import ToolspanError
 from toolspan.hooks.fire import Compose
 from toolspan.mcp import McpServers, prompt_tool_approver
@@ -55,6 +57,26 @@ class HostWishes(msgspec.Struct, frozen=True, kw_only=True):
     mcp_config: Path | None
     cwd: Path
     transcript: str
+
+    @property
+    def place(self) -> str | None:
+        """Where it is to be recorded."""
+        return None if self.transcript == "none" else self.transcript
+
+    @property
+    def named_tools(self) -> list[str] | None:
+        """The tools there are to be; None for those that the client has by itself."""
+        if self.tools is None:
+            return None
+        return [name.strip() for name in self.tools.split(",") if name.strip()]
+
+    def rules(self) -> Rules:
+        """The rules of the command line."""
+        return Rules(
+            allow=split_rules(self.allowed_tools),
+            deny=split_rules(self.disallowed_tools),
+            origin="cliArg",
+        )
 
 
 def host_options(command: Callable[P, R]) -> Callable[P, R]:
@@ -123,11 +145,15 @@ class Host:
         chosen = profile(wishes.name, model=model)
         settings.check(self.mode)
         standing = Standing(self._permissions(chosen))
-        approver = self._approver(standing, chosen)
-        hook_wishes = HookWishes(compose=wishes.compose, fail_closed=wishes.fail_closed)
+        rules = standing.permissions.rules
+        person = self._person(standing, chosen)
+        approver = person or self._approver()
+        hook_wishes = HookWishes(
+            compose=wishes.compose, fail_closed=wishes.fail_closed, person=person is not None
+        )
         session = Session(
             cwd=wishes.cwd,
-            tools=self._tools(chosen, standing.permissions.rules, person=approver is not None),
+            tools=self._tools(chosen, rules, person=approver is not None),
             profile=chosen,
             model=model,
             hooks=settings.hooks(chosen, self.servers, hook_wishes),
@@ -141,11 +167,20 @@ class Host:
             history=story.history,
         )
         standing.set_mode = partial(_set_mode, session)
+        if person is not None:
+            person.notify = partial(notice_of_question, session)
         space = session.runner.desk.workspace
         space.environment = {**space.environment, **settings.merged.env}
-        rules = standing.permissions.rules
         self.servers.on_change = partial(self._renew_tools, session, rules)
+        self._tell_strange(session, rules)
         return session
+
+    def _tell_strange(self, session: Session, rules: Rules) -> None:
+        """Say which names of tools are none, for they do nothing."""
+        own = [tool.name for tool in session.runner.desk.tools]
+        named = self.wishes.named_tools or []
+        for line in (*strange_tools(named, own), *strange_rules(rules, own)):
+            click.echo(f"toolspan: {line}", err=True)
 
     def _renew_tools(self, session: Session, rules: Rules) -> None:
         """A server has other tools now; the next reply finds them."""
@@ -154,33 +189,41 @@ class Host:
 
     def _tools(self, chosen: Profile, rules: Rules, *, person: bool) -> Toolset:
         """The tools without those that are denied as a whole."""
-        names = self.wishes.tools
-        only = None if names is None else [name.strip() for name in names.split(",")]
-        own = Toolset(coding_tools(chosen, only=only, person=person))
+        own = Toolset(coding_tools(chosen, only=self.wishes.named_tools, person=person))
         tools = own.combined(self.servers.tools())
         return tools.filtered(lambda one: not rules.removes(one.name))
 
     def _permissions(self, chosen: Profile) -> Permissions:
         """What the settings and the command line say together."""
-        rules = self.settings.rules(chosen) + Rules(
-            allow=split_rules(self.wishes.allowed_tools),
-            deny=split_rules(self.wishes.disallowed_tools),
-            origin="cliArg",
-        )
+        rules = self.settings.rules(chosen) + self.wishes.rules()
         more = self.settings.merged.permissions.additional_directories
         folders = tuple((self.wishes.cwd / Path(one).expanduser()).absolute() for one in more)
         return Permissions(rules, self.mode, folders, chosen.refusals)
 
-    def _approver(self, standing: Standing, chosen: Profile) -> Approver | None:
+    def _approver(self) -> Approver | None:
         tool = self.wishes.permission_prompt_tool
-        if tool is not None:
-            return prompt_tool_approver(self.servers, tool, self.servers.profile)
+        return (
+            None if tool is None else prompt_tool_approver(self.servers, tool, self.servers.profile)
+        )
+
+    def _person(self, standing: Standing, chosen: Profile) -> TerminalApprover | None:
         if self.terminal is None:
             return None
         keeper = Keeper(self.settings.places, TrustStore(default_store()))
         return TerminalApprover(
             terminal=self.terminal, standing=standing, keeper=keeper, profile=chosen
         )
+
+
+@contextmanager
+def open_terminal(*, wanted: bool) -> Iterator[Terminal | None]:
+    """The terminal that we were started at; None where there is none."""
+    found = Terminal.open() if wanted else None
+    try:
+        yield found
+    finally:
+        if found is not None:
+            found.close()
 
 
 @asynccontextmanager
@@ -194,6 +237,9 @@ async def open_host(
     """
     if wishes.ask and wishes.permission_prompt_tool is not None:
         raise ToolspanError("--ask and --permission-prompt-tool: only one can give consent")
+    if wishes.ask and terminal is None:
+        told = "--ask: there is no terminal, so nobody is asked and what needs consent is denied"
+        click.echo(f"toolspan: {told}", err=True)
     settings = house(wishes.cwd, wishes.settings_file, wishes.setting_sources)
     chosen = profile(wishes.name, model=model)
     named = settings.servers(wishes.mcp_config)
