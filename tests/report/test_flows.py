@@ -204,3 +204,23 @@ def test_files_that_share_a_call_of_one_message_are_copies_though_nothing_else_s
     found = Flows([file_flows(str(one)) for one in tmp_path.glob("*.jsonl")])
 
     assert found.calls == 1
+
+
+def shell(command: str, output: str = "nothing of interest") -> Step:
+    return "Bash", {"command": command}, bodies.ran(output)
+
+
+@requirement("flows.missed")
+def test_commands_that_only_look_count_and_those_that_may_do_more_do_not(tmp_path: Path) -> None:
+    both = told(story(shell("cat north.py"), shell("rg -n todo east | head")), tmp_path).missed
+    more = told(story(shell("cat north.py"), shell("cat east.py && rm east.py")), tmp_path).missed
+    same = told(story(look("north.py"), shell("sed -n 1,9p src/north.py")), tmp_path).missed
+
+    assert [len(both), len(more), len(same)] == [1, 0, 0]
+
+
+@requirement("flows.known")
+def test_commands_stand_for_the_tools_whose_work_they_do(tmp_path: Path) -> None:
+    steps = [shell("ls src"), shell("cat src/a.py"), change("a.py")]
+
+    assert [flow.name for flow in told(story(*steps), tmp_path).flows] == ["file_modification"]

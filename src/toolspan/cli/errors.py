@@ -21,7 +21,7 @@ from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts
 from toolspan.read.groups import ErrorGroup, error_groups
 from toolspan.read.history import Ledger
-from toolspan.report.chains import Chain
+from toolspan.report.chains import Ending
 from toolspan.report.recovery import FileRecovery, fates, file_recovery, file_recovery_all
 from toolspan.report.spread import Job
 
@@ -38,9 +38,9 @@ def command(
     """What went wrong, grouped by kind and wording, with cause, solution and an example."""
     keep = wanted_filter(wanted)
     everything = keep == Filter()  # then those that went well need no rows
-    found, chains = _read(names, last=last, everything=everything)
+    found, endings = _read(names, last=last, everything=everything)
     rows = _failures(found) if everything else narrow(found, keep)
-    groups = error_groups(rows, fates(chains))
+    groups = error_groups(rows, fates(endings))
     if as_json:
         for group in groups:
             print_json(group)
@@ -48,12 +48,12 @@ def command(
         _print(groups, limit, _count(found, rows))
 
 
-def _read(names: Sequence[str], *, last: bool, everything: bool) -> tuple[Selection, list[Chain]]:
+def _read(names: Sequence[str], *, last: bool, everything: bool) -> tuple[Selection, list[Ending]]:
     """What was named, and what was done about its failures."""
     job = Job(file_recovery if everything else file_recovery_all, FileRecovery)
     found, joined = gather(names, job, last=last)
     ledger = Ledger([one.facts for one in found])
-    return Selection(ledger, joined), [chain for one in found for chain in one.chains]
+    return Selection(ledger, joined), [ending for one in found for ending in one.endings]
 
 
 def _failures(found: Selection) -> Sequence[CallFacts]:

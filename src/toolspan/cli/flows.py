@@ -282,8 +282,8 @@ def _print_missed(missed: Sequence[Missed]) -> None:
 
 def _tail(target: str | None) -> str:
     """The end of a path, or the beginning of anything else."""
-    text = target or ""
-    return text.rpartition("/")[2] if text.startswith("/") else text[:40]
+    text = (target or "").replace("\\", "/")
+    return text[:40] if " " in text.partition("/")[0] else text.rpartition("/")[2][:40]
 
 
 def _print_flows(flows: Sequence[Flow]) -> None:

@@ -32,6 +32,8 @@ Role = Literal["attempt", "support"]
 
 _NEAR = 10
 """Calls that may lie between a failure and its retry in another turn."""
+_TIDY = 16
+"""After so many calls, chains that are too far back are let go."""
 _MOST_EDITS = 50
 """Edits between two runs of a command that a chain names."""
 _EDITING = frozenset({"edit", "write"})
@@ -95,11 +97,35 @@ def chains(
     whether a person spoke before a tool switch can only be told with them where the client did not
     record it.
     """
-    found: list[tuple[int, _Open]] = []
-    for thread in by_agent(spans):
-        found += _Watch(turns or {}).through(thread)
-    found.sort(key=lambda pair: pair[0])
-    return [open_.closed(file, tokens or {}) for _, open_ in found]
+    found = _watched(spans, turns or {})
+    found.sort(key=lambda opened: opened.start.call.at)
+    return [opened.closed(file, tokens or {}) for opened in found]
+
+
+class Ending(Struct, frozen=True, kw_only=True, gc=False):
+    """How a chain ended, for those who ask nothing else."""
+
+    failures: list[tuple[str, str | None]]
+    """Id and message of each call that failed."""
+    recovered: bool
+    by: ChainName | None
+    """The chain's name, if it recovered."""
+
+
+def endings(spans: Iterable[Span]) -> list[Ending]:
+    """How the chains of these spans ended; cheaper than the chains themselves."""
+    return [
+        Ending(
+            failures=opened.failures,
+            recovered=opened.recovered,
+            by=_name(opened) if opened.recovered else None,
+        )
+        for opened in _watched(spans, {})
+    ]
+
+
+def _watched(spans: Iterable[Span], turns: Mapping[str, str]) -> "list[_Open]":
+    return [opened for thread in by_agent(spans) for opened in _Watch(turns).through(thread)]
 
 
 def by_agent(spans: Iterable[Span]) -> list[list[Span]]:
@@ -127,14 +153,32 @@ class _Open:
         self.last = n
         """Where in the agent's calls its latest call stands."""
         self.tried = [span]
+        self.refused: dict[str, Span] = {}
+        """The last refusal of each tool."""
+        self._note(span)
         self.siblings: list[str] = []
         self.links: list[tuple[Span, Role]] = []
         self.recovered = False
         self.evasion = False
 
+    def _note(self, span: Span) -> None:
+        if span.state in _REFUSED:
+            self.refused[span.tool] = span
+
+    @property
+    def failures(self) -> list[tuple[str, str | None]]:
+        batch = self.start.call.message_id
+        beside = [(name, batch) for name in (self.start.id, *self.siblings)]
+        linked = [span for span, _ in self.links if span.state != "succeeded"]
+        return beside + [(span.id, span.call.message_id) for span in linked]
+
     @property
     def batch(self) -> str | None:
         return self.tried[-1].call.message_id
+
+    def waits(self, n: int) -> bool:
+        """Whether another tool may still take it up."""
+        return n - self.last <= _NEAR and not self.recovered
 
     def near(self, n: int, span: Span) -> bool:
         """Whether a call may still belong to it."""
@@ -145,9 +189,11 @@ class _Open:
         return turn is not None and turn == self.start.call.prompt_id
 
     def attempt(self, n: int, span: Span, turns: Mapping[str, str]) -> None:
-        before = [one for one in self.tried if one.state in _REFUSED and one.tool != span.tool]
-        if before and span.state in _RAN and _turn(before[-1], turns) == _turn(span, turns) != "":
+        others = (one for tool, one in self.refused.items() if tool != span.tool)
+        turn = _turn(span, turns)
+        if turn and span.state in _RAN and any(_turn(one, turns) == turn for one in others):
             self.evasion = True
+        self._note(span)
         self.links.append((span, "attempt"))
         self.tried.append(span)
         self.last = n
@@ -191,10 +237,10 @@ class _Watch:
         self._recent: list[_Open] = []
         """Chains that another tool could take up: only for a few calls."""
         self._edits: list[tuple[int, Span]] = []
-        self._found: list[tuple[int, _Open]] = []
+        self._found: list[_Open] = []
 
-    def through(self, spans: Sequence[Span]) -> list[tuple[int, _Open]]:
-        """All chains, each with the place of its start."""
+    def through(self, spans: Sequence[Span]) -> list[_Open]:
+        """All chains."""
         for n, span in enumerate(spans):
             self.see(n, span)
         return self._found
@@ -203,13 +249,16 @@ class _Watch:
         """The agent's next call."""
         if span.state in OPEN_STATES:
             return
-        key = key_of(span)
-        known = self._match(n, span, key)
-        if known is not None:
-            self._take_up(n, span, known)
-        elif span.state != "succeeded":
-            self._begin(n, span, key)
-        if span.call.kind in _EDITING and span.state == "succeeded":
+        if n % _TIDY == 0 and self._open:
+            self._open = {key: one for key, one in self._open.items() if one.near(n, span)}
+        if self._open or span.state != "succeeded":
+            key = key_of(span)
+            known = self._match(n, span, key)
+            if known is not None:
+                self._take_up(n, span, known)
+            elif span.state != "succeeded":
+                self._begin(n, span, key)
+        if span.state == "succeeded" and span.call.kind in _EDITING:
             self._edits.append((n, span))
 
     def _take_up(self, n: int, span: Span, known: _Open) -> None:
@@ -225,12 +274,14 @@ class _Watch:
         opened = _Open(n, span, key)
         self._open[key] = opened
         self._recent.append(opened)
-        self._found.append((span.call.at, opened))
+        self._found.append(opened)
 
     def _attempt(self, n: int, span: Span, known: _Open) -> None:
-        if span.call.kind == "shell" == known.start.call.kind and not _looks_only(span):
-            for at, edit in self._edits_since(known.last):
-                known.support(at, edit)
+        if span.call.kind == "shell" == known.start.call.kind:
+            edits = self._edits_since(known.last)
+            if edits and not _looks_only(span):
+                for at, edit in edits:
+                    known.support(at, edit)
         known.attempt(n, span, self._turns)
         if known.recovered and self._open.get(known.key) is known:
             del self._open[known.key]
@@ -241,13 +292,16 @@ class _Watch:
 
     def _match(self, n: int, span: Span, key: Key) -> _Open | None:
         """The open chain that a call takes up; chains too far back are let go."""
-        self._recent = [one for one in self._recent if n - one.last <= _NEAR and not one.recovered]
+        if self._recent:
+            self._recent = [one for one in self._recent if one.waits(n)]
         for one in (key, tool_key(span.tool)):
             known = self._open.get(one)
             if known is not None and known.near(n, span):
                 return known
             if known is not None:
                 del self._open[one]
+        if not self._recent:
+            return None
         return next((one for one in reversed(self._recent) if _takes_up(span, key, one)), None)
 
 

@@ -17,9 +17,12 @@ from toolspan.model.span import Span
 from toolspan.report.chains import by_agent
 from toolspan.report.phases import stamp
 from toolspan.report.sequences import canonical, looks
+from toolspan.report.target import names_in
 
 _LONGEST = 12
 """Messages in one run: more are not compared with each other."""
+_MOST_CALLS = 20
+"""Calls in one message: more are not compared either."""
 _WORDS = re.compile(r"\w{3,}")
 """Shorter words tell nothing."""
 _MOST_TEXT = 1 << 20
@@ -46,37 +49,54 @@ def missed(spans: Iterable[Span]) -> list[Missed]:
 
 
 def _in_thread(thread: Sequence[Span]) -> Iterator[Missed]:
-    run: list[list[Span]] = []
+    run = _Run()
     for _, group in groupby(thread, key=lambda span: span.call.message_id or span.id):
         message = list(group)
-        if run and not _follows(run, message):
-            yield from _told(run)
-            run = []
+        if run.messages and not run.takes(message):
+            yield from _told(run.messages)
+            run = _Run()
         if _eligible(message):
-            run.append(message)
-    yield from _told(run)
+            run.messages.append(message)
+    yield from _told(run.messages)
 
 
 def _eligible(message: Sequence[Span]) -> bool:
-    """All its calls look and change nothing, and their times are known."""
-    return all(
+    """Its calls are few, look and change nothing, and their times are known."""
+    return len(message) <= _MOST_CALLS and all(
         looks(span) and span.state == "succeeded" and span.duration is not None and span.call.target
         for span in message
     )
 
 
-def _follows(run: Sequence[Sequence[Span]], message: Sequence[Span]) -> bool:
-    """Whether a message goes on with a run without needing it."""
-    if len(run) >= _LONGEST or not _eligible(message):
-        return False
-    first, last = run[0][0], run[-1][-1]
-    turn = message[0].call.prompt_id
-    if turn is None or turn != first.call.prompt_id:
-        return False  # a person may have spoken between
-    if _early(last, message[0]):
-        return False
-    earlier = [span for group in run for span in group]
-    return not any(_needs(later, before) for later in message for before in earlier)
+class _Run:
+    """Messages that did not need each other so far, and the results that were looked at."""
+
+    def __init__(self) -> None:
+        self.messages: list[list[Span]] = []
+        self._texts: dict[str, str | None] = {}
+
+    def takes(self, message: Sequence[Span]) -> bool:
+        """Whether a message goes on with the run without needing it."""
+        if len(self.messages) >= _LONGEST or not _eligible(message):
+            return False
+        first, last = self.messages[0][0], self.messages[-1][-1]
+        turn = message[0].call.prompt_id
+        if turn is None or turn != first.call.prompt_id:
+            return False  # a person may have spoken between
+        if _early(last, message[0]):
+            return False
+        earlier = [span for group in self.messages for span in group]
+        return not any(self._needs(later, before) for later in message for before in earlier)
+
+    def _needs(self, later: Span, before: Span) -> bool:
+        """Whether a call may come from an earlier one: its target, or words of it in the result."""
+        target, known = later.call.target or "", before.call.target or ""
+        if target in known or known in target or names_in(target) & names_in(known):
+            return True
+        if before.id not in self._texts:
+            self._texts[before.id] = _text(before)
+        text = self._texts[before.id]
+        return text is None or any(word in text for word in _telling(target, known))
 
 
 def _early(last: Span, following: Span) -> bool:
@@ -85,18 +105,9 @@ def _early(last: Span, following: Span) -> bool:
     return answered is None or asked is None or asked < answered
 
 
-def _needs(later: Span, before: Span) -> bool:
-    """Whether a call may come from an earlier one: the same target, or its words in the result."""
-    target, known = later.call.target or "", before.call.target or ""
-    if target == known or target in known or known in target:
-        return True
-    text = _text(before)
-    return text is None or any(word in text for word in _telling(target, known))
-
-
 def _telling(target: str, known: str) -> set[str]:
     """The words of a target's last part that an earlier call's target did not have."""
-    name = target.rpartition("/")[2] or target
+    name = target.replace("\\", "/").rpartition("/")[2] or target
     words = {word.lower() for word in _WORDS.findall(name.partition(".")[0] or name)}
     return words - {word.lower() for word in _WORDS.findall(known)} or {name.lower()}
 

@@ -17,14 +17,14 @@ from toolspan.read.facts import facts_of
 from toolspan.read.groups import Fate
 from toolspan.read.survey import FileFacts
 from toolspan.read.transcript import read_calls
-from toolspan.report.chains import Chain, chains
+from toolspan.report.chains import Ending, endings
 
 
 class FileRecovery(Struct, frozen=True, kw_only=True):
     """The failures of one file, and what was done about them."""
 
     facts: FileFacts
-    chains: list[Chain]
+    endings: list[Ending]
 
     @property
     def problem(self) -> str | None:
@@ -51,7 +51,7 @@ def _recovery(path: str, *, everything: bool) -> FileRecovery:
             file=path, info=SessionInfo(), counts=Counts(), calls=[], message_tokens={},
             tokens_raw_sum=Tokens(), findings=[], problem=str(error),
         )  # fmt: skip
-        return FileRecovery(facts=nothing, chains=[])
+        return FileRecovery(facts=nothing, endings=[])
     wanted = spans if everything else [span for span in spans if span.state != "succeeded"]
     facts = FileFacts(
         file=transcript.file,
@@ -64,15 +64,15 @@ def _recovery(path: str, *, everything: bool) -> FileRecovery:
         started=transcript.started,
         successes=[] if everything else transcript.successes,
     )
-    return FileRecovery(facts=facts, chains=chains(spans, transcript.file))
+    return FileRecovery(facts=facts, endings=endings(spans))
 
 
-def fates(found: Iterable[Chain]) -> dict[tuple[str, str | None], Fate]:
+def fates(found: Iterable[Ending]) -> dict[tuple[str, str | None], Fate]:
     """What became of each failed call, by its id and message; of copies, the best that did."""
     told: dict[tuple[str, str | None], Fate] = {}
-    for chain in found:
-        fate = Fate(chain.outcome == "recovered", chain.name)
-        for name in chain.failures:
+    for ending in found:
+        fate = Fate(ending.recovered, ending.by)
+        for name in ending.failures:
             if name not in told or fate.recovered:
                 told[name] = fate
     return told

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from toolspan.model.span import Span
 from toolspan.report.chains import by_agent
+from toolspan.report.target import looks_by, shows_only
 
 FlowName = Literal["file_modification", "error_recovery", "search_and_modify", "parallel_lookup"]
 FLOW_NAMES: tuple[FlowName, ...] = get_args(FlowName)
@@ -25,6 +26,8 @@ _CANONICAL = {
 }  # fmt: skip
 """Tools that were renamed, by the name they have now."""
 _LETTERS = {"LS": "L", "Glob": "G", "Grep": "g", "Read": "R", "Edit": "E", "MultiEdit": "M"}
+_WAYS = {"list": "L", "search": "g", "read": "R"}
+"""Commands that do what those tools do."""
 _PATTERNS: tuple[tuple[FlowName, re.Pattern[str]], ...] = (
     ("error_recovery", re.compile(r"(?<!e)e+R+[EMW]+P*")),
     ("search_and_modify", re.compile(r"(?<![gG])(?:[gG]+R+M[EM]*|G*g[gG]*R+[EM]+)e?W?P*")),
@@ -99,7 +102,9 @@ def _flow(name: FlowName, spans: Sequence[Span]) -> Flow:
 
 
 def looks(span: Span) -> bool:
-    """Whether a call only reads or searches."""
+    """Whether a call only reads or searches, be it by a command."""
+    if span.call.kind == "shell":
+        return shows_only(span.call.target or "")
     return span.call.kind in ("read", "search") and span.tool not in ("ToolSearch", "tool_search")
 
 
@@ -111,4 +116,6 @@ def _letter(span: Span) -> str:
         return "P"
     if kind == "write":
         return "W"
+    if kind == "shell" and good:
+        return _WAYS.get(looks_by(span.call.target or ""), ".")
     return _LETTERS.get(span.tool, "E" if kind == "edit" else ".") if good else "."

@@ -19,12 +19,16 @@ _WORDS = re.compile(r"[^\s;|&<>()]+(?:\s+[^\s;|&<>()]+){0,2}")
 _TWO_WORDS = frozenset({"run", "exec", "compose", "-m"})
 """Words after which the next one says what is done: `npm run build`."""
 _TWO_WORD_PROGRAMS = frozenset({"aws", "az", "gcloud", "gh", "kubectl"})
-_VIEWERS = frozenset(
-    {"cat", "head", "tail", "nl", "bat", "less", "more", "grep", "egrep", "rg", "ls", "wc", "find",
-     "stat", "file", "tree", "diff", "sed -n", "awk", "git diff", "git log", "git show",
-     "git status", "git blame"}
+_READERS = frozenset({"cat", "head", "tail", "nl", "bat", "less", "more", "sed"})
+_SEARCHERS = frozenset({"grep", "egrep", "fgrep", "rg", "ag"})
+_LISTERS = frozenset({"ls", "find", "fd", "tree"})
+_OTHERS = frozenset(
+    {"wc", "stat", "file", "diff", "awk", "sort", "uniq", "cut", "echo", "pwd", "git diff",
+     "git log", "git show", "git status", "git blame"}
 )  # fmt: skip
-"""Commands that show what is there and change nothing."""
+_CUT = 160
+"""A target this long may have been cut."""
+_PIECES = re.compile(r"&&|\|\||[;|\n]")
 _WRITES = re.compile(r"\d?>(?!\s*(?:/dev/null|&\d))|\btee\b|\s-(?:i|delete|exec)\b")
 
 
@@ -48,7 +52,8 @@ def key_of(span: Span) -> Key:
         case "shell":
             return Key("command", head_of(target))
         case "web":
-            return Key("host", host_of(target) or target)
+            host = host_of(target)
+            return Key("host", host) if host else Key(tool, target)
         case "mcp":
             return Key("server", tool.removeprefix("mcp__").partition("__")[0])
         case "search" | "agent":
@@ -64,7 +69,9 @@ def tool_key(tool: str) -> Key:
 
 def normal_path(path: str) -> str:
     """A path without dots that lead nowhere."""
-    return str(PurePosixPath(path.replace("\\", "/")))
+    path = path.replace("\\", "/")
+    plain = "/./" not in path and "//" not in path and not path.endswith("/")
+    return path if plain else str(PurePosixPath(path))
 
 
 def host_of(address: str) -> str:
@@ -89,16 +96,39 @@ def head_of(command: str) -> str:
 
 
 def shows_only(command: str) -> bool:
-    """Whether a command looks at things and, by its own words, changes none."""
-    head = head_of(command)
+    """Whether a command line only looks at things and, by its own words, changes none."""
+    return bool(looks_by(command))
+
+
+def looks_by(command: str) -> str:
+    """How a command line looks at things: read, search, list or other; empty when it may do more.
+
+    Every program of it must be a known one; a separator inside quotes makes it an unknown one.
+    """
+    if len(command) >= _CUT or writes(command):
+        return ""
+    ways = [_way(piece) for piece in _PIECES.split(command) if piece.strip()]
+    return next((way for way in ways if way != "other"), "other") if all(ways) else ""
+
+
+def _way(piece: str) -> str:
+    head = head_of(piece)
     program = head.partition(" ")[0]
-    quiet = program in _VIEWERS or head in _VIEWERS or program == "sed"
-    return quiet and not writes(command)
+    for way, programs in (("read", _READERS), ("search", _SEARCHERS), ("list", _LISTERS)):
+        if program in programs:
+            return way
+    return "other" if program in _OTHERS or head in _OTHERS or program == "cd" else ""
 
 
 def writes(command: str) -> bool:
     """Whether a command, by its own words, changes files."""
     return bool(_WRITES.search(command))
+
+
+def names_in(target: str) -> set[str]:
+    """The last parts of the paths that a target, be it a command, names."""
+    words = re.split(r"[\s'\"=:;|&()<>]+", target.replace("\\", "/"))
+    return {word.rstrip("/").rpartition("/")[2] for word in words if "/" in word or "." in word}
 
 
 def mentions(command: str, key: Key) -> bool:
