@@ -71,7 +71,7 @@ class Cache:
         """What is kept of the files that are still as they were: keys with their stamps."""
         found: dict[Key, bytes] = {}
         with self._broken_is_gone(), self._open() as database:
-            found |= _load(database, dict(wanted))
+            found |= _load(database, wanted)
         return found
 
     def store(self, rows: Sequence[Row], today: int) -> None:
@@ -144,17 +144,16 @@ def _refuse_strangers(status: os.stat_result, right: Callable[[int], bool]) -> N
         raise PermissionError("not a private place of this user")
 
 
-def _load(database: sqlite3.Connection, wanted: dict[Key, str]) -> dict[Key, bytes]:
-    forms = {key.form for key in wanted}
+def _load(database: sqlite3.Connection, wanted: Iterable[tuple[Key, str]]) -> dict[Key, bytes]:
+    query = (
+        "SELECT value FROM file JOIN body USING (id)"
+        " WHERE path = ? AND name = ? AND form = ? AND stamp = ?"
+    )
     found: dict[Key, bytes] = {}
-    for form in forms:
-        rows = database.execute("SELECT path, name, stamp, id FROM file WHERE form = ?", (form,))
-        for path, name, stamp, number in rows.fetchall():
-            key = Key(path, name, form)
-            if wanted.get(key) == stamp:
-                body = database.execute("SELECT value FROM body WHERE id = ?", (number,)).fetchone()
-                if body is not None and isinstance(body[0], bytes):
-                    found[key] = body[0]
+    for key, stamp in wanted:
+        row = database.execute(query, (*key, stamp)).fetchone()
+        if row is not None and isinstance(row[0], bytes):
+            found[key] = row[0]
     return found
 
 
