@@ -18,7 +18,8 @@ from toolspan.report.file_restore import KEPT
 
 def restore(*words: str | Path, desk: Desk) -> Result:
     transcript = desk.transcript().file
-    return CliRunner().invoke(app, ["restore", str(words[0]), transcript, *map(str, words[1:])])
+    name = desk.path(str(words[0]))
+    return CliRunner().invoke(app, ["restore", name, transcript, *map(str, words[1:])])
 
 
 @pytest.fixture
@@ -161,7 +162,7 @@ def test_a_folder_that_is_gone_is_told_in_one_line(desk: Desk) -> None:
     desk.write("sub/a.py", "one\n")
     (desk.folder / "sub" / "a.py").unlink()
     (desk.folder / "sub").rmdir()
-    done = restore("a.py", "--yes", desk=desk)
+    done = restore("sub/a.py", "--yes", desk=desk)
     assert done.exit_code == 2
     assert "no such folder" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -181,7 +182,7 @@ def test_a_disk_without_room_loses_nothing(desk: Desk) -> None:
     transcript = desk.transcript().file
     resource.setrlimit(resource.RLIMIT_FSIZE, (4_096, before[1]))
     try:
-        words = ["restore", "a.py", transcript, "--after", made, "--yes"]
+        words = ["restore", desk.path("a.py"), transcript, "--after", made, "--yes"]
         done = CliRunner().invoke(app, words)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -234,3 +235,19 @@ def test_a_person_at_a_terminal_is_asked(desk: Desk) -> None:
     code, said = answered(desk, b"y\n", "--before", made)
     assert (code, names(desk)) == (0, ["a.py" + KEPT])
     assert "DELETE" in said
+
+
+@requirement("restore.refuses")
+def test_unasked_only_a_file_is_written_that_was_named_whole_or_is_near(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.write("a.py", "one\n")
+    (desk.folder / "a.py").unlink()
+    words = ["restore", "a.py", desk.transcript().file, "--yes"]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, names(desk)) == (2, [])
+    assert "name it by its whole path" in done.stderr
+
+    monkeypatch.chdir(desk.folder)
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert names(desk) == ["a.py"]

@@ -13,7 +13,7 @@ from toolspan.cli.select import locate
 from toolspan.disk.place import placed
 from toolspan.errors import ToolspanError
 from toolspan.report.file_content import Recovered
-from toolspan.report.file_place import spelled
+from toolspan.report.file_place import spelled, whole, within
 from toolspan.report.file_restore import CannotRestore, Plan, carry_out, check, plan_for
 
 _SHOWN = 120
@@ -59,6 +59,8 @@ def command(
         _print(found, heading, force=wishes["force"])
         return
     target = placed(output, Path.cwd(), str(Path.home())) if output else Path(path)
+    if wishes["yes"] and not output:
+        _check_meant(file, path)
     if not target.is_absolute():
         raise CannotRestore(
             f"{spelled(path)}: the folder it is in is not known; name a place with --output"
@@ -66,6 +68,19 @@ def command(
     check(found, force=wishes["force"] or wishes["dry_run"], elsewhere=output is not None)
     plan = plan_for(target, found)
     _carry_out(plan, found, heading, wishes)
+
+
+def _check_meant(word: str, path: str) -> None:
+    """Without a question, only a file is written that was named whole or is near.
+
+    A transcript may come from anywhere, and name any path that ends in what was typed.
+
+    Raises:
+        CannotRestore: the file is elsewhere.
+    """
+    here = str(Path.cwd())
+    if path not in (word, whole(word, here)) and not within(path, here):
+        raise CannotRestore(f"{spelled(path)}: name it by its whole path, or leave out --yes")
 
 
 def _print(found: Recovered, heading: Text, *, force: bool) -> None:
