@@ -178,7 +178,7 @@ MUTANTS = (
     Mutant("rooms", "        room.drop()\n", "", "what was left stays when the runner is closed"),
     Mutant("rooms", "and not room.task.cancelling():", ":",
            "a task that a tool cancelled is used again"),
-    Mutant("rooms", "return wanted  # as the task", "pass  # as the task",
+    Mutant("rooms", "and wanted.cancel():", "and False:",
            "what a cancelled tool waited for goes on"),
     Mutant("batch", 'if self._queue.stage(origin) != "executing":', "if False:",
            "a recovery that was left goes on running calls"),
