@@ -318,3 +318,16 @@ def test_the_cache_lies_where_this_user_keeps_caches() -> None:
     assert default_folder({"XDG_CACHE_HOME": "x"}) == Path.home() / ".cache" / "toolspan"
     assert default_folder({}) == Path.home() / ".cache" / "toolspan"
     assert default_folder({"TOOLSPAN_NO_CACHE": "1"}) is None
+
+
+@requirement("cache.equal")
+def test_what_cannot_be_written_as_text_is_read_each_time(tmp_path: Path) -> None:
+    plain, odd = archive(tmp_path / "archive", "a", "b")
+    odd.write_bytes(odd.read_bytes().replace(b"no rule", b"no \\ud800"))
+    nameless = odd.with_name(os.fsdecode(b"\xff.jsonl"))
+    nameless.write_bytes(plain.read_bytes())
+    paths = [plain, odd, nameless]
+    cache = Cache(tmp_path / "cache")
+
+    assert cached(paths, cache) == cached(paths, cache) == list(survey_files(paths))
+    assert known(cache) == 1

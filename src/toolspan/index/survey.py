@@ -79,7 +79,7 @@ def recall(
         if told is None:
             told = next(done)
             if mark is not None and told.problem is None and _settled(path, mark, started):
-                rows.append(Row(key, mark, msgspec.msgpack.encode(told)))
+                rows += _row(key, mark, told)
         yield told
     if rows:
         cache.store(rows, started // _SECOND)
@@ -101,6 +101,14 @@ def survey(
     return recall(paths, Work(f"survey {wanted}", FileFacts, run), cache, advance=advance, now=now)
 
 
+def _row(key: Key, mark: str, told: Told) -> list[Row]:
+    """What is to be remembered; nothing when it holds half of a surrogate pair."""
+    try:
+        return [Row(key, mark, msgspec.msgpack.encode(told))]
+    except UnicodeEncodeError:
+        return []
+
+
 def _decoded(values: dict[Key, bytes], gives: type[T]) -> dict[Key, T]:
     found = {}
     decoder = msgspec.msgpack.Decoder(gives)
@@ -115,6 +123,7 @@ def _decoded(values: dict[Key, bytes], gives: type[T]) -> dict[Key, T]:
 def stamp(path: Path) -> str | None:
     """The state that a file and the code are in; None when it cannot be told."""
     try:
+        str(path.absolute()).encode()  # a name that is no text cannot be kept
         found = path.stat()
     except (OSError, ValueError):
         return None
