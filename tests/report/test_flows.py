@@ -2,13 +2,19 @@
 
 from pathlib import Path
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 import toolspan
 from tests.requirement import requirement
+from tests.strategies import Record, odd_entries, to_lines
 from toolspan.report.batches import batches
 from toolspan.report.flows import FileFlows, Flows, file_flows, flows_of
 from toolspan.report.sequences import steps
+from toolspan.report.timing import split
 from toolspan.testing import TranscriptBuilder, bodies
 from toolspan.testing.bodies import Body
+from toolspan.wire.source import BytesSource
 
 Step = tuple[str, dict[str, object], Body]
 
@@ -22,15 +28,15 @@ def look(name: str, text: str = "nothing of interest") -> Step:
 
 
 def change(name: str) -> Step:
-    given = {**path(name), "old_string": "a", "new_string": "b"}
-    return "Edit", given, bodies.edited(f"/w/{name}", "a", "a", "b")
+    words = {**path(name), "old_string": "a", "new_string": "b"}
+    return "Edit", words, bodies.edited(f"/w/{name}", "a", "a", "b")
 
 
 def story(*steps: Step, version: str = "2.1.325") -> TranscriptBuilder:
     """One call per message, two seconds of thought before each, one second to run."""
     made = TranscriptBuilder(version=version).prompt("go")
-    for tool, given, body in steps:
-        made.result(made.call(tool, given, after_ms=2_000), body, after_ms=1_000)
+    for tool, words, body in steps:
+        made.result(made.call(tool, words, after_ms=2_000), body, after_ms=1_000)
     return made
 
 
@@ -224,3 +230,12 @@ def test_commands_stand_for_the_tools_whose_work_they_do(tmp_path: Path) -> None
     steps = [shell("ls src"), shell("cat src/a.py"), change("a.py")]
 
     assert [flow.name for flow in told(story(*steps), tmp_path).flows] == ["file_modification"]
+
+
+@requirement("flows.anything")
+@given(records=st.lists(odd_entries(), max_size=12))
+def test_whatever_a_file_holds_reports_do_not_raise(records: list[Record]) -> None:
+    transcript = toolspan.read(BytesSource(to_lines(records)))
+
+    assert flows_of(transcript).calls == sum(s.state != "orphan_result" for s in transcript.spans)
+    assert split(transcript).wall_ms >= 0
