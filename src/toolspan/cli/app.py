@@ -84,13 +84,25 @@ class _Failure(click.ClickException):
         click.echo(f"toolspan: {self.message}", file=file or sys.stderr)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.version_option(package_name="toolspan")
-def app() -> None:
+@click.option("--json", "as_json", is_flag=True, help="The overview as one JSON object.")
+@click.pass_context
+def app(ctx: click.Context, *, as_json: bool) -> None:
     """Run, record and read the tool calls of coding agents.
+
+    Without a command: an overview of the last seven days, and what to type next.
 
     Exit codes: 0 done; 1 done, and doctor found something wrong; 2 a name, file or option is wrong;
     3 the output cannot be written; 130 stopped with Ctrl-C; 141 the reader of the output went away.
 
     Shell completion: eval "$(_TOOLSPAN_COMPLETE=bash_source toolspan)", likewise zsh and fish.
     """
+    if ctx.invoked_subcommand is None:
+        from toolspan.cli.overview import tell
+
+        tell(as_json=as_json)

@@ -39,7 +39,7 @@ def gather(names: Sequence[str], job: "Job[T]", *, last: bool = False) -> tuple[
     """
     files, joined = locate(names, last=last)
     with progress(sum(file.size for file in files), "reading") as advance:
-        found = list(_done([file.path for file in files], job, advance))
+        found = list(done([file.path for file in files], job, advance))
     for one in found:
         if one.problem and len(found) == 1:
             raise ToolspanError(one.problem)
@@ -48,8 +48,8 @@ def gather(names: Sequence[str], job: "Job[T]", *, last: bool = False) -> tuple[
     return found, joined
 
 
-def _done(paths: Sequence[Path], job: "Job[T]", advance: Advance) -> Iterator[T]:
-    """What the job gives, in the order of the paths."""
+def done(paths: Sequence[Path], job: "Job[T]", advance: Advance) -> Iterator[T]:
+    """What the job gives for each file, in the order of the paths."""
     from toolspan.report.spread import spread
 
     cache = cache_for(paths)

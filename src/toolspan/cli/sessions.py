@@ -23,17 +23,26 @@ from toolspan.read.lineage import sum_tokens
 
 @click.command("sessions")
 @named
+@click.option("--live", is_flag=True, help="Those that go on, or died lately in the middle.")
 @click.option("--project", help="Only sessions whose folder has this in it.")
 @click.option("--dialect", type=click.Choice(["claude", "codex"]), help="Only this client's.")
 @click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01.")
 @click.option("--until", callback=when, help="Before that time.")
 @limited(30, "Rows")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-def command(names: tuple[str, ...], *, limit: int, as_json: bool, **wanted: Any) -> None:
+def command(
+    names: tuple[str, ...], *, live: bool, limit: int, as_json: bool, **wanted: Any
+) -> None:
     """List conversations, the newest last.
 
-    Subagents count with the session that started them.
+    Subagents count with the session that started them. With --live: which sessions run now, wait
+    for you, are idle, or died with calls unanswered, and how that is known.
     """
+    if live:
+        from toolspan.cli.sessions_live import tell
+
+        tell(names, limit=limit, as_json=as_json, **wanted)
+        return
     found = [session for session in select(names).ledger.sessions if _wanted(session, **wanted)]
     if as_json:
         for session in found:

@@ -1,0 +1,57 @@
+"""A week at a glance: how much was done, what went wrong, where the time went.
+
+In: the facts and times of some files. Out: an `Overview`. Pure.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from msgspec import Struct
+
+from toolspan.read.facts import CallFacts
+from toolspan.read.groups import ErrorGroup, error_groups, wrong
+from toolspan.report.timesheet import Timesheet
+from toolspan.report.timing import Split
+
+_TOP = 5
+
+
+class Overview(Struct, frozen=True, kw_only=True):
+    """Some days of work with agents."""
+
+    since: datetime
+    until: datetime
+    sessions: int
+    folders: int
+    calls: int
+    states: dict[str, int]
+    """How the calls ended, the most frequent first."""
+    tools: dict[str, int]
+    """How often each tool was called, the most frequent first."""
+    errors: list[ErrorGroup]
+    """What went wrong most."""
+    split: Split
+    """Where the time went."""
+    last_failure: CallFacts | None
+
+
+def overview_of(
+    rows: Sequence[CallFacts], sheet: Timesheet, since: datetime, until: datetime
+) -> Overview:
+    """What some calls and their times come to."""
+    calls = [row for row in rows if row.state != "orphan_result"]
+    failed = [row for row in calls if wrong(row)]
+    return Overview(
+        since=since,
+        until=until,
+        sessions=len({row.session for row in rows}),
+        folders=len({Path(row.file).parent for row in rows if row.agent is None}),
+        calls=len(calls),
+        states=dict(Counter(row.state for row in rows).most_common()),
+        tools=dict(Counter(row.tool for row in calls if row.tool).most_common()),
+        errors=error_groups(rows)[:_TOP],
+        split=sheet.split,
+        last_failure=max(failed, key=lambda row: row.requested or "", default=None),
+    )

@@ -1,0 +1,110 @@
+"""`toolspan` alone, and `toolspan sessions --live`."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies
+
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def run(home: Path, *words: str) -> Result:
+    env = {"CLAUDE_CONFIG_DIR": str(home / ".claude"), "CODEX_HOME": str(home / ".codex")}
+    return CliRunner().invoke(app, words, env={**env, "COLUMNS": "100"})
+
+
+def write(home: Path, story: TranscriptBuilder) -> Path:
+    return story.write(home / ".claude" / "projects" / "-w" / f"{story.session_id}.jsonl")
+
+
+def a_week() -> TranscriptBuilder:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Read", {"file_path": "/w/a.py"}, after_ms=2_000)
+    story.result(call, bodies.failed(f"File does not exist.{ESCAPE}"), after_ms=500)
+    call = story.call("Bash", {"command": "ls"}, after_ms=1_000)
+    return story.result(call, bodies.ran("a"), after_ms=1_000).text("done", after_ms=500)
+
+
+@requirement("overview.week")
+def test_toolspan_alone_tells_of_the_last_week_that_has_something(home: Path) -> None:
+    write(home, a_week())
+
+    done = run(home)
+
+    assert done.exit_code == 0, done.output
+    assert "1 session in 1 folder, 2 calls" in done.output
+    assert "1 succeeded" in done.output
+    assert "not_found Read" in done.output
+    assert "model 3.5 s" in done.output
+    assert "toolspan show " in done.output
+    assert "\x1b" not in done.output
+
+
+@requirement("overview.week")
+def test_the_overview_is_there_for_programs_too(home: Path) -> None:
+    write(home, a_week())
+
+    found = json.loads(run(home, "--json").output)
+
+    assert (found["sessions"], found["calls"]) == (1, 2)
+    assert found["states"] == {"failed": 1, "succeeded": 1}
+    split = found["split"]
+    parts = ("model", "tools", "permission", "hooks", "idle")
+    assert sum(split[f"{part}_ms"] for part in parts) == split["wall_ms"] == 5_000
+
+
+@requirement("overview.week")
+def test_what_happened_before_the_week_is_left_out(home: Path) -> None:
+    story = a_week()
+    story.prompt("again", after_ms=30 * 86_400_000)
+    call = story.call("Bash", {"command": "ls"}, after_ms=1_000)
+    path = write(home, story.result(call, bodies.ran("a"), after_ms=1_000).text("done"))
+    os.utime(path)
+
+    assert json.loads(run(home, "--json").output)["calls"] == 1
+
+
+@requirement("overview.nothing")
+def test_without_transcripts_the_overview_says_what_can_be_done(home: Path) -> None:
+    done = run(home)
+    assert done.exit_code == 0
+    assert "toolspan demo" in done.output
+
+
+@requirement("live.told")
+def test_sessions_live_tells_status_call_and_evidence(home: Path) -> None:
+    story = TranscriptBuilder().prompt(f"go {ESCAPE}")
+    story.call("Bash", {"command": "make"})
+    write(home, story)
+    folder = home / ".claude" / "sessions"
+    folder.mkdir()
+    entry = {"pid": os.getpid(), "sessionId": story.session_id, "cwd": "/w", "status": "waiting"}
+    (folder / "1.json").write_text(json.dumps(entry), encoding="utf-8")
+
+    done = run(home, "sessions", "--live")
+
+    assert done.exit_code == 0, done.output
+    assert "waiting for you" in done.output
+    assert "Bash make" in done.output
+    assert f"process {os.getpid()} says waiting" in done.output
+    assert "\x1b" not in done.output
+    row = json.loads(run(home, "sessions", "--live", "--json").output)
+    assert (row["status"], row["calls"][0]["tool"]) == ("waiting", "Bash")
+
+
+@requirement("live.told")
+def test_live_is_about_now(home: Path) -> None:
+    done = run(home, "sessions", "--live", "--since", "7d")
+    assert done.exit_code == 2
+    assert "about now" in done.output
