@@ -175,6 +175,13 @@ class Rollout:
         self._answer(call, "Success. Updated the following files:\n" + "\n".join(names), heredoc)
         return call
 
+    def run(self, command: str) -> str:
+        """A command that prints nothing."""
+        call = self._next()
+        self._function(call, "shell", {"command": ["bash", "-lc", command]})
+        self._answer(call, "", heredoc=True)
+        return call
+
     def cat(self, name: str) -> str:
         """Print a file."""
         call = self._next()

@@ -520,3 +520,25 @@ def test_a_command_that_printed_what_it_should_not_was_not_run_as_written(desk: 
     ran = desk.shell(f"cat > {desk.path('a')} <<'EOF'\n`x`\nEOF", {"a": "\n"}, "x: not found")
     assert archive(desk).changes == []
     assert archive(desk).content(desk.path("a"), ran, "after").confidence == "unknown"
+
+
+@requirement("files.doubt")
+def test_a_move_brings_the_doubt_along(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    desk = Rollout(tmp_path / "work", events=False)
+    desk.patch(Add(path="a", lines=("one",)))
+    desk.run("make format")
+    chunk = Chunk(lines=("-one", "+two"))
+    moved = desk.patch(Update(path="a", chunks=(chunk,), move_to="b"))
+    found = FileArchive([desk.transcript()]).content(desk.path("b"), moved, "after")
+    assert (found.content, found.confidence) == ("two\n", "doubtful")
+    assert any("call_0002" in reason for reason in found.reasons)
+
+
+@requirement("files.confidence")
+def test_of_very_many_doubts_only_some_are_told(desk: Desk) -> None:
+    desk.write("a", "one\n")
+    calls = [desk.shell(f"make {n}") for n in range(10)]
+    found = archive(desk).content(desk.path("a"), calls[-1], "after")
+    assert found.reasons[-1] == "and 6 more such calls"
+    assert len(found.reasons) == 6

@@ -26,6 +26,7 @@ from toolspan.report.file_effect import (
 )
 
 Side = Literal["before", "after"]
+_MOST_DOUBTS = 4
 Confidence = Literal["exact", "derived", "doubtful", "partial", "unknown"]
 
 
@@ -90,7 +91,7 @@ class _Trail(NamedTuple):
     """It is what usually is so, and gives way to anything that is known."""
 
 
-Source = Callable[[str, str | None], Content | None]
+Source = Callable[[str, str | None], "Recovered | None"]
 """The content of another path before a call; for moves."""
 
 
@@ -160,8 +161,11 @@ class Life:
         return trail._replace(content=after, steps=trail.steps + 1)
 
     def _brought(self, n: int, point: Point, effect: MovedHere) -> _Trail | None:
-        content = self._source(effect.source, point.call) if self._source else None
-        return None if content is None else _Trail(content, n, seen=False)
+        found = self._source(effect.source, point.call) if self._source else None
+        if found is None or found.content is None:
+            return None
+        doubts = found.reasons[-1:] if found.confidence == "doubtful" else ()
+        return _Trail(found.content, n, seen=False, doubts=doubts)
 
     @cached_property
     def _from_right(self) -> list[_Trail | None]:
@@ -187,7 +191,7 @@ class Life:
     def _one(self, trail: _Trail) -> Recovered:
         origin = self._origin(trail)
         if trail.doubts:
-            reasons = (origin, *(f"{doubt} in between" for doubt in trail.doubts))
+            reasons = (origin, *_told(trail.doubts))
             return Recovered(content=trail.content, confidence="doubtful", reasons=reasons)
         exact = trail.seen and not trail.steps
         return _with_odd_bytes(
@@ -250,6 +254,14 @@ class Life:
                     break
                 yield from point.parts
                 n += step
+
+
+def _told(doubts: Sequence[str]) -> Iterator[str]:
+    """Doubts as reasons; of very many, the first ones and how many more there are."""
+    distinct = list(dict.fromkeys(doubts))
+    yield from distinct[:_MOST_DOUBTS]
+    if len(distinct) > _MOST_DOUBTS:
+        yield f"and {len(distinct) - _MOST_DOUBTS} more such calls"
 
 
 def _is_own(trail: _Trail, point: int) -> bool:

@@ -18,7 +18,7 @@ from toolspan.read.transcript import Transcript
 from toolspan.report.file_change import ChangeKind, FileChange
 from toolspan.report.file_content import Life, Point, Recovered, Side
 from toolspan.report.file_doubt import may_write
-from toolspan.report.file_effect import Content, Wrote
+from toolspan.report.file_effect import Wrote
 from toolspan.report.file_place import ends_with, spelled, whole
 from toolspan.report.file_printed import Sight
 from toolspan.report.file_walk import Attempt, Key, Ran, Wants, What, walk
@@ -132,9 +132,9 @@ class FileArchive:
             slot = self._slot_by_time(path, call, side)
         return life.at(slot, side)
 
-    def _at_source(self, path: str, call: str | None) -> Content | None:
+    def _at_source(self, path: str, call: str | None) -> Recovered | None:
         """What a moved file held before the move."""
-        return None if call is None else self.content(path, call, "before").content
+        return None if call is None else self.content(path, call, "before")
 
     def _slot_by_time(self, path: str, call: str, side: Side) -> int:
         key = self._walk.calls.get(call)
