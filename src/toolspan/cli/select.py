@@ -7,6 +7,7 @@ lineages and subagents. Filters are the same words in every command.
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from os.path import realpath
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
@@ -191,7 +192,9 @@ def cache_for(paths: Sequence[Path]) -> "Cache | None":
     from toolspan.index.cache import Cache, default_folder
 
     folder = default_folder()
-    return None if folder is None or sum(map(_size, paths)) < _ASK else Cache(folder)
+    if folder is None or not any(size >= _ASK for size in accumulate(map(_size, paths))):
+        return None
+    return Cache(folder)
 
 
 def surveyed(
