@@ -86,3 +86,18 @@ def test_a_folder_without_times_says_so_and_hostile_names_are_shown_harmless(
 
     assert "\x1b" not in shown
     assert "il[red]" in shown
+
+
+@requirement("time.command")
+def test_an_edit_that_took_long_is_told_as_a_likely_wait_and_still_counts_as_tools(
+    tmp_path: Path,
+) -> None:
+    story = TranscriptBuilder(version="2.0.65").prompt("go")
+    call = story.call("Edit", {"file_path": "/w/a"})
+    story.result(call, bodies.edited("/w/a", "a", "a", "b"), after_ms=600_000)
+    file = story.write(tmp_path / "s.jsonl")
+
+    assert (
+        "Edits or lookups of more than 10.0 s among those: 1, 10m 00s in all" in time(file).stdout
+    )
+    assert told(file)["split"]["tools_ms"] == 600_000

@@ -190,7 +190,9 @@ def _print_chains(chains: Sequence[Chain]) -> None:
 
 
 def _thousands(n: int) -> str:
-    return f"{n / 1000:,.1f}k" if n else ""
+    if n < 1_000:
+        return str(n) if n else ""
+    return f"{n / 1000:,.1f}k"
 
 
 def _print_evasions(chains: Sequence[Chain], limit: int) -> None:

@@ -50,6 +50,8 @@ _MEANINGS: dict[Part, str] = {
     "idle": "between turns",
 }
 _BAR = 30
+_PATIENT = 10_000
+"""Milliseconds that reading or editing a file does not take."""
 
 
 @click.command("time")
@@ -194,12 +196,25 @@ def _notes(sheet: Timesheet, calls: Sequence[CallTime]) -> Iterator[str]:
     unknown = sum(call.certainty == "unknown" for call in calls)
     doubt = f"; {count(unknown, 'call')} may hide one, counted as tools" if unknown else ""
     yield f"Waits for permission: {told or 'none known'}{doubt}."
+    odd = [call for call in calls if _likely_waited(call)]
+    if odd:
+        took = duration(sum(call.took_ms or 0 for call in odd))
+        yield (
+            f"Edits or lookups of more than {duration(_PATIENT)} among those: {len(odd):,}, "
+            f"{took} in all, likely waits."
+        )
     if sheet.agents:
         own = Split.of(part for one in sheet.agents for part in one.slices).wall_ms
         yield (
             f"{count(len(sheet.agents), 'subagent')} took {duration(own)} of their own; "
             "where a call waited for one, that is tools above."
         )
+
+
+def _likely_waited(call: CallTime) -> bool:
+    """Tools that answer at once do not run so long; nobody wrote down that they waited."""
+    quick = call.call.kind in ("edit", "write", "read", "search")
+    return quick and call.certainty == "unknown" and (call.took_ms or 0) > _PATIENT
 
 
 def _waited(calls: Sequence[CallTime]) -> int:
