@@ -274,6 +274,24 @@ def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
         assert len(done.stderr.splitlines()) == 1
 
 
+@requirement("run.missing")
+@KINDS
+def test_an_sdk_that_is_not_installed_is_named(tmp_path: Path, kind: str) -> None:
+    program = f"import sys; sys.modules[{kind!r}] = None; from toolspan.cli import main; main()"
+    done = subprocess.run(
+        [*(sys.executable, "-c", program, "run", "-p", "x"), *("--model", f"{kind}:m")],
+        env={**environment(tmp_path), "ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+    assert done.returncode == 2
+    assert f"pip install 'toolspan[{kind}]'" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
 @requirement("run.resume")
 @KINDS
 def test_a_session_goes_on_where_it_was_left(tmp_path: Path, kind: str) -> None:

@@ -11,8 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toolspan
+from tests.hooks.stage import at, command
 from tests.requirement import requirement
 from toolspan import Hooks, Session, tool
+from toolspan.hooks.make import hooks_of
+from toolspan.hooks.points import Firing
 from toolspan.llm.model import (
     Began,
     BlockDone,
@@ -24,9 +27,12 @@ from toolspan.llm.model import (
 )
 from toolspan.llm.patient import Patience, Patient
 from toolspan.llm.scripted import Step
+from toolspan.profile import VERSIONS, profile
 from toolspan.session import Agent, Limits
 from toolspan.session.compaction import Budget
 from toolspan.session.past import UNANSWERED, past
+from toolspan.settings import Layer, merge
+from toolspan.settings.load import read_settings
 from toolspan.testing import (
     ScriptedModel,
     check_history,
@@ -59,10 +65,15 @@ PATIENT = Patience(retries=2, sleep=at_once)
 
 @asynccontextmanager
 async def talking(
-    folder: Path, model: Model, limits: Limits | None = None, hooks: Hooks | None = None
+    folder: Path,
+    model: Model,
+    limits: Limits | None = None,
+    hooks: Firing | None = None,
+    version: str = "2.1.325",
 ) -> AsyncIterator[Agent]:
     """An agent in a folder, whose transcript is `t.jsonl`."""
-    session = Session(cwd=folder, tools=[echo], transcript=folder / "t.jsonl", hooks=hooks)
+    path = folder / "t.jsonl"
+    session = Session(cwd=folder, tools=[echo], transcript=path, hooks=hooks, profile=version)
     with anyio.fail_after(30):
         async with session:
             yield Agent(session, Patient(model, PATIENT), system="Work.", limits=limits)
@@ -321,6 +332,22 @@ async def test_a_server_that_finds_it_too_long_gets_a_summary(tmp_path: Path) ->
     assert (ended.reason, ended.turns) == ("completed", 2)
 
 
+@requirement("agent.deferred")
+async def test_a_call_that_a_hook_put_off_is_come_back_to(tmp_path: Path) -> None:
+    wait = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer"}}'
+    handlers = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
+    layer = Layer("user", tmp_path / "s.json", read_settings({"hooks": handlers}, "s.json"), {})
+    hooks = hooks_of(merge([layer], trusted=True), profile()).hooks
+    script = ScriptedModel([[use("echo", text="a")], say("It says a.")])
+    async with talking(tmp_path, script, hooks=hooks) as agent:
+        first = await agent.prompt("Go.")
+        (tmp_path / "ready").touch()
+        second = await agent.go_on()
+
+    assert (first.reason, second.reason) == ("tool_deferred", "completed")
+    assert second.text == "It says a."
+
+
 @requirement("agent.hooks")
 async def test_hooks_see_the_prompt_the_end_of_the_turn_and_the_compaction(tmp_path: Path) -> None:
     hooks = Hooks()
@@ -370,13 +397,15 @@ STEPS: Sequence[Step] = (
 
 
 @requirement("agent.valid-history")
-@given(st.lists(st.sampled_from(range(len(STEPS))), max_size=12))
+@given(st.lists(st.sampled_from(range(len(STEPS))), max_size=12), st.sampled_from(VERSIONS))
 @settings(max_examples=60)
-def test_whatever_a_model_does_the_history_stays_valid_and_reads_back(order: list[int]) -> None:
+def test_whatever_a_model_does_the_history_stays_valid_and_reads_back(
+    order: list[int], version: str
+) -> None:
     async def story() -> None:
         folder = Path(tempfile.mkdtemp(dir=scratch))
         script = ScriptedModel([STEPS[n] for n in order], then=say("The end."))
-        async with talking(folder, script, Limits(turns=6)) as agent:
+        async with talking(folder, script, Limits(turns=6), version=version) as agent:
             for prompt in ("One.", "Two.", "Three."):
                 await agent.prompt(prompt)
                 assert check_history(agent.session.messages) == []

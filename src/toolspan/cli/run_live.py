@@ -223,10 +223,20 @@ async def converse(make: Callable[[Show], Agent], begin: Enter, terminal: Termin
             if typed == "/help":
                 show.note(_HELP)
             elif typed:
-                show.end(await agent.prompt(typed))
+                await _turn(typed, agent, show)
             stop.presses = 0
         group.cancel_scope.cancel()
     return stop.code
+
+
+async def _turn(typed: str, agent: Agent, show: LiveShow) -> None:
+    """What was typed is said, once no call is put off any more."""
+    if agent.session.deferred is not None:
+        show.end(await agent.go_on())
+    if agent.session.deferred is not None:
+        show.note("A hook has put a call off; until it agrees, nothing else can be said.")
+        return
+    show.end(await agent.prompt(typed))
 
 
 class _Stop:

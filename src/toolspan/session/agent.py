@@ -140,6 +140,16 @@ class Agent:
         if not await self.session.submit(content):
             turn.error = self.session.stopped
             return self._end(turn, "prompt_blocked")
+        return await self._work(turn)
+
+    async def go_on(self) -> Ended:
+        """Come back to a call that a hook put off, and let the model work on if it is run."""
+        turn = _Turn(self._clock(), first=len(self.session.messages))
+        if not await self.session.run_deferred():
+            return self._end(turn, self._why(turn))
+        return await self._work(turn)
+
+    async def _work(self, turn: _Turn) -> Ended:
         try:
             reason = await self._replies(turn)
         except ModelFailed as failure:

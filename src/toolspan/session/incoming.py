@@ -105,7 +105,7 @@ class Incoming:
 
     def _add(self, block: Block) -> None:
         self._text = []
-        if block["type"] != "text" or str(block.get("text")).strip():
+        if not is_blank(block):
             self._waiting.append(dict(block))
 
     def _next_begins(self) -> Ready | None:
@@ -123,6 +123,11 @@ class Incoming:
     def _release(self, blocks: list[Block], *, is_end: bool = False) -> Ready:
         self._waiting, self._text = [], []
         return Ready(blocks, is_end)
+
+
+def is_blank(block: Block) -> bool:
+    """Whether it is a text that says nothing; no server takes one back."""
+    return block["type"] == "text" and not str(block.get("text", "")).strip()
 
 
 def sendable(blocks: list[Block]) -> list[Block]:

@@ -19,7 +19,7 @@ from toolspan.read.discover import discover
 from toolspan.read.transcript import Transcript, read
 from toolspan.record import transcript_path
 from toolspan.record.tape import make_folder
-from toolspan.session.incoming import sendable
+from toolspan.session.incoming import is_blank, sendable
 from toolspan.wire.claude import Entry
 from toolspan.wire.jsonl import read_lines
 from toolspan.wire.paths import config_dir
@@ -82,14 +82,16 @@ def latest(cwd: Path) -> Path:
     return max(own, key=lambda one: one.modified).path
 
 
-def fork(path: Path, session_id: SessionId, cwd: Path) -> Path:
+def fork(path: Path, session_id: SessionId, cwd: Path, *, config: Path | None = None) -> Path:
     """A copy of a transcript under another id; the original is left as it is.
+
+    `config` is the client's folder, found by itself if not given.
 
     Raises:
         SourceError: it cannot be read.
         OSError: the copy cannot be written.
     """
-    target = transcript_path(session_id, cwd)
+    target = transcript_path(session_id, cwd, config)
     make_folder(target.parent)
     target.touch(mode=0o600)
     with target.open("wb") as copy:
@@ -240,7 +242,7 @@ def _blocks(content: object) -> list[Block]:
         content = [{"type": "text", "text": content}]
     found = content if isinstance(content, list) else []
     blocks = [dict(one) for one in found if isinstance(one, Mapping) and "type" in one]
-    return [one for one in blocks if one["type"] != "text" or str(one.get("text")).strip()]
+    return [one for one in blocks if not is_blank(one)]
 
 
 def _answered(blocks: list[Block], wanted: Mapping[str, Block]) -> list[Block]:

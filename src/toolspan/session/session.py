@@ -53,7 +53,7 @@ from toolspan.run.tool import Tool
 from toolspan.session.around import Around
 from toolspan.session.blocks import beside, result_block, words
 from toolspan.session.hearing import Hearing
-from toolspan.session.incoming import Incoming, sendable
+from toolspan.session.incoming import Incoming, is_blank, sendable
 from toolspan.session.reply import Reply, calls_checked, plain_reply
 
 INTERRUPTED_TURN = "interrupted by the user"
@@ -415,7 +415,8 @@ class Session:
         for read in blocks:
             block, asked = read
             if asked is None:
-                kept.append(block)
+                if not is_blank(block):
+                    kept.append(block)
                 continue
             job = batch.accept(asked, cut=read is cut)
             if job is not None:
@@ -424,8 +425,10 @@ class Session:
                 kept.append(block)
         message["content"] = kept
         if kept:
-            self._messages.append({"role": "assistant", "content": kept})
             self._record_reply(message)
+        sent = sendable(kept)
+        if sent:
+            self._messages.append({"role": "assistant", "content": sent})
         return jobs
 
     def _record_reply(self, message: dict[str, object]) -> None:

@@ -1,0 +1,135 @@
+"""What was said before, read from transcripts of any quality: always a history that can go on."""
+
+import json
+from pathlib import Path
+
+from tests.requirement import requirement
+from toolspan.ids import SessionId
+from toolspan.session.past import UNANSWERED, fork, past
+from toolspan.testing import check_history
+
+Line = dict[str, object]
+
+
+def call(name: str) -> Line:
+    return {"type": "tool_use", "id": name, "name": "Bash", "input": {"command": name}}
+
+
+def result(name: str) -> Line:
+    return {"type": "tool_result", "tool_use_id": name, "content": f"of {name}"}
+
+
+def text(words: str) -> Line:
+    return {"type": "text", "text": words}
+
+
+class Lines:
+    """Lines that hang on each other."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = []
+
+    def user(self, *blocks: Line, on: int | None = None, **more: object) -> "Lines":
+        return self._add("user", {"role": "user", "content": list(blocks)}, on, more)
+
+    def model(self, name: str, block: Line, on: int | None = None) -> "Lines":
+        message: Line = {"id": name, "role": "assistant", "model": "m", "content": [block]}
+        return self._add("assistant", message, on, {})
+
+    def _add(self, kind: str, message: Line, on: int | None, more: Line) -> "Lines":
+        number = len(self.lines)
+        above = number - 1 if on is None else on
+        self.lines.append(
+            {
+                "parentUuid": f"u{above}" if above >= 0 else None,
+                "type": kind,
+                "uuid": f"u{number}",
+                "sessionId": "s",
+                "message": message,
+                **more,
+            }
+        )
+        return self
+
+    def written(self, folder: Path) -> Path:
+        path = folder / "s.jsonl"
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in self.lines), encoding="utf-8")
+        return path
+
+
+def said(path: Path) -> list[tuple[object, list[object]]]:
+    """Roles, and the kinds or words of blocks."""
+    messages = past(path)
+    assert not messages or check_history(messages) == []
+    told = []
+    for message in messages:
+        content = message["content"]
+        assert isinstance(content, list)
+        words = [b.get("text") or b.get("id") or b.get("content") for b in content]
+        told.append((message["role"], words))
+    return told
+
+
+@requirement("past.tree")
+def test_calls_that_overlapped_and_a_result_between_two_blocks_are_put_together(
+    tmp_path: Path,
+) -> None:
+    lines = Lines().user(text("go")).model("m1", call("a")).user(result("a"))
+    lines.model("m1", call("b")).user(result("b"), on=3).model("m2", text("done"))
+
+    assert said(lines.written(tmp_path)) == [
+        ("user", ["go"]),
+        ("assistant", ["a", "b"]),
+        ("user", ["of a", "of b"]),
+        ("assistant", ["done"]),
+    ]
+
+
+@requirement("past.unanswered")
+def test_a_call_without_a_result_is_answered(tmp_path: Path) -> None:
+    lines = Lines().user(text("go")).model("m1", call("a")).model("m1", call("b"))
+    lines.user(result("b"))
+
+    assert said(lines.written(tmp_path))[-1] == ("user", ["of b", UNANSWERED])
+
+
+@requirement("past.branches")
+def test_what_was_left_behind_or_made_by_others_is_left_out(tmp_path: Path) -> None:
+    lines = Lines().user(text("first try")).model("m1", text("hm"))
+    lines.user(text("second try"), on=-1).model("m2", text("better"))
+    lines.user(text("aside"), isSidechain=True, on=-1)
+    lines.model("m3", text("API Error: 529"), on=3)
+    lines.lines[-1]["isApiErrorMessage"] = True
+
+    assert said(lines.written(tmp_path)) == [("user", ["second try"]), ("assistant", ["better"])]
+
+
+@requirement("past.damage")
+def test_lines_that_are_there_twice_or_have_lost_their_other_half_do_no_harm(
+    tmp_path: Path,
+) -> None:
+    lines = Lines().model("m0", call("lost")).user(result("lost"), text("go"))
+    lines.model("m1", call("a")).user(result("a")).user(result("never asked for"))
+    lines.model("m2", call("a")).model("m3", text("  ")).user(text("and?"))
+    path = lines.written(tmp_path)
+    with path.open("ab") as file:
+        file.write(b'{"torn')
+
+    assert said(path) == [
+        ("user", ["go"]),
+        ("assistant", ["a"]),
+        ("user", ["of a"]),
+        ("user", ["and?"]),
+    ]
+
+
+@requirement("past.fork")
+def test_a_copy_has_the_same_lines_under_another_id(tmp_path: Path) -> None:
+    path = Lines().user(text("go")).model("m1", text("done")).written(tmp_path)
+    before = path.read_bytes()
+    copy = fork(path, SessionId("other"), tmp_path, config=tmp_path / "config")
+
+    assert said(copy) == said(path)
+    assert path.read_bytes() == before
+    sessions = {json.loads(line)["sessionId"] for line in copy.read_bytes().splitlines()}
+    assert sessions == {"other"}
