@@ -100,6 +100,16 @@ class Job(Struct, kw_only=True, eq=False):
         blocks = self.tool is not None and self.tool.interrupt == "block"
         return blocks and self.started is not None and self.ending is None
 
+    def wait_in(self, scope: anyio.CancelScope | None) -> None:
+        """From now on this scope ends it; at once, if it is to end; None: it waits no more."""
+        self.scope = scope
+        if scope is not None and self.cancelled:
+            scope.cancel()
+
+    def lose_host(self) -> None:
+        """The program around us is gone."""
+        self.cancelled = self.cancelled or "host"
+
     def cancel(self, by: Cancel) -> None:
         """End it; the first who says so is remembered."""
         if self.cancelled is None:

@@ -47,7 +47,7 @@ async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
         ending = job.ending or (None if job.cancelled else broken(job, error))
     except (Exception, SystemExit) as error:  # noqa: BLE001 - our fault costs no call its result
         ending = job.ending or broken(job, error)
-    finished = settle(job, ending or job.ending or cut_short(job, desk), desk)
+    finished = settle(job, ending or cut_short(job, desk), desk)
     if job.cancelled == "host" and is_cancelled():
         await anyio.lowlevel.checkpoint_if_cancelled()  # a scope's; else it was the task's
         raise asyncio.CancelledError  # the tool had the last word; the host is gone all the same

@@ -16,14 +16,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context, copy_context
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 
 from toolspan.ids import CallId
-
-if TYPE_CHECKING:
-    from toolspan.run.desk import Job
+from toolspan.model.span import Call
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, Any]
@@ -34,6 +32,28 @@ FIRST_PAUSE = 0.01
 """Seconds after which code that was told to stop is told again; the pauses grow."""
 _WAITS: Final = object()
 _NOTHING: Final = object()
+
+
+class Guest(Protocol):
+    """A call whose code is awaited."""
+
+    @property
+    def call(self) -> Call:
+        """What was asked for."""
+        ...
+
+    @property
+    def is_blocking(self) -> bool:
+        """Whether it is not to be interrupted now."""
+        ...
+
+    def wait_in(self, scope: anyio.CancelScope | None) -> None:
+        """From now on this scope ends it; at once, if it is to end; None: it waits no more."""
+        ...
+
+    def lose_host(self) -> None:
+        """The program around us is gone."""
+        ...
 
 
 class Room(Coroutine[Any, Any, None]):
@@ -205,7 +225,7 @@ class Rooms:
         self._left: dict[Room, tuple[str, CallId | None]] = {}
         """Those whose code did not stop: what it is, and the call it was for."""
 
-    async def run(self, work: Awaitable[T], grace: float, what: str, job: "Job | None" = None) -> T:
+    async def run(self, work: Awaitable[T], grace: float, what: str, job: Guest | None = None) -> T:
         """Await `work`; when that is cancelled, wait for its end for `grace` seconds at most.
 
         `what` and `job` say whose code it is; the end of the call ends the wait.
@@ -256,20 +276,18 @@ class Rooms:
         else:
             room.dismiss()
 
-    async def _wait(self, room: Room, grace: float, what: str, job: "Job | None") -> object:
+    async def _wait(self, room: Room, grace: float, what: str, job: Guest | None) -> object:
         if job is None or job.is_blocking:
             return await self._stay(room, grace, what, job)
         with anyio.CancelScope() as scope:
-            job.scope = scope
-            if job.cancelled:
-                scope.cancel()
+            job.wait_in(scope)
             try:
                 return await self._stay(room, grace, what, job)
             finally:
-                job.scope = None
+                job.wait_in(None)
         raise asyncio.CancelledError  # the call's, which ends with it
 
-    async def _stay(self, room: Room, grace: float, what: str, job: "Job | None") -> object:
+    async def _stay(self, room: Room, grace: float, what: str, job: Guest | None) -> object:
         try:
             await room.over.wait()
         except asyncio.CancelledError:
@@ -341,13 +359,13 @@ async def _stop(room: Room, grace: float) -> None:
         room.hush()
 
 
-def _cancel_again(job: "Job | None") -> None:
+def _cancel_again(job: Guest | None) -> None:
     """We caught a cancellation that came only once: the call has it, or the next who waits."""
     task = asyncio.current_task()
     if task is None or anyio.current_effective_deadline() == -math.inf:
         return  # a scope's, which comes again by itself
     if job is not None:
-        job.cancelled = job.cancelled or "host"
+        job.lose_host()
     elif task.cancelling():
         task.uncancel()
         task.cancel()
