@@ -186,3 +186,16 @@ def test_every_call_that_went_wrong_is_in_exactly_one_chain(made: Recorded) -> N
     wrong = [span.id for span in spans if span.state not in ("succeeded", "orphan_result")]
 
     assert sorted(name for chain in chains(spans) for name, _ in chain.failures) == sorted(wrong)
+
+
+@requirement("chains.reach")
+def test_calls_beside_a_failed_retry_are_further_attempts(tmp_path: Path) -> None:
+    made = TranscriptBuilder().prompt("go")
+    made.result(made.call("Edit", EDIT), NO_MATCH)
+    first, second = made.call("Edit", EDIT), made.call("Edit", {**EDIT, "old_string": "A"})
+    made.result(first, NO_MATCH).result(second, EDITED)
+
+    (chain,) = told(made, tmp_path)
+
+    assert (chain.outcome, chain.attempts, chain.siblings) == ("recovered", 3, ())
+    assert [link.id for link in chain.links] == [first, second]

@@ -172,9 +172,9 @@ class _Open:
         linked = [span for span, _ in self.links if span.state != "succeeded"]
         return beside + [(span.id, span.call.message_id) for span in linked]
 
-    @property
-    def batch(self) -> str | None:
-        return self.tried[-1].call.message_id
+    def beside(self, span: Span) -> bool:
+        """Whether a call was asked for together with the one that failed, not because of it."""
+        return span.call.message_id == self.start.call.message_id
 
     def waits(self, n: int) -> bool:
         """Whether another tool may still take it up."""
@@ -262,7 +262,7 @@ class _Watch:
             self._edits.append((n, span))
 
     def _take_up(self, n: int, span: Span, known: _Open) -> None:
-        if span.call.message_id == known.batch:  # asked for beside it, not because of it
+        if known.beside(span):
             if span.state != "succeeded":
                 known.siblings.append(span.id)
         elif _prepares(span, known):
@@ -308,7 +308,7 @@ class _Watch:
 def _takes_up(span: Span, key: Key, known: _Open) -> bool:
     """Whether another tool does what failed: by a command that names it, or the other way round."""
     start = known.start
-    if span.call.message_id == known.batch:
+    if known.beside(span):
         return False
     if start.call.kind == "shell":
         return _does_the_same(span, key, start.call.target or "")
