@@ -46,12 +46,17 @@ class Question:
     def ground(self) -> Ground:
         """Where it may go."""
         return Ground(
-            str(self.cwd),
-            (str(self.project), *map(str, self.folders)),
+            _text(self.cwd),
+            (_text(self.project), *map(_text, self.folders)),
             os.environ.get("HOME") or str(Path.home()),
             None if self.own is None else str(self.own),
             self.links,
         )
+
+
+def _text(folder: Path) -> str:
+    text = str(folder)
+    return text if "/.." not in text else os.path.normpath(text)
 
 
 Policy = Callable[[Question], Decision | Awaitable[Decision | None] | None]

@@ -9,7 +9,7 @@ words, letters beyond ASCII outside of quotes and words of the shell itself are 
 import re
 
 from toolspan.shell.line import Redirect, Word
-from toolspan.shell.program import UNKNOWN, Program
+from toolspan.shell.program import Program
 from toolspan.shell.word import spell
 
 _SINGLE = r"'[^'\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]*+'"
@@ -38,6 +38,10 @@ def easy(line: str) -> tuple[Program, ...] | None:
     """The programs of a line that is plain to see; None for any other line."""
     if "\\\n" in line or _LINE.fullmatch(line) is None:
         return None
+    return _programs(line)
+
+
+def _programs(line: str) -> tuple[Program, ...] | None:
     programs: list[Program] = []
     words: list[Word] = []
     sources: list[str] = []
@@ -48,6 +52,8 @@ def easy(line: str) -> tuple[Program, ...] | None:
     for source, between, into in _PIECE.findall(line):
         if source:
             word = _word(source) if odd else Word(source)
+            if word is None:
+                return None
             if operator:
                 redirects.append(Redirect(operator, word))
                 fed, operator = fed or operator == "<", ""
@@ -74,9 +80,9 @@ def _program(
     return Program(tuple(words), " ".join(sources), redirects=tuple(redirects), fed=fed)
 
 
-def _word(source: str) -> Word:
+def _word(source: str) -> Word | None:
     if _ODD.search(source) is None:
         return Word(source)
     if _QUOTED.fullmatch(source):
         return Word(source[1:-1])
-    return spell(source, 0, len(source)) or UNKNOWN
+    return spell(source, 0, len(source))
