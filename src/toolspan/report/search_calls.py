@@ -25,6 +25,8 @@ from toolspan.wire.source import BytesSource, Source, source_of
 
 _NEAR = 1 << 17
 """So many bytes before and after a match are its neighbourhood."""
+_SMALL = 2 << 20
+"""In a file that is not bigger than this, all lines are looked through at once."""
 _FEW = 8
 """With more calls than this in one file, the facts of the whole file come cheaper."""
 
@@ -70,26 +72,28 @@ def _from_mentions(matches: Sequence[Match]) -> _Calls:
         if match.call is not None:
             calls.setdefault(match.file, []).append(match)
     return {
-        (file, row.id): row
+        (file, span.id): facts_of(span, file)
         for file, those in calls.items()
         if len(those) <= _FEW
-        for match in those
-        if (row := _mentioned(match)) is not None
+        for span in _mentioned(source_of(file), those)
     }
 
 
-def _mentioned(match: Match) -> CallFacts | None:
-    """The call, from its neighbourhood or else from all lines of the file that name it."""
-    source, name = source_of(match.file), (match.call or "").encode()
+def _mentioned(source: Source, those: Sequence[Match]) -> list[Span]:
+    """The calls of some matches in one file, as far as the lines that name them tell."""
+    names = {str(match.call): match for match in those}
+    found: list[Span] = []
     try:
-        span = _span(match, _near(source, name, match))
-        if span is None or span.state != "succeeded":
-            span = _span(match, _anywhere(source, name))
+        if source.read(_SMALL, 1):
+            near = {name: _near(source, name.encode(), match) for name, match in names.items()}
+            spans = [span for name in near for span in _spans(near[name]) if span.id == name]
+            found = [span for span in spans if span.state == "succeeded"]
+        left = names.keys() - {span.id for span in found}
+        wanted = [name.encode() for name in left]
+        spans = _spans(_anywhere(source, wanted)) if wanted else []
     except SourceError:
-        return None
-    if span is None or not _certain(span):
-        return None
-    return facts_of(span, match.file)
+        return found
+    return found + [span for span in spans if span.id in left and _certain(span)]
 
 
 def _certain(span: Span) -> bool:
@@ -101,9 +105,8 @@ def _certain(span: Span) -> bool:
     return span.state == "succeeded"
 
 
-def _span(match: Match, lines: Iterable[bytes]) -> Span | None:
-    spans = read(BytesSource(b"".join(line + b"\n" for line in lines))).spans
-    return next((span for span in spans if span.id == match.call), None)
+def _spans(lines: Iterable[bytes]) -> list[Span]:
+    return read(BytesSource(b"".join(line + b"\n" for line in lines))).spans
 
 
 def _near(source: Source, name: bytes, match: Match) -> list[bytes]:
@@ -113,10 +116,11 @@ def _near(source: Source, name: bytes, match: Match) -> list[bytes]:
     return [line for line in whole[start > 0 :] if name in line]
 
 
-def _anywhere(source: Source, name: bytes) -> Iterator[bytes]:
-    sieve = Sieve(literal=name)
+def _anywhere(source: Source, names: Sequence[bytes]) -> Iterator[bytes]:
+    """The lines of a file that name one of several calls, in their order."""
+    sieves = [Sieve(literal=name) for name in names]
     for chunk in read_chunks(source):
-        for start, end in rows(chunk, sieve):
+        for start, end in sorted({row for sieve in sieves for row in rows(chunk, sieve)}):
             yield bytes(chunk.data[start:end])
 
 

@@ -56,13 +56,14 @@ class Prefilter:
         Raises:
             SourceError: a folder cannot be listed.
         """
-        rows = self._rows()
+        single = [name for name in self._names if name not in self._folders]
+        folders = self._folders if self._process is not None else ()
+        unread = [*single, *(path for one in folders for path in _passed_over(one))]
+        rows = self._rows()  # after the walk, which takes as long as ripgrep
         if rows is None:
             found = [file for name in self._names for file in discover(name)]
             paths = {str(file.path): Candidate(str(file.path), file.size, None) for file in found}
         else:
-            single = [name for name in self._names if name not in self._folders]
-            unread = [*single, *(path for one in self._folders for path in _passed_over(one))]
             rows |= {str(path): None for path in unread}
             paths = {path: Candidate(path, _size(path), rows[path]) for path in rows}
         return [paths[path] for path in sorted(paths)]
