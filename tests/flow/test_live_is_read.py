@@ -289,6 +289,6 @@ async def test_live_spans_of_an_mcp_server_equal_those_of_the_transcript(
         compare(live, read[live.id], profile)
     ends = {span.tool.removeprefix("mcp__chaos__"): span.error_kind for span in one.spans}
     assert [ends[name] for name in ("fail", "structured", "hang", "die")] == [
-        "mcp_error", None, "mcp_timeout", "mcp_no_response",
+        "unknown", None, "mcp_timeout", "mcp_no_response",
     ]  # fmt: skip
-    assert ends["refuse"] == ("mcp_error" if profile == "2.1.325" else "invalid_input")
+    assert ends["refuse"] == ("unknown" if profile == "2.1.325" else "invalid_input")

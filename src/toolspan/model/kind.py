@@ -191,7 +191,7 @@ _MCP = (
     _Sign(
         "mcp_no_response",
         ("cannot connect to the mcp server",),
-        re.compile(r"\A(?:mcp server \"[^\"\n]*\" is )?not connected"),
+        re.compile(r"\Anot connected"),
     ),
 )
 
@@ -205,8 +205,7 @@ def kind_of(tool: str, text: str) -> ErrorKind:
         for sign in table:
             if sign.shows(head):
                 return sign.kind
-    # What a server said in its own words: newer clients put nothing before them.
-    return "mcp_error" if tool_kind(tool) == "mcp" else "unknown"
+    return "unknown"
 
 
 def _tables(tool: str) -> tuple[tuple[_Sign, ...], ...]:
