@@ -15,7 +15,7 @@ from tests.hooks.stage import at, command
 from tests.requirement import requirement
 from toolspan import Hooks, Session, tool
 from toolspan.hooks.make import hooks_of
-from toolspan.hooks.points import Firing
+from toolspan.hooks.points import Firing, Occasion
 from toolspan.llm.model import (
     Began,
     BlockDone,
@@ -353,13 +353,17 @@ async def test_hooks_see_the_prompt_the_end_of_the_turn_and_the_compaction(tmp_p
     hooks = Hooks()
     seen: list[str] = []
 
+    @hooks.at("SessionStart")
+    def start(occasion: Occasion) -> None:
+        seen.append(str(occasion.about))
+
     @hooks.at("UserPromptSubmit")
     def prompt(_: object) -> None:
         seen.append("prompt")
 
     @hooks.at("PreCompact")
     def compact(_: object) -> None:
-        seen.append("compact")
+        seen.append("before")
 
     @hooks.at("Stop")
     def stop(_: object) -> None:
@@ -369,7 +373,7 @@ async def test_hooks_see_the_prompt_the_end_of_the_turn_and_the_compaction(tmp_p
     async with talking(tmp_path, script, Limits(budget=Budget(tokens=1000)), hooks) as agent:
         await agent.prompt("Go.")
 
-    assert seen == ["prompt", "compact", "stop"]
+    assert seen == ["startup", "prompt", "before", "compact", "stop"]
 
 
 STEPS: Sequence[Step] = (

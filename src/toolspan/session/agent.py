@@ -267,7 +267,7 @@ class Agent:
         if summary:
             took = (self._clock() - since) * 1000
             words = opening(summary)
-            self.session.compact(
+            await self.session.compact(
                 Compacted(summary=words, trigger="auto", tokens_before=before, duration_ms=took)
             )
             told = {"trigger": "auto", "compact_summary": summary}

@@ -303,13 +303,16 @@ class Session:
                 self._answer(batch)
         return self.stopped is None
 
-    def compact(self, compacted: Compacted) -> None:
-        """Go on from a summary of the conversation; what was said before is sent no more."""
-        self._messages = [
-            {"role": "user", "content": [{"type": "text", "text": compacted.summary}]}
-        ]
+    async def compact(self, compacted: Compacted) -> None:
+        """Go on from a summary of the conversation; what was said before is sent no more.
+
+        Handlers for the beginning of a session hear of it, and may have words for the model.
+        """
         if self._recorder is not None:
             self._recorder.compacted(compacted)
+        await self._around.begin("compact")
+        told = words([compacted.summary, *self._around.opening()])
+        self._messages = [{"role": "user", "content": told}]
 
     def failed(self, failure: ModelFailed) -> None:
         """There is no reply: that is told in the transcript, and not to the model."""
