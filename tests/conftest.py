@@ -21,6 +21,8 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
+os.environ["TOOLSPAN_NO_CACHE"] = "1"  # nothing is written into the home of who runs the tests
+
 
 def pytest_configure(config: pytest.Config) -> None:
     for marker in (
