@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 import toolspan
 from tests.requirement import requirement
@@ -14,6 +16,7 @@ from toolspan.model.event import Hook, Note, Notification, Permission
 from toolspan.model.inputs import McpInput, UnknownInput
 from toolspan.model.span import Span
 from toolspan.model.tokens import Tokens
+from toolspan.read.facts import facts_of, json_line
 from toolspan.read.transcript import Transcript
 from toolspan.testing import outputs
 from toolspan.testing.rollouts import Age, RolloutBuilder
@@ -498,3 +501,70 @@ def test_a_line_of_a_hundred_megabytes_is_read(tmp_path: Path) -> None:
         stream.write(b'"}}\n')
     (span,) = toolspan.read(path).spans
     assert (span.state, span.result and span.result.exit_code) == ("succeeded", 0)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=9),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["type", "Ok", "secs", "text", "message"]), inner, max_size=2
+        )
+    ),
+    max_leaves=5,
+)
+FIELDS = (
+    "type", "payload", "timestamp", "call_id", "name", "arguments", "input", "output", "status",
+    "role", "content", "info", "total_token_usage", "input_tokens", "item", "id", "result",
+    "duration", "exit_code", "num_turns", "reason", "decision", "source", "session_id", "action",
+    "summary", "error", "changes", "command", "ordinal", "tools", "namespace", "message",
+)  # fmt: skip
+
+
+def changed(value: object, field: str, put: object) -> object:
+    """The same with another value wherever a field of that name stands."""
+    if isinstance(value, dict):
+        return {k: put if k == field else changed(v, field, put) for k, v in value.items()}
+    return [changed(each, field, put) for each in value] if isinstance(value, list) else value
+
+
+def everything(age: Age) -> RolloutBuilder:
+    made = RolloutBuilder(age=age).prompt("Do it").thinking("hm").tokens(10, 1)
+    call = made.call("exec_command", {"cmd": "a"})
+    made.completed("CommandExecution", call, command=["a"], status="failed", exit_code=1,
+                   duration={"secs": 1, "nanos": 5}, error={"message": "x"})  # fmt: skip
+    made.output(call, outputs.wrapped("x", code=1))
+    look = made.call("look", {"at": 1}, namespace="mcp__eyes")
+    made.event("mcp_tool_call_end", call_id=look, result={"Ok": {"content": []}}, duration="1s")
+    made.output(look, outputs.served("dark"))
+    patch = made.call("apply_patch", PATCH)
+    made.event("patch_apply_end", call_id=patch, success=True, changes={"a": {"type": "add"}})
+    made.output(patch, outputs.patched("A a"), custom=True)
+    made.item({"type": "web_search_call", "status": "completed", "action": {"query": "x"}})
+    made.event("exec_approval_request", call_id=call, reason="x").compact("so far")
+    made.event("task_complete", error={"message": "x"})
+    return made.roll_back(1).abort()
+
+
+@requirement("codex.damage")
+@given(st.sampled_from(AGES), st.sampled_from(FIELDS), VALUES, st.integers(0, 10**6))
+def test_nothing_that_a_rollout_contains_raises(
+    age: Age, field: str, put: object, spot: int
+) -> None:
+    made = everything(age)
+    lines = [json.dumps(changed(json.loads(line), field, put)).encode() for line in made.lines]
+    odd = b"\n".join(made.lines)
+    torn = odd[: spot % len(odd)] + b"\xff\0" + odd[spot % len(odd) + 3 :]
+    for data in (b"\n".join(lines), torn):
+        source = BytesSource(data, "rollout-x.jsonl")
+        transcript = toolspan.read(source)
+        assert toolspan.check(source, roundtrip=True).counts.lines == transcript.counts.lines
+        for span in transcript.spans:
+            assert json_line(facts_of(span, "f"))
+            assert span.input is not None
+            assert span.call.arguments is not None
+            if span.result is not None:
+                _ = (span.result.content, span.result.text, span.result.structured)
+        assert list(transcript.messages()) is not None
+        assert transcript.tokens is not None
+        assert transcript.info.dialect == "codex"

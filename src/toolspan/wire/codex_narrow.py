@@ -92,6 +92,13 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
 
 def narrow_result(tool: str, output: Raw, event: Item | None) -> CodexResult:
     """What a call gave back, from its output and the event of its end."""
+    try:
+        return _result(tool, output, event)
+    except _UNFIT:
+        return OtherResult(data=bytes(output))
+
+
+def _result(tool: str, output: Raw, event: Item | None) -> CodexResult:
     match tool_kind(tool):
         case "shell":
             return _command(output, event)

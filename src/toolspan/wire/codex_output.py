@@ -48,6 +48,8 @@ _LINE = re.compile(
     r"|(?P<output>Output:))[ \t]*(?:\n|\Z)"
 )
 _LINES = 9
+_MOST = 1 << 32
+"""No exit code is beyond this, on any system."""
 _CUT = re.compile(
     r"\A(?:Warning: truncated output \(original token count|Total output lines: \d+\n)"
     r"|\[\.\.\. omitted \d+ of \d+ lines \.\.\.\]|…\d+ tokens truncated…|…\d+ chars truncated…"
@@ -127,7 +129,7 @@ def _from_document(text: str) -> Said | None:
     seconds = facts.duration_seconds
     return Said(
         text=found.output,
-        exit_code=facts.exit_code,
+        exit_code=facts.exit_code if abs(facts.exit_code or 0) <= _MOST else None,
         wall_ms=seconds * 1000 if seconds is not None else None,
         headed=True,
         truncated=bool(_CUT.search(found.output)),

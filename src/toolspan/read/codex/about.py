@@ -170,11 +170,20 @@ class TokenCount:
 def _tokens(usage: Usage) -> Tokens:
     """Counts as the client tells them: the cached ones are part of the input, and shown apart."""
     return Tokens(
-        input_tokens=usage.input_tokens or 0,
-        output_tokens=usage.output_tokens or 0,
-        cache_creation_input_tokens=usage.cache_write_input_tokens or 0,
-        cache_read_input_tokens=usage.cached_input_tokens or 0,
+        input_tokens=_sane(usage.input_tokens),
+        output_tokens=_sane(usage.output_tokens),
+        cache_creation_input_tokens=_sane(usage.cache_write_input_tokens),
+        cache_read_input_tokens=_sane(usage.cached_input_tokens),
     )
+
+
+_MOST = 1 << 48
+"""No thread has so many tokens."""
+
+
+def _sane(count: int | None) -> int:
+    """A count; absurd ones count as none."""
+    return count if count is not None and 0 <= count < _MOST else 0
 
 
 def _less(now: Tokens, before: Tokens) -> Tokens:

@@ -8,6 +8,8 @@ outputs are spans, not messages. Read `messages` first.
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from msgspec import Raw
+
 from toolspan.model.message import Message, Voice
 from toolspan.model.place import Place
 from toolspan.read.codex.thread import Thread
@@ -120,8 +122,16 @@ def _completed(item: Item) -> Iterator[Said]:
             return
 
 
+def _decoded(raw: Raw) -> object:
+    """A part as decoded JSON; None when it is nested too deeply for that."""
+    try:
+        return document.decode(bytes(raw))
+    except ValueError:
+        return None
+
+
 def _failure(item: Item) -> str:
-    found = document.decode(bytes(item.error))
+    found = _decoded(item.error)
     words = found.get("message") if isinstance(found, dict) else found
     return words if isinstance(words, str) else "The turn failed"
 
@@ -131,6 +141,6 @@ def _parts(item: Item) -> Iterator[str]:
     for raw in (item.summary, item.content):
         if raw == NOTHING:
             continue
-        found = document.decode(bytes(raw))
+        found = _decoded(raw)
         for part in found if isinstance(found, list) else ():
             yield plain([part])

@@ -49,7 +49,7 @@ class RolloutShelf:
 
     def arguments(self, call: Call) -> dict[str, object]:
         """The input, decoded; empty when it is no object."""
-        value = document.decode(self.raw_input(call))
+        value = _decoded(self.raw_input(call))
         return value if isinstance(value, dict) else {}
 
     def typed_input(self, call: Call) -> "ToolInput":
@@ -65,7 +65,7 @@ class RolloutShelf:
 
     def content(self, result: Result) -> Any:
         """What the model read: a string or a list of blocks."""
-        return document.decode(bytes(self._output(result)) or b'""')
+        return _decoded(bytes(self._output(result)) or b'""')
 
     def text(self, result: Result) -> str:
         """What the model read, as text; of JSON around an output, the output."""
@@ -107,6 +107,14 @@ def output_of(item: Item) -> Raw:
         if raw != NOTHING:
             return raw
     return NOTHING
+
+
+def _decoded(data: bytes) -> Any:
+    """JSON decoded; what no decoder takes comes as the text it is, never as an error."""
+    try:
+        return document.decode(data)
+    except ValueError:
+        return data.decode("utf-8", "replace")
 
 
 def _gone(place: Place, call_id: str) -> SourceError:
