@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import anyio
 
 from toolspan.hooks.points import After, Firing, Occasion, Point, Report
-from toolspan.hooks.scene import Scene
 from toolspan.ids import CallId
 from toolspan.model.live import Content
 from toolspan.record import Recorder, RefusedPrompt, StopSummary
@@ -34,14 +33,24 @@ class TurnEnd:
     stop: str | None = None
 
 
-class Around:
-    """Fires the points around a conversation."""
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A session that another one has started: a subagent."""
 
-    def __init__(self, hooks: Firing, scene: Scene, desk: Desk, recorder: Recorder | None) -> None:
+    agent_id: str
+    kind: str
+
+
+class Around:
+    """Fires the points around a conversation; one aside has no start and end of its own."""
+
+    def __init__(
+        self, hooks: Firing, desk: Desk, recorder: Recorder | None, aside: Aside | None = None
+    ) -> None:
         self._hooks = hooks
-        self._scene = scene
         self._desk = desk
         self._recorder = recorder
+        self._aside = aside
         self._opening: After | None = None
         """What was said when the session began; told with the first words in it."""
         self._refused_ends = 0
@@ -61,7 +70,7 @@ class Around:
 
     async def begin(self, source: str) -> None:
         """The session begins."""
-        if self.listens("SessionStart"):
+        if self.listens("SessionStart") and self._aside is None:
             self._opening = await self._desk.hooked(self._hooks.fire(_session_start(source)))
 
     def opening(self) -> tuple[str, ...]:
@@ -80,10 +89,12 @@ class Around:
 
     async def turn_ends(self, reply: Mapping[str, object]) -> TurnEnd:
         """The model has nothing more to do: may the turn end?"""
-        if not self.listens("Stop"):
+        point: Point = "Stop" if self._aside is None else "SubagentStop"
+        if not self.listens(point):
             return TurnEnd()
         occasion = Occasion(
-            point="Stop",
+            point=point,
+            about=self._aside.kind if self._aside else None,
             fields={
                 "stop_hook_active": self._refused_ends > 0,
                 "last_assistant_message": _text(reply.get("content")),
@@ -114,7 +125,7 @@ class Around:
 
     async def end(self, reason: str) -> None:
         """The session ends; handlers have a short while, whoever else is in a hurry."""
-        if not self.listens("SessionEnd"):
+        if not self.listens("SessionEnd") or self._aside is not None:
             return
         occasion = Occasion(point="SessionEnd", about=reason, fields={"reason": reason})
         with anyio.CancelScope(shield=True), anyio.move_on_after(END_PATIENCE):

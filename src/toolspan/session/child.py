@@ -6,9 +6,15 @@ transcript in the place that the parent's recorder names (`Recorder.agent`). The
 of models. `Session(transcript=recorder)` records into a recorder that is made already, so the whole
 of a child is:
 
-    recorder = parent.child_recorder(agent_id, {"agentType": wish.kind, "toolUseId": wish.call_id})
-    async with Session(tools=..., transcript=recorder, session_id=parent.session_id) as session:
+    about = {"agentType": wish.kind, "description": wish.description, "toolUseId": wish.call_id}
+    async with Session(
+        tools=..., transcript=parent.child_recorder(agent_id, about),
+        session_id=parent.session_id, aside=Aside(agent_id, wish.kind),
+    ) as session:
         ended = await Agent(session, model, system=..., limits=wish.limits).prompt(wish.prompt)
+
+With `aside`, its calls and hooks name the subagent, the end of its turn is SubagentStop, and there
+is no start and end of a session. SubagentStart is the tool's to fire (`parent.fire`).
 """
 
 from collections.abc import Callable

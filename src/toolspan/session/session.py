@@ -37,7 +37,6 @@ from toolspan.record import (
     Fsync,
     Origin,
     Recorder,
-    Trouble,
     results_folder,
     transcript_path,
 )
@@ -50,11 +49,12 @@ from toolspan.run.runner import Runner, new_workspace
 from toolspan.run.sinks import Only, Sink
 from toolspan.run.tasks import notice
 from toolspan.run.tool import Tool
-from toolspan.session.around import Around
+from toolspan.session.around import Around, Aside
 from toolspan.session.blocks import beside, result_block, words
 from toolspan.session.hearing import Hearing
 from toolspan.session.incoming import Incoming, is_blank, sendable
 from toolspan.session.reply import Reply, calls_checked, plain_reply
+from toolspan.session.trouble import trouble
 
 INTERRUPTED_TURN = "interrupted by the user"
 AtHome = Literal["home"]
@@ -84,13 +84,15 @@ class Session:
         transcript: Path | str | AtHome | Recorder | None = "home",
         session_id: str | None = None,
         history: Sequence[Mapping[str, object]] = (),
+        aside: Aside | None = None,
         permission_mode: str = "default",
         fsync: Fsync = "never",
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Make a session; nothing is opened or written before it is entered and spoken to.
 
-        `history` is what was said before, when a conversation goes on (`past.py` reads it).
+        `history` is what was said before, when a conversation goes on (`past.py` reads it). `aside`
+        names a session that another one has started (`child.py`).
 
         `sinks` get every event in their own time; `direct` ones at once, before the call goes on.
         `transcript` is a file, `"home"` for the place where the client keeps its sessions, a
@@ -123,7 +125,8 @@ class Session:
         if tools is None:
             tools = coding_tools(self.profile, person=approver is not None)
         space = self._workspace(folder)
-        self._scene = self._make_scene(space, permission_mode)
+        space.agent_id = aside.agent_id if aside else None
+        self._scene = self._make_scene(space, permission_mode, aside)
         bound = (hooks or NoHooks()).bind(self._scene)
         wanted = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
@@ -143,7 +146,7 @@ class Session:
         )
         for call_id in call_ids(self._messages):
             self.runner.remember(CallId(call_id))
-        self._around = Around(bound, self._scene, self.runner.desk, self._recorder)
+        self._around = Around(bound, self.runner.desk, self._recorder, aside)
 
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
@@ -317,7 +320,7 @@ class Session:
     def failed(self, failure: ModelFailed) -> None:
         """There is no reply: that is told in the transcript, and not to the model."""
         if self._recorder is not None:
-            self._recorder.failed(_trouble(failure), failure.told())
+            self._recorder.failed(trouble(failure), failure.told())
 
     def turns_spent(self, most: int, turns: int) -> None:
         """The model has spoken often enough; that is told in the transcript."""
@@ -377,7 +380,7 @@ class Session:
     def keep_retry(self, retry: Retrying) -> None:
         """A reply that streams begins anew."""
         if self._recorder is not None:
-            self._recorder.retrying(_trouble(retry.failure, retry))
+            self._recorder.retrying(trouble(retry.failure, retry))
 
     def _close(self, incoming: Incoming, batch: Batch | None) -> None:
         """The reply and its results stand in the conversation, whatever became of them."""
@@ -536,7 +539,7 @@ class Session:
             return Recorder.resume(path, origin, self._write_failed)
         return Recorder(path, origin, self._write_failed)
 
-    def _make_scene(self, space: Workspace, permission_mode: str) -> Scene:
+    def _make_scene(self, space: Workspace, permission_mode: str, aside: Aside | None) -> Scene:
         def mode() -> str:
             found = self.runner.context.values.get("permission_mode")
             return found if isinstance(found, str) else permission_mode
@@ -557,6 +560,8 @@ class Session:
             transcript=self._recorder.path.absolute() if self._recorder else None,
             permission_mode=mode,
             export=export,
+            agent_id=space.agent_id,
+            agent_type=aside.kind if aside else None,
         )
 
     def _write_failed(self, failed: WriteFailed) -> None:
@@ -576,17 +581,6 @@ class Session:
 
 def _nobody(_message: Mapping[str, object], _block: Mapping[str, object]) -> None:
     """Nobody is told."""
-
-
-def _trouble(failure: ModelFailed, retry: Retrying | None = None) -> Trouble:
-    return Trouble(
-        message=failure.message,
-        kind=failure.kind,
-        status=failure.status,
-        attempt=retry.attempt if retry else 0,
-        of=retry.of if retry else 0,
-        wait_s=retry.wait_s if retry else 0.0,
-    )
 
 
 def _profile(chosen: Profile | str | None, model: str | None) -> Profile:

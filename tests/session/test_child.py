@@ -1,0 +1,88 @@
+"""A session below a session: what a tool that starts agents can build on."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+import toolspan
+from tests.requirement import requirement
+from toolspan import Hooks, Session, ToolContext, tool
+from toolspan.hooks.points import Occasion
+from toolspan.session import Agent
+from toolspan.session.around import Aside
+from toolspan.session.child import ChildEnd, ChildWish
+from toolspan.testing import ScriptedModel, check_history, say, use
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(concurrent=True)
+async def echo(text: str) -> str:
+    """Give the text back."""
+    return text
+
+
+@requirement("session.child")
+async def test_a_tool_starts_a_session_with_its_own_context_tools_and_transcript(
+    tmp_path: Path,
+) -> None:
+    hooks = Hooks()
+    seen: list[str] = []
+
+    @hooks.at("SessionStart")
+    def start(_: Occasion) -> None:
+        seen.append("start")
+
+    @hooks.at("SubagentStop")
+    def stop(_: Occasion) -> None:
+        seen.append("subagent")
+
+    child_model = ScriptedModel([[use("echo", text="below")], say("It says below.")], seed="child")
+
+    class Below:
+        """Starts children of `session`."""
+
+        async def run(self, wish: ChildWish) -> ChildEnd:
+            about = {"agentType": wish.kind, "toolUseId": wish.call_id}
+            recorder = session.child_recorder("a1", about)
+            async with Session(
+                cwd=tmp_path,
+                tools=filter(wish.keeps, [echo, delegate]),
+                hooks=hooks,
+                transcript=recorder,
+                session_id=session.session_id,
+                aside=Aside("a1", wish.kind),
+            ) as child:
+                ended = await Agent(child, child_model).prompt(wish.prompt)
+            assert check_history(child.messages) == []
+            return ChildEnd(agent_id="a1", ended=ended, calls=len(child.spans))
+
+    children = Below()
+
+    @tool
+    async def delegate(prompt: str, ctx: ToolContext) -> str:
+        """Let somebody else do it."""
+        wish = ChildWish(
+            call_id=ctx.call.id,
+            kind="helper",
+            description="Echo",
+            prompt=prompt,
+            keeps=lambda one: one.name == "echo",
+        )
+        return (await children.run(wish)).ended.text
+
+    path = tmp_path / "t.jsonl"
+    model = ScriptedModel([[use("delegate", prompt="Echo, please.")], say("Done.")])
+    session = Session(cwd=tmp_path, tools=[delegate], hooks=hooks, transcript=path)
+    with anyio.fail_after(30):
+        async with session:
+            ended = await Agent(session, model).prompt("Have it echoed.")
+
+    assert ended.reason == "completed"
+    assert "It says below." in str(session.messages)
+    assert [schema["name"] for schema in child_model.requests[0]["tools"]] == ["echo"]  # type: ignore[attr-defined]
+    assert seen == ["start", "subagent"]
+    (below,) = (tmp_path / "t" / "subagents").glob("*.jsonl")
+    assert [(s.tool, s.state) for s in toolspan.read(path).spans] == [("delegate", "succeeded")]
+    assert [(s.call.agent_id, s.state) for s in toolspan.read(below).spans] == [("a1", "succeeded")]
