@@ -284,6 +284,31 @@ async def test_a_host_that_catches_its_cancellation_has_it_once(where: str) -> N
     assert cleaned == [True]
 
 
+@requirement("cancel.block")
+async def test_a_blocking_tool_is_not_told_that_its_host_is_gone() -> None:
+    inside, gate, told = anyio.Event(), anyio.Event(), Told()
+
+    @tool(interrupt="block")
+    async def steady() -> str:
+        inside.set()
+        await gate.wait()
+        return "done"
+
+    async def host() -> None:
+        await Runner([steady], direct=[told]).run([call("a", "steady")])
+
+    with anyio.fail_after(10):
+        task = asyncio.create_task(host())
+        await inside.wait()
+        task.cancel()
+        await anyio.wait_all_tasks_blocked()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    assert told.states == {"a": "succeeded"}
+
+
 @requirement("cancel.stubborn")
 async def test_without_a_grace_a_tool_is_left_at_once_and_not_told_again() -> None:
     stubborn = Stubborn()
