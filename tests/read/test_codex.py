@@ -423,11 +423,13 @@ def test_damage_is_told_and_reading_goes_on_at_the_next_good_line() -> None:
 @requirement("codex.unknown")
 def test_kinds_from_the_future_are_kept_and_told_as_drift() -> None:
     made = RolloutBuilder().event("from_the_future").line("weather", {"sun": True})
+    made.event("agent_message", message="hi", mood="good")
     made.item({"type": "telepathy_call", "call_id": "t"})
     made.call("exec_command", {"cmd": "a", "mood": "good"})
     checkup = toolspan.check(BytesSource(made.data(), "rollout-x.jsonl"), roundtrip=True)
     told = {found.code: found.explanation for found in checkup.findings}
     assert {"unknown_type", "unknown_input", "unanswered_call"} <= set(told)
+    assert "event_msg/agent_message.mood" in told["unknown_field"]
     assert checkup.roundtrip_equal == len(made.lines)
     assert checkup.entries["event_msg/from_the_future"] == 1
 
@@ -475,6 +477,20 @@ def test_the_oldest_form_is_one_document(tmp_path: Path) -> None:
     assert first.result is not None
     assert first.result.text == "a b"
     assert [m.text for m in transcript.messages()] == ["list them"]
+
+
+@requirement("codex.read")
+def test_a_rollout_that_is_compressed_meanwhile_is_read_on(tmp_path: Path) -> None:
+    made = RolloutBuilder()
+    made.output(made.call("exec_command", {"cmd": "a"}), outputs.ran("milk"))
+    path = made.write(tmp_path)
+    (span,) = toolspan.read(path).spans
+    packed = path.with_name(f"{path.name}.zst")
+    packed.write_bytes(zstandard.compress(path.read_bytes()))
+    path.unlink()
+    assert span.result is not None
+    assert span.result.text.endswith("milk")
+    assert len(toolspan.read(path).spans) == 1
 
 
 def test_a_file_that_changed_since_is_told_and_not_misread(tmp_path: Path) -> None:

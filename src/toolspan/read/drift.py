@@ -15,7 +15,7 @@ from toolspan.model.finding import Finding
 from toolspan.model.place import Place
 from toolspan.read.damage import finding
 from toolspan.read.transcript import Transcript
-from toolspan.wire import claude, codex, codex_narrow, document
+from toolspan.wire import claude, codex, codex_keys, codex_narrow, document
 from toolspan.wire.claude_keys import unknown_keys
 from toolspan.wire.codex_calls import arguments_of
 from toolspan.wire.jsonl import Line
@@ -180,7 +180,7 @@ class RecordLines(Lines[codex.Record]):
     def _drift(self, view: codex.Record, found: dict[str, object], line: Line) -> None:
         if not view.known:
             self._note("unknown_type", view.kind or "no type", line)
-        for key in codex.unknown_keys(view, found):
+        for key in codex_keys.unknown_keys(view, found):
             self._note("unknown_field", key, line)
         for item in codex.calls_of(view.item):
             tool = codex.tool_of(item)

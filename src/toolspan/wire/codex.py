@@ -287,16 +287,6 @@ def encode(record: Record, data: bytes) -> bytes:
     return document.encode(found)
 
 
-_LINE_KEYS = frozenset({"timestamp", "type", "payload", "ordinal", "metadata"})
-
-
-def unknown_keys(record: Record, found: dict[str, object]) -> list[str]:
-    """Keys of a line's envelope that nobody has described."""
-    if record.payload is None:
-        return []
-    return [key for key in found if key not in _LINE_KEYS]
-
-
 def calls_of(item: Item) -> list[Item]:
     """The calls in an item: itself, or those that a message of the oldest documents carries."""
     if item.type in CALLS or item.type in SELF_CONTAINED:

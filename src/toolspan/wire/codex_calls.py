@@ -77,6 +77,7 @@ class About(Struct, gc=False):
     chars: Any = None
     explanation: Any = None
     target: Any = None
+    targets: Any = None
     objective: Any = None
     prompt: Any = None
     name: Any = None

@@ -48,6 +48,8 @@ class FileSource:
 
     def open(self, offset: int = 0) -> BinaryIO:
         """An unbuffered stream: the line reader brings its own large buffer."""
+        if other := _moved(self.path):
+            return source_of(other).open(offset)
         with _Explained(self.path):
             _refuse_special(self.path)
             stream = io.FileIO(self.path)
@@ -56,6 +58,8 @@ class FileSource:
 
     def read(self, offset: int, length: int) -> bytes:
         """The bytes of a range."""
+        if other := _moved(self.path):
+            return source_of(other).read(offset, length)
         with _Explained(self.path), self.path.open("rb", buffering=0) as stream:
             return _range(stream, offset, length)
 
@@ -65,6 +69,8 @@ class ZstSource(FileSource):
 
     def open(self, offset: int = 0) -> BinaryIO:
         """A decompressing stream."""
+        if other := _moved(self.path):
+            return source_of(other).open(offset)
         with _Explained(self.path):
             _refuse_special(self.path)
             stream = _Explaining(_Unpacked(self.path.open("rb")), self.path)
@@ -104,6 +110,15 @@ def source_of(path: Path | str) -> Source:
     """The source for a path, by its ending."""
     path = path if isinstance(path, Path) else Path(path)
     return ZstSource(path) if path.name.endswith(".zst") else FileSource(path)
+
+
+def _moved(path: Path) -> Path | None:
+    """Where a file is now that Codex has compressed it meanwhile, or unpacked it again."""
+    if not path.name.startswith("rollout-") or path.exists():
+        return None
+    name = path.name
+    other = path.with_name(name.removesuffix(".zst") if name.endswith(".zst") else f"{name}.zst")
+    return other if other.exists() else None
 
 
 class _Unpacked(io.RawIOBase):
