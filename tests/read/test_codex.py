@@ -399,6 +399,27 @@ def test_a_fork_and_a_subagent_that_replay_their_parent_count_once(tmp_path: Pat
     assert [row.id for row in agent.calls] == [own]
 
 
+@requirement("codex.forks")
+def test_subagents_of_subagents_belong_to_the_session_at_the_top(tmp_path: Path) -> None:
+    made = [RolloutBuilder().prompt("Do it")]
+    calls = []
+    for name in ("Mill", "Plato"):
+        above = made[-1]
+        calls.append(above.call("spawn_agent", {"message": name}))
+        meta = {"parent_thread_id": above.thread_id}
+        below = RolloutBuilder(thread_id=above.fork(agent=name).thread_id, meta=meta)
+        above.output(calls[-1], json.dumps({"agent_id": below.thread_id}))
+        made.append(below.prompt(name))
+    last = made[-1].call("exec_command", {"cmd": "deep"})
+    for each in made:
+        each.write(tmp_path)
+    ledger = toolspan.history(tmp_path).ledger
+    (session,) = ledger.sessions
+    assert (session.id, len(session.agents)) == (made[0].thread_id, 2)
+    starters = {row.id: row.parent_call for row in ledger.calls}
+    assert starters == {calls[0]: None, calls[1]: calls[0], last: calls[1]}
+
+
 @requirement("codex.damage")
 def test_damage_is_told_and_reading_goes_on_at_the_next_good_line() -> None:
     made = RolloutBuilder().prompt("Do it")

@@ -120,6 +120,8 @@ class Ledger:
         for file in self.files:
             for agent, call_id in file.started.items():
                 found.setdefault((file.info.session_id, agent), call_id)
+                if file.info.agent_id:  # whose own subagents may name it as their session
+                    found.setdefault((file.info.agent_id, agent), call_id)
         for file in self.files:
             agent_id = file.info.agent_id
             meta = read_meta(Path(file.file)) if agent_id else None
@@ -172,13 +174,14 @@ class SessionFacts(Struct, frozen=True, kw_only=True):
 def _sessions(ledger: Ledger) -> list[SessionFacts]:
     agents: dict[str, list[FileFacts]] = {}
     mains: list[FileFacts] = []
+    above = {file.info.agent_id: file.info.session_id for file in ledger.files}
     for file in ledger.files:
         if not _tells_anything(file):
             continue
         if file.info.agent_id is None:
             mains.append(file)
-        elif file.info.session_id:
-            agents.setdefault(file.info.session_id, []).append(_own(file))
+        elif session := _top(file.info.session_id, above):
+            agents.setdefault(session, []).append(_own(file))
     found = [
         SessionFacts(
             id=file.info.session_id or Path(file.file).name.partition(".")[0],
@@ -192,6 +195,15 @@ def _sessions(ledger: Ledger) -> list[SessionFacts]:
         for session, files in agents.items()
     ]
     return sorted(found, key=lambda session: (session.started_at, session.id))
+
+
+def _top(session: str | None, above: dict[str | None, str | None]) -> str | None:
+    """The session at the top, where subagents name the subagent that started them."""
+    seen: set[str | None] = {None}
+    while session not in seen and above.get(session):
+        seen.add(session)
+        session = above[session]
+    return session
 
 
 def _own(file: FileFacts) -> FileFacts:

@@ -85,6 +85,12 @@ class Git(Struct, gc=False):
     repository_url: str | None = None
 
 
+class HistoryBase(Struct, gc=False):
+    """The thread whose rollout holds what came before this one's first line."""
+
+    thread_id: str | None = None
+
+
 class Passed(Struct, gc=False):
     """What newer clients attach to an item for themselves."""
 
@@ -162,6 +168,7 @@ class Item(Struct, gc=False):
     source: Raw = NOTHING
     git: Git | None = None
     forked_from_id: str | None = None
+    history_base: HistoryBase | None = None
     parent_thread_id: str | None = None
     agent_nickname: str | None = None
     agent_role: str | None = None

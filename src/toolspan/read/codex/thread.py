@@ -88,7 +88,8 @@ class Thread:
         spawn = _spawn(meta)
         self.own = meta.id
         self.parent = meta.parent_thread_id or (spawn.parent_thread_id if spawn else None)
-        self.forked_from = meta.forked_from_id
+        base = meta.history_base.thread_id if meta.history_base else None
+        self.forked_from = meta.forked_from_id or (base if base != meta.id else None)
         self.session = text_of(meta.session_id) or self.parent or meta.id
         self.role = meta.agent_role or meta.agent_nickname
         self._start = meta.history_start
