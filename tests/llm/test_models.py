@@ -1,10 +1,12 @@
 """Models behind real servers: what the SDKs get becomes the same events, whoever serves it."""
 
+import json
 from collections.abc import Callable
 from contextlib import aclosing
 
 import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 
 from tests.requirement import requirement
 from toolspan.errors import ToolspanError
@@ -40,6 +42,7 @@ from toolspan.testing import (
     think,
     use,
 )
+from toolspan.testing.http11 import Connection, Response
 
 pytestmark = pytest.mark.anyio
 
@@ -296,6 +299,61 @@ async def test_an_id_that_was_there_before_is_replaced(make: Make) -> None:
 
     assert first["id"] != "same"
     assert second["id"] == "odd_id"
+
+
+async def spoken(chunks: list[dict[str, object]]) -> list[ModelEvent]:
+    """What is heard of a server that streams these chunks, and nothing but them."""
+    lines = [f"data: {json.dumps({'id': 'x', 'choices': [], **one})}\n\n" for one in chunks]
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            connection = Connection(stream)
+            request = await connection.request()
+            body = "".join(lines).encode()
+            await connection.send(
+                Response(status=200, body=body, content_type="text/event-stream"), request
+            )
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(SocketAttribute.local_port)
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.serve, answer)
+            events = await heard(openai(f"http://127.0.0.1:{port}"))
+            group.cancel_scope.cancel()
+    return events
+
+
+@requirement("model.accents")
+async def test_a_server_with_an_accent_is_understood() -> None:
+    def part(call_id: str | None, name: str, arguments: object) -> dict[str, object]:
+        function = {"name": name, "arguments": arguments}
+        called = {"index": 0, "id": call_id, "type": "function", "function": function}
+        return {"choices": [{"index": 0, "delta": {"tool_calls": [called]}}]}
+
+    events = await spoken(
+        [
+            part("one", "Read", '{"path":"a"}'),
+            part("two", "Read", {"path": "b"}),
+            part("one", "no such:name", ""),
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        ]
+    )
+
+    first, second, third = blocks(events)
+    assert (first["id"], first["input"]) == ("one", {"path": "a"})
+    assert (second["id"], second["input"]) == ("two", {"path": "b"})
+    assert third["id"] not in ("one", "two")
+    assert (third["name"], third["input"]) == ("no_such_name", {})
+    assert end(events) == "tool_use"
+
+
+@requirement("model.accents")
+async def test_a_call_without_an_id_gets_one() -> None:
+    called = {"index": 0, "function": {"name": "Read", "arguments": "{}"}}
+    choice = {"index": 0, "delta": {"tool_calls": [called]}, "finish_reason": "tool_calls"}
+    (block,) = blocks(await spoken([{"choices": [choice]}]))
+
+    assert str(block["id"]).startswith("call_")
 
 
 @requirement("model.pictures")

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
+import msgspec
+
 from toolspan.llm.blocks import call_block, call_id, call_ids, tool_name
 from toolspan.llm.faults import broken_off, faults
 from toolspan.llm.history import Block
@@ -178,9 +180,10 @@ class _Reader:
             self._taken.add(made)
             self._call = call = _Call(part.index, made, part.id or "", name)
             yield CallBegan(call.id, call.name)
-        if part.function and part.function.arguments:
-            call.pieces.append(part.function.arguments)
-            yield InputDelta(call.id, part.function.arguments)
+        piece = _piece(part.function.arguments if part.function else None)
+        if piece:
+            call.pieces.append(piece)
+            yield InputDelta(call.id, piece)
 
     def _close(self) -> Iterator[ModelEvent]:
         """End the block that is open."""
@@ -195,3 +198,10 @@ class _Reader:
         if call is not None:
             self._asked = True
             yield BlockDone(call_block(call.id, call.name, "".join(call.pieces)))
+
+
+def _piece(arguments: object) -> str:
+    """A piece of a call's arguments; some servers send them as the object that they are."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return msgspec.json.encode(arguments).decode()
