@@ -10,6 +10,7 @@ from typing import Literal
 import anyio
 import click
 import msgspec
+from anyio.abc import TaskStatus
 
 from toolspan.cli.host import (
     Host,
@@ -23,7 +24,7 @@ from toolspan.cli.prompt_tty import Terminal
 from toolspan.cli.run_show import JsonShow, Out, Show, StreamShow, TextShow
 from toolspan.errors import ToolspanError
 from toolspan.ids import SessionId
-from toolspan.llm.choose import chosen, make_model
+from toolspan.llm.choose import make_model
 from toolspan.llm.model import MAX_TOKENS, Model
 from toolspan.process import become_subreaper
 from toolspan.session import Agent, Ended, Limits
@@ -182,8 +183,8 @@ async def _headless(prompt: str, setting: _Setting, show: TextShow) -> int:
     show.out.on_broken = stop.with_code
     ended: Ended | None = None
     async with agent.session, anyio.create_task_group() as group:
+        await group.start(_watch_signals, stop, group.cancel_scope)
         setting.begin(show, agent)
-        group.start_soon(_watch_signals, stop, group.cancel_scope)
         ended = await agent.prompt(prompt)
         show.end(ended)
         group.cancel_scope.cancel()
@@ -210,9 +211,12 @@ class _Stop:
         return self._agent.is_busy
 
 
-async def _watch_signals(stop: _Stop, scope: anyio.CancelScope) -> None:
+async def _watch_signals(
+    stop: _Stop, scope: anyio.CancelScope, *, task_status: TaskStatus[None]
+) -> None:
     """Ctrl-C, a closed terminal or a request to end ends the turn; a second one does not wait."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        task_status.started()
         async for number in signals:
             wait = stop.is_busy and stop.code is None
             stop.with_code(128 + number)
@@ -250,7 +254,6 @@ def _model(wishes: Wishes) -> Model:
         raise ToolspanError(
             "which model? --model anthropic:NAME, openai:NAME or scripted:FILE, or TOOLSPAN_MODEL"
         )
-    chosen(wishes.word)
     return make_model(wishes.word, base_url=wishes.base_url)
 
 
@@ -271,7 +274,10 @@ def _story(wishes: Wishes, place: str | None, cwd: Path) -> Story:
     if not wishes.fork_session:
         return Story(session_id=path.stem, transcript=path if place else None, history=history)
     name = SessionId(_uuid(wishes.session_id) or str(uuid.uuid4()))
-    copy = fork(path, name, cwd) if place else None
+    try:
+        copy = fork(path, name, cwd) if place else None
+    except OSError as error:
+        raise ToolspanError(f"{error.filename}: {error.strerror}") from error
     return Story(session_id=name, transcript=copy, history=history)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import anyio
+from anyio.abc import TaskStatus
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -216,8 +217,8 @@ async def converse(make: Callable[[Show], Agent], begin: Enter, terminal: Termin
     agent = make(show)
     stop = _Stop(agent, show)
     async with agent.session, anyio.create_task_group() as group:
+        await group.start(_watch_signals, stop, group.cancel_scope)
         begin(show, agent)
-        group.start_soon(_watch_signals, stop, group.cancel_scope)
         while (typed := await _typed(terminal)) is not None:
             stop.presses = 0
             if typed == "/help":
@@ -262,8 +263,11 @@ class _Stop:
         return False
 
 
-async def _watch_signals(stop: _Stop, scope: anyio.CancelScope) -> None:
+async def _watch_signals(
+    stop: _Stop, scope: anyio.CancelScope, *, task_status: TaskStatus[None]
+) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        task_status.started()
         async for number in signals:
             if number != signal.SIGINT:
                 stop.code = 128 + number

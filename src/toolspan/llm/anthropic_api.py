@@ -56,6 +56,7 @@ class AnthropicModel:
 
         self.name = name
         self._error = anthropic.AnthropicError
+        self._unset = anthropic.omit
         self._client: AsyncAnthropic = anthropic.AsyncAnthropic(
             api_key=api_key, base_url=base_url, max_retries=0
         )
@@ -71,9 +72,9 @@ class AnthropicModel:
                 model=request.model or self.name,
                 max_tokens=request.max_tokens,
                 messages=cast("list[MessageParam]", _cached(request.messages)),
-                system=cast("list[TextBlockParam]", _system(request.system)),
-                tools=cast("list[ToolUnionParam]", list(request.tools)),
-                metadata=cast("MetadataParam", dict(request.metadata)),
+                system=cast("list[TextBlockParam]", _system(request.system)) or self._unset,
+                tools=cast("list[ToolUnionParam]", list(request.tools)) or self._unset,
+                metadata=cast("MetadataParam", dict(request.metadata)) or self._unset,
                 stream=True,
             )
         taken = set(call_ids(request.messages))
