@@ -48,7 +48,7 @@ class LivePairing(Pairing):
     def end(self, branches: Branches) -> None:
         """The file counts as finished: what is open stays unanswered, and branches are known."""
         self._ended = True
-        self._branches = branches
+        self._branches = branches or None
         self._touched.update(
             call_id for call_id, life in self._lives.items() if branches or life.result is None
         )

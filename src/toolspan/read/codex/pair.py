@@ -347,7 +347,9 @@ class Pairing:
 
     def failures(self, branches: Branches) -> Iterator[Span]:
         """Only the calls that did not succeed."""
-        return (span for span in self._spans(branches) if span.state != "succeeded")
+        others = branches or None
+        spans = (self._span(life, others) for life in self._lives.values())
+        return (span for span in spans if span.state != "succeeded")
 
     def successes(self) -> list[str]:
         """A name for each call that succeeded."""
@@ -362,15 +364,14 @@ class Pairing:
 
         Each call is let go as its span is made: nothing is left afterwards.
         """
+        others = branches or None
         lives, self._lives = self._lives, {}
         self._open = {}
         for call_id in list(lives):
-            yield self._span(lives.pop(call_id), branches)
-
-    def _spans(self, branches: Branches) -> Iterator[Span]:
-        return (self._span(life, branches) for life in self._lives.values())
+            yield self._span(lives.pop(call_id), others)
 
     def _span(self, life: Life, branches: Branches | None) -> Span:
+        """The span of a call; without branches, all lines are on the active one."""
         verdict = self._verdict(life)
         result = life.result
         if result is not None and result.reported_ms is None and life.ended is not None:
@@ -394,7 +395,9 @@ class Pairing:
 
     @staticmethod
     def _branch(life: Life, branches: Branches | None) -> Branch:
-        return branches.of(Place.line_of(life.call.at)) if branches and life.call.at else "active"
+        if branches is None or not life.call.at:
+            return "active"
+        return branches.of(Place.line_of(life.call.at))
 
     def _verdict(self, life: Life) -> Verdict:
         verdict, ended = life.verdict, life.ended
