@@ -3,8 +3,11 @@
 import ast
 import inspect
 import sys
+import tomllib
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,7 +17,8 @@ from toolspan.model.state import MEANING, OPEN_STATES
 from toolspan.read import facts
 from toolspan.read.damage import CODES
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 NOTE = "<!-- Written by scripts/docs.py; `make docs` checks it. -->\n"
 
 
@@ -89,7 +93,103 @@ def findings() -> str:
     )
 
 
-PAGES = {"commands.md": commands, "states.md": states, "findings.md": findings}
+VERDICTS = {
+    "works": "Toolspan does it, as it is.",
+    "reader accepts": "Files that are so are read; toolspan itself does not write them so.",
+    "only under seed": "The clients do it otherwise now; `--profile seed` does it as described.",
+    "differs": "Toolspan does something else on purpose; the row says what and why.",
+}
+
+
+def seeds() -> str:
+    """What became of each statement of the documents that toolspan began with."""
+    data = tomllib.loads((ROOT / "tests/seeds.toml").read_text(encoding="utf-8"))
+    rows: list[dict[str, Any]] = data["statement"]
+    parts = [
+        "# Every statement of the documents toolspan began with\n",
+        NOTE,
+        f"{data['intro'].strip()}\n",
+        _verdict_counts(data["document"], rows),
+        "\n".join(f"- **{name}**: {meaning}" for name, meaning in VERDICTS.items()) + "\n",
+    ]
+    for document in data["document"]:
+        own = [row for row in rows if _document_of(row, data["document"]) == document["name"]]
+        parts += [
+            f"## {document['name']}: {document['title']}\n",
+            f"{document['about'].strip()}\n",
+            "| | it says | verdict | shown by | proved by |\n|---|---|---|---|---|",
+            "\n".join(_statement_row(row) for row in own) + "\n",
+        ]
+    parts += [
+        "## Their words and ours\n",
+        f"{data['nouns'].strip()}\n",
+        f"```python\n{data['setup'].strip()}\n```\n",
+        "| in the documents | here | try |\n|---|---|---|",
+        "\n".join(
+            f"| {', '.join(f'`{one}`' for one in noun['theirs'])} | {noun['ours']} |"
+            f" `{noun['line']}` |"
+            for noun in data["noun"]
+        )
+        + "\n",
+    ]
+    return "\n".join(parts)
+
+
+def _document_of(row: dict[str, Any], documents: list[dict[str, Any]]) -> str:
+    """The document that a statement is from: 001 is 000 again, with a few more words."""
+    prefix, _, number = row["id"].partition("-")
+    (name,) = (
+        document["name"]
+        for document in documents
+        if prefix == document["prefix"] and document["first"] <= int(number) <= document["last"]
+    )
+    return str(name)
+
+
+def _verdict_counts(documents: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
+    counted = Counter((_document_of(row, documents), row["verdict"]) for row in rows)
+    lines = [
+        f"| document | statements | {' | '.join(VERDICTS)} |",
+        f"|---|---|{'---|' * len(VERDICTS)}",
+    ]
+    for document in documents:
+        numbers = [counted[document["name"], verdict] for verdict in VERDICTS]
+        link = f"{document['name']}: {document['title']}".lower()
+        anchor = "".join(c for c in link if c.isalnum() or c in " -").replace(" ", "-")
+        lines.append(
+            f"| [{document['name']}](#{anchor}) | {sum(numbers)} |"
+            f" {' | '.join(map(str, numbers))} |"
+        )
+    every = Counter(row["verdict"] for row in rows)
+    lines.append(f"| all | {len(rows)} | {' | '.join(str(every[v]) for v in VERDICTS)} |\n")
+    return "\n".join(lines)
+
+
+def _statement_row(row: dict[str, Any]) -> str:
+    verdict = row["verdict"] + (f": {row['why']}" if "why" in row else "")
+    proofs = []
+    for proof in row["proof"]:
+        file, _, name = proof.partition("::")
+        words = name.removeprefix("test_").replace("_", " ")
+        proofs.append(f"[{words}](../{file})")
+    return (
+        f"| {row['id']} | {_cell(row['says'])} | {_cell(verdict)} | `{row['show']}` |"
+        f" {', '.join(proofs)} |"
+    )
+
+
+def _cell(text: str) -> str:
+    """A text as it can stand in a table."""
+    plain = " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return plain.replace("*", "\\*").replace("__", "\\_\\_")
+
+
+PAGES = {
+    "commands.md": commands,
+    "states.md": states,
+    "findings.md": findings,
+    "seeds.md": seeds,
+}
 
 
 def main() -> int:

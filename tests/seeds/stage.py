@@ -1,0 +1,135 @@
+"""A conversation to try a document's statement on: real tools, a real file, nothing faked."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+import toolspan
+from toolspan import Session, Transcript
+from toolspan.hooks.make import hooks_of
+from toolspan.hooks.points import Firing
+from toolspan.model.live import LiveEvent
+from toolspan.model.span import Span
+from toolspan.permission.decide import Approver, Policy
+from toolspan.profile import profile
+from toolspan.run.batch import Recovery
+from toolspan.run.tool import Tool
+from toolspan.settings import Layer, merge
+from toolspan.settings.load import read_settings
+
+Object = dict[str, Any]
+SEED = "seed"
+LATEST = "2.1.325"
+
+
+def call(name: str, id: str = "toolu_1", /, **given: object) -> Object:
+    """A request block."""
+    return {"type": "tool_use", "id": id, "name": name, "input": given}
+
+
+def text(words: str) -> Object:
+    """A text block."""
+    return {"type": "text", "text": words}
+
+
+def settings_hooks(folder: Path, version: str, block: Mapping[str, object]) -> Firing:
+    """The handlers of a settings file."""
+    layer = Layer("user", folder / "s.json", read_settings({"hooks": block}, "s.json"), {})
+    return hooks_of(merge([layer], trusted=True), profile(version)).hooks
+
+
+@dataclass
+class Played:
+    """What is left of a conversation: live, on disk, and read back."""
+
+    session: Session
+    events: list[LiveEvent]
+    lines: list[Object]
+    found: Transcript
+
+    @property
+    def results(self) -> list[Object]:
+        """The result blocks that the model was sent, in order."""
+        return [
+            block
+            for message in self.session.messages
+            if message["role"] == "user" and isinstance(message["content"], list)
+            for block in message["content"]
+            if block["type"] == "tool_result"
+        ]
+
+    @property
+    def words(self) -> list[str]:
+        """What the model was told beside prompts and results."""
+        return [
+            block["text"]
+            for message in self.session.messages[1:]
+            if message["role"] == "user" and isinstance(message["content"], list)
+            for block in message["content"]
+            if block["type"] == "text"
+        ]
+
+    @property
+    def records(self) -> list[Object]:
+        """The lines of the transcript that carry results."""
+        return [line for line in self.lines if "toolUseResult" in line]
+
+    def span(self, id: str = "toolu_1") -> Span:
+        """The call as the session lived it."""
+        (found,) = (span for span in self.session.spans if span.id == id)
+        return found
+
+    def read_span(self, id: str = "toolu_1") -> Span:
+        """The call as it is read back."""
+        (found,) = (span for span in self.found.spans if span.id == id)
+        return found
+
+    def told(self, kind: type[LiveEvent]) -> list[Any]:
+        """The events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+async def play(
+    folder: Path,
+    *replies: Sequence[Mapping[str, object]],
+    version: str = SEED,
+    hooks: Firing | Mapping[str, object] | None = None,
+    tools: Iterable[Tool] | None = None,
+    policies: Sequence[Policy] = (),
+    fallback: Policy | None = None,
+    approver: Approver | None = None,
+    recoveries: Sequence[Recovery] = (),
+    model: str | None = None,
+) -> Played:
+    """Say something, run the replies one after the other, and read the transcript."""
+    events: list[LiveEvent] = []
+    fired = settings_hooks(folder, version, hooks) if isinstance(hooks, Mapping) else hooks
+    session = Session(
+        cwd=folder,
+        tools=tools,
+        profile=version,
+        model=model,
+        hooks=fired,
+        policies=policies,
+        fallback=fallback,
+        approver=approver,
+        recoveries=recoveries,
+        direct=[events.append],
+        transcript=folder / "t.jsonl",
+    )
+    with anyio.fail_after(30):
+        async with session:
+            session.say("Go on.")
+            for blocks in replies:
+                asks = any(block["type"] == "tool_use" for block in blocks)
+                reason = "tool_use" if asks else "end_turn"
+                reply = {"role": "assistant", "content": list(blocks), "stop_reason": reason}
+                await session.run(reply)
+    lines = (folder / "t.jsonl").read_text(encoding="utf-8").splitlines()
+    return Played(
+        session, events, [json.loads(line) for line in lines], toolspan.read(folder / "t.jsonl")
+    )

@@ -1,0 +1,526 @@
+"""The life of a call, as documents 000 and 001 tell it: run, recorded, and read back."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import toolspan
+from tests.hooks.stage import at, command, says
+from tests.seeds.stage import LATEST, Object, call, play, text
+from tests.seeds.test_samples import SAMPLES, answering, asking, sample, transcript
+from toolspan import Deny, Hooks, Rules, tool
+from toolspan.model.decision import Ask
+from toolspan.model.event import Hook, Progress
+from toolspan.model.live import Decided, Finished, HookRan, Requested, Started
+from toolspan.model.span import Call
+from toolspan.model.tokens import Tokens
+from toolspan.permission.decide import Question
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.csv"
+    path.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
+    return path
+
+
+def told(line: Object) -> str:
+    """What a line of a transcript is about."""
+    if line["type"] == "progress":
+        return str(line["data"]["hookEvent"])
+    content = line["message"]["content"]
+    return str(content[-1]["type"]) if isinstance(content, list) else "prompt"
+
+
+# The stages
+
+
+async def test_a_call_goes_through_its_stages_in_order(prices: Path, tmp_path: Path) -> None:
+    played = await play(
+        tmp_path,
+        [text("I look."), call("Read", file_path=str(prices))],
+        [text("Tea is 3.")],
+        hooks={**at("PreToolUse", command("true")), **at("PostToolUse", command("true"))},
+    )
+
+    assert [
+        event.point if isinstance(event, HookRan) else type(event).__name__
+        for event in played.events
+        if isinstance(event, Requested | HookRan | Started | Finished)
+    ] == ["Requested", "PreToolUse", "Started", "PostToolUse", "Finished"]
+    assert [told(line) for line in played.lines] == [
+        "prompt",
+        "text",
+        "tool_use",
+        "PreToolUse",
+        "tool_result",
+        "PostToolUse",
+        "text",
+    ]
+    assert [message["role"] for message in played.session.messages] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+    ]
+
+
+async def test_without_hooks_a_call_goes_straight_to_the_tool(prices: Path, tmp_path: Path) -> None:
+    played = await play(tmp_path, [call("Read", file_path=str(prices))])
+
+    assert [type(event) for event in played.events[:3]] == [Requested, Started, Finished]
+    assert played.span().state == "succeeded"
+
+
+# Requests and results on disk
+
+
+@pytest.mark.parametrize("version", ["seed", LATEST])
+async def test_a_recorded_call_has_the_fields_of_the_tables(
+    version: str, prices: Path, tmp_path: Path
+) -> None:
+    given = {"file_path": str(prices), "limit": 1}
+    missing = str(tmp_path / "no.csv")
+    played = await play(
+        tmp_path,
+        [call("Read", "toolu_good", **given), call("Read", "toolu_bad", file_path=missing)],
+        version=version,
+    )
+
+    asked = [line for line in played.lines if line["type"] == "assistant"]
+    assert [line["message"]["content"][-1] for line in asked] == [
+        {"type": "tool_use", "id": "toolu_good", "name": "Read", "input": given},
+        {"type": "tool_use", "id": "toolu_bad", "name": "Read", "input": {"file_path": missing}},
+    ]
+    results = {line["message"]["content"][0]["tool_use_id"]: line for line in played.records}
+    good, bad = (results[one]["message"]["content"][0] for one in ("toolu_good", "toolu_bad"))
+    assert {(line["type"], line["message"]["role"]) for line in results.values()} == {
+        ("user", "user")
+    }
+    assert (good["type"], type(good["content"]), good.get("is_error")) == ("tool_result", str, None)
+    assert (bad["type"], type(bad["content"]), bad["is_error"]) == ("tool_result", str, True)
+    assert [(span.id, span.state) for span in played.found.spans] == [
+        ("toolu_good", "succeeded"),
+        ("toolu_bad", "failed"),
+    ]
+
+
+async def test_a_result_hangs_on_its_request_and_the_next_reply_on_the_result(
+    prices: Path, tmp_path: Path
+) -> None:
+    played = await play(
+        tmp_path, [call("Read", file_path=str(prices))], [text("Read.")], version=LATEST
+    )
+
+    request, result, reply = (line for line in played.lines[1:4])
+    assert (told(request), told(result), told(reply)) == ("tool_use", "tool_result", "text")
+    assert result["parentUuid"] == request["uuid"]
+    assert reply["parentUuid"] == result["uuid"]
+
+
+async def test_lines_of_a_file_are_numbered_with_a_tab_and_no_padding(
+    prices: Path, tmp_path: Path
+) -> None:
+    played = await play(tmp_path, [call("Read", file_path=str(prices), limit=2)], version=LATEST)
+
+    assert played.results[0]["content"] == "1\ttea,3\n2\tcake,4"
+
+
+async def test_reading_a_file_that_is_not_there_names_it(tmp_path: Path) -> None:
+    missing = str(tmp_path / "no.csv")
+    played = await play(tmp_path, [call("Read", file_path=missing)])
+
+    (result,) = played.results
+    assert (result["is_error"], f"File not found: {missing}" in result["content"]) == (True, True)
+    assert played.records[0]["toolUseResult"] == f"Error: File not found: {missing}"
+    assert (played.span().error_kind, played.read_span().error_kind) == ("not_found", "not_found")
+
+
+def test_content_may_be_a_text_or_a_list_of_blocks() -> None:
+    blocks = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    first, second = transcript(
+        asking(call("Bash", "toolu_1"), call("Bash", "toolu_2")),
+        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}),
+        answering({"type": "tool_result", "tool_use_id": "toolu_2", "content": blocks}),
+    ).spans
+
+    assert first.result is not None
+    assert second.result is not None
+    assert (first.state, first.result.text) == ("succeeded", "one")
+    assert (second.state, second.result.text) == ("succeeded", "one\ntwo")
+
+
+def test_words_and_thoughts_beside_a_call_are_messages_and_no_calls() -> None:
+    found = transcript(sample("S0-04.json"), sample("S0-38.json"), sample("S0-48.json"))
+
+    assert [span.tool for span in found.spans] == ["Read", "Read"]
+    assert [message.voice for message in found.messages()] == ["text", "thinking", "text"]
+    assert "fetch" not in str(found.spans[0].call.arguments)
+
+
+# The tools of the table
+
+
+TOOLS: list[tuple[str, Object, str]] = [
+    ("Read", {"file_path": "prices.csv", "offset": 2, "limit": 1}, "cake,4"),
+    ("Edit", {"file_path": "prices.csv", "old_string": "tea,3", "new_string": "tea,5"}, "tea,5"),
+    ("Write", {"file_path": "new.csv", "content": "juice,2\n"}, "new.csv"),
+    ("Bash", {"command": "cat prices.csv", "timeout": 5_000}, "soup,6"),
+    ("Glob", {"pattern": "*.csv", "path": "."}, "prices.csv"),
+    ("Grep", {"pattern": "cake", "path": ".", "type": "csv"}, "prices.csv"),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "answer"), TOOLS)
+async def test_a_tool_takes_the_inputs_of_the_table(
+    name: str, given: Object, answer: str, prices: Path, tmp_path: Path
+) -> None:
+    for key in ("file_path", "path"):
+        if key in given:
+            given = {**given, key: str(tmp_path / given[key])}
+    look = call("Read", "toolu_0", file_path=str(prices))
+    played = await play(tmp_path, [look], [call(name, **given)])
+
+    assert played.span().state == "succeeded"
+    assert answer in played.results[-1]["content"]
+    assert played.read_span().call.arguments.items() >= given.items()
+
+
+async def test_a_command_has_its_timeout_in_milliseconds_and_a_description(tmp_path: Path) -> None:
+    late = call("Bash", command="sleep 1000", timeout=50, description="Wait for long")
+    played = await play(tmp_path, [late], version=LATEST)
+
+    assert played.span().state == "timed_out"
+    assert played.read_span().state == "timed_out"
+    assert played.read_span().call.arguments["description"] == "Wait for long"
+
+
+# Hooks
+
+
+async def test_a_hook_is_told_what_the_sample_shows(prices: Path, tmp_path: Path) -> None:
+    shape = sample("S0-23.json")
+    played = await play(
+        tmp_path,
+        [call("Read", file_path=str(prices))],
+        hooks=at("PreToolUse", command("cat > told.json")),
+    )
+
+    heard = json.loads((tmp_path / "told.json").read_bytes())
+    assert heard.keys() - shape.keys() == {"tool_use_id"}
+    assert heard == {
+        "session_id": played.session.session_id,
+        "transcript_path": str(played.session.transcript),
+        "cwd": str(tmp_path),
+        "permission_mode": "default",
+        "hook_event_name": "PreToolUse",
+        "tool_name": "Read",
+        "tool_input": {"file_path": str(prices)},
+        "tool_use_id": "toolu_1",
+    }
+
+
+async def test_hooks_leave_progress_lines_that_name_the_call(prices: Path, tmp_path: Path) -> None:
+    hooks = {**at("PreToolUse", command("true")), **at("PostToolUse", command("true"))}
+    played = await play(tmp_path, [call("Read", file_path=str(prices))], hooks=hooks)
+
+    lines = [line for line in played.lines if line["type"] == "progress"]
+    assert [
+        (
+            line["data"]["type"],
+            line["data"]["hookEvent"],
+            line["toolUseID"],
+            line["parentToolUseID"],
+        )
+        for line in lines
+    ] == [
+        ("hook_progress", "PreToolUse", "toolu_1", "toolu_1"),
+        ("hook_progress", "PostToolUse", "toolu_1", "toolu_1"),
+    ]
+    points = [event.point for event in played.read_span().events if isinstance(event, Hook)]
+    assert points == ["PreToolUse", "PostToolUse"]
+
+
+def asks(question: Question) -> Ask:
+    return Ask("may it?")
+
+
+async def test_the_flat_answer_of_a_hook_lets_the_call_run(prices: Path, tmp_path: Path) -> None:
+    answer = sample("S0-33.json")
+    hooks = at("PreToolUse", says(answer))
+    read = call("Read", file_path=str(prices))
+    played = await play(tmp_path, [read], hooks=hooks)
+
+    assert played.span().state == "succeeded"
+    assert [(one.allowed, one.source, one.reason) for one in played.told(Decided)] == [
+        (True, "hook", answer["reason"])
+    ]
+    assert played.words == [
+        f"PreToolUse:Read hook additional context: {answer['additionalContext']}"
+    ]
+
+
+async def test_without_the_hooks_consent_the_same_call_is_refused(
+    prices: Path, tmp_path: Path
+) -> None:
+    """What the consent above is good for: nobody else is there to give it."""
+    read = call("Read", file_path=str(prices))
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    hooks = at("PreToolUse", says(sample("S0-33.json")))
+    denied = await play(tmp_path / "a", [read], fallback=asks)
+    allowed = await play(tmp_path / "b", [read], fallback=asks, hooks=hooks)
+
+    assert (denied.span().state, allowed.span().state) == ("denied", "succeeded")
+
+
+# Several calls in one message
+
+
+async def test_calls_of_one_message_are_answered_in_one_message(
+    prices: Path, tmp_path: Path
+) -> None:
+    blocks = [
+        call("Grep", "toolu_a", pattern="tea"),
+        call("Grep", "toolu_b", pattern="cake"),
+        call("Glob", "toolu_c", pattern="*.csv"),
+    ]
+    played = await play(tmp_path, blocks)
+
+    (answer,) = (m for m in played.session.messages[1:] if m["role"] == "user")
+    content: Any = answer["content"]
+    assert [block["tool_use_id"] for block in content] == ["toolu_a", "toolu_b", "toolu_c"]
+    assert content[2]["content"].splitlines() == [str(prices)]
+    assert [span.state for span in played.found.spans] == ["succeeded"] * 3
+
+
+async def test_grep_counts_files_and_not_matches(prices: Path, tmp_path: Path) -> None:
+    (tmp_path / "more.csv").write_text("tea,9\ntea,8\n", encoding="utf-8")
+    played = await play(tmp_path, [call("Grep", pattern="tea", glob="*.csv")])
+
+    first, *files = played.results[0]["content"].splitlines()
+    assert first == "Found 2 files"
+    assert {Path(file).name for file in files} == {"prices.csv", "more.csv"}
+
+
+# Pairing
+
+
+def by_the_recipe(lines: list[Object]) -> dict[str, Object]:
+    """Calls and results put together in the three steps that the document names."""
+    calls: dict[str, Object] = {}
+    for line in lines:
+        if line["type"] not in ("assistant", "user"):
+            continue
+        content = line["message"]["content"]
+        for block in content if isinstance(content, list) else []:
+            if block["type"] == "tool_use":
+                calls[block["id"]] = {
+                    "name": block["name"],
+                    "input": block["input"],
+                    "timestamp": line.get("timestamp"),
+                }
+            elif block["type"] == "tool_result" and block["tool_use_id"] in calls:
+                calls[block["tool_use_id"]]["result"] = block["content"]
+                calls[block["tool_use_id"]]["is_error"] = block.get("is_error", False)
+    return calls
+
+
+STORY: list[Object] = [
+    *map(json.loads, (SAMPLES / "session-000.jsonl").read_text(encoding="utf-8").splitlines()),
+    {"type": "user", "message": {"role": "user", "content": "A prompt, no result"}},
+    {"type": "summary", "summary": "Neither of the two", "leafUuid": "x"},
+    {**asking(call("Bash", "toolu_t", command="x")), "timestamp": "2026-01-05T10:00:00.000Z"},
+    answering(
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_t",
+            "content": "Exit code 1",
+            "is_error": True,
+        }
+    ),
+    answering({"type": "tool_result", "tool_use_id": "toolu_never_asked", "content": "?"}),
+]
+
+
+def test_the_pairing_of_the_document_finds_the_same_calls() -> None:
+    wanted = by_the_recipe(STORY)
+    spans = transcript(*STORY).spans
+    found = {str(span.id): span for span in spans if span.state != "orphan_result"}
+
+    assert len(wanted) == 6
+    for id, pair in wanted.items():
+        span = found.pop(id)
+        assert (span.tool, span.call.arguments) == (pair["name"], pair["input"])
+        assert span.call.requested_at == pair["timestamp"]
+        assert (span.result.text if span.result else None) == pair.get("result")
+        assert (span.state == "failed") == pair.get("is_error", False)
+    assert found == {}
+
+
+def test_a_result_that_nobody_asked_for_is_kept_apart_from_the_calls() -> None:
+    odd = [span.id for span in transcript(*STORY).spans if span.state == "orphan_result"]
+
+    assert odd == ["toolu_never_asked"]
+
+
+def test_a_call_without_a_result_is_not_taken_for_completed() -> None:
+    lines = [json.loads(line) for line in (SAMPLES / "session-000.jsonl").read_bytes().splitlines()]
+    found = transcript(*(line for line in lines if line["type"] != "user"))
+
+    assert len(found.spans) == 5
+    assert {(span.state, span.result) for span in found.spans} == {("never_answered", None)}
+
+
+async def test_what_could_lose_its_result_gets_one_when_it_is_run_here(
+    tmp_path: Path,
+) -> None:
+    @tool(timeout=0.01)
+    async def late() -> str:
+        """Too long."""
+        await anyio.sleep_forever()
+        return ""
+
+    hooks = Hooks()
+
+    @hooks.pre_tool_use("blocked")
+    def no(call: Call) -> Deny:
+        return Deny("not here")
+
+    @tool
+    async def blocked() -> str:
+        """Never run."""
+        return ""
+
+    @tool
+    async def denied() -> str:
+        """Never run."""
+        return ""
+
+    names = ("late", "blocked", "denied")
+    played = await play(
+        tmp_path,
+        [call(name, f"toolu_{name}") for name in names],
+        tools=[late, blocked, denied],
+        hooks=hooks,
+        policies=[Rules(deny=["denied"])],
+        version=LATEST,
+    )
+
+    assert [block["is_error"] for block in played.results] == [True, True, True]
+    assert [span.state for span in played.found.spans] == [
+        "timed_out",
+        "blocked_by_hook",
+        "denied",
+    ]
+
+
+# What only the commit text of 001 says
+
+
+def line_of(type: str, **fields: object) -> Object:
+    return {"type": type, **fields}
+
+
+def test_messages_carry_model_tokens_and_parents() -> None:
+    usage = {"input_tokens": 5, "output_tokens": 7}
+    asked = asking(call("Bash", "toolu_left", command="x"))
+    again = asking(call("Bash", "toolu_kept", command="y"))
+    again["message"] |= {"id": "msg_2", "model": "model-1", "usage": usage}
+    found = transcript(
+        {**answering(), "message": {"content": "Do it"}, "uuid": "u1", "parentUuid": None},
+        {**asked, "uuid": "a1", "parentUuid": "u1"},
+        {**again, "uuid": "a2", "parentUuid": "u1"},
+    )
+
+    assert found.tokens == Tokens(input_tokens=5, output_tokens=7)
+    assert found.info.models == ("model-1",)
+    assert [(span.id, span.branch) for span in found.spans] == [
+        ("toolu_left", "abandoned"),
+        ("toolu_kept", "active"),
+    ]
+
+
+def test_a_users_content_is_a_prompt_or_results() -> None:
+    found = transcript(
+        {"type": "user", "message": {"role": "user", "content": "Do it"}},
+        asking(call("Bash", command="x")),
+        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}),
+    )
+
+    assert [(m.voice, m.text) for m in found.messages()] == [("prompt", "Do it")]
+    assert [span.state for span in found.spans] == ["succeeded"]
+
+
+def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
+    def progress(id: str, **data: object) -> Object:
+        return line_of("progress", data=data, toolUseID=f"p_{id}", parentToolUseID=id)
+
+    shell, server = transcript(
+        asking(call("Bash", "toolu_1", command="make"), call("mcp__db__query", "toolu_2")),
+        progress("toolu_1", type="hook_progress", hookEvent="PreToolUse", hookName="x"),
+        progress("toolu_1", type="bash_progress", output="half", elapsedTimeSeconds=2),
+        progress("toolu_2", type="mcp_progress", status="started", serverName="db"),
+    ).spans
+
+    assert [type(event) for event in shell.events] == [Hook, Progress]
+    assert [event.kind for event in server.events if isinstance(event, Progress)] == [
+        "mcp_progress"
+    ]
+
+
+def test_other_kinds_of_lines_are_known_and_no_calls() -> None:
+    found = transcript(
+        line_of("system", subtype="informational", content="hello"),
+        line_of("summary", summary="Prices", leafUuid="x"),
+        line_of("file-history-snapshot", messageId="m", snapshot={}),
+    )
+
+    assert [entry.known for entry, _ in found.entries()] == [True] * 3
+    assert (found.spans, found.findings) == ([], [])
+
+
+def test_lines_that_are_no_json_and_values_of_other_types_are_survived(tmp_path: Path) -> None:
+    odd = asking(call("Bash", command="x"))
+    odd["message"] |= {"usage": {"input_tokens": True, "output_tokens": 7}, "id": 12}
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": 1}
+    path = tmp_path / "t.jsonl"
+    lines = [json.dumps(odd), "{not json", json.dumps(answering(result)), "[1]", "true"]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    found = toolspan.read(path)
+    assert [(span.id, span.state) for span in found.spans] == [("toolu_1", "succeeded")]
+    assert found.tokens.input_tokens == 0  # a boolean is no number, though Python says 1
+    assert found.counts.malformed == 3
+
+
+def test_results_may_come_in_any_order() -> None:
+    ids = ("toolu_a", "toolu_b", "toolu_c")
+    results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
+    found = transcript(
+        asking(*(call("Bash", id, command="x") for id in ids)),
+        *(answering(block) for block in reversed(results)),
+    )
+
+    assert [(span.id, span.result.text) for span in found.spans if span.result] == [
+        (id, id) for id in ids
+    ]
+
+
+def test_a_transcript_is_for_its_owner_alone(tmp_path: Path) -> None:
+    from toolspan.ids import SessionId
+    from toolspan.profile import profile
+    from toolspan.record import Origin, Recorder
+
+    origin = Origin(profile=profile(), session_id=SessionId("s"), cwd=tmp_path)
+    recorder = Recorder(tmp_path / "p" / "s.jsonl", origin, on_failure=print)
+    recorder.prompt("hello")
+    recorder.close()
+
+    assert stat.S_IMODE((tmp_path / "p" / "s.jsonl").stat().st_mode) & 0o077 == 0

@@ -1,0 +1,154 @@
+"""Every statement of the documents that toolspan began with has a verdict, and a proof that holds.
+
+The documents are not part of this repository; where the folder with them lies beside it, the rows
+are held against its list of statements.
+"""
+
+import ast
+import asyncio
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolspan.cli.app import COMMANDS
+
+TESTS = Path(__file__).parent
+ROOT = TESTS.parent
+DATA: dict[str, Any] = tomllib.loads((TESTS / "seeds.toml").read_text(encoding="utf-8"))
+ROWS: list[dict[str, Any]] = DATA["statement"]
+VERDICTS = {"works", "reader accepts", "only under seed", "differs"}
+LEFT_OUT = {"skip", "slow", "xfail"}
+"""Marks of tests that `make test` does not run, or does not mind."""
+
+
+def test_every_row_is_whole() -> None:
+    broken = [
+        row
+        for row in ROWS
+        if not {"id", "says", "verdict", "show", "proof"} <= row.keys()
+        or row.keys() - {"id", "says", "verdict", "why", "show", "proof"}
+        or row["verdict"] not in VERDICTS
+        or ("why" in row) == (row["verdict"] == "works")
+        or not row["proof"]
+    ]
+
+    assert broken == []
+
+
+def test_no_statement_has_two_rows() -> None:
+    counted = Counter(row["id"] for row in ROWS)
+
+    assert [id for id, times in counted.items() if times > 1] == []
+
+
+def run_every_time(path: Path) -> Counter[str]:
+    """The tests of a file that are run every time."""
+    found: Counter[str] = Counter()
+    for node in ast.parse(path.read_bytes()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            marks = {
+                inner.attr
+                for decorator in node.decorator_list
+                for inner in ast.walk(decorator)
+                if isinstance(inner, ast.Attribute)
+            }
+            found[node.name] += not marks & LEFT_OUT
+    return found
+
+
+def test_every_proof_is_a_test_that_is_run(request: pytest.FixtureRequest) -> None:
+    proofs = {proof for row in ROWS for proof in row["proof"]}
+    files = {proof.partition("::")[0] for proof in proofs}
+    known = {file: run_every_time(ROOT / file) for file in files if (ROOT / file).is_file()}
+    collected = {item.nodeid.partition("[")[0] for item in request.session.items}
+    chosen = request.config.getoption("keyword") or any("::" in a for a in request.config.args)
+    whole = set() if chosen else {node.partition("::")[0] for node in collected}
+
+    wrong = []
+    for proof in sorted(proofs):
+        file, _, name = proof.partition("::")
+        exists = re.fullmatch(r"tests/.*test_\w+\.py", file) and file in known
+        if not exists or not name.startswith("test_") or known[file][name] != 1:
+            wrong.append(proof)
+        elif file in whole and proof not in collected:
+            wrong.append(f"{proof} (not collected)")
+
+    assert wrong == []
+
+
+def resolved(name: str) -> object:
+    """What a dotted name stands for.
+
+    Raises:
+        AttributeError: nothing.
+    """
+    parts = name.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part)
+        return found
+    raise AttributeError(name)
+
+
+def is_shown(show: str) -> bool:
+    """Whether a command or a function of that name exists, and takes these options."""
+    if show.startswith("toolspan."):
+        try:
+            return resolved(show.partition("(")[0]) is not None
+        except AttributeError:
+            return False
+    program, command, *words = show.split()
+    if program != "toolspan" or command not in COMMANDS:
+        return False
+    shown = (ROOT / "docs/commands.md").read_text(encoding="utf-8")
+    section = shown.partition(f"\n## {command}\n")[2].partition("\n## ")[0]
+    return all(word in section for word in words if word.startswith("--"))
+
+
+def test_what_shows_a_statement_is_there() -> None:
+    assert [(row["id"], row["show"]) for row in ROWS if not is_shown(row["show"])] == []
+
+
+def test_the_lines_beside_the_documents_words_run() -> None:
+    space: dict[str, Any] = {}
+
+    async def run(source: str) -> None:
+        code = compile(source, "<seeds.toml>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        done = eval(code, space)
+        if inspect.isawaitable(done):
+            await done
+
+    async def every() -> list[str]:
+        await run(DATA["setup"])
+        wrong = []
+        for noun in DATA["noun"]:
+            try:
+                await asyncio.wait_for(run(noun["line"]), 20)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+                wrong.append(f"{noun['theirs']}: {noun['line']}: {error!r}")
+        return wrong
+
+    assert asyncio.run(every()) == []
+
+
+def test_the_page_is_current() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "scripts/docs.py", "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert "seeds.md" not in done.stderr
