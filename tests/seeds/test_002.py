@@ -1,0 +1,464 @@
+"""What stands beside a result, as document 002 shows it for each tool: written, and read back."""
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.builtin.toolbox import Box, background, opened
+from tests.mcp.stage import talk
+from tests.seeds.stage import LATEST, Object, Played, call, play
+from tests.seeds.test_samples import (
+    SAMPLES,
+    answering,
+    asking,
+    life,
+    result_of,
+    sample,
+    transcript,
+)
+from toolspan import coding_tools, patch
+from toolspan.model.hunk import Hunk
+from toolspan.profile import profile
+from toolspan.wire import document
+from toolspan.wire.claude_results import (
+    BashResult,
+    EditResult,
+    ErrorText,
+    GlobResult,
+    GrepResult,
+    McpResult,
+    ReadImage,
+    ReadText,
+    TaskOutputResult,
+    WriteResult,
+)
+from toolspan.wire.claude_work_results import AgentResult, TodoResult
+from toolspan.wire.narrow import narrow_result
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.csv"
+    path.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
+    return path
+
+
+def record(played: Played, id: str = "toolu_1") -> object:
+    """What stands beside a call's result."""
+    (found,) = (
+        line["toolUseResult"]
+        for line in played.records
+        if line["message"]["content"][0]["tool_use_id"] == id
+    )
+    return found
+
+
+def has_shape(found: object, name: str) -> bool:
+    """Whether a record has the keys of a sample, with values of the same types."""
+    return _fits(found, json.loads((SAMPLES / f"{name}.json").read_bytes()))
+
+
+def _fits(found: object, shape: object) -> bool:
+    if isinstance(shape, Mapping):
+        return isinstance(found, Mapping) and all(
+            key in found and _fits(found[key], value) for key, value in shape.items()
+        )
+    if isinstance(shape, list):
+        return isinstance(found, list)
+    if isinstance(shape, bool) or shape is None:
+        return type(found) is type(shape)
+    return (
+        isinstance(found, int | float) if isinstance(shape, int | float) else isinstance(found, str)
+    )
+
+
+def both(name: str, given: Object, text: str, **fields: object) -> object:
+    """What is read of a result with something beside it."""
+    span = life(
+        {"type": "tool_use", "name": name, "input": given},
+        {"type": "tool_result", "content": text},
+        **fields,
+    )
+    return result_of(span).structured
+
+
+# In general
+
+
+def test_a_result_is_told_apart_from_a_persons_words() -> None:
+    found = transcript(
+        {"type": "user", "message": {"role": "user", "content": "Look around"}},
+        sample("S2-01.json"),
+        sample("S2-03.json"),
+    )
+
+    assert [(message.voice, message.text) for message in found.messages()] == [
+        ("prompt", "Look around")
+    ]
+    assert [span.state for span in found.spans] == ["succeeded"]
+
+
+def test_a_record_may_hold_one_call_or_several() -> None:
+    one = transcript(asking(call("Bash", "toolu_a")), asking(call("Bash", "toolu_b"))).spans
+    several = transcript(asking(call("Bash", "toolu_a"), call("Bash", "toolu_b"))).spans
+
+    assert [span.id for span in one] == [span.id for span in several] == ["toolu_a", "toolu_b"]
+
+
+@pytest.mark.parametrize("version", ["seed", LATEST])
+async def test_a_command_that_succeeds_is_written_as_no_error(version: str, tmp_path: Path) -> None:
+    new = str(tmp_path / "new.txt")
+    played = await play(
+        tmp_path, [call("Bash", command="echo hi")], [call("Write", "toolu_2", file_path=new, content="x")],
+        version=version,
+    )  # fmt: skip
+
+    first, second = played.results
+    assert first["is_error"] is False
+    assert "is_error" not in second  # the others leave it out
+    assert [span.state for span in played.found.spans] == ["succeeded", "succeeded"]
+
+
+def test_results_are_linked_to_the_name_of_their_tool() -> None:
+    ids = {"toolu_a": "Read", "toolu_b": "Bash"}
+    results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
+    found = transcript(
+        asking(*(call(name, id) for id, name in ids.items())), answering(*reversed(results))
+    )
+
+    assert {span.id: span.tool for span in found.spans if span.result} == ids
+
+
+SHAPES: list[tuple[str, object, type | None]] = [
+    ("Bash", {"stdout": "x", "stderr": "", "interrupted": False, "isImage": False}, BashResult),
+    ("Read", {"type": "text", "file": {"filePath": "f", "content": "x"}}, ReadText),
+    ("mcp__db__query", [{"type": "text", "text": "x"}], McpResult),
+    ("Bash", "Error: Exit code 1", ErrorText),
+    ("Bash", None, None),
+]
+
+
+@pytest.mark.parametrize(("tool", "beside", "kind"), SHAPES)
+def test_what_stands_beside_a_result_may_have_any_shape(
+    tool: str, beside: object, kind: type | None
+) -> None:
+    found = both(tool, {}, "", toolUseResult=beside)
+
+    assert type(found) is (kind or type(both(tool, {}, "")))
+
+
+def test_it_may_be_missing() -> None:
+    assert both("Bash", {"command": "x"}, "hello") == BashResult(stdout="hello")
+
+
+# Bash
+
+
+async def test_a_command_is_recorded_with_its_streams(tmp_path: Path) -> None:
+    played = await play(tmp_path, [call("Bash", command="echo out; echo err >&2")])
+
+    assert has_shape(record(played), "S2-17")
+    beside = result_of(played.read_span()).structured
+    assert isinstance(beside, BashResult)
+    assert "out" in beside.stdout
+    assert (beside.interrupted, beside.is_image) == (False, False)
+
+
+async def test_an_exit_code_that_is_an_answer_is_put_into_words(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("x\n", encoding="utf-8")
+    played = await play(tmp_path, [call("Bash", command="grep y a.txt")])
+
+    beside = result_of(played.read_span()).structured
+    assert isinstance(beside, BashResult)
+    assert beside.return_code_interpretation == "No matches found"
+
+
+async def test_a_command_in_the_background_names_its_task(tmp_path: Path) -> None:
+    start = call("Bash", command="echo done", run_in_background=True)
+    played = await play(tmp_path, [start])
+
+    beside = result_of(played.read_span()).structured
+    assert isinstance(beside, BashResult)
+    assert beside.background_task_id
+    assert beside.background_task_id == result_of(played.span()).background_task
+
+
+async def test_a_failed_command_is_an_error_with_its_exit_code(tmp_path: Path) -> None:
+    played = await play(tmp_path, [call("Bash", command="echo no; exit 1")])
+
+    (result,) = played.results
+    assert (result["is_error"], result["content"]) == (True, "Exit code 1\nno")
+    assert record(played) == "Error: Exit code 1\nno"
+    assert result_of(played.read_span()).exit_code == 1
+
+
+# Files
+
+
+async def test_a_read_is_recorded_with_its_range(prices: Path, tmp_path: Path) -> None:
+    read = call("Read", file_path=str(prices), offset=2, limit=1)
+    played = await play(tmp_path, [read])
+
+    assert has_shape(record(played), "S2-22")
+    beside = result_of(played.read_span()).structured
+    assert isinstance(beside, ReadText)
+    assert (beside.file.start_line, beside.file.num_lines, beside.file.content) == (2, 1, "cake,4")
+    assert beside.file.total_lines == 4
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    rows = b"".join(b"\0" + b"\x40\x80\xc0" * width for _ in range(height))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
+async def test_a_picture_is_recorded_with_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    path.write_bytes(png(8, 6))
+    played = await play(tmp_path, [call("Read", file_path=str(path))])
+
+    assert has_shape(record(played), "S2-23")
+    beside = result_of(played.read_span()).structured
+    assert isinstance(beside, ReadImage)
+    assert (beside.file.type, beside.file.original_size) == ("image/png", path.stat().st_size)
+    assert beside.file.dimensions is not None
+    assert (beside.file.dimensions.width, beside.file.dimensions.height) == (8, 6)
+
+
+async def test_what_goes_wrong_with_a_file_is_recorded_as_a_text(
+    prices: Path, tmp_path: Path
+) -> None:
+    missing = str(tmp_path / "no.csv")
+    played = await play(
+        tmp_path,
+        [call("Read", "toolu_r", file_path=missing)],
+        [call("Write", "toolu_w", file_path=str(prices), content="x")],
+    )
+
+    assert record(played, "toolu_r") == f"Error: File not found: {missing}"
+    assert str(record(played, "toolu_w")).startswith("Error: File has not been read yet.")
+    for id in ("toolu_r", "toolu_w"):
+        assert isinstance(result_of(played.read_span(id)).structured, ErrorText)
+
+
+async def test_a_new_file_is_recorded_as_created(tmp_path: Path) -> None:
+    path = str(tmp_path / "new.csv")
+    played = await play(tmp_path, [call("Write", file_path=path, content="tea,3\n")])
+
+    assert has_shape(record(played), "S2-25")
+    beside = result_of(played.read_span()).structured
+    assert isinstance(beside, WriteResult)
+    assert (beside.type, beside.file_path, beside.content) == ("create", path, "tea,3\n")
+    assert beside.original_file is None
+
+
+async def test_a_file_that_is_written_over_is_recorded_with_what_it_was(
+    prices: Path, tmp_path: Path
+) -> None:
+    before = prices.read_text(encoding="utf-8")
+    played = await play(
+        tmp_path,
+        [call("Read", "toolu_0", file_path=str(prices))],
+        [call("Write", file_path=str(prices), content=before.replace("cake,4", "cake,5"))],
+    )
+
+    assert has_shape(record(played), "S2-26")
+    beside = result_of(played.read_span()).structured
+    assert isinstance(beside, WriteResult)
+    assert (beside.type, beside.original_file) == ("update", before)
+    assert beside.structured_patch == (
+        Hunk(
+            old_start=1,
+            old_lines=3,
+            new_start=1,
+            new_lines=3,
+            lines=(" tea,3", "-cake,4", "+cake,5", " soup,6"),
+        ),
+    )
+
+
+async def test_an_edit_is_recorded_with_its_texts_and_hunks(prices: Path, tmp_path: Path) -> None:
+    before = prices.read_text(encoding="utf-8")
+    played = await play(
+        tmp_path,
+        [call("Read", "toolu_0", file_path=str(prices))],
+        [call("Edit", file_path=str(prices), old_string="cake,4", new_string="cake,5\npie,7")],
+    )
+
+    assert has_shape(record(played), "S2-29")
+    beside = result_of(played.read_span()).structured
+    assert isinstance(beside, EditResult)
+    assert (beside.replace_all, beside.user_modified) == (False, False)
+    (hunk,) = beside.structured_patch
+    assert (hunk.old_start, hunk.old_lines, hunk.new_start, hunk.new_lines) == (1, 3, 1, 4)
+    assert [line[0] for line in hunk.lines] == [" ", "-", "+", "+", " "]
+    after = patch.apply(beside.structured_patch, before)
+    assert after == prices.read_text(encoding="utf-8")
+    assert patch.revert(beside.structured_patch, after) == before
+
+
+async def test_all_matches_are_replaced_or_a_single_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("x x\n", encoding="utf-8")
+    look = call("Read", "toolu_0", file_path=str(path))
+    both = {"file_path": str(path), "old_string": "x", "new_string": "y"}
+    played = await play(
+        tmp_path, [look], [call("Edit", "toolu_1", **both)],
+        [call("Edit", "toolu_2", **both, replace_all=True)],
+    )  # fmt: skip
+
+    assert (played.span("toolu_1").state, played.span("toolu_1").error_kind) == (
+        "failed",
+        "ambiguous_match",
+    )
+    assert played.span("toolu_2").state == "succeeded"
+    assert path.read_text(encoding="utf-8") == "y y\n"
+
+
+# Lists, tasks, searches
+
+
+async def test_a_todo_list_is_recorded_before_and_after(tmp_path: Path) -> None:
+    items = sample("S2-33.json")
+    played = await play(
+        tmp_path,
+        [call("TodoWrite", "toolu_1", todos=items[:1])],
+        [call("TodoWrite", "toolu_2", todos=items)],
+    )
+
+    assert record(played, "toolu_2") == {"oldTodos": items[:1], "newTodos": items}
+    beside = result_of(played.read_span("toolu_2")).structured
+    assert isinstance(beside, TodoResult)
+    assert [item.status for item in beside.new_todos] == ["pending", "in_progress", "completed"]
+
+
+async def test_an_item_with_another_status_is_refused(tmp_path: Path) -> None:
+    item = {"content": "Bake", "status": "someday", "activeForm": "Baking"}
+    played = await play(tmp_path, [call("TodoWrite", todos=[item])])
+
+    assert (played.span().state, played.span().error_kind) == ("failed", "invalid_input")
+
+
+def test_a_subagents_totals_are_read() -> None:
+    usage = {"input_tokens": 10, "output_tokens": 20}
+    totals = {"totalDurationMs": 1_500, "totalTokens": 30, "totalToolUseCount": 4, "usage": usage}
+    found = both("Task", {}, "", toolUseResult={"status": "completed", **totals})
+
+    assert isinstance(found, AgentResult)
+    assert (found.total_duration_ms, found.total_tokens, found.total_tool_use_count) == (
+        1_500,
+        30,
+        4,
+    )
+    assert found.usage is not None
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (10, 20)
+
+
+async def test_the_output_of_a_task_is_recorded(tmp_path: Path) -> None:
+    box = Box(tmp_path, coding_tools(profile("seed")), version="seed")
+    async with opened(box):
+        started = await box.call("Bash", command="echo done; exit 0", run_in_background=True)
+        ended = await box.call("TaskOutput", task_id=background(started))
+
+    assert isinstance(ended.structured, dict)
+    assert ended.structured.keys() == {"retrieval_status", "task"}
+    found = narrow_result("TaskOutput", document.encode(ended.structured))
+    assert isinstance(found, TaskOutputResult)
+    assert found.task is not None
+    assert (found.retrieval_status, found.task.status, found.task.exit_code) == (
+        "success",
+        "completed",
+        0,
+    )
+    assert found.task.output is not None
+    assert "done" in found.task.output
+
+
+async def test_searches_are_recorded_by_their_mode(prices: Path, tmp_path: Path) -> None:
+    only = {"pattern": "cake", "path": str(prices)}
+    played = await play(
+        tmp_path,
+        [call("Glob", "toolu_g", pattern="*.csv")],
+        [call("Grep", "toolu_f", **only)],
+        [call("Grep", "toolu_l", **only, output_mode="content")],
+        [call("Grep", "toolu_c", **only, output_mode="count")],
+        [call("Grep", "toolu_n", **{**only, "pattern": ","}, output_mode="content", head_limit=1)],
+    )
+
+    assert has_shape(record(played, "toolu_g"), "S2-41")
+    names = result_of(played.read_span("toolu_g")).structured
+    assert isinstance(names, GlobResult)
+    assert (names.num_files, names.truncated) == (1, False)
+    found = [result_of(played.read_span(f"toolu_{id}")).structured for id in "flcn"]
+    assert [one.mode for one in found if isinstance(one, GrepResult)] == [
+        "files_with_matches",
+        "content",
+        "count",
+        "content",
+    ]
+    files, lines, counts, cut = found
+    assert isinstance(files, GrepResult)
+    assert isinstance(lines, GrepResult)
+    assert isinstance(counts, GrepResult)
+    assert isinstance(cut, GrepResult)
+    assert (files.num_files, files.content) == (1, None)
+    assert lines.content is not None
+    assert "cake,4" in lines.content
+    assert counts.num_files == 1
+    assert (cut.num_lines, cut.applied_limit) == (1, 1)
+
+
+# MCP
+
+
+async def test_a_server_answers_with_a_list_or_an_error_text(tmp_path: Path) -> None:
+    async with talk(tmp_path, version="seed") as conversation:
+        good, bad = await conversation.call("echo", n=1), await conversation.call("fail")
+
+    assert (good.span.tool, good.structured) == (
+        "mcp__chaos__echo",
+        [{"type": "text", "text": '{"n": 1}'}],
+    )
+    assert str(bad.structured).startswith("Error: ")
+
+
+def test_what_a_server_answered_is_read_whatever_it_is() -> None:
+    blocks = [{"type": "text", "text": "one"}, {"type": "resource", "uri": "mem://x"}]
+    listed = both("mcp__db__query", {}, "", toolUseResult=blocks)
+    failed = both("mcp__db__query", {}, "", toolUseResult="Error: no such table")
+
+    assert isinstance(listed, McpResult)
+    assert len(listed.blocks) == 2
+    assert isinstance(failed, ErrorText)
+
+
+# Hunks
+
+
+def test_hunks_become_a_unified_diff() -> None:
+    hunk = sample("S2-51.json") | {"oldLines": 2, "newLines": 2}
+    edited = {"filePath": "f", "oldString": "", "newString": "", "structuredPatch": [hunk]}
+    found = both("Edit", {}, "", toolUseResult=edited)
+
+    assert isinstance(found, EditResult)
+    assert patch.unified(found.structured_patch, "f").splitlines()[-4:] == [
+        "@@ -6,2 +6,2 @@",
+        " unchanged line",
+        "-removed line",
+        "+added line",
+    ]
