@@ -10,6 +10,7 @@ COMMANDS = {
     "demo": "See it work on a small sample archive.",
     "run": "Let a model work with the tools: one prompt, or a conversation.",
     "exec": "Run tool calls from a pipe: messages in, results out.",
+    "mcp": "Offer the tools to an MCP client, under permissions and on record.",
     "tools": "Which tools a session has, and how their calls are run.",
     "trust": "Accept what a project folder would have run: hooks, rules, servers.",
     "sessions": "List conversations.",

@@ -455,7 +455,7 @@ class Session:
         for finished in results:
             if finished.companions or finished.contexts:
                 blocks += beside(finished)
-        blocks += self._notices(batch)
+        blocks += self.notices(batch)
         self.stopped = batch.stop
         if self._interrupted:
             self.stopped = INTERRUPTED_TURN
@@ -473,7 +473,7 @@ class Session:
                 self.deferred = finished.span.call
         return [finished for finished in results if not finished.span.deferred]
 
-    def _notices(self, batch: Batch) -> list[dict[str, object]]:
+    def notices(self, batch: Batch) -> list[dict[str, object]]:
         """What hooks say of the batch, and news of work in the background."""
         told = [f"PostToolBatch hook additional context: {text}" for text in batch.after.contexts]
         tasks = self.runner.desk.workspace.tasks

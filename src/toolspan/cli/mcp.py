@@ -1,0 +1,81 @@
+"""`toolspan mcp`: the tools for any MCP client, over standard input and output."""
+
+import signal
+import sys
+
+import anyio
+import click
+import msgspec
+
+from toolspan.cli.host import HostWishes, Story, host_options, open_host, open_terminal
+from toolspan.errors import ToolspanError
+from toolspan.model.live import Faulted, LiveEvent, WriteFailed
+from toolspan.process import become_subreaper
+from toolspan.serve import Wire, private_wire, serve
+from toolspan.session import Session
+
+TOOLS = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit,WebFetch,TaskOutput,TaskStop"
+"""What is offered unless tools are named: what another agent has use for."""
+
+
+@click.command("mcp")
+@click.option("--structured", is_flag=True, help="Also give results as values for programs; many"
+              " clients then show those to the model instead of the text.")  # fmt: skip
+@host_options
+@click.option(
+    "--json", is_flag=True, expose_value=False, help="As always here: the output is JSON-RPC."
+)
+@click.pass_context
+def command(ctx: click.Context, /, structured: bool, **_: object) -> None:  # noqa: FBT001
+    """Offer the tools to an MCP client, over standard input and output.
+
+    Calls run under the permissions, hooks and settings that `toolspan exec` has, and are recorded
+    as one session. What needs consent is put to the person behind the client, if the client can ask
+    them; else it is refused. The end of the input ends everything that still runs, and the server.
+
+    Claude Code: claude mcp add toolspan -- toolspan mcp
+    """
+    if sys.stdin is None or sys.stdout is None:
+        raise ToolspanError("an MCP server needs an input and an output")
+    become_subreaper()
+    keys = HostWishes.__struct_fields__
+    around = msgspec.convert({key: ctx.params[key] for key in keys}, HostWishes)
+    around = msgspec.structs.replace(around, tools=around.tools or TOOLS)
+    with private_wire() as wire:
+        code = anyio.run(_main, around, wire, structured)
+    ctx.exit(code)
+
+
+async def _main(around: HostWishes, wire: Wire, structured: bool) -> int:  # noqa: FBT001
+    with open_terminal(wanted=around.ask) as terminal:
+        async with open_host(around, model=None, terminal=terminal) as host:
+            session = host.session(Story(transcript=around.place), direct=[_complain])
+            async with session:
+                return await _serve(session, wire, structured=structured)
+
+
+async def _serve(session: Session, wire: Wire, *, structured: bool) -> int:
+    code = 0
+    async with anyio.create_task_group() as group:
+
+        async def watch_signals() -> None:
+            nonlocal code
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as found:
+                async for number in found:
+                    code = 128 + number
+                    group.cancel_scope.cancel()
+
+        group.start_soon(watch_signals)
+        await serve(session, wire, structured=structured)
+        group.cancel_scope.cancel()
+    return code
+
+
+def _complain(event: LiveEvent) -> None:
+    match event:
+        case WriteFailed():
+            click.echo(f"toolspan mcp: {event.path}: {event.reason}", err=True)
+        case Faulted():
+            click.echo(f"toolspan mcp: {event.where}: {event.reason}", err=True)
+        case _:
+            pass
