@@ -27,7 +27,6 @@ from toolspan.cli.render import (
     plain_lines,
     said_text,
     summary,
-    words,
 )
 from toolspan.model.inputs import UnknownInput, decode_anything
 from toolspan.model.span import Span, moment
@@ -40,6 +39,7 @@ from toolspan.report.chains import Chain, Link, chains
 from toolspan.report.file_change import changes_of
 from toolspan.report.file_story import diff_of_change
 from toolspan.report.files import FileArchive
+from toolspan.report.words import words
 from toolspan.wire.claude_results import UnknownResult
 
 _SHOWN_LINES = 40

@@ -24,9 +24,9 @@ from toolspan.model.span import Call, Span, moment
 from toolspan.model.state import State
 from toolspan.patch import Change, added_removed, problems, unified
 from toolspan.read.timeline import Batch, Group, Item, Placed, Said, Strand, Turn, opens
+from toolspan.report.words import words
 from toolspan.wire import claude_results as results
 from toolspan.wire import claude_work_results as work
-from toolspan.wire.claude_parts import task_notices
 
 GLYPHS: dict[State, str] = {
     "succeeded": "✓",
@@ -249,29 +249,6 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
             yield line
         else:
             yield from (part.plain.rstrip() for part in Text(line).wrap(measure, width))
-
-
-_TAG = re.compile(r"<(command-name|command-args|bash-input)>(.*?)</\1>", re.DOTALL)
-_ANY_TAG = re.compile(r"</?[a-z][a-z-]*>")
-
-
-def words(message: Message) -> str:
-    """What a message says to people, without the client's own tags."""
-    if message.voice == "notification":
-        notices = task_notices(message.text)
-        told = [f"{n.summary or n.task_id or 'task'} ({n.status or '?'})" for n in notices]
-        return "; ".join(told) or message.text
-    if message.voice == "command":
-        tags = dict(_TAG.findall(message.text))
-        if "<local-command-caveat>" in message.text:
-            return ""
-        if "bash-input" in tags:
-            return f"! {tags['bash-input']}"
-        if "command-name" in tags:
-            name = "/" + tags["command-name"].strip().removeprefix("/")
-            return f"{name} {tags.get('command-args', '')}".strip()
-        return _ANY_TAG.sub("", message.text).strip()
-    return message.text.replace("<system-reminder>", "").replace("</system-reminder>", "").strip()
 
 
 def _agent(strand: Strand, prefix: str, look: Look) -> Iterator[Row | None]:

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 import msgspec
@@ -15,6 +16,7 @@ from toolspan.cli.output import STATE_STYLE, console, count, print_json, progres
 from toolspan.cli.portrait import Portrait, call_json, call_lines, period, portrait_of
 from toolspan.cli.render import GLYPHS, Look, facts, joined, session_lines
 from toolspan.cli.select import complete_session, newest_session, session_files
+from toolspan.cli.veiled import deliver, veil, veils
 from toolspan.errors import Ambiguous, NotFound, SourceError
 from toolspan.model.span import Span, moment
 from toolspan.model.tokens import Tokens
@@ -45,6 +47,8 @@ _HEAD = 1 << 16
 @click.option("--thinking", is_flag=True, help="The model's thinking too.")
 @click.option("--width", type=click.IntRange(40), help="Columns; by default the terminal's.")
 @click.option("--full", is_flag=True, help="Texts in full length.")
+@click.option("--html", "as_html", is_flag=True, help="One page that needs no network.")
+@veils
 def command(
     names: tuple[str, ...],
     *,
@@ -52,6 +56,7 @@ def command(
     session: str | None,
     as_json: bool,
     width: int | None,
+    output: Path | None,
     **wishes: bool,
 ) -> None:
     """Tell a session as a timeline, or one call in full.
@@ -64,6 +69,10 @@ def command(
     after another; ┊ marks what a rewind left behind. Times are UTC.
     """
     found = _find(names, last=last, session=session)
+    page = Page(wishes.pop("as_html"), output, wishes.pop("redact"), wishes.pop("skeleton"))
+    if page.wanted:
+        page.write(found)
+        return
     out = console()
     out.width = width or _columns() or out.width
     told = Told.of(found) if isinstance(found, list) else found
@@ -84,6 +93,44 @@ def _columns() -> int | None:
         return None
 
 
+class Page(NamedTuple):
+    """What was said about the page that a session may be made into."""
+
+    html: bool
+    output: Path | None
+    redact: bool
+    skeleton: bool
+
+    @property
+    def wanted(self) -> bool:
+        """Whether a page is to be written.
+
+        Raises:
+            UsageError: it is told where or how, but not that it is.
+        """
+        if not self.html and (self.output or self.redact or self.skeleton):
+            raise click.UsageError("-o, --redact and --skeleton go with --html")
+        return self.html
+
+    def write(self, found: list[FoundFile] | Portrait) -> None:
+        """Write the page of a session.
+
+        Raises:
+            UsageError: it is a call, or the page would go to a terminal.
+        """
+        from toolspan.export import html
+
+        if not isinstance(found, list):
+            raise click.UsageError("--html makes a page of a session, not of one call")
+        if self.output is None and sys.stdout.isatty():
+            raise click.UsageError("a page is not for the terminal: add -o FILE")
+        over = veil(redact=self.redact, skeleton=self.skeleton)
+        made = html.page(*_transcripts(found), veil=over)
+        deliver((made.encode("utf-8", "replace"),), self.output)
+        if self.output is not None:
+            click.echo(f"{self.output}: {len(made) / 1e6:.1f} MB", err=True)
+
+
 class Told(Struct, frozen=True, kw_only=True):
     """A session, read."""
 
@@ -94,10 +141,7 @@ class Told(Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, files: Sequence[FoundFile]) -> "Told":
         """The session of these files."""
-        mains = [file for file in files if file.name.role != "agent"] or files
-        main = max(mains, key=lambda file: file.modified)
-        others = [file for file in files if file.name.role == "agent" and file is not main]
-        transcripts = [read(main.path), *_readable(others)]
+        transcripts = _transcripts(files)
         strand = timeline([script(transcript) for transcript in transcripts])
         return cls(main=transcripts[0], files=transcripts, strand=strand)
 
@@ -127,6 +171,14 @@ class Told(Struct, frozen=True, kw_only=True):
         batches = (batch for strand in self.strand.strands() for batch in strand.batches)
         groups = (group for batch in batches for group in batch.groups)
         return max((group.concurrency for group in groups), default=0)
+
+
+def _transcripts(files: Sequence[FoundFile]) -> list[Transcript]:
+    """The session's own transcript, then its subagents'."""
+    mains = [file for file in files if file.name.role != "agent"] or files
+    main = max(mains, key=lambda file: file.modified)
+    others = [file for file in files if file.name.role == "agent" and file is not main]
+    return [read(main.path), *_readable(others)]
 
 
 def _readable(files: Sequence[FoundFile]) -> Iterator[Transcript]:

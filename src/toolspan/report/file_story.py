@@ -69,7 +69,7 @@ def diff_of_change(archive: FileArchive, change: FileChange) -> str:
     after = archive.content(change.path, change.call, "after").content
     if before is not None and after is not None:
         return diff_between(before, after, change.path, old_path=change.moved_from)
-    return "".join(f"{line}\n" for line in _shown(change.effect))
+    return "".join(f"{line}\n" for line in shown(change.effect))
 
 
 def diff_between(before: Content, after: Content, path: str, old_path: str | None = None) -> str:
@@ -82,7 +82,7 @@ def diff_between(before: Content, after: Content, path: str, old_path: str | Non
     return unified(make(before, after), path, old_path=old_path)
 
 
-def _shown(effect: Effect) -> Iterator[str]:
+def shown(effect: Effect) -> Iterator[str]:
     """What was asked for, where its place in the file is not known."""
     match effect:
         case Fitted(section=section) | MovedHere(change=Fitted(section=section)):

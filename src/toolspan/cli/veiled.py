@@ -1,0 +1,76 @@
+"""What `show --html` and `export` have in common: the veils, and where the output goes."""
+
+import contextlib
+import getpass
+import platform
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import click
+
+from toolspan.errors import ToolspanError
+
+if TYPE_CHECKING:
+    from toolspan.export.veil import Veil
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def veils(command: Callable[P, R]) -> Callable[P, R]:
+    """Adds `-o`, `--redact` and `--skeleton` to a command."""
+    options = (
+        click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
+                     help="Write there, not to standard output."),
+        click.option("--redact", is_flag=True,
+                     help="Without secrets, addresses, names of users, as far as they are known."),
+        click.option("--skeleton", is_flag=True,
+                     help="Structure, states, times, sizes, tool names; no text at all."),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def veil(*, redact: bool, skeleton: bool) -> "Veil":
+    """The veil that the options ask for; a skeleton needs no redaction."""
+    if skeleton:
+        from toolspan.export.skeleton import Skeleton
+
+        return Skeleton()
+    if redact:
+        from toolspan.export.redact import Redaction
+
+        return Redaction(_own_names())
+    from toolspan.export.veil import NoVeil
+
+    return NoVeil()
+
+
+def _own_names() -> list[str]:
+    """Names of this user and this machine."""
+    found = [platform.node().partition(".")[0]]
+    with contextlib.suppress(OSError, KeyError, RuntimeError):
+        found += [getpass.getuser(), Path.home().name]
+    return [name for name in found if name]
+
+
+def deliver(pieces: Iterable[bytes], output: Path | None) -> None:
+    """Write the pieces as they come.
+
+    Raises:
+        ToolspanError: the file cannot be written.
+    """
+    if output is None:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        return
+    try:
+        stream = output.open("wb")
+    except OSError as error:
+        raise ToolspanError(f"{output}: {error.strerror}") from error
+    with stream:
+        for piece in pieces:
+            stream.write(piece)
