@@ -15,7 +15,7 @@ from toolspan.cli.app import COMMANDS, app
 from toolspan.model.kind import ADVICE
 from toolspan.model.state import MEANING, OPEN_STATES
 from toolspan.read import facts
-from toolspan.read.damage import CODES
+from toolspan.read.damage import CODES, ON_RESUME
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -79,15 +79,25 @@ def findings() -> str:
         f"| `{code}` | {meaning.severity} | {meaning.explanation} | {meaning.client} |"
         for code, meaning in CODES.items()
     ]
+    seen = [
+        f"| `{code}` | {seen.now} | {seen.older or 'the same'} |"
+        for code, seen in ON_RESUME.items()
+    ]
     return "\n".join(
         [
             "# Findings\n",
             NOTE,
-            "What `toolspan doctor` reports. The last column says what the client that wrote the "
-            "file does\nwith it on resume: accepts it, skips the line, loses part of the "
-            "conversation, refuses.\n",
+            "What `toolspan doctor` reports. The last column says what the client (2.1.325) does "
+            "with it on\nresume: accepts it, skips the line, loses part of the conversation, "
+            "refuses.\n",
             "| code | severity | meaning | the client |\n|---|---|---|---|",
             *rows,
+            "\n## What the clients were seen to do\n",
+            "Each defect was put into a recorded session, and the real client went on with it; "
+            "`python -m\ntests.oracle --defects` asks again. [Repair](repair.md) makes a sound "
+            "copy for all of them.\n",
+            "| code | 2.1.197 and 2.1.325 | 2.0.65 and 2.1.80 |\n|---|---|---|",
+            *seen,
             "",
         ]
     )
@@ -96,7 +106,8 @@ def findings() -> str:
 VERDICTS = {
     "works": "Toolspan does it, as it is.",
     "reader accepts": "Files that are so are read; toolspan itself does not write them so.",
-    "only under seed": "The clients do it otherwise now; `--profile seed` does it as described.",
+    "only under seed": "The newest clients do it otherwise, and so does toolspan unless it is asked for"
+    " `--profile seed`.",
     "differs": "Toolspan does something else on purpose; the row says what and why.",
 }
 

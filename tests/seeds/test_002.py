@@ -115,9 +115,11 @@ def test_a_record_may_hold_one_call_or_several() -> None:
 async def test_a_command_that_succeeds_is_written_as_no_error(version: str, tmp_path: Path) -> None:
     new = str(tmp_path / "new.txt")
     played = await play(
-        tmp_path, [call("Bash", command="echo hi")], [call("Write", "toolu_2", file_path=new, content="x")],
+        tmp_path,
+        [call("Bash", command="echo hi")],
+        [call("Write", "toolu_2", file_path=new, content="x")],
         version=version,
-    )  # fmt: skip
+    )
 
     first, second = played.results
     assert first["is_error"] is False

@@ -151,7 +151,7 @@ def _question(value: Mapping[str, object], ctx: ToolContext) -> _Question:
     return _Question(
         name=clean(name),
         path=path_of(name, ctx),
-        offset=1 if first is None else first,
+        offset=1 if first is None or (first == 0 and values.zero_is_first) else first,
         limit=_whole(value.get("limit")),
         pages=pages if isinstance(pages, str) else None,
         large=value.get("allow_large") is True,

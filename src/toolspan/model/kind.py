@@ -175,6 +175,11 @@ _REST = (
     _Sign("permission_timeout", ("failed to evaluate permission: request timed out",)),
     _Sign("mcp_no_response", ("no response received", "mcp error -32000", "connection closed")),
     _Sign("mcp_timeout", ("mcp error -32001", "request timed out")),
+    _Sign(
+        "network",
+        (),
+        re.compile(r"mcp error -32603: (?:failed to evaluate permission: )?fetch failed"),
+    ),
     _Sign("mcp_error", (), re.compile(r"mcp error -\d+")),
     _Sign(
         "network",

@@ -39,6 +39,8 @@ class FileValues:
     odd_range: Literal["dropped", "first", "from_end"] = "dropped"
     """A negative offset, or a limit below one: left out, taken as the first line and no line, or
     counted from the end of the file."""
+    zero_is_first: bool = False
+    """An offset of 0 is the first line and numbered so; otherwise the first line is numbered 0."""
     whole_numbers: bool = True
     """The range is declared as whole numbers."""
     extra_inputs: frozenset[str] = frozenset({"pages", "allow_large"})
@@ -129,6 +131,7 @@ _SEED = replace(
     _V2_0_65,
     read_missing="File not found: {path}",
     no_match="old_string not found in file",
+    zero_is_first=True,
     plain_dimensions=True,
 )
 

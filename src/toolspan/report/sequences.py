@@ -30,7 +30,9 @@ _WAYS = {"list": "L", "search": "g", "read": "R"}
 """Commands that do what those tools do."""
 _PATTERNS: tuple[tuple[FlowName, re.Pattern[str]], ...] = (
     ("error_recovery", re.compile(r"(?<!e)e+R+[EMW]+P*")),
-    ("search_and_modify", re.compile(r"(?<![gG])(?:[gG]+R+M[EM]*|G*g[gG]*R+[EM]+)e?W?P*")),
+    ("search_and_modify", re.compile(
+        r"(?<![gG])(?:[gG]+R+M[EM]*|G*g[gG]*R+[EM]+|[gG]+R+e+(?=W))e?W?P*"
+    )),
     ("file_modification", re.compile(r"(?<![LG])[LG]+R+[EM]+P*")),
 )  # fmt: skip
 """Flows as letters: e is an edit that did not succeed, P a todo list or task that was updated."""

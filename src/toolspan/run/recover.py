@@ -96,13 +96,13 @@ class Degrade:
     async def _one_by_one(
         self, edits: Edits, path: Path, run: Step, steps: list[CallId]
     ) -> Edits | None:
-        """Run the edits as calls of their own; those left when one gets no answer, or None."""
+        """Run the edits as calls of their own; those left when one fails unrefused, or None."""
         for number, edit in enumerate(edits):
             before = await _digest(path)
             done = await run("Edit", {"file_path": str(path), **edit})
             steps.append(done.call_id)
             if not _succeeded(done):
-                untouched = _unanswered(done) and await _digest(path) == before
+                untouched = _unrefused(done) and await _digest(path) == before
                 return edits[number:] if untouched else None
         return ()
 
@@ -209,9 +209,18 @@ def _succeeded(finished: Finished) -> bool:
 def _unanswered(finished: Finished) -> bool:
     """The tool did not answer; nobody refused."""
     span = finished.span
-    if span.state == "timed_out":
-        return span.error_kind != "permission_timeout"
-    return span.state == "failed" and span.error_kind in _NO_ANSWER
+    silent = span.state == "timed_out" or span.error_kind in _NO_ANSWER
+    return silent and _unrefused(finished)
+
+
+def _unrefused(finished: Finished) -> bool:
+    """The tool failed, for whatever reason; nobody refused, or left the question open."""
+    if finished.decision is not None and not finished.decision.allowed:
+        return False
+    return (
+        finished.span.state in ("failed", "timed_out")
+        and finished.span.error_kind != "permission_timeout"
+    )
 
 
 def _transient(finished: Finished) -> bool:

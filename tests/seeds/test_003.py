@@ -1,0 +1,595 @@
+"""Requests, answers, errors and ways out of them, as document 003 tells them."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+import toolspan
+from tests.mcp.test_approver import SERVER
+from tests.seeds.stage import LATEST, Object, Played, call, play, text
+from tests.seeds.test_samples import answering, asking, life, result_of, sample, transcript
+from toolspan import ADVICE, Session, ToolError, blocks, coding_tools, tool
+from toolspan.mcp import McpServers
+from toolspan.mcp.approver import prompt_tool_approver
+from toolspan.model.kind import ErrorKind
+from toolspan.model.live import BatchFinished
+from toolspan.permission.modes import mode_policy
+from toolspan.profile import profile
+from toolspan.report.flows import flows_of
+from toolspan.run.batch import Recovery
+from toolspan.run.expect import expected_seconds
+from toolspan.run.recover import Degrade, ReadFirst
+from toolspan.run.tool import Tool
+from toolspan.wire.claude_results import ReadText
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def prices(tmp_path: Path) -> Path:
+    path = tmp_path / "prices.csv"
+    path.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
+    return path
+
+
+def reads(path: Path) -> Sequence[Object]:
+    return [call("Read", "toolu_0", file_path=str(path))]
+
+
+# The messages
+
+
+async def test_a_reply_asks_results_come_and_the_model_goes_on(
+    prices: Path, tmp_path: Path
+) -> None:
+    played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Tea is 3.")])
+
+    told = [
+        (message["role"], message["content"][0]["type"])  # type: ignore[index]
+        for message in played.session.messages
+    ]
+    assert told == [
+        ("user", "text"),
+        ("assistant", "tool_use"),
+        ("user", "tool_result"),
+        ("assistant", "text"),
+    ]
+
+
+async def test_a_recorded_reply_has_id_type_stop_reason_and_usage(
+    prices: Path, tmp_path: Path
+) -> None:
+    played = await play(tmp_path, [call("Read", file_path=str(prices))])
+
+    (line,) = (line for line in played.lines if line["type"] == "assistant")
+    message = line["message"]
+    assert (message["id"][:4], message["type"], message["stop_reason"]) == (
+        "msg_",
+        "message",
+        "tool_use",
+    )
+    assert message["usage"].keys() >= {
+        "input_tokens",
+        "cache_creation_input_tokens",
+        "cache_read_input_tokens",
+        "output_tokens",
+    }
+
+
+async def test_a_session_goes_on_only_when_the_model_waits_for_results(
+    prices: Path, tmp_path: Path
+) -> None:
+    read = call("Read", file_path=str(prices))
+    async with Session(cwd=tmp_path, profile="seed", transcript=None) as session:
+        session.say("Go on.")
+        with anyio.fail_after(20):
+            waits = await session.run({"role": "assistant", "content": [read]})
+            done = await session.run({"role": "assistant", "content": [text("Done.")]})
+
+    assert (waits, done) == (True, False)
+
+
+async def test_the_flag_and_the_tags_tell_an_error(prices: Path, tmp_path: Path) -> None:
+    edit = {"file_path": str(prices), "old_string": "tea,3", "new_string": "tea,5"}
+    played = await play(
+        tmp_path,
+        [call("Edit", "toolu_1", **edit)],
+        reads(prices),
+        [call("Edit", "toolu_2", **edit)],
+    )
+
+    refused, _, done = played.results
+    assert refused["is_error"] is True
+    assert refused["content"] == (
+        "<tool_use_error>File has not been read yet. Read it first before writing to it."
+        "</tool_use_error>"
+    )
+    assert not done.get("is_error")
+    assert [parsed.is_error for parsed in blocks.parse_result([refused, done])] == [True, False]
+
+
+def test_a_success_may_say_so_or_say_nothing() -> None:
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}
+    for flag in ({}, {"is_error": False}):
+        (span,) = transcript(asking(call("Read")), answering({**result, **flag})).spans
+        assert span.state == "succeeded"
+
+
+# Tools
+
+
+async def run_sample(folder: Path, path: Path, name: str, **other: object) -> Played:
+    """A sample request on a file of ours, which was read before."""
+    request = sample(f"{name}.json")
+    given = {**request["input"], **other}
+    return await play(folder, reads(path), [call(request["name"], **given)])
+
+
+async def test_todos_with_ids_are_taken_and_answered_with_one_sentence(tmp_path: Path) -> None:
+    request = sample("S3-12.json")
+    played = await play(tmp_path, [call("TodoWrite", **request["input"])])
+
+    assert played.span().state == "succeeded"
+    assert played.results[0]["content"] == (
+        "Todos have been modified successfully. Ensure that you continue to use the todo list to"
+        " track your progress. Please proceed with the current tasks if applicable"
+    )
+
+
+async def test_only_a_todo_list_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    item = {"id": "1", "content": "Bake"}
+    played = await play(
+        tmp_path,
+        *(
+            [call("TodoWrite", status, todos=[{**item, "status": status}])]
+            for status in ("pending", "in_progress", "completed", "someday")
+        ),
+    )
+
+    assert [played.span(one).state for one in ("pending", "in_progress", "completed")] == [
+        "succeeded"
+    ] * 3
+    assert played.span("someday").error_kind == "invalid_input"
+
+
+async def test_a_read_request_is_taken_with_and_without_its_range(
+    prices: Path, tmp_path: Path
+) -> None:
+    played = await run_sample(tmp_path, prices, "S3-16", file_path=str(prices))
+    whole, sampled = played.results
+
+    assert whole["content"] == sampled["content"]
+    assert whole["content"].splitlines()[:2] == ["     1→tea,3", "     2→cake,4"]
+
+
+async def test_limit_and_offset_choose_lines(prices: Path, tmp_path: Path) -> None:
+    played = await play(
+        tmp_path,
+        [call("Read", "toolu_1", file_path=str(prices), limit=1)],
+        [call("Read", "toolu_2", file_path=str(prices), offset=2, limit=1)],
+        [call("Read", "toolu_3", file_path=str(prices), offset=0, limit=1)],
+    )
+
+    assert [result["content"] for result in played.results] == [
+        "     1→tea,3",
+        "     2→cake,4",
+        "     1→tea,3",
+    ]
+
+
+def test_a_note_below_the_lines_of_a_file_is_none_of_them() -> None:
+    span = life(
+        {"type": "tool_use", "name": "Read", "input": {"file_path": "a.go"}},
+        {
+            "type": "tool_result",
+            "content": "     1→package main\n     2→\n\n<system-reminder>Mind</system-reminder>",
+        },
+    )
+    seen = result_of(span).structured
+
+    assert isinstance(seen, ReadText)
+    assert (seen.file.content, seen.file.num_lines) == ("package main\n", 2)
+
+
+UPDATED = (
+    "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited"
+    " file:\n"
+)
+
+
+async def test_an_edit_is_answered_with_the_lines_around_it(prices: Path, tmp_path: Path) -> None:
+    given = {"file_path": str(prices), "old_string": "cake,4", "new_string": "cake,5\npie,7"}
+    played = await run_sample(tmp_path, prices, "S3-21", **given)
+
+    head, lines = UPDATED.format(prices), "     1→tea,3\n     2→cake,5\n     3→pie,7\n     4→soup,6"
+    assert played.results[1]["content"].startswith(head + lines)
+
+
+async def test_replacing_everything_has_to_be_asked_for(prices: Path, tmp_path: Path) -> None:
+    given = {"file_path": str(prices), "old_string": ",", "new_string": ";"}
+    played = await play(
+        tmp_path,
+        reads(prices),
+        [call("Edit", "toolu_1", **given)],
+        [call("Edit", "toolu_2", **given, replace_all=True)],
+    )
+
+    assert [played.span(f"toolu_{n}").state for n in (1, 2)] == ["failed", "succeeded"]
+    assert prices.read_text(encoding="utf-8") == "tea;3\ncake;4\nsoup;6\n"
+
+
+async def test_several_edits_are_made_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("first replacement\nsecond replacement second replacement\n", encoding="utf-8")
+    played = await run_sample(tmp_path, path, "S3-25", file_path=str(path))
+    again = [
+        {"old_string": "new content", "new_string": "draft"},
+        {"old_string": "draft", "new_string": "text"},
+    ]
+    (tmp_path / "again").mkdir()
+    chained = await play(
+        tmp_path / "again", reads(path), [call("MultiEdit", file_path=str(path), edits=again)]
+    )
+
+    assert (played.span().state, chained.span().state) == ("succeeded", "succeeded")
+    assert path.read_text(encoding="utf-8") == "text\nother content other content\n"
+
+
+async def test_a_write_is_answered_with_the_lines_that_were_written(
+    prices: Path, tmp_path: Path
+) -> None:
+    played = await run_sample(tmp_path, prices, "S3-27", file_path=str(prices))
+    new = str(tmp_path / "new.csv")
+    (tmp_path / "b").mkdir()
+    created = await play(tmp_path / "b", [call("Write", file_path=new, content="x\n")])
+
+    assert played.results[1]["content"].startswith(
+        UPDATED.format(prices) + "     1→complete file content here"
+    )
+    assert created.results[0]["content"] == f"File created successfully at: {new}"
+
+
+async def test_a_folder_is_listed_without_what_is_ignored(tmp_path: Path) -> None:
+    shop = tmp_path / "shop"
+    (shop / "node_modules").mkdir(parents=True)
+    for name in ("main.go", "config.json", "old.tmp", "node_modules/x.js"):
+        (shop / name).write_text("x", encoding="utf-8")
+    request = sample("S3-29.json")
+    played = await play(
+        tmp_path,
+        [call("LS", "toolu_1", **{**request["input"], "path": str(shop)})],
+        [call("LS", "toolu_2", path=str(shop))],
+    )
+
+    chosen, every = (result["content"].splitlines() for result in played.results)
+    assert chosen[:3] == [f"- {shop}/", "  - config.json", "  - main.go"]
+    assert (chosen[3], chosen[4][:6]) == ("", "NOTE: ")
+    assert "  - old.tmp" in every
+
+
+@pytest.mark.parametrize("name", ["Edit", "Write"])
+async def test_what_was_not_read_is_not_changed(name: str, prices: Path, tmp_path: Path) -> None:
+    before = prices.read_text(encoding="utf-8")
+    given: Object = {"file_path": str(prices)}
+    given |= {"content": "x"} if name == "Write" else {"old_string": "tea", "new_string": "x"}
+    played = await play(tmp_path, [call(name, **given)])
+
+    assert (played.span().error_kind, played.read_span().error_kind) == ("read_required",) * 2
+    assert prices.read_text(encoding="utf-8") == before
+
+
+async def test_a_text_that_is_not_there_is_told_in_the_documents_words(
+    prices: Path, tmp_path: Path
+) -> None:
+    edit = call("Edit", file_path=str(prices), old_string="rum", new_string="x")
+    played = await play(tmp_path, reads(prices), [edit])
+
+    assert played.results[1]["content"] == (
+        "<tool_use_error>old_string not found in file</tool_use_error>"
+    )
+    assert (played.span().error_kind, played.read_span().error_kind) == ("no_match", "no_match")
+
+
+# Ways out
+
+
+EDITS: list[Object] = [
+    {"old_string": "tea,3", "new_string": "tea,5"},
+    {"old_string": "tea,5\ncake,4", "new_string": "tea,5\ncake,6"},
+]
+WANTED = "tea,5\ncake,6\nsoup,6\n"
+
+
+def stubborn(name: str, answer: str) -> Tool:
+    """An editing tool that never answers, or fails."""
+
+    @tool(name=name, timeout=0.001 if answer == "timeout" else 60.0)
+    async def edit(
+        file_path: str,
+        edits: list[dict[str, object]] | None = None,
+        old_string: str = "",
+        new_string: str = "",
+        replace_all: bool = False,
+    ) -> str:
+        """Do nothing."""
+        if answer == "timeout":
+            await anyio.sleep_forever()
+        raise ToolError("the disk says no")
+
+    return edit
+
+
+def seed_tools(answers: Mapping[str, str]) -> list[Tool]:
+    """The seed's tools, some of which answer so."""
+    own = [stubborn(name, answer) for name, answer in answers.items()]
+    return [*own, *(one for one in coding_tools(profile("seed")) if one.name not in answers)]
+
+
+async def recovered(
+    folder: Path,
+    path: Path,
+    *recoveries: Recovery,
+    answers: Mapping[str, str] | None = None,
+    edit: bool = False,
+) -> Played:
+    """An edit by tools that answer so, with these recoveries; the seed's other tools are there."""
+    tools = seed_tools(answers or {})
+    given: Object = {"file_path": str(path)}
+    asked = call("Edit", **given, **EDITS[0]) if edit else call("MultiEdit", **given, edits=EDITS)
+    return await play(folder, [asked], tools=tools, recoveries=recoveries)
+
+
+def steps(played: Played) -> list[str]:
+    return [span.tool for span in played.session.spans]
+
+
+RECOVERIES: list[tuple[str, dict[str, str], list[str], str]] = [
+    # what the tools answer, the calls that are made, what is in the file
+    ("editWithFallback", {}, ["Read", "MultiEdit"], WANTED),
+    ("editWithFallback", {"MultiEdit": "timeout"}, ["Read", "MultiEdit", "Edit", "Edit"], WANTED),
+    (
+        "editWithFallback",
+        {"MultiEdit": "timeout", "Edit": "timeout"},
+        ["Read", "MultiEdit", "Edit", "Read", "Write"],
+        WANTED,
+    ),
+    (
+        "editWithFallback",
+        {"MultiEdit": "timeout", "Edit": "error"},
+        ["Read", "MultiEdit", "Edit", "Read", "Write"],
+        WANTED,
+    ),
+    ("editWithFallback", {"MultiEdit": "error"}, ["Read", "MultiEdit"], "as it was"),
+]
+
+
+@pytest.mark.parametrize(("function", "answers", "calls", "after"), RECOVERIES)
+async def test_an_edit_falls_back_to_simpler_tools_and_loses_no_change(
+    function: str,
+    answers: Mapping[str, str],
+    calls: list[str],
+    after: str,
+    prices: Path,
+    tmp_path: Path,
+) -> None:
+    assert function in {vector["function"] for vector in sample("vectors-003.json")["recovery"]}
+    before = prices.read_text(encoding="utf-8")
+    played = await recovered(tmp_path, prices, ReadFirst(), Degrade(), answers=answers)
+
+    assert steps(played) == calls
+    found = prices.read_text(encoding="utf-8")
+    assert found == (before if after == "as it was" else after)
+    if answers.get("MultiEdit") == "error":
+        assert result_of(played.span()).text == "the disk says no"
+
+
+async def test_a_file_is_read_before_it_is_edited_if_it_is_there(
+    prices: Path, tmp_path: Path
+) -> None:
+    there = await recovered(tmp_path, prices, ReadFirst(), edit=True)
+    (tmp_path / "b").mkdir()
+    missing = await recovered(tmp_path / "b", tmp_path / "no.csv", ReadFirst(), edit=True)
+
+    assert (steps(there), there.span().state) == (["Read", "Edit"], "succeeded")
+    assert (steps(missing), missing.span().state) == (["Edit"], "failed")
+
+
+async def test_a_file_that_is_known_is_not_read_again(prices: Path, tmp_path: Path) -> None:
+    played = await play(
+        tmp_path,
+        reads(prices),
+        [call("Edit", file_path=str(prices), **EDITS[0])],
+        recoveries=[ReadFirst()],
+    )
+
+    assert steps(played) == ["Read", "Edit"]
+
+
+@pytest.mark.parametrize(
+    ("manner", "kind"), [("silent", "permission_timeout"), ("die", "mcp_no_response")]
+)
+async def test_a_question_of_consent_without_an_answer_is_not_worked_around(
+    manner: str, kind: ErrorKind, prices: Path, tmp_path: Path
+) -> None:
+    seed = profile("seed")
+    entry = {"command": sys.executable, "args": [str(SERVER), manner]}
+    before = prices.read_text(encoding="utf-8")
+    async with McpServers(
+        {"mcpServers": {"p": entry}}, profile=seed, cwd=tmp_path
+    ) as servers:  # fmt: skip
+        played = await play(
+            tmp_path,
+            reads(prices),
+            [call("MultiEdit", file_path=str(prices), edits=EDITS)],
+            approver=prompt_tool_approver(servers, "mcp__p__ask", seed, timeout=0.5),
+            fallback=mode_policy("default"),
+            recoveries=[Degrade()],
+        )
+
+    assert (steps(played), played.span().error_kind) == (["Read", "MultiEdit"], kind)
+    assert prices.read_text(encoding="utf-8") == before
+    assert ADVICE["permission_timeout"].retry == "fallback"
+
+
+# Chains and sequences
+
+
+async def test_what_was_read_in_one_message_can_be_edited_in_the_next(
+    prices: Path, tmp_path: Path
+) -> None:
+    todo = call("TodoWrite", "toolu_3", todos=[{"id": "1", "content": "x", "status": "completed"}])
+    edit = call("Edit", "toolu_2", file_path=str(prices), **EDITS[0])
+    played = await play(tmp_path, [call("Read", file_path=str(prices))], [edit], [todo])
+
+    assert [(span.tool, span.state) for span in played.found.spans] == [
+        ("Read", "succeeded"),
+        ("Edit", "succeeded"),
+        ("TodoWrite", "succeeded"),
+    ]
+
+
+async def test_lookups_of_one_message_are_run_as_one_batch(prices: Path, tmp_path: Path) -> None:
+    inputs = {
+        "Read": {"file_path": str(prices)},
+        "LS": {"path": str(tmp_path)},
+        "Grep": {"pattern": "tea"},
+    }
+    asked = [
+        call(block["name"], block["id"], **inputs[block["name"]])
+        for block in sample("S3-54.json")["content"]
+    ]
+    played = await play(tmp_path, asked)
+    tools = {one.name: one for one in coding_tools(profile("seed"))}
+
+    assert [one.call_ids for one in played.told(BatchFinished)] == [
+        ("toolu_1", "toolu_2", "toolu_3")
+    ]
+    assert all(tools[name].may_overlap(given) for name, given in inputs.items())
+    assert [span.state for span in played.found.spans] == ["succeeded"] * 3
+
+
+async def sequence(
+    folder: Path, replies: Sequence[Sequence[Object]], answers: Mapping[str, str]
+) -> list[str]:
+    """The names of the known flows in a session of the seed's tools."""
+    played = await play(folder, *replies, tools=seed_tools(answers))
+    return [flow.name for flow in flows_of(played.found).flows]
+
+
+async def test_common_sequences_are_found(prices: Path, tmp_path: Path) -> None:
+    path = {"file_path": str(prices)}
+    read = [call("Read", "toolu_2", **path)]
+    edit = [call("Edit", "toolu_3", **path, **EDITS[0])]
+    todo = {"id": "1", "content": "x", "status": "completed"}
+    done = [call("TodoWrite", "toolu_4", todos=[todo])]
+    listed = [call("LS", "toolu_1", path=str(tmp_path))]
+    unread = [call("Edit", "toolu_1", **path, **EDITS[0])]
+    searched = [call("Grep", "toolu_1", pattern="tea", path=str(prices))]
+    several = [call("MultiEdit", "toolu_3", **path, edits=EDITS)]
+    write = [call("Write", "toolu_4", **path, content=WANTED)]
+    stories: dict[str, tuple[list[list[Object]], dict[str, str]]] = {
+        "modify": ([listed, read, edit, done], {}),
+        "recover": ([unread, read, edit, done], {}),
+        "search": ([searched, read, several], {}),
+        "write": ([searched, read, several, write], {"MultiEdit": "error"}),
+    }
+    found = {}
+    for name, (replies, answers) in stories.items():
+        prices.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
+        (tmp_path / name).mkdir()
+        found[name] = await sequence(tmp_path / name, replies, answers)
+
+    assert found == {
+        "modify": ["file_modification"],
+        "recover": ["error_recovery"],
+        "search": ["search_and_modify"],
+        "write": ["search_and_modify"],
+    }
+
+
+# The parser, the builder and the lookup
+
+
+def test_only_results_are_parsed_and_each_of_them() -> None:
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x", "is_error": True}
+    other = {**result, "tool_use_id": "toolu_2", "is_error": False}
+    first, second = blocks.parse_result(answering(result, other))
+
+    assert blocks.parse_result(asking(call("Read"))) == ()
+    assert (first.call_id, first.is_error, first.text, first.seed_type) == (
+        "toolu_1",
+        True,
+        "x",
+        None,
+    )
+    assert (second.call_id, second.is_error) == ("toolu_2", False)
+
+
+def test_every_tag_around_an_error_is_taken_away() -> None:
+    content = "<tool_use_error>one</tool_use_error> and <tool_use_error>two</tool_use_error>"
+    (parsed,) = blocks.parse_result(
+        {"type": "tool_result", "tool_use_id": "a", "content": content, "is_error": True}
+    )
+
+    assert parsed.text == "one and two"
+
+
+ASKING = "Error calling tool (Edit): MCP error -32603: failed to evaluate permission: "
+LOOKUP: list[tuple[str, ErrorKind, str]] = [
+    ("File has not been read yet. Read it first before writing to it.", "read_required", "read"),
+    (f"{ASKING}request timed out after 2m0s", "permission_timeout", "simpler tool or Write"),
+    (f"{ASKING}no response received", "mcp_no_response", "retry, or fall back"),
+    ("Error calling tool (Edit): fetch failed", "network", "check connectivity, retry"),
+    ("old_string not found in file", "no_match", "verify the content with a Read, or use Write"),
+]
+
+
+@pytest.mark.parametrize(("words", "kind", "solution"), LOOKUP)
+def test_an_error_is_looked_up_with_cause_and_solution(
+    words: str, kind: ErrorKind, solution: str
+) -> None:
+    span = life(
+        {"type": "tool_use", "name": "Edit", "input": {"file_path": "f"}},
+        {
+            "type": "tool_result",
+            "content": f"<tool_use_error>{words}</tool_use_error>",
+            "is_error": True,
+        },
+    )
+
+    assert span.error_kind == kind
+    assert span.advice is not None
+    assert span.advice.cause
+    assert solution.lower() in span.advice.solution.lower()
+
+
+def test_the_code_of_an_internal_error_leaves_its_cause_to_the_words() -> None:
+    texts = (
+        f"{ASKING}request timed out after 2m0s",
+        f"{ASKING}no response received",
+        f"{ASKING}fetch failed",
+        "MCP error -32603: something else",
+    )
+    kinds = [toolspan.kind_of("Edit", words) for words in texts]
+
+    assert kinds == ["permission_timeout", "mcp_no_response", "network", "mcp_error"]
+
+
+def test_tools_have_a_time_after_which_a_call_is_slow() -> None:
+    immediate = {expected_seconds(name) for name in ("TodoWrite", "Read", "LS")}
+    fast = {expected_seconds(name) for name in ("Write", "Edit", "MultiEdit")}
+
+    assert (len(immediate), len(fast)) == (1, 1)
+    assert (expected_seconds("Bash"), expected_seconds("WebFetch")) == (None, 30.0)
+    assert max(filter(None, immediate)) < min(filter(None, fast)) < 30.0
+
+
+async def test_the_newest_client_has_no_such_tools(tmp_path: Path) -> None:
+    played = await play(
+        tmp_path, [call("LS", "toolu_1", path="."), call("MultiEdit", "toolu_2")], version=LATEST
+    )
+
+    assert [span.error_kind for span in played.session.spans] == ["unknown_tool", "unknown_tool"]
