@@ -25,6 +25,8 @@ from toolspan.run.desk import Desk
 EDITING = frozenset({"Edit", "MultiEdit", "Write"})
 Edits = Sequence[Mapping[str, object]]
 _NO_ANSWER: frozenset[ErrorKind] = frozenset({"mcp_timeout", "mcp_no_response", "network"})
+_UNASKED = "the question of consent failed"
+"""The evidence that `consent.py` gives of a call that nobody could be asked about."""
 _TRANSIENT: frozenset[ErrorKind] = frozenset({"mcp_no_response", "network", "rate_limit"})
 
 
@@ -215,12 +217,10 @@ def _unanswered(finished: Finished) -> bool:
 
 def _unrefused(finished: Finished) -> bool:
     """The tool failed, for whatever reason; nobody refused, or left the question open."""
-    if finished.decision is not None and not finished.decision.allowed:
+    span = finished.span
+    if any(one.rule == _UNASKED for one in span.evidence):
         return False
-    return (
-        finished.span.state in ("failed", "timed_out")
-        and finished.span.error_kind != "permission_timeout"
-    )
+    return span.state in ("failed", "timed_out") and span.error_kind != "permission_timeout"
 
 
 def _transient(finished: Finished) -> bool:
