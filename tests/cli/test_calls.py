@@ -286,6 +286,7 @@ def test_a_folder_without_transcripts_has_no_calls(tmp_path: Path) -> None:
         ("no/such", "no/such: no such file or folder"),
         ("a" * 300, "no session begins with"),
         ("a\0b", "no session begins with"),
+        ("", "a name is empty"),
     ],
 )
 def test_a_word_that_names_nothing_or_too_much_is_one_line_and_exit_code_2(
@@ -375,6 +376,7 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(place: str, tmp_pa
 
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
     assert len(rows(path)) == 1
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", calls(path, "--json").stdout)
 
 
 @requirement("cli.half-surrogates-are-safe")

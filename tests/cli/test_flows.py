@@ -8,7 +8,8 @@ from click.testing import CliRunner, Result
 
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, bodies, outputs
+from toolspan.testing.rollouts import RolloutBuilder
 
 EDIT = {"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}
 
@@ -72,6 +73,22 @@ def test_chains_can_be_chosen_by_name_and_by_the_call_that_failed(tmp_path: Path
     assert [row["start"]["tool"] for row in rows(file, "--tool", "Write") if "start" in row] == [
         "Write"
     ]
+
+
+@requirement("flows.command")
+def test_numbers_are_of_what_the_filters_leave(tmp_path: Path) -> None:
+    story().write(tmp_path / "s.jsonl")
+    rollout = RolloutBuilder().prompt("go")
+    rollout.output(rollout.call("exec_command", {"cmd": "make"}), outputs.ran("", code=2))
+    rollout.write(tmp_path / "rollout-2026-01-01T00-00-00-r.jsonl")
+
+    assert "in 8 calls" in flows(tmp_path).stdout.splitlines()[0]
+    assert "0 of 1 failure in 1 call " in flows(tmp_path, "--dialect", "codex").stdout
+    assert "in 7 calls" in flows(tmp_path, "--dialect", "claude").stdout
+    chosen = flows(tmp_path, "--tool", "Write").stdout
+    assert chosen.startswith("1 of 1 failure was recovered")
+    later = flows(tmp_path, "--since", "2999-01-01").stdout
+    assert later == "0 failures\n"
 
 
 @requirement("flows.command")

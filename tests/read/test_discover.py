@@ -95,6 +95,14 @@ def test_links_that_lead_outside_are_not_followed(tmp_path: Path) -> None:
 
 
 @requirement("discover.links-stay-inside")
+def test_a_link_in_a_circle_hides_nothing(tmp_path: Path) -> None:
+    (tmp_path / "own.jsonl").touch()
+    (tmp_path / "circle.jsonl").symlink_to(tmp_path / "circle.jsonl")
+
+    assert names(tmp_path) == ["own.jsonl"]
+
+
+@requirement("discover.links-stay-inside")
 def test_what_is_no_file_is_passed_over(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.jsonl")
     (tmp_path / "folder.jsonl").mkdir()

@@ -108,6 +108,33 @@ def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
     assert found.steps(2) == {("Read", "Edit"): 1}
 
 
+@requirement("flows.copies")
+def test_failures_of_every_fork_are_counted_and_belong_to_one_chain(tmp_path: Path) -> None:
+    made = story(("Bash", {"command": "make a"}, bodies.exited(1)))
+    fork = made.fork("two")
+    for told, times in ((made, 1), (fork, 2)):
+        for _ in range(times):
+            told.result(told.call("Bash", {"command": "make a"}), bodies.exited(1))
+    files = [made.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
+
+    (chain,) = Flows([file_flows(str(one)) for one in files]).chains
+
+    assert len(chain.links) == 2
+    assert len(chain.forks) == 1
+    assert len(set(chain.failures)) == 4
+
+
+@requirement("flows.copies")
+def test_a_call_that_succeeded_in_another_copy_did_not_fail(tmp_path: Path) -> None:
+    made = TranscriptBuilder().prompt("go")
+    call = made.call("Bash", {"command": "make"})
+    fork = made.fork("two")
+    fork.result(call, bodies.ran("built"))
+    files = [made.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
+
+    assert Flows([file_flows(str(one)) for one in files]).chains == []
+
+
 def listed(*names: str) -> Step:
     return "Glob", {"pattern": "**/*.py"}, bodies.matched_paths(names, took_ms=5)
 

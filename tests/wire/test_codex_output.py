@@ -66,6 +66,7 @@ def test_a_patch_inside_a_command_has_a_header_inside_the_header() -> None:
         "Warning: truncated output (original token count: 27224)\nTotal output lines: 20000\n\nx",
         "head\n[... omitted 20 of 90 lines ...]\ntail",
         "head…1234 tokens truncated…tail",
+        "head\n\n[Output truncated after 256 lines: too many lines or bytes.]",
     ],
 )
 @requirement("codex.outputs")
@@ -73,6 +74,8 @@ def test_marks_of_cut_output_are_seen(words: str) -> None:
     for form in (outputs.ran, outputs.wrapped):
         assert told(form(words)).truncated
     assert not told(outputs.ran("all of it")).truncated
+    quoted = "[Output truncated after 256 lines: too many lines or bytes.] is how it ends"
+    assert not told(outputs.wrapped(quoted)).truncated
 
 
 def test_what_is_no_header_stays_as_it_is() -> None:

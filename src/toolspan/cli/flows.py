@@ -32,7 +32,8 @@ _UNTRIED = "(nothing tried)"
 class _Shown(Struct, frozen=True, kw_only=True):
     """What is to be told."""
 
-    calls: int
+    calls: int | None
+    """Of how many calls; None where a filter chose among them."""
     chains: list[Chain]
     flows: list[Flow]
     batches: list[Together]
@@ -64,8 +65,8 @@ def command(
 ) -> None:
     """What was done about errors, and how calls follow each other.
 
-    Filters that choose calls (tool, state, error, agent) choose recovery chains by the call that
-    failed; sequences are of whole sessions.
+    Filters that choose calls (tool, state, error, agent, time) choose recovery chains by the call
+    that failed; sequences are of whole sessions, those of which some part lies in that time.
     """
     length, every = wanted.pop("length"), wanted.pop("every")
     keep = wanted_filter(wanted)
@@ -91,17 +92,27 @@ def _meant(file: FileFlows, keep: Filter) -> bool:
     info = file.info
     if keep.project is not None and not in_project(keep.project, file.file, info.cwd):
         return False
+    if keep.dialect not in (None, info.dialect) or not _overlaps(file, keep):
+        return False
     wanted = keep.session
     return wanted is None or any(one.startswith(wanted) for one in info.session_ids)
+
+
+def _overlaps(file: FileFlows, keep: Filter) -> bool:
+    """Whether a file tells of the time that is asked about."""
+    first, last = moment(file.info.started_at), moment(file.info.ended_at)
+    return (keep.since is None or last is None or last >= keep.since) and (
+        keep.until is None or first is None or first < keep.until
+    )
 
 
 def _chosen(
     found: Flows, keep: Filter, names: Sequence[str], steps: Counter[tuple[str, ...]]
 ) -> _Shown:
-    rest = keep._replace(project=None, session=None)  # files were chosen by these
+    rest = keep._replace(project=None, session=None, dialect=None)  # files were chosen by these
     in_time = _window(keep)
     return _Shown(
-        calls=found.calls,
+        calls=found.calls if rest == Filter() else None,
         chains=[
             chain
             for chain in found.chains
@@ -151,16 +162,17 @@ def _print(shown: _Shown, limit: int) -> None:
 def _print_answer(shown: _Shown) -> None:
     out = console()
     good = [chain for chain in shown.chains if chain.outcome == "recovered"]
+    calls = "" if shown.calls is None else f" in {count(shown.calls, 'call')}"
     if not shown.chains:
-        out.print(f"[bold]{count(shown.calls, 'call')}[/], and none of them went wrong.")
+        out.print(f"[bold]0[/] failures{calls}")
         return
     ways = Counter(chain.name for chain in good).most_common(1)
     mostly = f", mostly by {ways[0][0]} ({ways[0][1]:,})" if ways else ""
-    failed = sum(len(chain.failures) for chain in shown.chains)
+    failed = len({name for chain in shown.chains for name in chain.failures})
     again = f" ({count(failed, 'call')} with their retries)" if failed > len(shown.chains) else ""
     out.print(
-        f"[bold]{len(good):,}[/] of {count(len(shown.chains), 'failure')}{again} in "
-        f"{count(shown.calls, 'call')} {'was' if len(good) == 1 else 'were'} recovered "
+        f"[bold]{len(good):,}[/] of {count(len(shown.chains), 'failure')}{again}{calls} "
+        f"{'was' if len(good) == 1 else 'were'} recovered "
         f"({len(good) / len(shown.chains):.0%}){mostly}"
     )
 

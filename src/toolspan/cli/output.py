@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 _PATIENCE = 40 << 20
 """Fewer bytes than this are read before a bar could be drawn."""
 
+_STEERING = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
+"""Characters that JSON takes as they are and that steer a terminal, or turn text around."""
+
 STATE_STYLE: dict[State, str] = {
     "succeeded": "green",
     "failed": "red",
@@ -38,8 +42,15 @@ STATE_STYLE: dict[State, str] = {
 
 
 def print_json(row: Struct | dict[str, object]) -> None:
-    """One row as one line of JSON."""
-    sys.stdout.buffer.write(json_line(row) + b"\n")
+    """One row as one line of JSON; nothing in it steers a terminal."""
+    line = json_line(row)
+    if not line.isascii() or b"\x7f" in line:
+        line = _STEERING.sub(_escaped, line)
+    sys.stdout.buffer.write(line + b"\n")
+
+
+def _escaped(found: re.Match[bytes]) -> bytes:
+    return f"\\u{ord(found[0].decode()):04x}".encode()
 
 
 def console(*, stderr: bool = False) -> "Console":

@@ -247,6 +247,8 @@ def locate(
         return newest_session(names), True
     if not names:
         return discover_all(), True
+    if not all(names):
+        raise NotFound("a name is empty; name a file, a folder or a session")
     paths = [Path(name) for name in names]
     if all(_is_file(path) for path in paths):
         for path in paths if not strangers else ():

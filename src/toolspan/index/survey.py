@@ -19,8 +19,9 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from toolspan.index.cache import Cache, Key, Row
-from toolspan.read.survey import FileFacts, Wanted
+from toolspan.read.survey import UNPACKABLE, FileFacts, Wanted
 from toolspan.read.survey import survey as survey_files
+from toolspan.wire.paths import hooks_path
 
 _SECOND = 1_000_000_000
 _SETTLED = 2 * _SECOND
@@ -102,10 +103,10 @@ def survey(
 
 
 def _row(key: Key, mark: str, told: Told) -> list[Row]:
-    """What is to be remembered; nothing when it holds half of a surrogate pair."""
+    """What is to be remembered; nothing when it holds what cannot be kept."""
     try:
         return [Row(key, mark, msgspec.msgpack.encode(told))]
-    except UnicodeEncodeError:
+    except UNPACKABLE:
         return []
 
 
@@ -121,14 +122,22 @@ def _decoded(values: dict[Key, bytes], gives: type[T]) -> dict[Key, T]:
 
 
 def stamp(path: Path) -> str | None:
-    """The state that a file and the code are in; None when it cannot be told."""
+    """The state a file, what hooks noted of it and the code are in; None if it cannot be told."""
     try:
         os.path.abspath(path).encode()  # noqa: PTH100 - a name that is no text cannot be kept
         found = os.stat(path)  # noqa: PTH116 - quicker, and asked of every file
     except (OSError, ValueError):
         return None
-    times = f"{found.st_mtime_ns} {found.st_ctime_ns}"
+    times = f"{_noted(path)} {found.st_mtime_ns} {found.st_ctime_ns}"
     return f"{code_digest()} {found.st_dev} {found.st_ino} {found.st_size} {times}"
+
+
+def _noted(path: Path) -> int:
+    """How much hooks have noted of a session; that only grows."""
+    try:
+        return os.stat(hooks_path(path)).st_size  # noqa: PTH116 - as above
+    except (OSError, ValueError):
+        return 0
 
 
 def _settled(path: Path, mark: str, started: int) -> bool:

@@ -96,7 +96,7 @@ def discover(root: Path) -> list[FoundFile]:
     if not stat.S_ISDIR(status.st_mode):
         return [_found(root, status)]
     try:
-        return sorted(_once(_walk(str(root), root)), key=lambda file: str(file.path))
+        return sorted(_once(_walk(root)), key=lambda file: str(file.path))
     except OSError as error:
         raise SourceError(f"{root}: {os.strerror(error.errno or 0)}") from error
 
@@ -107,23 +107,50 @@ def _found(path: Path, status: os.stat_result) -> FoundFile:
     )
 
 
-def _walk(folder: str, root: Path) -> Iterator[FoundFile]:
+def _walk(root: Path) -> Iterator[FoundFile]:
+    """What lies below a folder; of folders and links below it that cannot be read, nothing."""
+    waiting = [str(root)]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            with os.scandir(folder) as listing:
+                items = list(listing)
+        except OSError:
+            if folder == str(root):
+                raise
+            continue
+        for item in items:
+            if is_folder(item):
+                waiting.append(item.path)
+            elif _may_be(item.name) and (found := _file(item, root)) is not None:
+                yield found
+
+
+def is_folder(item: os.DirEntry[str]) -> bool:
+    """Whether an entry is a folder itself, not a link to one."""
     try:
-        with os.scandir(folder) as listing:
-            items = list(listing)
-    except PermissionError:
-        if folder == str(root):
-            raise
-        return
-    for item in items:
-        if item.is_dir(follow_symlinks=False):
-            yield from _walk(item.path, root)
-        elif _may_be(item.name) and item.is_file():
-            path = Path(item.path)
-            if not item.is_symlink() or inside(path, root):
-                found = _found(path, item.stat())
-                if found.name.role != "other":
-                    yield found
+        return item.is_dir(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def is_file(item: os.DirEntry[str]) -> bool:
+    """Whether an entry is a file or leads to one; a link in a circle leads nowhere."""
+    try:
+        return item.is_file()
+    except OSError:
+        return False
+
+
+def _file(item: os.DirEntry[str], root: Path) -> FoundFile | None:
+    path = Path(item.path)
+    if not is_file(item) or (item.is_symlink() and not inside(path, root)):
+        return None
+    try:
+        found = _found(path, item.stat())
+    except OSError:  # it went away meanwhile
+        return None
+    return found if found.name.role != "other" else None
 
 
 def _may_be(name: str) -> bool:

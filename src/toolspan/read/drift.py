@@ -162,7 +162,7 @@ def _asked(found: dict[str, object]) -> Iterator[tuple[str, bytes]]:
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "tool_use":
             with suppress(ValueError):  # nested too deeply to be written again
-                yield str(block.get("name")), document.encode(block.get("input"))
+                yield str(block.get("name") or "no tool"), document.encode(block.get("input"))
 
 
 class RecordLines(Lines[codex.Record]):

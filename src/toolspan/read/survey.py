@@ -116,14 +116,25 @@ def _pooled(
         batches = _batched(paths, sizes, workers * _BATCHES)
         jobs = [pool.submit(_encoded, [str(paths[n]) for n in batch], wanted) for batch in batches]
         for job, batch in zip(jobs, batches, strict=True):
-            yield from zip(_DECODER.decode(job.result()), (sizes[n] for n in batch), strict=True)
+            answer = job.result()
+            found = _DECODER.decode(answer) if isinstance(answer, bytes) else answer
+            yield from zip(found, (sizes[n] for n in batch), strict=True)
 
 
 _DECODER = msgspec.msgpack.Decoder(list[FileFacts])
 
 
-def _encoded(paths: list[str], wanted: Wanted) -> bytes:
-    return msgspec.msgpack.encode([file_facts(path, wanted) for path in paths])
+def _encoded(paths: list[str], wanted: Wanted) -> bytes | list[FileFacts]:
+    found = [file_facts(path, wanted) for path in paths]
+    try:
+        return msgspec.msgpack.encode(found)
+    except UNPACKABLE:
+        return found
+
+
+UNPACKABLE = (UnicodeEncodeError, OverflowError)
+"""Half a surrogate pair, a file's name that is no text, a giant number: such facts travel as they
+are, which takes longer."""
 
 
 def _batched(paths: Sequence[Path], sizes: Sequence[int], count: int) -> list[range]:

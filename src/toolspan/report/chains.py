@@ -71,6 +71,8 @@ class Chain(Struct, frozen=True, kw_only=True):
     siblings: tuple[str, ...]
     """Calls of the same message and target that failed beside it."""
     links: tuple[Link, ...]
+    forks: tuple[tuple[str, str | None], ...] = ()
+    """Id and message of calls that failed where another session went on from the same failure."""
     attempts: int
     """How often it was tried, the first time included."""
     wall_ms: int | None
@@ -80,9 +82,10 @@ class Chain(Struct, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> list[tuple[str, str | None]]:
-        """Id and message of each call that failed: the first, those beside it, failed links."""
+        """Id and message of each call that failed: the first, those beside it, links, forks."""
         beside = [(name, self.start.batch) for name in (self.start.id, *self.siblings)]
-        return beside + [(one.id, one.batch) for one in self.links if one.state != "succeeded"]
+        linked = [(one.id, one.batch) for one in self.links if one.state != "succeeded"]
+        return [*beside, *linked, *self.forks]
 
 
 def chains(

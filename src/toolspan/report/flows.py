@@ -31,6 +31,8 @@ class Named(Struct, frozen=True, gc=False):
     id: str
     tool: str
     batch: str | None
+    good: bool
+    """Whether it succeeded."""
 
 
 class FileFlows(Struct, frozen=True, kw_only=True):
@@ -83,11 +85,13 @@ def flows_of(transcript: Transcript) -> FileFlows:
         flows=flows(turned),
         batches=batches(spans),
         missed=missed(turned),
-        threads=[
-            [Named(span.id, canonical(span.tool), span.call.message_id) for span in thread]
-            for thread in by_agent(spans)
-        ],
+        threads=[[_named(span) for span in thread] for thread in by_agent(spans)],
     )
+
+
+def _named(span: Span) -> Named:
+    good = span.state == "succeeded"
+    return Named(span.id, canonical(span.tool), span.call.message_id, good)
 
 
 def _turned(strand: Strand) -> Iterator[Span]:
@@ -113,28 +117,47 @@ class Flows:
         self.batches: list[Together] = []
         self.missed: list[Missed] = []
         self.threads: list[list[str]] = []
-        self._chains: dict[Hashable, Chain] = {}
+        self._chains: dict[tuple[Hashable, str], list[Chain]] = {}
+        self._succeeded: set[tuple[Hashable, str]] = set()
         for file in self.files:
             self._add(file)
 
     @property
     def chains(self) -> list[Chain]:
-        """What was done about each failure."""
-        return list(self._chains.values())
+        """What was done about each failure; a call that succeeded in some copy is none."""
+        failed = [name for name in self._chains if name not in self._succeeded]
+        told = {one for family, start in failed for one in self._ends(family, start)}
+        return [self._joined(family, start, told) for family, start in failed]
+
+    def _ends(self, family: Hashable, start: str) -> Iterator[tuple[Hashable, str]]:
+        """The failures that the chain to be told names by itself."""
+        chain = max(self._chains[family, start], key=_length)
+        yield from ((family, name) for name, _ in chain.failures)
+
+    def _joined(self, family: Hashable, start: str, told: set[tuple[Hashable, str]]) -> Chain:
+        """Of copies of a failure, the one that goes on furthest; what others add are forks."""
+        copies = self._chains[family, start]
+        forks = {
+            name: batch
+            for copy in copies
+            for name, batch in copy.failures
+            if (family, name) not in told and (family, name) not in self._succeeded
+        }
+        told |= {(family, name) for name in forks}
+        best = max(copies, key=_length)
+        return replace(best, forks=tuple(forks.items())) if forks else best
 
     def _add(self, file: FileFlows) -> None:
         calls = [(call.id, call.batch) for thread in file.threads for call in thread]
         family = self._copies.family(file.file, calls)
         new = self._copies.new
         for chain in file.chains:
-            name = (family, chain.start.id)
-            known = self._chains.get(name)
-            if known is None or _better(chain, known):
-                self._chains[name] = chain
+            self._chains.setdefault((family, chain.start.id), []).append(chain)
         self.flows += [one for one in file.flows if new(family, one.name, one.calls)]
         self.batches += [one for one in file.batches if new(family, "batch", one.calls)]
         self.missed += [one for one in file.missed if new(family, "missed", one.calls)]
         for thread in file.threads:
+            self._succeeded |= {(family, call.id) for call in thread if call.good}
             fresh = [call.tool for call in thread if new(family, "call", call.id)]
             self.calls += len(fresh)
             self.threads.append(fresh)
@@ -147,9 +170,6 @@ class Flows:
         return found
 
 
-def _better(chain: Chain, known: Chain) -> bool:
+def _length(chain: Chain) -> tuple[bool, int]:
     """Of two copies of a failure, the one whose file goes on further tells more."""
-    return (chain.outcome == "recovered", len(chain.links)) > (
-        known.outcome == "recovered",
-        len(known.links),
-    )
+    return chain.outcome == "recovered", len(chain.links)

@@ -20,6 +20,7 @@ from toolspan.model.kind import ErrorKind
 from toolspan.model.message import Voice
 from toolspan.model.span import moment
 from toolspan.model.state import State
+from toolspan.read.survey import UNPACKABLE
 from toolspan.report.search_files import Candidate
 from toolspan.report.search_scan import SIDES, Hit, Scanned, Side, Snippet, scan
 from toolspan.report.search_words import Query
@@ -154,7 +155,8 @@ def _scanned(
         shares = _shares(candidates, workers * _SHARES)
         jobs = [pool.submit(_encoded, share, query, sides) for share in shares]
         for job in jobs:
-            yield from _DECODER.decode(job.result())
+            answer = job.result()
+            yield from _DECODER.decode(answer) if isinstance(answer, bytes) else answer
 
 
 def _work(candidate: Candidate) -> int:
@@ -165,9 +167,14 @@ def _work(candidate: Candidate) -> int:
 _DECODER = msgspec.msgpack.Decoder(list[Scanned])
 
 
-def _encoded(candidates: list[Candidate], query: Query, sides: frozenset[Side]) -> bytes:
+def _encoded(
+    candidates: list[Candidate], query: Query, sides: frozenset[Side]
+) -> bytes | list[Scanned]:
     found = [scan(one.path, query, sides, one.offsets) for one in candidates]
-    return msgspec.msgpack.encode(found)
+    try:
+        return msgspec.msgpack.encode(found)
+    except UNPACKABLE:
+        return found
 
 
 def _shares(candidates: Sequence[Candidate], count: int) -> list[list[Candidate]]:

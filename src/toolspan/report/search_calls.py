@@ -85,15 +85,20 @@ def _mentioned(source: Source, those: Sequence[Match]) -> list[Span]:
     found: list[Span] = []
     try:
         if source.read(_SMALL, 1):
-            near = {name: _near(source, name.encode(), match) for name, match in names.items()}
+            near = {name: _near(source, _bytes(name), match) for name, match in names.items()}
             spans = [span for name in near for span in _spans(near[name]) if span.id == name]
             found = [span for span in spans if span.state == "succeeded"]
         left = names.keys() - {span.id for span in found}
-        wanted = [name.encode() for name in left]
+        wanted = [_bytes(name) for name in left]
         spans = _spans(_anywhere(source, wanted)) if wanted else []
     except SourceError:
         return found
     return found + [span for span in spans if span.id in left and _certain(span)]
+
+
+def _bytes(name: str) -> bytes:
+    """A call's id as lines spell it; an odd one is not found so, and its file read as a whole."""
+    return name.encode("utf-8", "surrogatepass")
 
 
 def _certain(span: Span) -> bool:

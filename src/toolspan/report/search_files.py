@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from toolspan.read.discover import discover
+from toolspan.read.discover import discover, is_file, is_folder
 from toolspan.report.search_words import Sieve
 from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.paths import inside, parse_name
@@ -128,11 +128,11 @@ def _passed_over(root: Path) -> Iterator[Path]:
         try:
             with os.scandir(waiting.pop()) as listing:
                 items = list(listing)
-        except PermissionError:
+        except OSError:
             continue
-        waiting += [item.path for item in items if item.is_dir(follow_symlinks=False)]
+        waiting += [item.path for item in items if is_folder(item)]
         for item in items:
-            if item.name.endswith(".zst") or (item.is_symlink() and item.is_file()):
+            if item.name.endswith(".zst") or (item.is_symlink() and is_file(item)):
                 path = Path(item.path)
                 if parse_name(path).role != "other" and inside(path, root) and not _copy(path):
                     yield path

@@ -1,7 +1,7 @@
 """One job per file, on all cores.
 
 In: paths, and a function of one path that is defined at the top of a module. Out: what it gives, in
-the order of the paths. What travels between processes is bytes, never objects with files behind.
+the order of the paths. What travels between processes is values, never objects with files behind.
 """
 
 import os
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 import msgspec
+
+from toolspan.read.survey import UNPACKABLE
 
 T = TypeVar("T")
 
@@ -47,13 +49,19 @@ def spread(
             pool.submit(_done, job.function, [str(paths[n]) for n in batch]) for batch in batches
         ]
         for answer, batch in zip(waiting, batches, strict=True):
-            for found, n in zip(decode(answer.result()), batch, strict=True):
+            given = answer.result()
+            told: list[T] = decode(given) if isinstance(given, bytes) else given
+            for found, n in zip(told, batch, strict=True):
                 yield found
                 advance(sizes[n])
 
 
-def _done(function: Callable[[str], T], paths: list[str]) -> bytes:
-    return msgspec.msgpack.encode([function(path) for path in paths])
+def _done(function: Callable[[str], T], paths: list[str]) -> bytes | list[T]:
+    found = [function(path) for path in paths]
+    try:
+        return msgspec.msgpack.encode(found)
+    except UNPACKABLE:
+        return found
 
 
 def _batched(sizes: Sequence[int], count: int) -> Iterator[range]:

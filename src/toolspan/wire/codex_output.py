@@ -53,6 +53,7 @@ _MOST = 1 << 32
 _CUT = re.compile(
     r"\A(?:Warning: truncated output \(original token count|Total output lines: \d+\n)"
     r"|\[\.\.\. omitted \d+ of \d+ lines \.\.\.\]|…\d+ tokens truncated…|…\d+ chars truncated…"
+    r"|\[Output truncated after \d+ lines: too many lines or bytes\.\]\s*\Z"
 )
 _QUIET = re.compile(
     rb'"(?:Chunk ID: \w*\\nWall time: (\d[\d.]*) seconds\\nProcess exited with code 0\\n'

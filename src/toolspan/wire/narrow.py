@@ -289,7 +289,7 @@ def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
     if not isinstance(found, UnknownInput):
         return _unknown_keys(kind, decode_anything(data)) if type(found) is kind else ()
     if kind is None:
-        return (f"{tool or 'no tool'}: no type for this tool's input",)
+        return ("no type for this tool's input",)
     return (_misfit(kind, data, strict=False),)
 
 
@@ -314,10 +314,10 @@ def drift(tool: str, data: bytes | None) -> tuple[str, ...]:
 def _result_misfit(tool: str, data: bytes) -> str:
     if _is_list(data):
         kind = _list_kind(tool)
-        return _misfit(kind, data) if kind else f"{tool or 'no tool'}: no type for a list"
+        return _misfit(kind, data) if kind else "no type for a list"
     notes = [_misfit(kind, data) for kind in _OBJECTS.get(tool, ())]
     if not notes:
-        return f"{tool or 'no tool'}: no type for this tool's result"
+        return "no type for this tool's result"
     # Another tag is no news: the note of the shape that was meant tells more.
     return next((note for note in notes if "Invalid value" not in note), notes[0])
 

@@ -1,0 +1,47 @@
+"""One job per file, on all cores: the same answers from one process and from many."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.read import survey as survey_module
+from toolspan.read.survey import survey
+from toolspan.report import search as search_module
+from toolspan.report import spread as spread_module
+from toolspan.report.flows import FileFlows, file_flows
+from toolspan.report.search import search
+from toolspan.report.search_calls import complete
+from toolspan.report.search_files import Candidate
+from toolspan.report.search_words import query_of
+from toolspan.report.spread import Job, spread
+
+ODD = (
+    r'{"type":"assistant","sessionId":"s","message":{"content":[{"type":"tool_use",'
+    r'"id":"t\ud800","name":"B\udfff","input":{"command":"ls \ud800"}}]}}'
+)
+"""A call whose names hold halves of surrogate pairs."""
+
+
+@requirement("survey.cores-change-nothing")
+def test_what_cannot_be_packed_travels_between_processes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "plain.jsonl", tmp_path / os.fsdecode(b"no\xfftext.jsonl")]
+    for path in paths:
+        path.write_text(ODD, encoding="utf-8")
+    candidates = [Candidate(str(path), len(ODD), None) for path in paths]
+
+    def answers() -> tuple[object, ...]:
+        matches = search(candidates, query_of(["ls"])).matches
+        flows = list(spread(paths, Job(file_flows, FileFlows)))
+        return list(survey(paths)), flows, complete(matches, survey)
+
+    alone = answers()
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for module in (survey_module, spread_module, search_module):
+        monkeypatch.setattr(module, "_ALONE", 0)
+
+    assert answers() == alone
+    assert [row.id for facts in survey(paths) for row in facts.calls] == ["t\ud800"] * 2
