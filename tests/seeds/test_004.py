@@ -1,0 +1,495 @@
+"""Between a request and its result, as document 004 tells it: queue, checks, hooks, consent."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.hooks.stage import at, command, decides, says
+from tests.run.made import Told
+from tests.seeds.stage import LATEST, Object, Played, call, play, text
+from tests.seeds.test_samples import answering, asking, transcript
+from toolspan import Allow, Deny, Hooks, Output, Rules, Runner, ToolContext, ToolError, tool
+from toolspan.hooks import Before
+from toolspan.ids import CallId
+from toolspan.model.event import Hook, Note
+from toolspan.model.live import Finished, Progressed, Started
+from toolspan.model.span import Call
+from toolspan.permission.decide import Question
+from toolspan.profile import profile
+from toolspan.run.context import Context
+from toolspan.run.queue import Item, Queue
+from toolspan.run.tool import Invalid, Refusal, Tool, Valid
+
+pytestmark = pytest.mark.anyio
+
+SCHEMA: Mapping[str, object] = {"type": "object", "properties": {"word": {"type": "string"}}}
+
+
+def parse(given: Mapping[str, object]) -> Valid | Invalid:
+    return Valid(dict(given), dict(given))
+
+
+@tool
+async def echo(word: str) -> str:
+    """Say it again."""
+    return word
+
+
+# Definitions and surroundings
+
+
+def test_the_client_of_the_document_has_a_profile() -> None:
+    assert profile("2.0.65").name == "2.0.65"
+
+
+async def test_a_tool_is_a_name_a_schema_a_check_and_a_function() -> None:
+    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
+        place = ctx.cwd / "below"
+        return Output(str(value["word"]), modify=lambda before: replace(before, cwd=place))
+
+    async def validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+        return Refusal("not that word", kind="not_found") if value["word"] == "bad" else None
+
+    made = Tool(
+        name="speak",
+        description="Speak.",
+        input_schema=SCHEMA,
+        parse=parse,
+        run=run,
+        concurrent=False,
+        validate=validate,
+    )
+    with anyio.fail_after(5):
+        async with Runner([made], cwd="/") as runner:
+            good, bad = await runner.finish(
+                [call("speak", "a", word="good"), call("speak", "b", word="bad")]
+            )
+
+    assert (good.content, runner.context.cwd) == ("good", Path("/below"))
+    assert (bad.content, bad.span.error_kind) == (
+        "<tool_use_error>not that word</tool_use_error>",
+        "not_found",
+    )
+
+
+async def test_a_call_is_handed_input_context_consent_message_and_progress() -> None:
+    seen: dict[str, object] = {}
+
+    @tool
+    async def look(ctx: ToolContext, count: int = 3) -> str:
+        """Look around."""
+        may = await ctx.can_use_tool("echo", {"word": "x"})
+        ctx.progress("step", done=count)
+        seen.update(
+            count=count,
+            may=type(may),
+            message=ctx.message and ctx.message["id"],
+            cancelled=ctx.cancelled,
+            chain=ctx.tracking.chain_id,
+            running=ctx.in_progress,
+            decided=[type(one) for one in ctx.decisions.values()],
+        )
+        return "seen"
+
+    told = Told()
+    message = {"id": "msg_1", "role": "assistant", "content": [call("look", "a")]}
+    rules = Rules(allow=["look"], deny=["echo"])
+    with anyio.fail_after(5):
+        await Runner([look, echo], policies=[rules], direct=[told]).run(message)
+
+    assert seen == {
+        "count": 3,
+        "may": Deny,
+        "message": "msg_1",
+        "cancelled": False,
+        "chain": "main",
+        "running": frozenset({"a"}),
+        "decided": [Allow],
+    }
+    kinds = [type(event) for event in told.events]
+    assert kinds.index(Started) < kinds.index(Progressed) < kinds.index(Finished)
+
+
+# The queue
+
+
+def test_a_queued_call_goes_from_queued_to_yielded() -> None:
+    queue = Queue(cap=None)
+    item = Item(CallId("a"), overlaps=False, paths=None)
+    queue.add(item)
+    stages = [item.stage]
+    queue.start()
+    stages.append(item.stage)
+    assert queue.running == {"a"}
+    queue.finish(CallId("a"))
+    stages.append(item.stage)
+    queue.hand_out()
+
+    assert [*stages, item.stage] == ["queued", "executing", "completed", "yielded"]
+    assert queue.running == frozenset()
+
+
+async def test_the_input_decides_whether_a_call_may_overlap() -> None:
+    inside = anyio.Event()
+    order: list[str] = []
+
+    @tool(concurrent=lambda given: given["alone"] is False)
+    async def work(name: str, alone: bool) -> str:
+        """Work."""
+        order.append(f"{name} in")
+        if name == "a":
+            await inside.wait()
+        if name == "b":
+            inside.set()
+        order.append(f"{name} out")
+        return name
+
+    calls = [call("work", n, name=n, alone=n == "c") for n in "abc"]
+    with anyio.fail_after(5):
+        await Runner([work]).run(calls)
+
+    assert order[:2] == ["a in", "b in"]
+    assert order[-2:] == ["c in", "c out"]
+
+
+async def test_finished_results_are_handed_over_once_and_the_rest_is_waited_for() -> None:
+    second_done, go_on = anyio.Event(), anyio.Event()
+
+    @tool(concurrent=True)
+    async def slow() -> str:
+        """Wait."""
+        await go_on.wait()
+        return "slow"
+
+    @tool(concurrent=True)
+    async def quick() -> str:
+        """Be quick."""
+        second_done.set()
+        return "quick"
+
+    with anyio.fail_after(5):
+        async with Runner([slow, quick]) as runner, runner.batch() as batch:
+            batch.add(call("slow", "a"))
+            batch.add(call("quick", "b"))
+            await second_done.wait()
+            while runner.in_progress != {"a"}:
+                await anyio.lowlevel.checkpoint()
+            first = [one.call_id for one in batch.completed()]
+            again = batch.completed()
+            go_on.set()
+            rest = [one.call_id async for one in batch.remaining()]
+
+    assert (first, again, rest) == (["b"], [], ["a"])
+    assert runner.in_progress == frozenset()
+
+
+async def test_all_that_a_call_gives_is_kept_with_it() -> None:
+    hooks = Hooks()
+
+    @tool(structured_output=True)
+    async def answer() -> Output:
+        """Give everything there is."""
+        return Output(
+            "words",
+            structured={"n": 1},
+            companions=("a note",),
+            structured_output={"shape": 1},
+            modify=lambda context: replace(context, values={"seen": True}),
+        )
+
+    @hooks.pre_tool_use()
+    def speak(call: Call) -> Before:
+        return Before(contexts=("mind",))
+
+    with anyio.fail_after(5):
+        async with Runner([answer], hooks=hooks) as runner:
+            (done,) = await runner.finish([call("answer", "a")])
+
+    assert (done.content, done.structured, done.structured_output) == (
+        "words",
+        {"n": 1},
+        {"shape": 1},
+    )
+    assert done.companions == ("a note",)
+    assert [one.text for one in done.contexts] == ["mind"]
+    assert runner.context.values == {"seen": True}
+
+
+async def test_what_one_call_leaves_the_next_one_finds() -> None:
+    @tool
+    async def leave(mark: str, ctx: ToolContext) -> Output:
+        """Leave a mark."""
+        before = str(ctx.context.values.get("marks", ""))
+
+        def modify(context: Context) -> Context:
+            return replace(context, values={"marks": before + mark})
+
+        return Output(before, modify=modify)
+
+    with anyio.fail_after(5):
+        async with Runner([leave]) as runner:
+            results = await runner.run([call("leave", n, mark=n) for n in "abc"])
+
+    assert [result.text for result in results] == [
+        "(leave completed with no output)",
+        "a",
+        "ab",
+    ]
+
+
+# The way of a call
+
+
+async def test_the_steps_before_a_tool_come_in_order() -> None:
+    log: list[str] = []
+    hooks = Hooks()
+
+    def noted(given: Mapping[str, object]) -> Valid | Invalid:
+        log.append("schema")
+        return parse(given)
+
+    async def run(value: object, ctx: ToolContext) -> Output:
+        log.append("run")
+        return Output("x")
+
+    async def validate(value: object, ctx: ToolContext) -> None:
+        log.append("validate")
+
+    @hooks.pre_tool_use()
+    def before(call: Call) -> None:
+        log.append("hook")
+
+    def policy(question: Question) -> Allow:
+        log.append("consent")
+        return Allow()
+
+    made = Tool(
+        name="work",
+        description="Work.",
+        input_schema=SCHEMA,
+        parse=noted,
+        run=run,
+        validate=validate,
+    )
+    with anyio.fail_after(5):
+        runner = Runner([made], hooks=hooks, policies=[policy])
+        await runner.run([call("work", "a"), call("missing", "b")])
+
+    assert log == ["schema", "validate", "hook", "consent", "run"]
+
+
+async def test_every_way_to_fail_ends_in_one_error_result(tmp_path: Path) -> None:
+    hooks = Hooks()
+
+    @hooks.pre_tool_use("hooked")
+    def no(call: Call) -> Deny:
+        return Deny("not here")
+
+    def made(name: str, error: Exception) -> Tool:
+        @tool(name=name)
+        async def breaks(word: str = "") -> str:
+            """Break."""
+            raise error
+
+        return breaks
+
+    names = {
+        "missing": "unknown_tool",
+        "echo": "invalid_input",
+        "hooked": "hook_blocked",
+        "denied": "rule_denied",
+        "domain": "unknown",
+        "crash": "unknown",
+    }
+    tools = [echo, *(made(name, ToolError("told")) for name in ("hooked", "denied", "domain"))]
+    played = await play(
+        tmp_path,
+        [call(name, f"toolu_{name}") for name in names],
+        tools=[*tools, made("crash", ValueError("unforeseen"))],
+        hooks=hooks,
+        policies=[Rules(deny=["denied"])],
+        version=LATEST,
+    )
+
+    assert [block["tool_use_id"] for block in played.results] == [f"toolu_{n}" for n in names]
+    assert {block["is_error"] for block in played.results} == {True}
+    assert [span.error_kind for span in played.session.spans] == list(names.values())
+    assert "InputValidationError" in played.results[1]["content"]
+    assert played.results[4]["content"] == "told"
+    assert len(played.found.spans) == len(names)
+
+
+async def test_an_unknown_tool_is_told_in_the_documents_words(tmp_path: Path) -> None:
+    played = await play(tmp_path, [call("Teleport")])
+
+    assert played.results[0]["content"] == (
+        "<tool_use_error>No such tool available</tool_use_error>"
+    )
+
+
+async def test_a_call_that_is_cancelled_before_it_starts_gets_a_fixed_answer() -> None:
+    told = Told()
+    with anyio.fail_after(5):
+        async with Runner([echo], direct=[told]) as runner, runner.batch() as batch:
+            batch.add(call("echo", "a", word="x"))
+            batch.cancel()
+            (done,) = await batch.drain()
+
+    assert (done.span.state, done.content) == ("cancelled", profile().refusals.cancelled)
+    assert told.of(Started) == []
+
+
+# Hooks
+
+
+async def hooked(folder: Path, block: Object, **more: object) -> Played:
+    """One call of a tool beside these handlers, as the newest client has them."""
+    calls = [call("echo", word="hello")]
+    return await play(folder, calls, tools=[echo], hooks=block, version=LATEST, **more)  # type: ignore[arg-type]
+
+
+def attached(played: Played) -> list[str]:
+    return [line["attachment"]["type"] for line in played.lines if line["type"] == "attachment"]
+
+
+@pytest.mark.parametrize(
+    ("decision", "state"),
+    [("allow", "succeeded"), ("deny", "blocked_by_hook"), ("ask", "denied")],
+)
+async def test_a_hook_allows_denies_or_asks(decision: str, state: str, tmp_path: Path) -> None:
+    played = await hooked(tmp_path, at("PreToolUse", decides(decision)), fallback=lambda q: None)
+
+    assert (played.span().state, played.read_span().state) == (state, state)
+
+
+async def test_a_hook_that_asks_has_somebody_asked(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def approver(question: Question, ask: object) -> Allow:
+        asked.append(question.tool)
+        return Allow()
+
+    played = await hooked(tmp_path, at("PreToolUse", decides("ask")), approver=approver)
+
+    assert (asked, played.span().state) == (["echo"], "succeeded")
+
+
+async def test_a_hook_ends_the_turn_with_its_reason(tmp_path: Path) -> None:
+    stop = says({"continue": False, "stopReason": "enough"})
+    for point in ("PreToolUse", "PostToolUse"):
+        folder = tmp_path / point
+        folder.mkdir()
+        played = await hooked(folder, at(point, stop))
+
+        assert (played.session.stopped, played.span().state) == ("enough", "succeeded")
+        assert "hook_stopped_continuation" in attached(played)
+
+
+async def test_a_hook_changes_the_input_of_the_call(tmp_path: Path) -> None:
+    given = {"hookEventName": "PreToolUse", "updatedInput": {"word": "changed"}}
+    played = await hooked(tmp_path, at("PreToolUse", says({"hookSpecificOutput": given})))
+
+    assert played.results[0]["content"] == "changed"
+
+
+async def test_hooks_are_those_of_the_point_and_the_tool(tmp_path: Path) -> None:
+    block = {
+        "PreToolUse": [
+            {"matcher": "echo", "hooks": [command("echo mine >> ran")]},
+            {"matcher": "Bash", "hooks": [command("echo other >> ran")]},
+        ]
+    }
+    played = await hooked(tmp_path, block)
+
+    assert (tmp_path / "ran").read_text(encoding="utf-8") == "mine\n"
+    names = [event.name for event in played.read_span().events if isinstance(event, Hook)]
+    assert set(names) <= {"PreToolUse:echo"}
+
+
+async def test_a_hook_afterwards_speaks_adds_context_and_leaves_the_result(tmp_path: Path) -> None:
+    said = {"hookEventName": "PostToolUse", "additionalContext": "mind"}
+    handlers = (
+        says({"hookSpecificOutput": said, "systemMessage": "for you"}),
+        says({"decision": "block", "reason": "look again"}),
+    )
+    played = await hooked(tmp_path, at("PostToolUse", *handlers))
+
+    assert (played.span().state, played.results[0]["content"]) == ("succeeded", "hello")
+    assert {"hook_system_message", "hook_additional_context"} <= set(attached(played))
+    assert any(word.endswith(": mind") for word in played.words)
+    assert any(word.endswith(": look again") for word in played.words)
+
+
+@pytest.mark.parametrize("point", ["PreToolUse", "PostToolUse"])
+async def test_hooks_that_are_late_or_fail_leave_a_line_and_the_result(
+    point: str, tmp_path: Path
+) -> None:
+    handlers = (command("sleep 1000", timeout=0.2), command("echo oops >&2; exit 1"))
+    played = await hooked(tmp_path, at(point, *handlers))
+
+    assert (played.span().state, played.read_span().state) == ("succeeded", "succeeded")
+    assert {"hook_cancelled", "hook_non_blocking_error"} <= set(attached(played))
+    outcomes = {event.outcome for event in played.read_span().events if isinstance(event, Hook)}
+    assert {"cancelled", "error"} <= outcomes
+
+
+HOOK_LINES = {
+    "hook_cancelled": "cancelled",
+    "hook_error_during_execution": "error",
+    "hook_stopped_continuation": "stopped",
+    "hook_permission_decision": "decision",
+    "hook_additional_context": "context",
+}
+
+
+@pytest.mark.parametrize(("kind", "outcome"), HOOK_LINES.items())
+def test_lines_about_hooks_are_read(kind: str, outcome: str) -> None:
+    about = {"type": kind, "hookName": "PreToolUse:Read", "hookEvent": "PreToolUse"}
+    words = {"content": ["x"], "message": "x", "decision": "allow"}
+    (span,) = transcript(
+        asking(call("Read")),
+        {"type": "attachment", "attachment": {**about, **words, "toolUseID": "toolu_1"}},
+        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}),
+    ).spans
+
+    assert [event.outcome for event in span.events if isinstance(event, Hook)] == [outcome]
+
+
+async def test_the_hooks_at_the_end_of_a_turn_are_summed_up(tmp_path: Path) -> None:
+    stop = says({"continue": False, "stopReason": "enough"})
+    played = await play(
+        tmp_path,
+        [text("Done.")],
+        tools=[echo],
+        hooks=at("Stop", command("true"), stop),
+        version=LATEST,
+    )
+
+    (line,) = (line for line in played.lines if line.get("subtype") == "stop_hook_summary")
+    assert line["type"] == "system"
+    assert (line["hookCount"], len(line["hookInfos"]), line["hookErrors"]) == (2, 2, [])
+    assert (line["preventedContinuation"], line["stopReason"]) == (True, "enough")
+
+
+def test_an_answer_in_a_shape_is_read_with_its_call() -> None:
+    about = {"type": "structured_output", "toolUseID": "toolu_1", "data": {"n": 1}}
+    (span,) = transcript(
+        asking(call("StructuredOutput")),
+        answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok"}),
+        {"type": "attachment", "attachment": about},
+    ).spans
+
+    assert [event.kind for event in span.events if isinstance(event, Note)] == ["structured_output"]
+
+
+async def test_what_a_session_ran_lands_in_lines_of_json(tmp_path: Path) -> None:
+    played = await play(tmp_path, [call("echo", word="hello")], tools=[echo])
+
+    lines = (tmp_path / "t.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["type"] for line in lines] == ["user", "assistant", "user"]
+    assert [span.state for span in played.found.spans] == ["succeeded"]
