@@ -74,18 +74,18 @@ def _head(head: SessionRecord) -> Iterator[str]:
 def _row(row: Row) -> Iterator[str]:
     match row.record:
         case MessageRecord():
-            yield from _message(row.record)
+            yield from _message(row.record, row.depth)
         case AgentRecord():
             about = [row.record.role or "subagent", row.record.agent or ""]
-            yield f"**↳ {escaped(one_line(' '.join(about), 120))}** ({row.record.calls} calls)\n"
+            yield f"**↳ {escaped(one_line(' '.join(about), 120))}**, calls: {row.record.calls}\n"
         case CallRecord():
             yield from _call(row.record, row.depth)
 
 
-def _message(message: MessageRecord) -> Iterator[str]:
+def _message(message: MessageRecord, depth: int) -> Iterator[str]:
     speaker = _SPEAKERS[message.voice]
     left = ", left behind by a rewind" if message.branch == "abandoned" else ""
-    if message.opens:
+    if message.opens and not depth:
         yield f"## {escaped(one_line(message.text, 80))}\n\n"
     yield f"**{speaker}** {_clock(message.start)}{left}\n\n"
     for line in _cut(escaped(visible(message.text))).split("\n"):
@@ -106,8 +106,8 @@ def _call(call: CallRecord, depth: int) -> Iterator[str]:
         yield "\nResult:\n\n" + fenced(call.result)
     for diff in call.diffs:
         yield f"\n{diff.kind} {escaped(one_line(diff.path, 300))}:\n\n" + fenced(diff.text, "diff")
-    for event in call.events:
-        yield f"\n- {escaped(_event(event))}\n"
+    if call.events:
+        yield "\n" + "".join(f"- {escaped(_event(event))}\n" for event in call.events)
 
 
 def _trouble(call: CallRecord) -> Iterator[str]:

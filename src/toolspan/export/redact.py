@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from toolspan.export.record import Record
-from toolspan.export.secrets import FORMS, HOME, SECRET_KEY, Form
+from toolspan.export.secrets import EDGE, FORMS, HOME, SECRET_KEY, Form
 
 R = TypeVar("R", bound=Record)
 
@@ -109,7 +109,7 @@ class Redaction:
         self._pattern = re.compile(
             rf"(?i)(?<=-home-)(?:{_either(self._names)})(?![A-Za-z0-9])"
             rf"|(?<=-Users-)(?:{_either(self._names)})(?![A-Za-z0-9])"
-            rf"|(?<![A-Za-z0-9])(?:{_either(alone)})(?![A-Za-z0-9])"
+            rf"|{EDGE}(?:{_either(alone)})(?![A-Za-z0-9])"
         )
 
     def _placeholder(self, kind: str, value: str) -> str:

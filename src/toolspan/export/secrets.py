@@ -10,9 +10,11 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+EDGE = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrt]))"
+"""Where a word may begin: also behind an escaped end of line."""
 _KEYS = "|".join(
     (
-        r"(?<![A-Za-z0-9])sk-[\w-]{12,}",
+        EDGE + r"sk-[\w-]{12,}",
         r"[rsp]k_(?:live|test)_\w{8,}|whsec_\w{16,}",  # payments
         r"gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}",
         r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent)-[\w.-]{12,}",
@@ -45,7 +47,7 @@ _NAME_HINTS = (
 _VALUE = r"""(?:"(?:[^"\\]|\\.)+|\\+"(?:[^"\\]|\\[^"])+|'[^']+|[^\s"'&;}\])]+)"""
 """In quotes, in quotes inside quotes, or up to a blank."""
 _IPV4 = r"(?<![0-9.])(?:\d{1,3}\.){3}\d{1,3}(?![0-9]|\.\d)"
-_IPV6 = r"(?<![0-9A-Za-z:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])"
+_IPV6 = EDGE + r"(?<![:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])"
 _EMAIL = r"[\w.%+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"
 _NAME = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+"
 """What no name of a user has in it."""
@@ -95,7 +97,7 @@ FORMS = (
         ("-----begin ",),
     ),
     Form("key", re.compile(_KEYS), _KEY_HINTS),
-    Form("key", re.compile(r"(?<![0-9A-Za-z])(?:SK|AC)[0-9a-f]{32}")),
+    Form("key", re.compile(EDGE + r"(?:SK|AC)[0-9a-f]{32}")),
     Form("login", re.compile(r"://(?P<it>[^/\s@\"'\\<>]{1,256})@"), ("://",)),
     Form(
         "key",
@@ -127,7 +129,7 @@ FORMS = (
         ("<",),
     ),
     Form("email", re.compile(_EMAIL), ("@",)),
-    Form("mac", re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), (":",)),
+    Form("mac", re.compile(EDGE + r"(?<!:)(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), (":",)),
     Form("ip", re.compile(_IPV6), (":",), _far_address),
     Form("ip", re.compile(_IPV4), (".",), _far_address),
 )

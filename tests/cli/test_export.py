@@ -1,0 +1,148 @@
+"""`toolspan export` and `toolspan show --html`, as somebody at a shell sees them."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder, bodies, project_name
+
+ARCHIVE = str(toolspan.sample.archive())
+CWD = "/home/dev/project"
+
+
+def run(*words: str | Path, root: Path | None = None) -> Result:
+    env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
+    return CliRunner().invoke(app, list(map(str, words)), env=env)
+
+
+def exported(*words: str | Path) -> str:
+    done = run("export", *words)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def session(root: Path, story: TranscriptBuilder) -> Path:
+    folder = root / "projects" / project_name(CWD)
+    folder.mkdir(parents=True, exist_ok=True)
+    return story.write(folder / f"{story.session_id}.jsonl")
+
+
+@requirement("export.choice")
+def test_an_export_has_the_calls_that_calls_lists() -> None:
+    listed = run("calls", ARCHIVE, "--json").stdout.splitlines()
+    told = exported(ARCHIVE).splitlines()
+
+    wanted = sorted(json.loads(line)["id"] for line in listed)
+    assert sorted(json.loads(line)["id"] for line in told) == wanted
+
+
+@requirement("export.choice")
+def test_a_forked_call_is_exported_once(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("Look")
+    story.result(story.call("Bash", {"command": "ls"}), bodies.ran("a"), after_ms=9)
+    session(tmp_path, story)
+    session(tmp_path, story.fork("11111111-2222-3333-4444-555555555555"))
+
+    assert len(exported(tmp_path).splitlines()) == 1
+
+
+@requirement("export.choice")
+def test_filters_choose_calls_and_leave_words_out() -> None:
+    rows = [json.loads(line) for line in exported(ARCHIVE, "--tool", "grep").splitlines()]
+    read = exported(ARCHIVE, "--format", "markdown", "--state", "timed_out")
+
+    assert {row["tool"] for row in rows} == {"Grep"}
+    assert read.count("#### ") == len(json_rows("--state", "timed_out"))
+    assert "**User**" not in read
+
+
+def json_rows(*words: str) -> list[str]:
+    return exported(ARCHIVE, *words).splitlines()
+
+
+@requirement("export.choice")
+@pytest.mark.parametrize("form", ["json", "csv", "markdown", "perfetto", "otlp"])
+def test_every_format_goes_to_a_file(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "out"
+
+    assert exported(ARCHIVE, "--format", form, "-o", path) == ""
+    assert path.read_bytes() == run("export", ARCHIVE, "--format", form).stdout_bytes
+
+
+@requirement("export.choice")
+def test_nothing_to_export_is_said(tmp_path: Path) -> None:
+    done = run("export", ARCHIVE, "--tool", "nobody")
+    lost = run("export", ARCHIVE, "-o", tmp_path / "no" / "folder")
+
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "toolspan: nothing to export: no session or call is left\n",
+    )
+    assert (lost.exit_code, lost.stderr.count("\n")) == (2, 1)
+
+
+@requirement("export.redact")
+@pytest.mark.parametrize("form", ["json", "csv", "markdown", "perfetto", "otlp"])
+def test_a_redacted_export_names_nobody(form: str) -> None:
+    said = exported(ARCHIVE, "--format", form, "--redact")
+
+    assert "mira" in exported(ARCHIVE, "--format", form)
+    assert "mira" not in said
+    assert "/home/[user-" in said.replace("\\[", "[")
+
+
+@requirement("export.skeleton")
+def test_a_skeleton_keeps_no_target() -> None:
+    table = list(csv.DictReader(io.StringIO(exported(ARCHIVE, "--format", "csv", "--skeleton"))))
+
+    assert {row["tool"] for row in table} >= {"Bash", "Read", "Edit"}
+    assert all(row["target"].startswith("<") or not row["target"] for row in table)
+    assert all(row["file"] == "" for row in table)
+
+
+@requirement("export.page")
+def test_show_makes_a_page_of_a_session_and_its_subagents(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+
+    done = run("show", ARCHIVE, "3c5a7e91", "--html", "-o", path)
+    page = path.read_text(encoding="utf-8")
+
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert page.startswith("<!doctype html>")
+    assert "Jumping gauge levels" in page
+    assert '"role":"Explore"' in page
+
+
+@requirement("export.page")
+def test_a_page_can_be_redacted_or_bare(tmp_path: Path) -> None:
+    told = run("show", ARCHIVE, "3c5a7e91", "--html").stdout
+    redacted = run("show", ARCHIVE, "3c5a7e91", "--html", "--redact").stdout
+    bare = run("show", ARCHIVE, "3c5a7e91", "--html", "--skeleton").stdout
+
+    assert "mira" in told
+    assert "mira" not in redacted
+    assert "gauge" in redacted
+    assert "gauge" not in bare
+
+
+@requirement("export.page")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--redact"], "go with --html"),
+        (["-o", "x"], "go with --html"),
+        (["toolu_0145IkOqkruzzczKVV24MgDI", "--html"], "not of one call"),
+    ],
+)
+def test_a_page_that_cannot_be_is_refused_in_one_line(words: list[str], said: str) -> None:
+    done = run("show", ARCHIVE, "--last", *words)
+
+    assert done.exit_code == 2
+    assert said in done.stderr

@@ -1,0 +1,330 @@
+"""Each format keeps its own rules, whatever a transcript holds."""
+
+import csv
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+from google.protobuf import json_format  # type: ignore[import-untyped]
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from tests.export.made import BOTH, HALF, claude, codex, exported, transcript
+from tests.requirement import requirement
+from toolspan.export import otlp_names
+from toolspan.export.csv import cell
+from toolspan.export.markdown import escaped, fenced
+from toolspan.export.room import Room
+from toolspan.export.story import Story
+from toolspan.export.visible import visible
+from toolspan.telemetry import names as telemetry_names
+from toolspan.testing import TranscriptBuilder, bodies
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "{{7*7}} {% raw %} ${7*7}",
+    "\x1b]0;owned\x07\x1b[2J\x00\x9b31m",
+    "\u202egnp.exe \u2066 \u2028 \u2029 \ufeff",
+    "```\n````\n~~~\n# not a heading\n- no item\n1. nor this\n<b>",
+    "=HYPERLINK(1)",
+    f"{HALF} a letter",
+)
+ANYTHING = st.one_of(st.sampled_from(HOSTILE), st.text(min_size=1, max_size=60))
+FEW = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
+
+# The Trace Event Format, as its public description has it: docs.google.com/document/d/
+# 1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU ("JSON Object Format", "Complete", "Instant",
+# "Metadata" events). Times are microseconds.
+TRACE_EVENTS = {
+    "type": "object",
+    "required": ["traceEvents"],
+    "properties": {
+        "displayTimeUnit": {"enum": ["ms", "ns"]},
+        "traceEvents": {"type": "array", "items": {"$ref": "#/$defs/event"}},
+    },
+    "$defs": {
+        "event": {
+            "type": "object",
+            "required": ["ph", "pid", "tid", "name"],
+            "properties": {
+                "name": {"type": "string", "minLength": 1},
+                "pid": {"type": "integer"},
+                "tid": {"type": "integer"},
+                "args": {"type": "object"},
+            },
+            "oneOf": [
+                {
+                    "required": ["ts", "dur", "cat"],
+                    "properties": {
+                        "ph": {"const": "X"},
+                        "ts": {"type": "number"},
+                        "dur": {"type": "number", "minimum": 0},
+                        "cat": {"type": "string"},
+                    },
+                },
+                {
+                    "required": ["ts", "s"],
+                    "properties": {
+                        "ph": {"const": "i"},
+                        "ts": {"type": "number"},
+                        "s": {"enum": ["g", "p", "t"]},
+                    },
+                },
+                {
+                    "required": ["args"],
+                    "properties": {
+                        "ph": {"const": "M"},
+                        "name": {
+                            "enum": [
+                                "process_name", "process_labels", "process_sort_index",
+                                "thread_name", "thread_sort_index",
+                            ]
+                        },
+                        "args": {"minProperties": 1},
+                    },
+                },
+            ],
+        }
+    },
+}  # fmt: skip
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+# json
+
+
+@requirement("export.json")
+@pytest.mark.parametrize("text", HOSTILE)
+def test_json_has_every_call_on_its_line_with_exact_texts(text: str) -> None:
+    ran, *others = rows(exported(claude(text))["json"])
+    text = text.replace(HALF, "\ud800")
+
+    assert (ran["tool"], ran["state"]) == ("Bash", "succeeded")
+    assert ran["input"] == {"command": text, "description": text}
+    assert ran["result"] == text
+    assert [row["state"] for row in others] == [
+        "succeeded", "failed", "denied", "succeeded", "succeeded", "never_answered",
+    ]  # fmt: skip
+    assert all(f"+{line}" in others[0]["diffs"][0]["text"] for line in text.splitlines())
+
+
+@requirement("export.json")
+def test_json_takes_numbers_without_end_and_lists_without_bottom() -> None:
+    story = TranscriptBuilder()
+    for given_ in ({"limit": 10**40}, {"deep": json.loads("[" * 300 + "]" * 300)}):
+        story.result(story.call("Read", given_), bodies.ran("x"), after_ms=5)
+    outputs = exported([transcript(story.data())])
+
+    assert len(rows(outputs["json"])) == 2
+    assert all(outputs.values())
+
+
+# csv
+
+
+@requirement("export.csv")
+@FEW
+@given(ANYTHING)
+def test_csv_has_one_row_per_call_and_no_formula(text: str) -> None:
+    for make in BOTH:
+        table = list(csv.reader(io.StringIO(exported(make(text))["csv"], newline="")))
+
+        assert len({len(row) for row in table}) == 1
+        assert len(table) == 1 + len(list(Story(make(text)).calls()))
+        for row in table:
+            assert not [one for one in row if one.startswith(("=", "+", "-", "@", "\t", "\r"))]
+
+
+@requirement("export.csv")
+@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r"])
+def test_a_cell_that_would_be_reckoned_gets_an_apostrophe(sign: str) -> None:
+    assert cell(f"{sign}1+1").startswith("'")
+    assert cell(-5) == "-5"
+    assert cell("ls -la") == "ls -la"
+
+
+# markdown
+
+
+@requirement("export.markdown")
+@FEW
+@given(ANYTHING)
+def test_a_fence_is_longer_than_any_run_of_backticks_inside(text: str) -> None:
+    first, *inside, last, end = fenced(text, "json").split("\n")
+
+    assert (first, end) == (f"{last}json", "")
+    assert set(last) == {"`"}
+    assert max((len(run) for line in inside for run in re.findall("`+", line)), default=0) < len(
+        last
+    )
+
+
+@requirement("export.markdown")
+def test_words_become_no_markup() -> None:
+    said = escaped("# a\n- b\n1. c\n[x](http://y) <b> `d` *e*\n    f")
+
+    assert said.split("\n") == [
+        "\\# a", "\\- b", "1\\. c", "\\[x\\](http\\://y) \\<b\\> \\`d\\` \\*e\\*",
+        "\u00a0\u00a0\u00a0\u00a0f",
+    ]  # fmt: skip
+
+
+@requirement("export.markdown")
+def test_markdown_tells_a_session_in_order() -> None:
+    said = exported(claude("some words"))["markdown"]
+    marks = ["# some words", "## some words", "**Model** ", "#### Bash: some words", "#### Edit",
+             "```diff", "user\\_denied", "**↳ subagent", "#### ↳ Grep", "#### Read"]  # fmt: skip
+
+    places = [said.index(mark) for mark in marks]
+
+    assert places == sorted(places)
+
+
+# perfetto
+
+
+@requirement("export.perfetto")
+@FEW
+@given(ANYTHING)
+def test_a_trace_is_valid_and_its_slices_nest(text: str) -> None:
+    for make in BOTH:
+        trace = json.loads(exported(make(text))["perfetto"])
+
+        Draft202012Validator(TRACE_EVENTS).validate(trace)
+        assert_nested(trace["traceEvents"])
+
+
+def assert_nested(events: list[dict[str, Any]]) -> None:
+    threads: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for event in events:
+        if event["ph"] == "X":
+            period = (event["ts"], event["ts"] + event["dur"])
+            threads.setdefault((event["pid"], event["tid"]), []).append(period)
+    for slices in threads.values():
+        open_: list[float] = []
+        for start, end in sorted(slices, key=lambda one: (one[0], -one[1])):
+            while open_ and open_[-1] <= start:
+                open_.pop()
+            assert not open_ or end <= open_[-1]
+            open_.append(end)
+
+
+@requirement("export.perfetto")
+def test_parallel_calls_lie_in_threads_of_their_own() -> None:
+    story = TranscriptBuilder().prompt("both")
+    first, second = (story.call("Bash", {"command": name}) for name in ("one", "two"))
+    story.result(first, bodies.ran("1"), after_ms=500).result(second, bodies.ran("2"), after_ms=9)
+    trace = json.loads(exported([transcript(story.data())])["perfetto"])
+    calls = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+
+    assert len({event["tid"] for event in calls}) == 2
+    assert [event["dur"] for event in calls] == [500_000, 509_000]
+
+
+# otlp
+
+
+def parsed(text: str) -> list[Span]:
+    found = []
+    for line in filter(None, text.split("\n")):
+        request = json_format.Parse(hex_as_base64(line), ExportTraceServiceRequest())
+        for resource in request.resource_spans:
+            for scope in resource.scope_spans:
+                found += scope.spans
+    return found
+
+
+def hex_as_base64(line: str) -> str:
+    """OTLP/JSON writes ids in hexadecimal, where JSON of Protocol Buffers has base64."""
+    import base64
+
+    def turned(found: re.Match[str]) -> str:
+        digits = base64.b64encode(bytes.fromhex(found[2])).decode()
+        return f'"{found[1]}":"{digits}"'
+
+    return re.sub(r'"(traceId|spanId|parentSpanId)":"([0-9a-f]+)"', turned, line)
+
+
+@requirement("export.otlp")
+@FEW
+@given(ANYTHING)
+def test_otlp_is_what_the_protocol_says(text: str) -> None:
+    for make in BOTH:
+        spans = parsed(exported(make(text))["otlp"])
+
+        assert {len(span.trace_id) for span in spans} == {16}
+        assert {len(span.span_id) for span in spans} == {8}
+        ids = [span.span_id for span in spans]
+        assert len(set(ids)) == len(ids)
+        assert all(span.parent_span_id in ids for span in spans[1:])
+        assert spans[0].parent_span_id == b""
+        assert all(0 < s.start_time_unix_nano <= s.end_time_unix_nano for s in spans)
+
+
+@requirement("export.otlp")
+def test_otlp_tells_calls_by_the_names_of_telemetry() -> None:
+    root, *spans = parsed(exported(claude("some words"))["otlp"])
+    by_name = {span.name: span for span in spans}
+    task, grep = by_name["execute_tool Task"], by_name["execute_tool Grep"]
+    bash = next(span for span in spans if span.name == "execute_tool Bash")
+    told = {one.key: one.value for one in bash.attributes}
+
+    assert grep.parent_span_id == task.span_id
+    assert task.parent_span_id == bash.parent_span_id == root.span_id
+    assert bash.end_time_unix_nano - bash.start_time_unix_nano == 1_500_000_000
+    assert told["gen_ai.operation.name"].string_value == "execute_tool"
+    assert told["gen_ai.tool.name"].string_value == "Bash"
+    assert told["toolspan.call.state"].string_value == "succeeded"
+    assert json.loads(told["gen_ai.tool.call.arguments"].string_value)["command"] == "some words"
+    assert by_name["toolspan.permission_wait"].parent_span_id in {span.span_id for span in spans}
+
+
+@requirement("export.otlp")
+def test_names_are_those_of_telemetry() -> None:
+    ours = {name: value for name, value in vars(otlp_names).items() if name.isupper()}
+
+    assert ours == {name: getattr(telemetry_names, name) for name in ours}
+
+
+@requirement("export.otlp")
+def test_the_same_session_gives_the_same_trace() -> None:
+    assert exported(codex("x"))["otlp"] == exported(codex("x"))["otlp"]
+
+
+# every format
+
+
+@requirement("export.visible")
+@FEW
+@given(ANYTHING)
+def test_no_character_that_acts_is_left_in_what_people_read(text: str) -> None:
+    shown = visible(text)
+
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028]", shown)
+    assert visible(shown) == shown
+
+
+@requirement("export.page-size")
+@given(st.lists(st.integers(0, 200)), st.integers(1, 500))
+def test_texts_share_a_room_and_the_short_ones_stay_whole(lengths: list[int], total: int) -> None:
+    room = Room(total, longest=100)
+    for length in lengths:
+        room.take("x" * length, length)
+
+    kept = [text.count("x") for text in room.texts()]
+
+    assert sum(kept) <= total
+    assert all(have <= asked for have, asked in zip(kept, lengths, strict=True))
+    cut = [have for have, asked in zip(kept, lengths, strict=True) if have < asked]
+    assert not cut or max(cut) == min(cut) >= max(
+        (have for have, asked in zip(kept, lengths, strict=True) if have == asked), default=0
+    )

@@ -1,0 +1,178 @@
+"""What `--redact` takes out, and that it is nowhere in any format."""
+
+import json
+import string
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.export.made import BOTH, claude, exported
+from tests.requirement import requirement
+from toolspan.export.redact import Redaction
+from toolspan.export.story import Story
+
+LETTERS = string.ascii_letters + string.digits
+
+
+def random(least: int, alphabet: str = LETTERS) -> st.SearchStrategy[str]:
+    return st.text(alphabet, min_size=least, max_size=least + 12)
+
+
+SECRETS = st.one_of(
+    random(24).map("sk-ant-api03-{}".format),
+    random(24).map("sk-proj-{}".format),
+    random(36).map("ghp_{}".format),
+    random(30).map("github_pat_{}".format),
+    random(20).map("glpat-{}".format),
+    random(16, string.ascii_uppercase + string.digits).map("AKIA{}".format),
+    random(35).map("AIza{}".format),
+    random(24).map("xoxb-{}".format),
+    random(36).map("npm_{}".format),
+    random(30).map("hf_{}".format),
+    random(24).map("sk_live_{}".format),
+    st.tuples(random(20), random(20), random(20)).map(lambda t: f"eyJ{t[0]}.eyJ{t[1]}.{t[2]}"),
+)
+PASSWORDS = random(8, LETTERS + "!#%*+-./?^_~$").map("Zq7{}".format)
+EMAILS = st.tuples(random(5), random(4), st.sampled_from(["com", "org", "co.uk"])).map(
+    lambda t: f"{t[0]}.x@{t[1]}.{t[2]}"
+)
+ADDRESSES = st.one_of(
+    st.ip_addresses(v=4, network="10.0.0.0/8").map(str),
+    st.ip_addresses(v=4, network="192.168.0.0/16").map(str),
+    st.ip_addresses(v=6, network="2001:db8::/32").map(str),
+)
+USERS = random(6, string.ascii_lowercase).map("zq{}".format)
+AROUND = st.sampled_from(["{}", "see {} there", "x={};", '{{"a": "{}"}}', "({})", "\n{}\n", "'{}'"])
+NAMED = st.sampled_from(
+    ["password={}", "export API_KEY={}", '{{"client_secret": "{}"}}', "--token {}",
+     "Authorization: Bearer {}", "https://mira:{}@example.org/x", "DB_PASSWORD: {}",
+     r'"{{\"api_key\": \"{}\"}}"']
+)  # fmt: skip
+HOMES = st.sampled_from(["/home/{}/x", "/Users/{}", "C:\\Users\\{}\\x", "cd /home/{}; by {}"])
+QUICK = settings(
+    max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+
+
+def nowhere(secret: str, text: str) -> None:
+    """Plant a text in sessions of both clients; the secret is in no export of them."""
+    for make in BOTH:
+        for form, output in exported(make(text), Redaction).items():
+            plain = json.dumps(secret)[1:-1]
+            assert secret not in output, form
+            assert plain not in output, form
+
+
+@requirement("export.redact")
+@QUICK
+@given(SECRETS, AROUND)
+def test_keys_are_in_no_format(secret: str, around: str) -> None:
+    nowhere(secret, around.format(secret))
+
+
+@requirement("export.redact")
+@QUICK
+@given(PASSWORDS, NAMED)
+def test_values_whose_name_says_secret_are_in_no_format(secret: str, around: str) -> None:
+    nowhere(secret, around.format(secret))
+
+
+@requirement("export.redact")
+@QUICK
+@given(st.one_of(EMAILS, ADDRESSES), AROUND)
+def test_mail_and_network_addresses_are_in_no_format(secret: str, around: str) -> None:
+    nowhere(secret, around.format(secret))
+
+
+@requirement("export.redact")
+@QUICK
+@given(USERS, HOMES)
+def test_names_of_users_are_in_no_format(name: str, around: str) -> None:
+    nowhere(name, around.replace("{}", name))
+
+
+@requirement("export.redact")
+def test_the_same_thing_has_the_same_placeholder() -> None:
+    redaction = Redaction()
+
+    texts = [redaction.text(text) for text in ("a@b.org", "c@d.org, a@b.org", "mail a@b.org")]
+
+    assert texts == ["[email-1]", "[email-2], [email-1]", "mail [email-1]"]
+
+
+@requirement("export.redact")
+def test_a_name_is_taken_out_before_its_home_is_met() -> None:
+    (main, _) = claude("first mira, then /home/mira/notes")
+
+    said = exported([main], Redaction)["markdown"]
+
+    assert "first \\[user-" in said
+    assert "mira" not in said
+
+
+@requirement("export.redact")
+def test_names_of_this_user_are_taken_out_on_demand() -> None:
+    redaction = Redaction(["zora"])
+
+    assert redaction.text("Zora's notes, -home-zora-notes; azora stays") == (
+        "[user-1]'s notes, -home-[user-1]-notes; azora stays"
+    )
+
+
+@requirement("export.redact")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task-management-system",
+        "127.0.0.1 and ::1 and 12:34:56 and std::fmt",
+        "max_tokens=500",
+        "version 3.11.2",
+        "author: somebody",
+        "src/app/models.py",
+        "/home/ is a folder",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert Redaction().text(text) == text
+
+
+@requirement("export.redact")
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"{\"say\": \"one\ntwo@words.org\"}",
+        'password: "two words"',
+        "password='two words'",
+        '{"password": "two \\" words"}',
+        "-----BEGIN RSA PRIVATE KEY-----\ntwo\nwords\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\ntwo words, cut",
+        "Author: two words <x@y.org>",
+        "token=[two,words",
+    ],
+)
+def test_a_secret_goes_to_its_last_word(text: str) -> None:
+    said = Redaction().text(text)
+
+    assert "two" not in said
+    assert "words" not in said
+
+
+@requirement("export.redact")
+def test_a_secret_at_the_place_of_a_cut_is_not_cut_in_two() -> None:
+    text = "x " * 19_990 + "sk-ant-" + "A1b2" * 12 + " y" * 10_000
+
+    assert all("A1b2" not in output for output in exported(claude(text)[:1], Redaction).values())
+
+
+@requirement("export.redact")
+def test_a_value_without_a_bottom_is_left_out() -> None:
+    deep: object = "mira@example.org"
+    for _ in range(2_000):
+        deep = [deep]
+    call = next(Story(claude("x")[:1]).calls())
+
+    veiled = Redaction().over(replace(call, input=deep))
+
+    assert veiled.input == "[nested too deeply]"
