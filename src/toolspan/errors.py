@@ -5,6 +5,7 @@
     ├── UnknownDialect     a file is no transcript that can be read
     ├── NotFound           no session or call has that name
     │   └── Ambiguous      more than one has
+    ├── InUse              another process writes to the session
     ├── BadCall            a message holds no call that could be answered
     ├── BadTool            a tool is defined in a way that cannot work
     └── ToolError          a tool says what went wrong; the model reads it and goes on
@@ -32,6 +33,10 @@ class NotFound(ToolspanError):  # noqa: N818
 
 class Ambiguous(NotFound):
     """More than one session or call begins with this name."""
+
+
+class InUse(ToolspanError):  # noqa: N818
+    """Another process writes to the session."""
 
 
 class BadCall(ToolspanError):  # noqa: N818

@@ -119,6 +119,10 @@ def test_json_has_one_object_per_file(tmp_path: Path) -> None:
                     ),
                     "client": "skips",
                     "count": 1,
+                    "on_resume": {
+                        "now": "skips the line; a call or result on it goes with its other half",
+                        "older": "loses everything before the line",
+                    },
                 }
             ],
         }
@@ -173,6 +177,33 @@ def test_a_missing_file_is_exit_code_2(tmp_path: Path) -> None:
 
     assert done.exit_code == 2
     assert len(done.stderr.splitlines()) == 1
+
+
+@requirement("doctor.findings")
+def test_of_very_many_findings_of_one_kind_the_first_are_shown_and_json_has_all(
+    tmp_path: Path,
+) -> None:
+    story = TranscriptBuilder().prompt("go")
+    for n in range(50):
+        story.call("Bash", {"command": f"echo {n}"})
+    path = story.write(tmp_path / "s.jsonl")
+
+    assert "and 30 more of unanswered_call (--json: all)" in doctor(path).stdout
+    (row,) = rows(path)
+    assert sum(found["code"] == "unanswered_call" for found in row["findings"]) == 50
+
+
+@requirement("doctor.findings")
+def test_calls_of_a_tool_of_ones_own_are_one_finding(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    for n in range(3):
+        story.result(story.call("deploy", {"to": f"town {n}", f"key{n}": n}), bodies.ran("ok"))
+
+    (row,) = rows(story.write(tmp_path / "s.jsonl"))
+
+    (found,) = [found for found in row["findings"] if found["code"] == "unknown_input"]
+    assert found["count"] == 3
+    assert "(deploy: no type for this tool's input)" in found["explanation"]
 
 
 @requirement("doctor.unreadable-files-are-told")

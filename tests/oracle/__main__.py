@@ -20,7 +20,8 @@ from typing import Any
 import click
 
 from tests.oracle import inside
-from tests.oracle.compare import differences
+from tests.oracle.compare import differences, recorded
+from tests.oracle.defects import DEFECTS, base, lost
 from tests.oracle.stories import STORIES, record
 from tests.record.story import MODEL, SESSION
 from toolspan.record import Recorder
@@ -34,11 +35,20 @@ REPAIRS = ("2.1.325",)
 @click.command()
 @click.option("--version", "versions", multiple=True, help="A client's version (default 2.1.325).")
 @click.option("--only", help="One story.")
-def main(versions: tuple[str, ...], only: str | None) -> None:
+@click.option("--defects", is_flag=True, help="What does the client lose by each defect?")
+def main(versions: tuple[str, ...], only: str | None, *, defects: bool) -> None:
     """Ask the real client whether it resumes what we record."""
     failed = 0
     for version in versions or ("2.1.325",):
         _require(version)
+        for defect in DEFECTS if defects else ():
+            if only in (None, defect.__name__):
+                losses = ask_of_defect(defect, version)
+                click.echo(f"{version} {defect.__name__}: {'nothing lost' if not losses else ''}")
+                for loss in losses:
+                    click.echo(f"  {loss}")
+        if defects:
+            continue
         for story in STORIES:
             if only in (None, story.__name__):
                 problems = ask(story, version)
@@ -51,14 +61,37 @@ def main(versions: tuple[str, ...], only: str | None) -> None:
 
 def ask(story: Callable[[Recorder], None], version: str) -> list[str]:
     """What the client makes of one story."""
-    name = f"resume-{story.__name__}"
+    place = _place(f"resume-{story.__name__}", version)
+    transcript = record(story, place, version)
+    messages = resumed(place, SESSION, version)
+    if isinstance(messages, str):
+        return [messages]
+    return differences(transcript, messages, repaired=version not in REPAIRS)
+
+
+def ask_of_defect(defect: Callable[[list[bytes]], bytes], version: str) -> list[str]:
+    """What the client loses by a defect."""
+    place = _place(f"defect-{defect.__name__}", version)
+    transcript = record(base, place, version)
+    whole = recorded(transcript)
+    transcript.write_bytes(defect(transcript.read_bytes().splitlines()))
+    messages = resumed(place, SESSION, version)
+    return [messages] if isinstance(messages, str) else lost(whole, messages)
+
+
+def _place(name: str, version: str) -> Path:
     place = SCRATCH / "recorded" / version / name
     shutil.rmtree(place, ignore_errors=True)
-    transcript = record(story, place, version)
+    return place
+
+
+def resumed(place: Path, session_id: str, version: str) -> list[dict[str, Any]] | str:
+    """What the client sends when it goes on with a session; in words, when it does not."""
+    name = place.name
     program = Path(shutil.copy(inside.__file__, place))
     python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
     namespace = ["unshare", "-n", "-m", "--propagation", "private"]
-    arguments = [str(HARNESS), str(place / "projects"), SESSION, name, MODEL]
+    arguments = [str(HARNESS), str(place / "projects"), session_id, name, MODEL]
     run = subprocess.run(
         [*namespace, python, str(program), *arguments],
         env={**os.environ, "ORACLE_SCRATCH": str(SCRATCH), "ORACLE_CLAUDE_VERSION": version},
@@ -67,12 +100,9 @@ def ask(story: Callable[[Recorder], None], version: str) -> list[str]:
         check=False,
     )
     if run.returncode:
-        return [f"the client ended with {run.returncode}: {run.stderr.strip()[-400:]}"]
+        return f"the client ended with {run.returncode}: {run.stderr.strip()[-400:]}"
     captured = SCRATCH / "captures" / f"claude-{version}" / name
-    messages = _history(captured / "requests.jsonl")
-    if messages is None:
-        return ["the client did not ask its model"]
-    return differences(transcript, messages, repaired=version not in REPAIRS)
+    return _history(captured / "requests.jsonl") or "the client did not ask its model"
 
 
 def _history(requests: Path) -> list[dict[str, Any]] | None:

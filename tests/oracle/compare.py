@@ -19,26 +19,39 @@ Said = tuple[str, object]
 
 def differences(transcript: Path, messages: list[dict[str, Any]], *, repaired: bool) -> list[str]:
     """What is wrong with a history; `repaired`: calls without a result may be dropped."""
-    messages = [message for message in messages if not _controls(message)]
+    messages = spoken(messages)
     problems = [f"invalid: {problem}" for problem in check_history(messages)]
     everything = "\n".join(_words(message["content"]) for message in messages)
     problems += [
         f"not sent: {words!r}" for words in _contexts(transcript) if words not in everything
     ]
-    recorded, sent = list(_recorded(transcript)), list(_sent(messages))
-    answered = {name for kind, (name, *_) in _pairs(recorded) if kind == "result"}
-    wanted = [
-        said for said in _unordered(recorded) if not (repaired and _open_call(said, answered))
-    ]
-    rest = iter(_unordered(sent))
+    written, said_again = list(_recorded(transcript)), list(_sent(messages))
+    answered = {name for kind, (name, *_) in _pairs(written) if kind == "result"}
+    wanted = [said for said in _unordered(written) if not (repaired and _open_call(said, answered))]
+    rest = iter(_unordered(said_again))
     for said in wanted:
         if not any(said == other for other in rest):
             problems.append(f"not sent, changed or out of order: {said!r}"[:400])
-            rest = iter(_unordered(sent))
-    counted = [said for kind, said in _pairs(sent) if kind == "call"]
+            rest = iter(_unordered(said_again))
+    counted = [said for kind, said in _pairs(said_again) if kind == "call"]
     if len(counted) != len({name for name, *_ in counted}):
         problems.append("a call is sent twice")
     return problems
+
+
+def sent(messages: list[dict[str, Any]]) -> list[Said]:
+    """Everything that a request says."""
+    return list(_sent(spoken(messages)))
+
+
+def spoken(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages that say something."""
+    return [message for message in messages if not _controls(message)]
+
+
+def recorded(transcript: Path) -> list[Said]:
+    """Everything that a transcript says."""
+    return list(_recorded(transcript))
 
 
 def _open_call(said: Said, answered: set[str]) -> bool:

@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.requirement import requirement
+from toolspan.errors import NotFound
 from toolspan.ids import SessionId
-from toolspan.session.past import UNANSWERED, fork, past
+from toolspan.session.past import LOST_BEGINNING, UNANSWERED, fork, past
 from toolspan.testing import check_history
 
 Line = dict[str, object]
@@ -116,10 +119,11 @@ def test_lines_that_are_there_twice_or_have_lost_their_other_half_do_no_harm(
         file.write(b'{"torn')
 
     assert said(path) == [
-        ("user", ["go"]),
+        ("user", [LOST_BEGINNING]),
+        ("assistant", ["lost"]),
+        ("user", ["of lost", "go"]),
         ("assistant", ["a"]),
-        ("user", ["of a"]),
-        ("user", ["and?"]),
+        ("user", ["of a", "and?"]),
     ]
 
 
@@ -133,3 +137,35 @@ def test_a_copy_has_the_same_lines_under_another_id(tmp_path: Path) -> None:
     assert path.read_bytes() == before
     sessions = {json.loads(line)["sessionId"] for line in copy.read_bytes().splitlines()}
     assert sessions == {"other"}
+
+
+@requirement("past.rewind")
+def test_a_conversation_goes_on_from_any_of_its_lines(tmp_path: Path) -> None:
+    lines = Lines().user(text("go")).model("m1", call("a")).model("m1", call("b"))
+    lines.user(result("b")).user(result("a"), on=1).model("m2", text("done")).user(text("more"))
+    path = lines.written(tmp_path)
+    whole = said(path)
+    copy = fork(path, SessionId("other"), tmp_path, config=tmp_path / "config", until="u1")
+
+    assert (
+        said(copy)
+        == whole[:3]
+        == [
+            ("user", ["go"]),
+            ("assistant", ["a", "b"]),
+            ("user", ["of b", "of a"]),
+        ]
+    )
+    assert past(path, until="u1") == past(copy)
+    assert past(path, until="u0") == past(path)[:1]
+
+
+@requirement("past.rewind")
+@pytest.mark.parametrize(("word", "told"), [("x", "is the id of no line"), ("u", "begins 2 lines")])
+def test_a_line_that_is_not_there_or_not_the_only_one_is_refused(
+    word: str, told: str, tmp_path: Path
+) -> None:
+    path = Lines().user(text("go")).model("m1", text("done")).written(tmp_path)
+
+    with pytest.raises(NotFound, match=told):
+        past(path, until=word)

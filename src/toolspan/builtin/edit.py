@@ -16,12 +16,11 @@ from msgspec import to_builtins
 from toolspan.disk.load import Loaded, Stamp, load, look
 from toolspan.disk.match import curled, find
 from toolspan.disk.place import lock_name
-from toolspan.disk.swap import swap
 from toolspan.disk.text import Codec, Span, Text, decode, encode, plain, shown, spliced
 from toolspan.disk.words import clean, numbered
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
-from toolspan.run.change import Planned, end_of, known, missing, path_of, stale, unread, wrote
+from toolspan.run.change import Planned, known, missing, path_of, put, stale, unread, wrote
 from toolspan.run.context import ToolContext
 from toolspan.run.files import FileState
 from toolspan.run.tool import Output, Refusal, Tool
@@ -80,6 +79,7 @@ def edit_tool(profile: Profile) -> Tool:
         parse=parse,
         run=steps.run,
         validate=steps.validate,
+        announces=True,
         paths=lambda value: frozenset({lock_name(value["file_path"])}),
     )
 
@@ -117,6 +117,8 @@ class _Plan:
     spans: tuple[Span, ...]
     stamp: Stamp | None
     """None: there is no file yet."""
+    digest: str | None
+    """Of what the file has."""
     stale: bool
     seen: bool
     """The conversation has seen the file as it is, whole."""
@@ -161,7 +163,7 @@ def _planned_new(request: _Request, ctx: ToolContext) -> _Plan | Refusal:
     if not request.creates:
         return missing(request.path, request.name, ctx)
     empty = Text("", "", Codec("utf-8"))
-    return _Plan(request, empty, (Span(0, 0),), None, stale=False, seen=True)
+    return _Plan(request, empty, (Span(0, 0),), None, None, stale=False, seen=True)
 
 
 def _refused_kind(request: _Request, mode: int) -> Refusal | None:
@@ -186,7 +188,8 @@ def _planned(request: _Request, loaded: Loaded, state: FileState | None) -> _Pla
     if len(spans) > 1 and not request.everywhere:
         return Refusal(_SEVERAL.format(count=len(spans), old=request.old), "ambiguous_match")
     seen = request.creates or (state is not None and state.whole and changed is None)
-    return _Plan(request, text, tuple(spans), loaded.stamp, stale=changed is not None, seen=seen)
+    found = (loaded.stamp, loaded.digest)
+    return _Plan(request, text, tuple(spans), *found, stale=changed is not None, seen=seen)
 
 
 def _edit(plan: _Plan, ctx: ToolContext) -> Output:
@@ -194,7 +197,7 @@ def _edit(plan: _Plan, ctx: ToolContext) -> Output:
     new = curled(request.new, plan.replaced) if request.values.keeps_curly else request.new
     changed = spliced(plan.text, plan.spans, new)
     data = encode(changed.raw, changed.codec)
-    stamp = swap(request.path, data, plan.stamp, end_of(request.path, ctx))
+    stamp = put(request.path, data, plan.stamp, plan.digest, ctx)
     wrote(request.path, data, stamp, ctx, whole=plan.seen)
     return Output(_told(plan, changed), _record(plan, changed))
 

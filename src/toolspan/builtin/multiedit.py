@@ -14,18 +14,17 @@ from msgspec import to_builtins
 from toolspan.disk.load import Stamp, load, look
 from toolspan.disk.match import curled, find
 from toolspan.disk.place import lock_name
-from toolspan.disk.swap import swap
 from toolspan.disk.text import Codec, Span, Text, decode, encode, plain, spliced
 from toolspan.disk.words import clean
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
 from toolspan.run.change import (
     Planned,
-    end_of,
     known,
     missing,
     not_a_file,
     path_of,
+    put,
     stale,
     unread,
     wrote,
@@ -115,6 +114,8 @@ class _Plan:
     after: Text
     stamp: Stamp | None
     """None: there is no file yet."""
+    digest: str | None
+    """Of what the file has."""
     seen: bool
     """The conversation has seen the file whole."""
 
@@ -130,7 +131,7 @@ def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
     after = _applied(start.text, edits, values)
     if isinstance(after, Refusal):
         return after
-    return _Plan(clean(name), path, edits, start.text, after, start.stamp, start.seen)
+    return _Plan(clean(name), path, edits, start.text, after, start.stamp, start.digest, start.seen)
 
 
 def _edits(given: object) -> Sequence[_Edit]:
@@ -150,6 +151,7 @@ class _Begin:
 
     text: Text
     stamp: Stamp | None
+    digest: str | None
     seen: bool
 
 
@@ -158,7 +160,7 @@ def _begin(path: Path, first: _Edit, ctx: ToolContext) -> _Begin | Refusal:
     found = look(path)
     if found is None:
         if not first.old:
-            return _Begin(Text("", "", Codec("utf-8")), None, seen=True)
+            return _Begin(Text("", "", Codec("utf-8")), None, None, seen=True)
         return missing(path, clean(str(path)), ctx)
     if refusal := not_a_file(path, found.st_mode):
         return refusal
@@ -172,7 +174,7 @@ def _begin(path: Path, first: _Edit, ctx: ToolContext) -> _Begin | Refusal:
     if refusal and not values.recovers_stale:
         return refusal
     seen = state is not None and state.whole and refusal is None
-    return _Begin(decode(loaded.data), loaded.stamp, seen=seen)
+    return _Begin(decode(loaded.data), loaded.stamp, loaded.digest, seen=seen)
 
 
 def _applied(text: Text, edits: Sequence[_Edit], values: FileValues) -> Text | Refusal:
@@ -206,7 +208,7 @@ def _one(text: Text, edit: _Edit, values: FileValues) -> Text | Refusal:
 
 def _write(plan: _Plan, ctx: ToolContext) -> Output:
     data = encode(plan.after.raw, plan.after.codec)
-    stamp = swap(plan.path, data, plan.stamp, end_of(plan.path, ctx))
+    stamp = put(plan.path, data, plan.stamp, plan.digest, ctx)
     wrote(plan.path, data, stamp, ctx, whole=plan.seen)
     before, after = plan.before.shown, plan.after.shown
     return Output(

@@ -16,12 +16,11 @@ from typing import Literal
 from toolspan.disk.cells import NULL, Cell, Notebook, notebook
 from toolspan.disk.load import Loaded, load, look
 from toolspan.disk.place import lock_name
-from toolspan.disk.swap import swap
 from toolspan.disk.text import Text, decode, encode, plain, shown
 from toolspan.disk.words import clean
 from toolspan.errors import ToolError
 from toolspan.profile import Profile
-from toolspan.run.change import Planned, end_of, known, not_a_file, path_of, stale, unread, wrote
+from toolspan.run.change import Planned, known, not_a_file, path_of, put, stale, unread, wrote
 from toolspan.run.context import ToolContext
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
@@ -68,6 +67,7 @@ def notebook_edit_tool(profile: Profile) -> Tool:
         parse=checker(_SCHEMA, coerce=profile.offer.coerces),
         run=steps.run,
         validate=steps.validate,
+        announces=True,
         paths=lambda value: frozenset({lock_name(value["notebook_path"])}),
     )
 
@@ -175,7 +175,7 @@ def _edit(plan: _Plan, ctx: ToolContext) -> Output:
     named = _new_id(plan) if plan.request.mode == "insert" else plan.request.cell_id
     raw = _changed(plan, named)
     data = encode(raw, plan.text.codec)
-    stamp = swap(plan.request.path, data, plan.loaded.stamp, end_of(plan.request.path, ctx))
+    stamp = put(plan.request.path, data, plan.loaded.stamp, plan.loaded.digest, ctx)
     wrote(plan.request.path, data, stamp, ctx, whole=plan.seen)
     return Output(_told(plan, named), _record(plan, named, raw, ctx))
 

@@ -14,13 +14,12 @@ from msgspec import to_builtins
 
 from toolspan.disk.load import Loaded, load, look
 from toolspan.disk.place import lock_name
-from toolspan.disk.swap import swap
 from toolspan.disk.text import Codec, Text, decode, encode, like, plain
 from toolspan.disk.words import clean, numbered
 from toolspan.errors import ToolError
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
-from toolspan.run.change import Planned, end_of, known, path_of, stale, unread, wrote
+from toolspan.run.change import Planned, known, path_of, put, stale, unread, wrote
 from toolspan.run.context import ToolContext
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
@@ -52,6 +51,7 @@ def write_tool(profile: Profile) -> Tool:
         parse=checker(_SCHEMA, coerce=profile.offer.coerces),
         run=steps.run,
         validate=steps.validate,
+        announces=True,
         idempotent=True,
         paths=lambda value: frozenset({lock_name(value["file_path"])}),
     )
@@ -98,8 +98,8 @@ def _write(plan: _Plan, ctx: ToolContext) -> Output:
     text = None if plan.old is None else _old_text(plan.old)
     raw = plan.content if text is None else like(text, plan.content)
     data = encode(raw, Codec("utf-8") if text is None else text.codec)
-    old = None if plan.old is None else plan.old.stamp
-    stamp = swap(plan.path, data, old, end_of(plan.path, ctx))
+    old, digest = (None, None) if plan.old is None else (plan.old.stamp, plan.old.digest)
+    stamp = put(plan.path, data, old, digest, ctx)
     wrote(plan.path, data, stamp, ctx, whole=True)
     return Output(_told(plan), _record(plan, text))
 

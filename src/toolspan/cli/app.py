@@ -31,6 +31,7 @@ COMMANDS = {
     "doctor": "Diagnose a transcript: damage, orphans, drift.",
 }
 """Name and one-line help; the command itself is `toolspan.cli.NAME.command`."""
+    "repair": "Make a sound copy of a damaged session, which the client resumes.",
 
 
 CLOSED = 141

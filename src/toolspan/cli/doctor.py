@@ -1,5 +1,6 @@
 """`toolspan doctor`: what is wrong with a transcript, and what the client would make of it."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 import click
@@ -10,8 +11,11 @@ from toolspan.cli.select import locate, named, newest_here
 from toolspan.errors import NotFound, SourceError
 from toolspan.model.finding import Finding
 from toolspan.read.checkup import Checkup, check
+from toolspan.read.damage import ON_RESUME
 from toolspan.read.discover import FoundFile
 
+_EACH = 20
+"""Rows of one kind that are shown; a file with more of them is no clearer with all."""
 _STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _CLIENT = {
     "accepts": "accepts it",
@@ -83,7 +87,11 @@ def _row(checkup: Checkup) -> dict[str, object]:
         "calls": checkup.calls,
         "roundtrip_equal": checkup.roundtrip_equal,
         "findings": [
-            {**msgspec.to_builtins(found), "place": str(found.place) if found.place else None}
+            {
+                **msgspec.to_builtins(found),
+                "place": str(found.place) if found.place else None,
+                "on_resume": ON_RESUME[found.code]._asdict() if found.code in ON_RESUME else None,
+            }
             for found in checkup.findings
         ],
     }
@@ -104,6 +112,7 @@ def _print(checkup: Checkup, *, quiet: bool) -> None:
         facts.append(f"{checkup.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
     _print_findings(checkup)
+    _print_on_resume(checkup)
     verdict = "[green]healthy[/]" if checkup.healthy else "[bold red]needs mending[/]"
     out.print(f"  {verdict}; {_VERDICT[checkup.client]}\n")
 
@@ -112,7 +121,11 @@ def _print_findings(checkup: Checkup) -> None:
     listing = table(
         "", "finding", "line", "times", "what it means", "the client", right=("line", "times")
     )
+    shown: Counter[str] = Counter()
     for found in _by_severity(checkup):
+        shown[found.code] += 1
+        if shown[found.code] > _EACH:
+            continue
         listing.add_row(
             f"[{_STYLE[found.severity]}]{found.severity}[/]",
             found.code,
@@ -123,6 +136,22 @@ def _print_findings(checkup: Checkup) -> None:
         )
     if checkup.findings:
         console().print(listing)
+    for code, n in shown.items():
+        if n > _EACH:
+            console().print(f"  [dim]and {n - _EACH:,} more of {code} (--json: all)[/]")
+
+
+def _print_on_resume(checkup: Checkup) -> None:
+    """What the client was seen to do with each kind of damage."""
+    found = {one.code: ON_RESUME[one.code] for one in checkup.findings if one.code in ON_RESUME}
+    if not found:
+        return
+    listing = table("when resumed", "Claude Code 2.1.197 to 2.1.325", "2.1.80 and before")
+    for code, seen in found.items():
+        listing.add_row(code, escape(seen.now), escape(seen.older or "the same"))
+    console().print(listing)
+    if any(one.severity == "error" for one in checkup.findings):
+        console().print("  `toolspan repair` makes a sound copy of the session", style="dim")
 
 
 def _by_severity(checkup: Checkup) -> Sequence[Finding]:

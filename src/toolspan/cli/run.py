@@ -63,6 +63,10 @@ _FROM_STDIN = "-"
     help="How long one reply may get.",
 )  # fmt: skip
 @click.option(
+    "--rewind-to", metavar="UUID",
+    help="Go on from this line of the session, in a copy under another id.",
+)  # fmt: skip
+@click.option(
     "--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
     help="How much the model takes in; near it, a summary takes the conversation's place.",
 )  # fmt: skip
@@ -103,6 +107,7 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int
     system_prompt: str | None
     append_system_prompt: str
+    rewind_to: str | None
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,16 +271,16 @@ def _story(wishes: Wishes, place: str | None, cwd: Path) -> Story:
     if wishes.resume is not None and wishes.again:
         raise ToolspanError("--resume and --continue: only one can name the session")
     if wishes.resume is None and not wishes.again:
-        if wishes.fork_session:
-            raise ToolspanError("--fork-session needs --resume or --continue")
+        if wishes.fork_session or wishes.rewind_to:
+            raise ToolspanError("--fork-session and --rewind-to need --resume or --continue")
         return Story(session_id=_uuid(wishes.session_id), transcript=place)
     path = latest(cwd) if wishes.resume is None else find(wishes.resume, cwd)
-    history = past(path)
-    if not wishes.fork_session:
+    history = past(path, until=wishes.rewind_to)
+    if not (wishes.fork_session or wishes.rewind_to):
         return Story(session_id=path.stem, transcript=path if place else None, history=history)
     name = SessionId(_uuid(wishes.session_id) or str(uuid.uuid4()))
     try:
-        copy = fork(path, name, cwd) if place else None
+        copy = fork(path, name, cwd, until=wishes.rewind_to) if place else None
     except OSError as error:
         raise ToolspanError(f"{error.filename}: {error.strerror}") from error
     return Story(session_id=name, transcript=copy, history=history)

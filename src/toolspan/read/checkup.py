@@ -4,6 +4,7 @@ In: a source. Out: a `Checkup`. Slower than reading, because it looks at every b
 calls and damage, once line by line for drift, UTF-8 and re-encoding. Read `check` first.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -24,6 +25,7 @@ from toolspan.wire.detect import dialect_of
 from toolspan.wire.paths import inside, parse_name, session_folder
 from toolspan.wire.source import Source
 
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _WORST: tuple[Acceptance, ...] = ("refuses", "loses", "skips", "unknown", "accepts")
 
 
@@ -69,6 +71,7 @@ def check(source: Path | str | Source, *, roundtrip: bool = False) -> Checkup:
         *lines.findings(),
         *_about_calls(transcript.spans),
         *_about_tree(transcript),
+        *_about_session(transcript),
         *_about_sidecars(transcript),
         *_about_patches(transcript.spans),
     ]
@@ -137,6 +140,18 @@ def _about_tree(transcript: Transcript) -> Iterator[Finding]:
     ):
         if lines:
             yield finding(code, Place(file, lines[0], 0, 0), "", len(lines))
+
+
+def _about_session(transcript: Transcript) -> Iterator[Finding]:
+    """Lines that name another session; files whose name is no session's are not asked."""
+    stem = parse_name(Path(transcript.file)).stem
+    if not _UUID.fullmatch(stem):
+        return
+    strangers = [
+        place for entry, place in transcript.entries() if entry.session_id not in (None, stem)
+    ]
+    if strangers:
+        yield finding("foreign_session", strangers[0], "", len(strangers))
 
 
 def _about_patches(spans: Sequence[Span]) -> Iterator[Finding]:

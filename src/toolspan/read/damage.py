@@ -36,11 +36,11 @@ CODES: dict[str, Meaning] = {
     "nul_bytes": Meaning(
         "error", "The line holds NUL bytes: the disk lost a block in a crash", "skips"
     ),
-    "invalid_utf8": Meaning("error", "The line is not valid UTF-8", "unknown"),
+    "invalid_utf8": Meaning("error", "The line is not valid UTF-8", "accepts"),
     "control_characters": Meaning(
         "warning", "The line has raw control characters inside a string", "skips"
     ),
-    "byte_order_mark": Meaning("info", "The file begins with a byte order mark", "unknown"),
+    "byte_order_mark": Meaning("info", "The file begins with a byte order mark", "accepts"),
     "line_too_long": Meaning(
         "warning", "The line is over the reader's limit and was passed over", "unknown"
     ),
@@ -66,9 +66,12 @@ CODES: dict[str, Meaning] = {
         "warning", "Two records share a uuid; the first one counts", "accepts"
     ),
     "missing_parent": Meaning(
-        "warning", "A record's parent is not in the file: the chain breaks here", "loses"
+        "warning", "A record's parent is not in the file: the chain breaks here", "accepts"
     ),
-    "parent_cycle": Meaning("error", "The parent links run in a circle", "refuses"),
+    "parent_cycle": Meaning("error", "The parent links run in a circle", "accepts"),
+    "foreign_session": Meaning(
+        "info", "A record names another session than the file's own", "accepts"
+    ),
     "outside_path": Meaning(
         "warning",
         "A result names a file outside the session's own folders; it is not opened",
@@ -80,6 +83,42 @@ CODES: dict[str, Meaning] = {
     ),
     "roundtrip": Meaning("error", "A line does not re-encode to equal JSON", "unknown"),
 }
+
+
+class OnResume(NamedTuple):
+    """What the real client was seen to do with it when it went on with the session."""
+
+    now: str
+    """2.1.197 and 2.1.325."""
+    older: str = ""
+    """2.0.65 and 2.1.80, where that differs."""
+
+
+_ONLY_BEHIND = "loses everything before the line"
+
+ON_RESUME: dict[str, OnResume] = {
+    "torn_last_line": OnResume("skips the line"),
+    "torn_line": OnResume("skips the line; a call or result on it goes with its other half",
+                          _ONLY_BEHIND),
+    "not_an_object": OnResume("skips the line and loses nothing"),
+    "glued_records": OnResume("keeps the first record on the line, loses the others",
+                              _ONLY_BEHIND),
+    "nul_bytes": OnResume("skips the line", _ONLY_BEHIND),
+    "invalid_utf8": OnResume("reads U+FFFD in place of the bytes"),
+    "control_characters": OnResume("skips the line", _ONLY_BEHIND),
+    "byte_order_mark": OnResume("takes no notice", "2.0.65 loses the first line"),
+    "unanswered_call": OnResume(
+        "at the end of the conversation 2.1.325 answers it as interrupted, 2.1.197 leaves it out;"
+        " before the end both leave it out", "leaves it out; 2.0.65 may also lose what is before"),
+    "orphan_result": OnResume("leaves it out",
+                              "2.0.65 sends it in the middle, and the server refuses"),
+    "duplicate_result": OnResume("sends one of them", "2.0.65 sends all, and the server refuses"),
+    "duplicate_uuid": OnResume("takes no notice"),
+    "missing_parent": OnResume("goes on from the line before", _ONLY_BEHIND),
+    "parent_cycle": OnResume("takes no notice", "2.0.65 never comes to an end"),
+    "foreign_session": OnResume("goes by the file's name"),
+}  # fmt: skip
+"""Seen with the clients themselves; `python -m tests.oracle --defects` asks them again."""
 
 
 def finding(code: str, place: Place | None, detail: str = "", count: int = 1) -> Finding:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from toolspan.model.live import WriteFailed
+from toolspan.record.claim import Owner
 from toolspan.record.encode import encode
 from toolspan.record.envelope import Envelope
 from toolspan.record.origin import Origin
@@ -92,6 +93,11 @@ class Chain:
             return True
         self.last = None
         return False
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who else writes to the file; known once something was begun."""
+        return self._tape.owner
 
     def write_beside(self, path: Path, data: bytes) -> None:
         """A small file beside the lines."""

@@ -13,11 +13,13 @@ from typing import Self
 
 from msgspec import Struct
 
+from toolspan.errors import InUse
 from toolspan.ids import CallId, SessionId
 from toolspan.model.live import Content, Finished, HookRan, LiveEvent
 from toolspan.record import entries
 from toolspan.record.chain import Chain, OnFailure
 from toolspan.record.encode import encode
+from toolspan.record.intent import Journal, boot_id, intent_path
 from toolspan.record.origin import Origin
 from toolspan.record.places import agent_path, results_folder, transcript_path
 from toolspan.record.resume import left_by
@@ -71,6 +73,15 @@ class Recorder:
         """The message the model is in, and how many of its blocks came."""
         self._turns = 0
         self._prompt: str | None = None
+        self._main = path
+        """The transcript of the main conversation."""
+        self._journal: Journal | None = None
+        self._own_journal = True
+        self._has_effects: Callable[[str], bool] = _any_tool
+        self._answers: dict[str, Content] = {}
+        """What open calls are answered with, as soon as somebody speaks."""
+        self._within = False
+        """The file ends with calls or results; see `Left.within`."""
 
     @classmethod
     def at_home(cls, origin: Origin, on_failure: OnFailure, *, config: Path | None = None) -> Self:
@@ -83,9 +94,16 @@ class Recorder:
 
         Raises:
             SourceError: the file cannot be read.
+            InUse: another process writes to it.
         """
         recorder = cls(path, origin, on_failure)
+        recorder._chain.begin()
+        owner = recorder._chain.owner
+        if owner is not None:
+            recorder._chain.close()
+            raise InUse(f"{path.stem}: {owner} goes on with this session; end it, or fork it")
         left = left_by(path)
+        recorder._within = left.within
         recorder._chain.last, recorder._chain.latest = left.last, left.latest
         recorder._chain.envelope.turn(left.prompt_id)
         recorder._turns = left.turns
@@ -96,10 +114,43 @@ class Recorder:
         """The recorder of a subagent; `about` is kept beside it: its kind, the call, …"""
         path = agent_path(self.path, agent_id, self._shape.agents)
         origin = replace(self._origin, agent_id=agent_id, cwd=self.cwd)
-        recorder = Recorder(path, origin, self._on_failure)
-        if self._shape.agents == "nested":
-            self._chain.write_beside(meta_path(path), encode(about))
+        make = Recorder.resume if path.is_file() else Recorder
+        recorder = make(path, origin, self._on_failure)
+        recorder._journal, recorder._own_journal = self._journal, False
+        recorder._main = self._main
+        recorder.tell_about(about)
         return recorder
+
+    def tell_about(self, about: Mapping[str, object]) -> None:
+        """Keep beside a subagent's transcript what it is, where clients do."""
+        if self._sidechain and self._shape.agents == "nested":
+            self._chain.write_beside(meta_path(self.path), encode(about))
+
+    def keep_intents(self, has_effects: Callable[[str], bool]) -> Journal | None:
+        """Write down which calls are about to do something; who runs them tells the journal.
+
+        `has_effects` says of a tool's name whether it may do anything but read. None when the
+        transcript is no file that anybody could go on with: a pipe, a device.
+        """
+        self._has_effects = has_effects
+        if self.path.exists() and not self.path.is_file():
+            return None
+        if self._journal is None:
+            self._journal = Journal(
+                intent_path(self.path), self._chain.fail, fsync=self._origin.fsync, boot=boot_id()
+            )
+        return self._journal
+
+    def answer(self, history: Sequence[Mapping[str, object]]) -> None:
+        """Open calls of the last message get the results that a history has for them.
+
+        They are written when somebody speaks: who only looks at a session does not change it.
+        """
+        last = history[-1].get("content") if history else None
+        for block in last if isinstance(last, list) else ():
+            call_id = block.get("tool_use_id")
+            if call_id in self._asked:
+                self._answers[call_id] = block.get("content") or ""
 
     @property
     def session_id(self) -> SessionId:
@@ -144,6 +195,8 @@ class Recorder:
         more = entries.prompt_fields(self._shape, self.permission_mode, self._turns)
         self._user(content, more=b"" if self._sidechain else _fields(more))
 
+        if self._answers:
+            self._write_answers()
     def reply(
         self,
         message: Mapping[str, object],
@@ -196,6 +249,8 @@ class Recorder:
             self._write_result(finished)
         for ran in self._held.pop(call_id, ()):
             self._write_hook(ran, finished.span.tool)
+        if self._journal is not None:
+            self._journal.settled(call_id, finished.span.state)
         for companion in finished.companions:
             beside = b',"turnCompanion":true' if self._shape.turn_companions else b""
             self._user(companion, _META + beside, at=finished.at)
@@ -296,6 +351,8 @@ class Recorder:
             for finished in owed:
                 self._write_result(finished)
 
+        if self._journal is not None and self._own_journal:
+            self._journal.close()
     def _told(
         self,
         fields: entries.Fields,
@@ -334,6 +391,10 @@ class Recorder:
                 self._lost.add(str(blocks[kept].get("id")))
             blocks, told = blocks[kept + 1 :], told[kept + 1 :]
 
+        if self._journal is not None:
+            acting = [str(one.get("id")) for one in blocks if self._may_act(one)]
+            if acting:
+                self._journal.asked(acting)
     def _write_result(self, finished: Finished) -> None:
         call_id, result = finished.span.call.id, finished.span.result
         asked = self._asked.get(call_id)
@@ -346,6 +407,32 @@ class Recorder:
             parent=source if self._shape.parent_is_own_call else None,
             at=finished.at,
             user=True,
+    def _may_act(self, block: Mapping[str, object]) -> bool:
+        return block.get("type") == "tool_use" and self._has_effects(str(block.get("name")))
+
+    def _write_answers(self) -> None:
+        """What was known of open calls when the session was gone on with, as clients tell it."""
+        answers, self._answers = self._answers, {}
+        last = self._chain.last
+        for call_id, content in answers.items():
+            asked = self._asked.pop(call_id, None)
+            if asked is None:
+                continue
+            told = b',"toolUseResult":' + encode(content)
+            if self._shape.decisions:
+                told += b',"toolDenialKind":"interrupted"'
+            if self._shape.parent_is_own_call:
+                told += b',"sourceToolAssistantUUID":' + encode(asked.uuid)
+            message = entries.result_message(call_id, content, is_error=True)
+            self._chain.put(
+                b',"type":"user","message":' + message,
+                told,
+                parent=asked.uuid if self._shape.parent_is_own_call else None,
+                user=True,
+            )
+        if not self._within:  # somebody has spoken since: the conversation goes on from there
+            self._chain.last = last
+
         )
         if uuid is None:
             self._owed.append(finished)
@@ -397,3 +484,7 @@ class Recorder:
 def _fields(told: entries.Fields) -> bytes:
     """Fields as a piece of a longer object."""
     return b"," + encode(told)[1:-1] if told else b""
+def _any_tool(_: str) -> bool:
+    return True
+
+

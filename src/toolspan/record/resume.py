@@ -24,6 +24,8 @@ class Left:
     turns: int = 0
     open: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Calls without a result: the line that asked, and the tool."""
+    within: bool = False
+    """The last line is a call or a result: whoever comes next speaks after them."""
 
 
 def left_by(path: Path) -> Left:
@@ -47,6 +49,7 @@ def _add(left: Left, entry: Entry) -> None:
     if entry.uuid is None:
         return
     left.last = entry.uuid
+    left.within = False
     time = moment(entry.timestamp)
     left.latest = max(left.latest, time.timestamp() if time else 0.0)
     if entry.type == "user":
@@ -60,6 +63,7 @@ def _add(left: Left, entry: Entry) -> None:
 
 
 def _add_block(left: Left, block: Block, uuid: str) -> None:
+    left.within = bool(block.id or block.tool_use_id)
     if block.type in CALL_BLOCKS and block.id:
         left.open[block.id] = (uuid, block.name or "")
     elif block.tool_use_id:

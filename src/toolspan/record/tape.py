@@ -12,9 +12,13 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from toolspan.record.claim import Owner, claim
+
 OnFailure = Callable[[str], None]
 """Is told why a line could not be kept. Must not raise."""
 
+_ABOVE = 3
+"""So many folders above a transcript may have been made with it: projects, the project's, …"""
 _FLAGS = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOCTTY", 0)
 
 
@@ -27,6 +31,9 @@ class Tape:
         self._file: int | None = None
         self._torn = False
         """The file ends within a line."""
+        self._owner: Owner | None = None
+        self._nameless = False
+        """The file is new: its name is not known to be on the disk."""
 
     def ready(self) -> bool:
         """Open the file if it is not; False when it was removed and begins anew."""
@@ -41,6 +48,11 @@ class Tape:
         except OSError as error:
             self._on_failure(_told(error))
         return not removed
+
+    @property
+    def owner(self) -> Owner | None:
+        """Who else writes to the file; known once it is open."""
+        return self._owner
 
     def write(self, lines: Sequence[bytes], *, sync: bool = False) -> int:
         """Append lines, newlines included; how many of them are in the file, whole."""
@@ -66,6 +78,8 @@ class Tape:
         make_folder(self.path.parent)
         file = os.open(self.path, _FLAGS, 0o600)
         size = os.fstat(file).st_size
+        self._nameless = not size
+        self._owner = claim(file)
         self._torn = size > 0 and os.pread(file, 1, size - 1) != b"\n"
         return file
 
@@ -85,9 +99,28 @@ class Tape:
     def _sync(self, file: int) -> None:
         try:
             os.fsync(file)
+            if self._nameless:
+                self._nameless = False
+                force_folder(self.path.parent)
         except OSError as error:
             if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # what cannot be synced: pipes, …
                 self._on_failure(_told(error))
+
+
+def force_folder(folder: Path) -> None:
+    """Have the disk keep the names in a folder, and those of the folders above it.
+
+    A file's content is of no use when its name is lost; folders above may be as new as the file.
+
+    Raises:
+        OSError: the disk does not let us.
+    """
+    for place in (folder, *folder.parents[:_ABOVE]):
+        descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def make_folder(folder: Path) -> None:

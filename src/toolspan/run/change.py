@@ -14,6 +14,7 @@ from anyio import to_thread
 
 from toolspan.disk.load import Loaded, Stamp, fingerprint
 from toolspan.disk.place import meant, placed, real
+from toolspan.disk.swap import swap
 from toolspan.disk.words import clean
 from toolspan.errors import ToolError
 from toolspan.run.context import ToolContext
@@ -104,6 +105,25 @@ def not_a_file(path: Path, mode: int) -> Refusal | None:
     if not stat.S_ISREG(mode):
         return Refusal(f"{clean(str(path))} is not a regular file.", "invalid_input")
     return None
+
+
+def put(
+    path: Path, data: bytes, stamp: Stamp | None, before: str | None, ctx: ToolContext
+) -> Stamp:
+    """Give a file this content; what is about to happen is written down first.
+
+    `before` is the digest of what it has, None for no file. See `disk.swap.swap` for the rest.
+
+    Raises:
+        ToolError: it could not be written, or is not what was expected; nothing has changed.
+    """
+    end = end_of(path, ctx)
+    journal = ctx.workspace.journal
+    if journal is not None:
+        target, after = str(end or real(path)), fingerprint(data)
+        call = ctx.call
+        journal.begin(call.id, call.tool, call.arguments, path=target, before=before, after=after)
+    return swap(path, data, stamp, end)
 
 
 def wrote(path: Path, data: bytes, stamp: Stamp, ctx: ToolContext, *, whole: bool) -> None:

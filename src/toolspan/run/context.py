@@ -65,6 +65,8 @@ class Workspace:
     def results_folder(self) -> Path:
         """Where outputs too large for the conversation go."""
         return self.folder / "tool-results"
+    journal: "Journal | None" = None
+    """Told of every call that may do something, right before; None: nobody keeps that."""
 
     @property
     def tasks_folder(self) -> Path:
@@ -77,6 +79,14 @@ class Listed(Protocol):
 
     @property
     def name(self) -> str:
+class Journal(Protocol):
+    """Where it is written down that a call begins, before it does."""
+
+    def begin(self, call_id: str, tool: str, input: object, **change: str | None) -> None:
+        """A call that may do something starts; `change`: `path`, digests `before` and `after`."""
+        ...
+
+
         """What it is called by."""
         ...
 

@@ -127,7 +127,7 @@ async def _fire_before(job: Job, prepared: Prepared, desk: Desk) -> Prepared | E
 
 async def run_tool(job: Job, prepared: Prepared, desk: Desk) -> Ending:
     """Run the tool itself; its exceptions become endings."""
-    _note_start(job, desk)
+    _note_start(job, prepared, desk)
     tool = prepared.tool
     try:
         if tool.timeout is None and tool.interrupt == "cancel":
@@ -151,7 +151,10 @@ async def run_tool(job: Job, prepared: Prepared, desk: Desk) -> Ending:
     return _success(job, prepared, output, desk)
 
 
-def _note_start(job: Job, desk: Desk) -> None:
+def _note_start(job: Job, prepared: Prepared, desk: Desk) -> None:
+    tool, journal = prepared.tool, desk.workspace.journal
+    if journal is not None and not (tool.read_only or tool.announces):
+        journal.begin(job.call.id, tool.name, prepared.valid.recorded)
     job.started = desk.clock()
     if Started in desk.hears:
         desk.emit(Started(call_id=job.call.id, at=job.started))

@@ -1,8 +1,9 @@
 """What was said before: a transcript as the history that a conversation goes on from.
 
-In: a transcript. Out: messages that a server takes: the active branch from the last compaction on,
-the blocks of a message joined again, every call with its one result. What has no result gets one
-that says so. Nothing is written, except by `fork`. Read `past` first.
+In: a transcript of any quality. Out: messages that a server takes: the active branch from the last
+compaction on, the blocks of a message joined again, every call with its one result, wherever in the
+file that stands. A call without a result gets one that says so, with what is known of it. Nothing
+is run again, and nothing is written, except by `fork`. Read `past` first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,37 +18,55 @@ from toolspan.llm.history import Block, Message, check_history
 from toolspan.model.place import Place
 from toolspan.read.discover import discover
 from toolspan.read.transcript import Transcript, read
-from toolspan.record import transcript_path
+from toolspan.read.tree import Tree
+from toolspan.record import Verdict, judged, transcript_path
+from toolspan.record.encode import encode
+from toolspan.record.evidence import LOST_BEGINNING, UNANSWERED, unanswered_words
 from toolspan.record.tape import make_folder
-from toolspan.session.incoming import is_blank, sendable
+from toolspan.session.incoming import sendable
+from toolspan.session.sound import sound
+from toolspan.wire import document
 from toolspan.wire.claude import Entry
-from toolspan.wire.jsonl import read_lines
 from toolspan.wire.paths import config_dir
-from toolspan.wire.source import source_of
 
-UNANSWERED = (
-    "[Tool call interrupted: the session ended before this call's result was recorded, so its"
-    " outcome is unknown. Check whether it took effect before relying on it or running it again.]"
-)
+__all__ = ["LOST_BEGINNING", "UNANSWERED", "find", "fork", "latest", "past"]
 _SYNTHETIC = "<synthetic>"
 
+Spoken = tuple[Entry, Place]
 
-def past(path: Path) -> list[Message]:
-    """The history of a transcript.
+
+def past(path: Path, *, until: str | None = None) -> list[Message]:
+    """The history of a transcript; `until` is the id of the line it ends with, or its beginning.
 
     Raises:
         SourceError: it cannot be read.
+        NotFound: no line has that id.
         ToolspanError: no server would take it.
     """
-    told = _Told()
     transcript = read(path)
-    for entry, message in _spoken(transcript):
+    entries = _until(list(transcript.entries()), until)
+    told = _Told()
+    for entry, message in _spoken(transcript, entries, _tree(transcript, entries, until)):
         told.add(entry, message)
-    messages = told.messages()
+    open_calls = told.unanswered()
+    words = _unanswered_words(path, transcript, open_calls) if open_calls else {}
+    messages = told.messages(words)
     problems = check_history(messages) if messages else []
     if problems:
         raise ToolspanError(f"{path}: the conversation cannot go on: {problems[0]}")
     return messages
+
+
+def _unanswered_words(path: Path, transcript: Transcript, calls: list[str]) -> Mapping[str, str]:
+    """What is said in place of each result, in the client's words, and what is known beside."""
+    put_off = {span.id for span in transcript.spans if span.deferred}
+    verdicts = judged(path, calls)
+    verdicts |= {
+        call: Verdict("never_started", "a hook put it off, and it was never started")
+        for call in calls
+        if call in put_off
+    }
+    return {call: unanswered_words(verdict) for call, verdict in verdicts.items()}
 
 
 def find(word: str, cwd: Path) -> Path:
@@ -82,27 +101,80 @@ def latest(cwd: Path) -> Path:
     return max(own, key=lambda one: one.modified).path
 
 
-def fork(path: Path, session_id: SessionId, cwd: Path, *, config: Path | None = None) -> Path:
+def fork(
+    path: Path,
+    session_id: SessionId,
+    cwd: Path,
+    *,
+    config: Path | None = None,
+    until: str | None = None,
+) -> Path:
     """A copy of a transcript under another id; the original is left as it is.
 
-    `config` is the client's folder, found by itself if not given.
+    `config` is the client's folder, found by itself if not given. `until` is the id of the last
+    line that is copied, or its beginning: the conversation is gone on with from there.
 
     Raises:
         SourceError: it cannot be read.
+        NotFound: no line has that id.
         OSError: the copy cannot be written.
     """
+    transcript = read(path)
+    entries = _until(list(transcript.entries()), until)
     target = transcript_path(session_id, cwd, config)
     make_folder(target.parent)
     target.touch(mode=0o600)
     with target.open("wb") as copy:
-        for line in read_lines(source_of(path)):
-            try:
-                fields = msgspec.json.decode(line.data, type=dict[str, object])
-            except (msgspec.MsgspecError, UnicodeError):
-                continue
-            if "sessionId" in fields:
-                copy.write(msgspec.json.encode({**fields, "sessionId": session_id}) + b"\n")
+        for entry, place in entries:
+            if entry.session_id is not None:
+                fields = _fields(transcript, place)
+                copy.write(encode({**fields, "sessionId": session_id}) + b"\n")
     return target
+
+
+def _fields(transcript: Transcript, place: Place) -> dict[str, object]:
+    """All that a line says; nothing when it is beyond repair."""
+    data = transcript.source.read(place.offset, place.length)
+    try:
+        found = document.decode(data)
+    except ValueError:
+        pieces = document.recover(data).pieces
+        found = document.decode(pieces[0].data) if pieces else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _until(entries: list[Spoken], until: str | None) -> list[Spoken]:
+    """The lines up to one, with what belongs to its message: further blocks, and their results.
+
+    Raises:
+        NotFound: no line has that id, or several have one that begins so.
+    """
+    if until is None:
+        return entries
+    ids = {str(entry.uuid): n for n, (entry, _) in reversed(list(enumerate(entries))) if entry.uuid}
+    found = [uuid for uuid in ids if uuid.startswith(until)] if until not in ids else [until]
+    if len(found) != 1:
+        told = f"begins {len(found)} lines" if found else "is the id of no line"
+        raise (Ambiguous if found else NotFound)(f"{until!r} {told} of this session")
+    last = ids[found[0]]
+    kept, rest = entries[: last + 1], entries[last + 1 :]
+    name = _message_id(entries[last][0])
+    if name is None:
+        return kept
+    same = [one for one in entries if _message_id(one[0]) == name]
+    calls = {call for entry, _ in same for call in _calls(entry)}
+    return kept + [
+        one for one in rest if _message_id(one[0]) == name or not calls.isdisjoint(_answers(one[0]))
+    ]
+
+
+def _tree(transcript: Transcript, entries: list[Spoken], until: str | None) -> Tree:
+    if until is None:
+        return transcript.tree
+    tree = Tree()
+    for entry, place in entries:
+        tree.add((entry,), place.line)
+    return tree
 
 
 def _folder(cwd: Path) -> Path:
@@ -116,10 +188,13 @@ class _Body(msgspec.Struct):
     rendered: list[dict[str, object]] | None = None
 
 
-def _spoken(transcript: Transcript) -> Iterator[tuple[Entry, Message]]:
+def _spoken(
+    transcript: Transcript, entries: list[Spoken], tree: Tree
+) -> Iterator[tuple[Entry, Message]]:
     """The lines the model saw, in file order, with their messages."""
-    branches = transcript.tree.branches()
-    lines = [one for one in transcript.entries() if _is_spoken(one[0])]
+    branches = tree.branches()
+    is_aside = transcript.info.agent_id is not None
+    lines = [one for one in entries if _is_spoken(one[0], is_aside=is_aside)]
     active = [one for one in lines if branches.of(one[1].line) == "active"]
     ids = {_message_id(entry) for entry, _ in active} - {None}
     calls = {block for entry, _ in lines if _message_id(entry) in ids for block in _calls(entry)}
@@ -132,8 +207,9 @@ def _spoken(transcript: Transcript) -> Iterator[tuple[Entry, Message]]:
                 yield entry, message
 
 
-def _is_spoken(entry: Entry) -> bool:
-    if entry.is_sidechain or entry.is_api_error:
+def _is_spoken(entry: Entry, *, is_aside: bool) -> bool:
+    """Whether the model saw it; what subagents say, only in a transcript of theirs."""
+    if (entry.is_sidechain and not is_aside) or entry.is_api_error:
         return False
     synthetic = entry.message is not None and entry.message.model == _SYNTHETIC
     return entry.type in ("user", "assistant", "attachment") and not synthetic
@@ -141,9 +217,8 @@ def _is_spoken(entry: Entry) -> bool:
 
 def _message(place: Place, transcript: Transcript) -> Message | None:
     try:
-        data = transcript.source.read(place.offset, place.length)
-        body = msgspec.json.decode(data, type=_Body)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        body = msgspec.convert(_fields(transcript, place), _Body)
+    except (msgspec.MsgspecError, RecursionError):
         return None
     if body.rendered is not None:
         texts = [one.get("content") for one in body.rendered]
@@ -185,78 +260,85 @@ class _Told:
     def __init__(self) -> None:
         self._said: list[_Said] = []
         self._calls: set[object] = set()
+        self._results: dict[str, Block] = {}
+        """The result of each call, the first one that is there."""
 
     def add(self, entry: Entry, message: Message) -> None:
         """The next line."""
-        blocks = _blocks(message.get("content"))
-        if not blocks:
-            return
+        blocks = sound(message.get("content"))
         if entry.type == "assistant":
-            self._assistant(str(message.get("id")), blocks)
-        else:
-            self._user(blocks)
+            said = [one for one in blocks if one["type"] != "tool_result"]
+            self._assistant(str(message.get("id")), said)
+            return
+        for one in blocks:
+            if one["type"] == "tool_result":
+                self._results.setdefault(str(one["tool_use_id"]), one)
+        self._user([one for one in blocks if one["type"] not in ("tool_use", "tool_result")])
 
-    def messages(self) -> list[Message]:
-        """All of it, such that a server takes it."""
+    def unanswered(self) -> list[str]:
+        """The calls that have no result."""
+        return [str(call) for call in self._calls if call not in self._results]
+
+    def messages(self, unanswered: Mapping[str, str]) -> list[Message]:
+        """All of it, such that a server takes it; with what is said of calls without a result."""
         made: list[Message] = []
-        wanted: dict[str, Block] = {}
-        for said in [*self._said, _Said("user")]:
-            if said.role == "user":
-                blocks = _answered(said.blocks, wanted)
-                wanted = {}
-            elif made:  # the first word is the user's
-                blocks = sendable(self._once(said.blocks))
-                wanted |= {str(one["id"]): one for one in blocks if one["type"] == "tool_use"}
+        owed: list[Block] = []
+        for said in self._said:
+            if said.role == "assistant":
+                if not made:
+                    words: Block = {"type": "text", "text": LOST_BEGINNING}
+                    made.append({"role": "user", "content": [words]})
+                _add(made, "user", owed)
+                blocks = sendable(said.blocks)
+                owed = list(self._answers(blocks, unanswered))
             else:
-                continue
-            if blocks:
-                made.append({"role": said.role, "content": blocks})
+                blocks, owed = owed + said.blocks, []
+            _add(made, said.role, blocks)
+        _add(made, "user", owed)
         return made
 
-    def _once(self, blocks: list[Block]) -> list[Block]:
-        """Without calls that were there before: clients may write a part of the history again."""
-        fresh: list[Block] = []
+    def _answers(self, blocks: list[Block], unanswered: Mapping[str, str]) -> Iterator[Block]:
+        """One result for each call: those there are, in the order they came in, then the others."""
+        calls = {str(one["id"]) for one in blocks if one["type"] == "tool_use"}
+        yield from (one for name, one in self._results.items() if name in calls)
         for one in blocks:
-            name = one["id"] if one["type"] == "tool_use" else None
-            if name is None or name not in self._calls:
-                fresh.append(one)
-            self._calls.add(name)
-        return fresh
+            if one["type"] == "tool_use" and one["id"] not in self._results:
+                name = str(one["id"])
+                yield {
+                    "type": "tool_result",
+                    "tool_use_id": name,
+                    "content": unanswered[name],
+                    "is_error": True,
+                }
+
+    def _once(self, blocks: list[Block]) -> Iterator[Block]:
+        """Without calls that were there before: clients may write a part of the history again."""
+        for one in blocks:
+            if one["type"] != "tool_use":
+                yield one
+            elif one["id"] not in self._calls:
+                self._calls.add(one["id"])
+                yield one
 
     def _assistant(self, name: str, blocks: list[Block]) -> None:
         """A result may stand between two blocks of one message."""
+        fresh = list(self._once(blocks))
+        if not fresh:
+            return
         latest = next((one for one in reversed(self._said) if one.role == "assistant"), None)
         if latest is None or latest.id != name:
             latest = _Said("assistant", name)
             self._said.append(latest)
-        latest.blocks += blocks
+        latest.blocks += fresh
 
     def _user(self, blocks: list[Block]) -> None:
+        if not blocks:
+            return
         if not self._said or self._said[-1].role != "user":
             self._said.append(_Said("user"))
         self._said[-1].blocks += blocks
 
 
-def _blocks(content: object) -> list[Block]:
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    found = content if isinstance(content, list) else []
-    blocks = [dict(one) for one in found if isinstance(one, Mapping) and "type" in one]
-    return [one for one in blocks if not is_blank(one)]
-
-
-def _answered(blocks: list[Block], wanted: Mapping[str, Block]) -> list[Block]:
-    """What the user's side said: one result for each call first, then the rest."""
-    results = {str(one["tool_use_id"]): one for one in blocks if one["type"] == "tool_result"}
-    front = [one for name, one in results.items() if name in wanted]
-    front += [_unanswered(name) for name in wanted if name not in results]
-    return front + [one for one in blocks if one["type"] != "tool_result"]
-
-
-def _unanswered(call_id: str) -> Block:
-    return {
-        "type": "tool_result",
-        "tool_use_id": call_id,
-        "content": UNANSWERED,
-        "is_error": True,
-    }
+def _add(made: list[Message], role: str, blocks: list[Block]) -> None:
+    if blocks:
+        made.append({"role": role, "content": blocks})

@@ -536,7 +536,9 @@ class Session:
             else Path(transcript).absolute()
         )
         if path.is_file() and path.stat().st_size:
-            return Recorder.resume(path, origin, self._write_failed)
+            recorder = Recorder.resume(path, origin, self._write_failed)
+            recorder.answer(self._messages)
+            return recorder
         return Recorder(path, origin, self._write_failed)
 
     def _make_scene(self, space: Workspace, permission_mode: str, aside: Aside | None) -> Scene:
@@ -568,7 +570,11 @@ class Session:
         self.failures.append(failed)
         self.runner.emit(failed)
 
-    def _workspace(self, folder: Path) -> Workspace:
+    def _has_effects(self, name: str) -> bool:
+        tool = self.runner.desk.tools.find(name)
+        return tool is None or not tool.read_only
+
+    def _workspace(self, folder: Path, aside: Aside | None) -> Workspace:
         if self._recorder is None:
             space = new_workspace(folder)
         else:
@@ -587,3 +593,4 @@ def _profile(chosen: Profile | str | None, model: str | None) -> Profile:
     if isinstance(chosen, Profile):
         return chosen
     return named_profile(chosen, model=model) if chosen else named_profile(model=model)
+            space.journal = self._recorder.keep_intents(self._has_effects)

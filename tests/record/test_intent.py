@@ -1,0 +1,166 @@
+"""What is written down before calls do something, and what it proves afterwards."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.record.story import SESSION, message, no_failure, origin, recorder, use
+from tests.requirement import requirement
+from toolspan import Session
+from toolspan.builtin import coding_tools
+from toolspan.errors import InUse
+from toolspan.profile import profile
+from toolspan.record import Recorder, intent_path, judged
+from toolspan.session.past import UNANSWERED, past
+
+
+def told(path: Path) -> list[dict[str, object]]:
+    """The side file of a transcript."""
+    lines = intent_path(path).read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def written(path: Path, *lines: dict[str, object], fsync: str = "never", boot: str = "b") -> None:
+    """A side file somebody left behind."""
+    beside = intent_path(path)
+    beside.parent.mkdir(parents=True, exist_ok=True)
+    first = {"open": 1, "boot": boot, "fsync": fsync}
+    beside.write_text("".join(f"{json.dumps(one)}\n" for one in (first, *lines)), encoding="utf-8")
+
+
+def outcome(path: Path, boot: str = "b") -> str:
+    return judged(path, ["c"], boot=boot)["c"].outcome
+
+
+@requirement("record.intent")
+@pytest.mark.anyio
+async def test_calls_that_do_something_are_told_of_before_and_reads_are_not(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.jsonl"
+    (tmp_path / "a").write_text("old", encoding="utf-8")
+    tools = coding_tools(profile("2.1.325"), only=["Read", "Write", "Bash"])
+    async with Session(cwd=tmp_path, tools=tools, transcript=path) as session:
+        session.say("go")
+        with anyio.fail_after(20):
+            await session.run(message(use("r", "Read", file_path=str(tmp_path / "a"))))
+            assert not intent_path(path).exists()
+            await session.run(
+                message(
+                    use("b", "Bash", command="true"),
+                    use("w", "Write", file_path=str(tmp_path / "a"), content="new"),
+                    id="msg_02",
+                )
+            )
+    first, asked, *rest = told(path)
+
+    assert first["open"] == os.getpid()
+    assert asked == {"asked": ["b", "w"]}
+    assert [next(iter(line)) for line in rest] == ["begin", "settled", "begin", "settled"]
+    change = rest[2]
+    assert (change["begin"], change["tool"], change["path"]) == ("w", "Write", str(tmp_path / "a"))
+    assert change["before"] != change["after"]
+    assert rest[3] == {"settled": "w", "state": "succeeded"}
+    assert "toolspan" not in path.read_text(encoding="utf-8").replace(str(tmp_path), "")
+
+
+@requirement("record.evidence")
+def test_a_call_that_was_asked_for_and_not_begun_was_never_started(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    written(path, {"asked": ["c"]})
+
+    assert outcome(path) == "never_started"
+    assert outcome(path, boot="the machine was down") == "unknown"
+    written(path, {"asked": ["c"]}, fsync="results")
+    assert outcome(path, boot="the machine was down") == "never_started"
+    written(path, {"asked": ["others"]})
+    assert outcome(path) == "unknown"
+    assert judged(tmp_path / "none.jsonl", ["c"])["c"].words == ""
+
+
+@requirement("record.evidence")
+@pytest.mark.parametrize(
+    ("now", "expected"),
+    [("before", "did_not_happen"), ("after", "happened"), ("else", "unknown"), (None, "unknown")],
+)
+def test_a_file_tells_by_its_content(now: str | None, expected: str, tmp_path: Path) -> None:
+    from toolspan.disk.load import fingerprint
+
+    path, file = tmp_path / "s.jsonl", tmp_path / "f"
+    digests = {"before": fingerprint(b"before"), "after": fingerprint(b"after")}
+    written(path, {"asked": ["c"]}, {"begin": "c", "tool": "Edit", "path": str(file), **digests})
+    if now is not None:
+        file.write_text(now, encoding="utf-8")
+
+    assert outcome(path, boot="another") == expected
+
+
+@requirement("record.evidence")
+def test_a_call_that_ran_is_known_to_have_ended_or_not(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    begun: dict[str, object] = {"begin": "c", "tool": "Bash"}
+    written(path, {"asked": ["c"]}, begun)
+    assert outcome(path) == "unknown"
+    written(path, {"asked": ["c"]}, begun, {"settled": "c", "state": "failed"})
+    assert judged(path, ["c"])["c"].words == (
+        "it ran to its end (failed), only its output was not recorded"
+    )
+
+
+@requirement("past.evidence")
+def test_an_open_call_is_answered_with_what_is_known_and_that_is_recorded(tmp_path: Path) -> None:
+    path = tmp_path / f"{SESSION}.jsonl"
+    keeper = recorder(path)
+    keeper.prompt("go")
+    keeper.reply(message("I do.", use("c", "Bash", command="make")))
+    keeper.close()
+    written(path, {"asked": ["c"]}, {"begin": "c", "tool": "Bash"})
+    history = past(path)
+    words = f"{UNANSWERED}\n[On record: it was started, and nothing tells how far it got.]"
+    assert history[-1]["content"] == [
+        {"type": "tool_result", "tool_use_id": "c", "content": words, "is_error": True}
+    ]
+
+    again = Recorder.resume(path, origin(tmp_path), no_failure)
+    again.answer(history)
+    before = path.read_bytes()
+    again.prompt("and now?")
+    again.close()
+    line = json.loads(path.read_bytes()[len(before) :].splitlines()[0])
+
+    assert line["message"]["content"][0]["content"] == words
+    assert (line["toolDenialKind"], line["toolUseResult"]) == ("interrupted", words)
+    assert [*past(path)[:-1], history[-1]] == history
+
+
+@requirement("record.in-use")
+def test_a_session_that_another_process_writes_to_is_refused_by_its_pid(tmp_path: Path) -> None:
+    path = tmp_path / f"{SESSION}.jsonl"
+    program = (
+        "import sys\nfrom pathlib import Path\n"
+        "from tests.record.story import recorder\n"
+        "keeper = recorder(Path(sys.argv[1]))\nkeeper.prompt('mine')\n"
+        "print(flush=True)\nsys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(path)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as other:  # fmt: skip
+        assert other.stdout is not None
+        other.stdout.readline()
+        with pytest.raises(InUse, match=f"process {other.pid} goes on with this session"):
+            Recorder.resume(path, origin(tmp_path), no_failure)
+        other.kill()
+        other.wait()
+    again = Recorder.resume(path, origin(tmp_path), no_failure)
+    again.prompt("now mine")
+    again.close()
+
+    assert [m["content"] for m in past(path)] == [
+        [{"type": "text", "text": "mine"}, {"type": "text", "text": "now mine"}]
+    ]

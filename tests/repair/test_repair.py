@@ -1,0 +1,143 @@
+"""`toolspan repair`: what it writes, what it says, and what it leaves alone."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.oracle.defects import DEFECTS, Lines, base
+from tests.record.story import SESSION, finished, message, recorder, use
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.read.checkup import check
+from toolspan.repair import repair
+from toolspan.session.past import past
+from toolspan.testing import project_name
+
+
+def session(folder: Path) -> Path:
+    """A sound session with a subagent and a spilled output."""
+    path = folder / f"{SESSION}.jsonl"
+    keeper = recorder(path)
+    base(keeper)
+    agent = keeper.agent("a1", {"toolUseId": "toolu_z"})
+    agent.prompt("sub")
+    agent.reply(message(use("toolu_s", "Bash", command="s")))
+    agent.result(finished("toolu_s", "Bash", "of s"))
+    agent.close()
+    keeper.results_folder.mkdir(parents=True)
+    (keeper.results_folder / "toolu_a.txt").write_text("long", encoding="utf-8")
+    keeper.close()
+    return path
+
+
+def asked(*words: str | Path, root: Path | None = None) -> Result:
+    env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
+    return CliRunner().invoke(app, ["repair", *map(str, words)], env=env)
+
+
+def told(path: Path) -> list[tuple[str, object]]:
+    """What a history says, block by block."""
+    found: list[tuple[str, object]] = []
+    for one in past(path):
+        assert isinstance(one["content"], list)
+        found += [(b["type"], b.get("text") or b.get("id") or b["content"]) for b in one["content"]]
+    return found
+
+
+@requirement("repair.copy")
+def test_the_copy_is_a_session_of_its_own_and_the_original_is_left_alone(tmp_path: Path) -> None:
+    path = session(tmp_path)
+    whole = told(path)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"\n", b"", 1) + b'{"torn')
+    before = path.read_bytes()
+    done = repair(path)
+
+    assert path.read_bytes() == before
+    assert done.path is not None
+    assert done.path.parent == path.parent
+    assert told(done.path) == whole
+    assert {change.code for change in done.changes} == {"glued_records", "torn_last_line"}
+    lines = [json.loads(line) for line in done.path.read_bytes().splitlines()]
+    assert {line["sessionId"] for line in lines} == {done.session_id} != {str(SESSION)}
+    beside = done.path.with_suffix("")
+    (agent,) = (beside / "subagents").glob("*.jsonl")
+    assert {json.loads(x)["sessionId"] for x in agent.read_bytes().splitlines()} == {
+        done.session_id
+    }
+    assert (beside / "subagents" / "agent-a1.meta.json").exists()
+    assert (beside / "tool-results" / "toolu_a.txt").read_text(encoding="utf-8") == "long"
+    assert check(done.path).healthy
+
+
+@requirement("repair.defects")
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.__name__)
+def test_each_defect_is_mended_and_nothing_but_what_it_took_is_gone(
+    defect: Any, tmp_path: Path
+) -> None:
+    path = session(tmp_path)
+    lines: Lines = path.read_bytes().splitlines()
+    path.write_bytes(defect(lines))
+    there = told(path)
+    done = repair(path)
+
+    assert done.path is not None or defect.__name__ == "not_an_object" or not done.changes
+    if done.path is not None:
+        assert [one for one in check(done.path).findings if one.severity != "info"] == []
+        assert told(done.path) == there
+
+
+@requirement("repair.nothing")
+def test_a_sound_session_is_left_as_it_is(tmp_path: Path) -> None:
+    path = session(tmp_path)
+    done = asked(path)
+
+    assert done.exit_code == 0
+    assert "nothing to repair" in done.stdout
+    assert list(tmp_path.glob("*.jsonl")) == [path]
+
+
+@requirement("repair.cli")
+def test_the_command_says_what_was_changed_and_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "it's mine"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    folder = tmp_path / "projects" / project_name(str(project))
+    path = folder / f"{SESSION}.jsonl"
+    keeper = recorder(path)
+    keeper.prompt("go")
+    keeper.reply(message(use("toolu_a", "Bash", command="x")))
+    keeper.close()
+    dry = json.loads(asked("--dry-run", "--json", root=tmp_path).stdout)
+    assert [one["code"] for one in dry["changes"]] == ["unanswered_call"]
+    assert list(folder.glob("*.jsonl")) == [path]
+
+    done = asked(str(SESSION)[:8], root=tmp_path)
+    (copy,) = set(folder.glob("*.jsonl")) - {path}
+
+    assert done.exit_code == 0
+    assert "toolu_a is answered" in done.stdout
+    assert f"claude --resume {copy.stem}" in done.stdout
+    assert f"toolspan run --resume {copy.stem}" in done.stdout
+
+
+@requirement("repair.cli")
+@pytest.mark.parametrize("what", ["missing", "codex", "folder"])
+def test_what_cannot_be_repaired_gets_one_line(what: str, tmp_path: Path) -> None:
+    place = tmp_path / "rollout-2026-01-01T00-00-00-0d6a1a0e-7f5e-4f0b-9a54-0d9f5a1c2b3d.jsonl"
+    meta = {"timestamp": "x", "type": "session_meta", "payload": {"id": "x", "cwd": "/"}}
+    if what == "codex":
+        place.write_text(json.dumps(meta) + "\n", encoding="utf-8")
+    if what == "folder":
+        place = tmp_path / "folder"
+        for name in ("a", "b"):
+            recorder(place / f"{name}.jsonl").prompt("x")
+    done = asked(place)
+
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
