@@ -29,9 +29,9 @@ COMMANDS = {
     "policy": "What permission rules would do, to a command or to a whole session.",
     "cache": "What is remembered about files; forget it.",
     "doctor": "Diagnose a transcript: damage, orphans, drift.",
+    "repair": "Make a sound copy of a damaged session, which the client resumes.",
 }
 """Name and one-line help; the command itself is `toolspan.cli.NAME.command`."""
-    "repair": "Make a sound copy of a damaged session, which the client resumes.",
 
 
 CLOSED = 141

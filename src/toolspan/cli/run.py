@@ -56,15 +56,15 @@ _FROM_STDIN = "-"
 @click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
 @click.option("-c", "--continue", "again", is_flag=True, help="Go on with this folder's last one.")
 @click.option("--fork-session", is_flag=True, help="Go on in a copy under another id.")
+@click.option(
+    "--rewind-to", metavar="UUID",
+    help="Go on from this line of the session, in a copy under another id.",
+)  # fmt: skip
 @click.option("--session-id", metavar="UUID", help="The id of the new session.")
 @click.option("--max-turns", type=click.IntRange(min=1), help="How often the model may speak.")
 @click.option(
     "--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True,
     help="How long one reply may get.",
-)  # fmt: skip
-@click.option(
-    "--rewind-to", metavar="UUID",
-    help="Go on from this line of the session, in a copy under another id.",
 )  # fmt: skip
 @click.option(
     "--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
@@ -101,13 +101,13 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     resume: str | None
     again: bool
     fork_session: bool
+    rewind_to: str | None
     session_id: str | None
     max_turns: int | None
     max_tokens: int
     context_tokens: int
     system_prompt: str | None
     append_system_prompt: str
-    rewind_to: str | None
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):

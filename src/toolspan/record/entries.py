@@ -43,6 +43,14 @@ def prompt_fields(shape: Shape, permission_mode: str, turn: int) -> Fields:
     return told
 
 
+def news_fields(shape: Shape, told: Fields) -> Fields:
+    """The same for a turn that work in the background has begun by its end."""
+    more: Fields = {"origin": {"kind": "task-notification"}} if shape.prompt_source else {}
+    if shape.turn_position:
+        more |= {"promptSource": "system", "turnOrigin": "task_notification"}
+    return told | more
+
+
 def message_fields(message: Mapping[str, object]) -> Fields:
     """A message as the lines of its blocks hold it; `content` and the end are each line's own."""
     told: Fields = {

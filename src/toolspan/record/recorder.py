@@ -6,7 +6,7 @@ the line of its own call. Nothing here raises for what values or disks do; `on_f
 for several threads at once. Read `Recorder.result` first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -112,7 +112,7 @@ class Recorder:
 
     def agent(self, agent_id: str, about: Mapping[str, object]) -> "Recorder":
         """The recorder of a subagent; `about` is kept beside it: its kind, the call, …"""
-        path = agent_path(self.path, agent_id, self._shape.agents)
+        path = agent_path(self._main, agent_id, self._shape.agents)
         origin = replace(self._origin, agent_id=agent_id, cwd=self.cwd)
         make = Recorder.resume if path.is_file() else Recorder
         recorder = make(path, origin, self._on_failure)
@@ -182,9 +182,21 @@ class Recorder:
         if cwd != self.cwd:
             self._chain.envelope.move(cwd)
 
-    def prompt(self, content: Content, *, meta: bool = False, prompt_id: str | None = None) -> None:
-        """Somebody speaks to the model; `meta` when it was not a person."""
+    def prompt(
+        self,
+        content: Content,
+        *,
+        meta: bool = False,
+        prompt_id: str | None = None,
+        is_news: bool = False,
+    ) -> None:
+        """Somebody speaks to the model; `meta` when it was not a person.
+
+        `is_news`: work in the background has ended, and a turn begins with that.
+        """
         self._begin()
+        if self._answers:
+            self._write_answers()
         if meta:
             self._user(content, _META)
             return
@@ -193,10 +205,10 @@ class Recorder:
         self._chain.envelope.turn(prompt_id or self._origin.new_id())
         self._chain.envelope.refresh()
         more = entries.prompt_fields(self._shape, self.permission_mode, self._turns)
+        if is_news:
+            more = entries.news_fields(self._shape, more)
         self._user(content, more=b"" if self._sidechain else _fields(more))
 
-        if self._answers:
-            self._write_answers()
     def reply(
         self,
         message: Mapping[str, object],
@@ -237,6 +249,8 @@ class Recorder:
         """A call has its result: its line, and what hooks and tool said beside it."""
         self._begin()
         call_id = finished.span.call.id
+        if self._journal is not None:
+            self._journal.settled(call_id, finished.span.state)
         if call_id in self._lost:
             self._lost.discard(call_id)
             self._held.pop(call_id, None)
@@ -249,8 +263,6 @@ class Recorder:
             self._write_result(finished)
         for ran in self._held.pop(call_id, ()):
             self._write_hook(ran, finished.span.tool)
-        if self._journal is not None:
-            self._journal.settled(call_id, finished.span.state)
         for companion in finished.companions:
             beside = b',"turnCompanion":true' if self._shape.turn_companions else b""
             self._user(companion, _META + beside, at=finished.at)
@@ -339,6 +351,8 @@ class Recorder:
             if told:
                 self._chain.state({**told, "sessionId": self.session_id})
         self._chain.close()
+        if self._journal is not None and self._own_journal:
+            self._journal.close()
 
     def _begin(self) -> None:
         """Before each line: is the file there, and is a result owed to it?"""
@@ -351,8 +365,6 @@ class Recorder:
             for finished in owed:
                 self._write_result(finished)
 
-        if self._journal is not None and self._own_journal:
-            self._journal.close()
     def _told(
         self,
         fields: entries.Fields,
@@ -379,6 +391,10 @@ class Recorder:
     ) -> None:
         """The lines of a reply in one write; after one that the disk did not take, a new try."""
         more = b',"madeBy":"model"' if self._shape.blocks_numbered else b""
+        if self._journal is not None:
+            acting = [str(one.get("id")) for one in blocks if self._may_act(one)]
+            if acting:
+                self._journal.asked(acting)
         while blocks:
             self._begin()
             uuids = self._chain.put_all(told, more, at=at)
@@ -391,22 +407,6 @@ class Recorder:
                 self._lost.add(str(blocks[kept].get("id")))
             blocks, told = blocks[kept + 1 :], told[kept + 1 :]
 
-        if self._journal is not None:
-            acting = [str(one.get("id")) for one in blocks if self._may_act(one)]
-            if acting:
-                self._journal.asked(acting)
-    def _write_result(self, finished: Finished) -> None:
-        call_id, result = finished.span.call.id, finished.span.result
-        asked = self._asked.get(call_id)
-        source = asked.uuid if asked else None
-        flag = result.is_error if result else None
-        uuid = self._chain.put(
-            b',"type":"user","message":'
-            + entries.result_message(call_id, finished.content, is_error=flag),
-            entries.beside_result(finished, source, self._shape, sidechain=self._sidechain),
-            parent=source if self._shape.parent_is_own_call else None,
-            at=finished.at,
-            user=True,
     def _may_act(self, block: Mapping[str, object]) -> bool:
         return block.get("type") == "tool_use" and self._has_effects(str(block.get("name")))
 
@@ -433,6 +433,18 @@ class Recorder:
         if not self._within:  # somebody has spoken since: the conversation goes on from there
             self._chain.last = last
 
+    def _write_result(self, finished: Finished) -> None:
+        call_id, result = finished.span.call.id, finished.span.result
+        asked = self._asked.get(call_id)
+        source = asked.uuid if asked else None
+        flag = result.is_error if result else None
+        uuid = self._chain.put(
+            b',"type":"user","message":'
+            + entries.result_message(call_id, finished.content, is_error=flag),
+            entries.beside_result(finished, source, self._shape, sidechain=self._sidechain),
+            parent=source if self._shape.parent_is_own_call else None,
+            at=finished.at,
+            user=True,
         )
         if uuid is None:
             self._owed.append(finished)
@@ -481,10 +493,10 @@ class Recorder:
         return "msg_" + self._origin.new_id().replace("-", "")[:24]
 
 
-def _fields(told: entries.Fields) -> bytes:
-    """Fields as a piece of a longer object."""
-    return b"," + encode(told)[1:-1] if told else b""
 def _any_tool(_: str) -> bool:
     return True
 
 
+def _fields(told: entries.Fields) -> bytes:
+    """Fields as a piece of a longer object."""
+    return b"," + encode(told)[1:-1] if told else b""

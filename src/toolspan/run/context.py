@@ -60,13 +60,13 @@ class Workspace:
     agent_id: str | None = None
     tracking: Tracking = field(default_factory=lambda: Tracking("main"))
     model: str | None = None
+    journal: "Journal | None" = None
+    """Told of every call that may do something, right before; None: nobody keeps that."""
 
     @property
     def results_folder(self) -> Path:
         """Where outputs too large for the conversation go."""
         return self.folder / "tool-results"
-    journal: "Journal | None" = None
-    """Told of every call that may do something, right before; None: nobody keeps that."""
 
     @property
     def tasks_folder(self) -> Path:
@@ -74,11 +74,6 @@ class Workspace:
         return self.folder / "tasks"
 
 
-class Listed(Protocol):
-    """A tool, as far as another one may look at it."""
-
-    @property
-    def name(self) -> str:
 class Journal(Protocol):
     """Where it is written down that a call begins, before it does."""
 
@@ -87,6 +82,11 @@ class Journal(Protocol):
         ...
 
 
+class Listed(Protocol):
+    """A tool, as far as another one may look at it."""
+
+    @property
+    def name(self) -> str:
         """What it is called by."""
         ...
 

@@ -121,10 +121,10 @@ class Tool:
     interrupt: Interrupt = "cancel"
     paths: Callable[[Any], frozenset[str]] | None = None
     """The files a call touches, for runners that lock by path."""
-    idempotent: bool = False
-    """Running it twice does no harm: a retry is allowed."""
     announces: bool = False
     """It tells the journal itself, once it knows what it is about to change."""
+    idempotent: bool = False
+    """Running it twice does no harm: a retry is allowed."""
     asks: str | None = None
     """Somebody is asked before it runs, in these words, whatever rules and modes allow."""
     show: Callable[[Any], Content] | None = None

@@ -580,6 +580,7 @@ class Session:
         else:
             place = results_folder(self._recorder.path).parent
             space = Workspace(project=folder, custody=Custody(), folder=place)
+            space.journal = self._recorder.keep_intents(self._has_effects)
         space.session_id = self.session_id
         space.model = self._model
         return space
@@ -593,4 +594,3 @@ def _profile(chosen: Profile | str | None, model: str | None) -> Profile:
     if isinstance(chosen, Profile):
         return chosen
     return named_profile(chosen, model=model) if chosen else named_profile(model=model)
-            space.journal = self._recorder.keep_intents(self._has_effects)
