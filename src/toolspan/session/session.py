@@ -574,7 +574,7 @@ class Session:
         tool = self.runner.desk.tools.find(name)
         return tool is None or not tool.read_only
 
-    def _workspace(self, folder: Path, aside: Aside | None) -> Workspace:
+    def _workspace(self, folder: Path) -> Workspace:
         if self._recorder is None:
             space = new_workspace(folder)
         else:
