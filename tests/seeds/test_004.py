@@ -1,5 +1,6 @@
 """Between a request and its result, as document 004 tells it: queue, checks, hooks, consent."""
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -155,6 +156,23 @@ async def test_the_input_decides_whether_a_call_may_overlap() -> None:
 
     assert order[:2] == ["a in", "b in"]
     assert order[-2:] == ["c in", "c out"]
+
+
+async def test_calls_that_wait_have_tasks_of_their_own() -> None:
+    both_inside = asyncio.Barrier(2)
+    tasks: list[object] = []
+
+    @tool(concurrent=True)
+    async def meet() -> str:
+        """Meet the other."""
+        await both_inside.wait()
+        tasks.append(asyncio.current_task())
+        return "met"
+
+    with anyio.fail_after(5):
+        await Runner([meet]).run([call("meet", "a"), call("meet", "b")])
+
+    assert len(set(tasks)) == 2
 
 
 async def test_finished_results_are_handed_over_once_and_the_rest_is_waited_for() -> None:
