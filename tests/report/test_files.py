@@ -450,6 +450,44 @@ def test_what_a_person_changed_in_an_edit_is_taken_from_the_patch(desk: Desk) ->
     assert archive(desk).content(path, call, "after").content == "eins\ntwo\n"
 
 
+@requirement("files.changes")
+def test_tabs_that_a_patch_shows_as_blanks_are_kept(desk: Desk) -> None:
+    path, before, new = desk.path("a.go"), "a\nend\n\tmore\n", "end\nfunc {\n\tone\n}"
+    body = bodies.edited(path, before, "end", new)
+    assert isinstance(body.structured, dict)
+    shown = [line.replace("\t", "  ") for line in (" a", " end", "+func {", "+\tone", "+}")]
+    hunk = {"oldStart": 1, "oldLines": 2, "newStart": 1, "newLines": 5, "lines": shown}
+    told = {**body.structured, "structuredPatch": [hunk]}
+    asked = {"file_path": path, "old_string": "end", "new_string": new}
+    call = desk.story.call("Edit", asked)
+    desk.story.result(call, "updated", structured=told)
+    changed = desk.story.call("Edit", asked)
+    desk.story.result(changed, "updated", structured={**told, "userModified": True})
+    found = archive(desk)
+
+    assert found.content(path, call, "after").content == before.replace("end", new)
+    by_person = found.content(path, changed, "after")
+    assert (by_person.content, by_person.confidence) == (None, "partial")
+
+
+@requirement("files.changes")
+def test_lines_that_only_a_patch_remembers_are_not_given_back_without_their_tabs(
+    tmp_path: Path,
+) -> None:
+    desk = Desk(tmp_path, originals=False)
+    for name, rest in (("tabs", "a\nb\nc\n\tlast\n"), ("blanks", "a\nb\nc\n  last\n")):
+        (tmp_path / name).write_text(f"all:\n  one\n{rest}", encoding="utf-8")
+        desk.write(name, f"all:\n{rest}")
+    found = FileArchive([read(desk.story.write(tmp_path / "s.jsonl"))])
+    tabs, blanks = [change.call for change in found.changes]
+
+    assert found.content(desk.path("tabs"), tabs, "before").content is None
+    assert (
+        found.content(desk.path("blanks"), blanks, "before").content
+        == desk.before["blanks", blanks]
+    )
+
+
 @requirement("files.doubt")
 def test_scripts_and_tools_nobody_knows_are_doubts(desk: Desk) -> None:
     desk.write("a.py", "one\n")

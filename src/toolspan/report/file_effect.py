@@ -139,7 +139,21 @@ def _unwritten(hunks: Sequence[Hunk], after: str) -> str:
     at_end = _last_line(last) >= len(after.removesuffix("\n").split("\n"))
     if at_end and last.lines[-1][:1] not in (KEPT, NOTE):
         raise PatchError("whether a newline ended the old text is not recorded")
+    _refuse_lost_tabs(hunks, after, "-")
     return revert(hunks, after)
+
+
+def _refuse_lost_tabs(hunks: Sequence[Hunk], text: str, sign: str) -> None:
+    """Lines that only a patch tells may be indented by tabs that it does not show.
+
+    Raises:
+        PatchError: the file is indented by tabs, the patch by blanks alone.
+    """
+    lines = [line for hunk in hunks for line in hunk.lines]
+    blanks = any(line.startswith(f"{sign}  ") for line in lines)
+    tabs = any(line[1:2] == "\t" for line in lines)
+    if blanks and not tabs and ("\n\t" in text or text.startswith("\t")):
+        raise PatchError("the recorded patch does not tell tabs from blanks")
 
 
 def _last_line(hunk: Hunk) -> int:
@@ -154,18 +168,25 @@ def _text(content: Content) -> str:
 
 
 def _edited(effect: Edited, text: str) -> str:
-    """By hunks and by replacing; where only the last newline differs, replacing knows better."""
+    """By hunks and by replacing; where only tabs or the last newline differ, replacing knows."""
     patched = _tried(lambda: _patched(effect.hunks, text))
     swapped = None if effect.by_person else _tried(lambda: _swapped(effect.edits, text))
     if patched is None and swapped is None:
         raise PatchError("neither the recorded patch nor the replaced text fits the file")
+    if swapped is None:
+        _refuse_lost_tabs(effect.hunks, text, "+")
     if patched is None or (swapped is not None and _alike(patched, swapped)):
         return swapped or ""
     return patched
 
 
 def _alike(one: str, other: str) -> bool:
-    return one.rstrip("\n") == other.rstrip("\n")
+    return _untabbed(one.rstrip("\n")) == _untabbed(other.rstrip("\n"))
+
+
+def _untabbed(text: str) -> str:
+    """As clients show it: some versions write two blanks for each tab that indents a line."""
+    return text.replace("\t", "  ")
 
 
 def _tried(make: Callable[[], str]) -> str | None:
@@ -204,7 +225,7 @@ def _unedited(effect: Edited, after: str) -> str:
 def _guesses(effect: Edited, after: str) -> Iterator[str]:
     if effect.hunks and not problems(effect.hunks):
         found = _tried(lambda: revert(effect.hunks, after))
-        if found is not None:
+        if found is not None and not _lost_tabs(effect, found):
             yield found
     text = after
     for edit in reversed(effect.edits):
@@ -214,6 +235,16 @@ def _guesses(effect: Edited, after: str) -> Iterator[str]:
         text = text.replace(new, old)
     if effect.edits:
         yield text
+
+
+def _lost_tabs(effect: Edited, before: str) -> bool:
+    """Whether the text that was replaced would stand there, were its tabs not blanks."""
+    lines = _untabbed(before)
+    return not effect.by_person and any(
+        edit.old_string not in before and _untabbed(edit.old_string) in lines
+        for edit in effect.edits
+        if edit.old_string
+    )
 
 
 def _proved(effect: Fitted, after: str, undo: Callable[[str], str]) -> str:
