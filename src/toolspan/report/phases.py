@@ -1,9 +1,10 @@
 """One call's time in phases: asked, waited for consent, held by hooks, ran.
 
-In: a span, and when the last call of its batch was asked for. Out: `Phases`, intervals in whole
-milliseconds that lie one after another between request and result. A wait is `known` when the
-records leave no doubt, `inferred` when the tool says how long it ran itself, else `unknown`, and
-then nothing is made up: the time counts as running. Pure. Read `phases` first.
+In: a span, when the last call of its batch was asked for, and what hooks of ours noted of it while
+it lived. Out: `Phases`, intervals in whole milliseconds that lie one after another between request
+and result. A wait is `known` when it was noted or the records leave no doubt, `inferred` when the
+tool says how long it ran itself, else `unknown`, and then nothing is made up: the time counts as
+running. Pure. Read `phases` first.
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from toolspan.model.event import Hook, Permission
 from toolspan.model.span import Span, moment
+from toolspan.report.heard import Heard
 
 Certainty = Literal["known", "inferred", "unknown"]
 Phase = Literal["run", "hooks", "permission", "queued"]
@@ -60,8 +62,11 @@ def when(ms: int) -> datetime:
     return _EPOCH + ms * _MS
 
 
-def phases(span: Span, ready: int | None = None) -> Phases:
-    """The phases of a call; `ready` is when the last call of its batch was asked for."""
+def phases(span: Span, ready: int | None = None, heard: Heard | None = None) -> Phases:
+    """The phases of a call; `ready` is when the last call of its batch was asked for.
+
+    `heard` is what hooks of ours noted of it.
+    """
     start, end = stamp(span.requested), stamp(span.finished)
     if start is None:
         return Phases((), "unknown")
@@ -73,6 +78,9 @@ def phases(span: Span, ready: int | None = None) -> Phases:
     match span.state:
         case "blocked_by_hook":
             found = Phases((Interval(start, end, "hooks"),), "known")
+        case "denied" if heard is not None and heard.asked is not None:
+            asked = min(max(whole.start, heard.asked), end)
+            found = _waited(hooks, whole, asked, end)
         case "denied":
             found = _with(hooks, whole, "permission", "inferred" if span.ambiguous else "known")
         case "cancelled":
@@ -81,12 +89,39 @@ def phases(span: Span, ready: int | None = None) -> Phases:
             found = _with(hooks, whole, "permission", "known")
         case _:
             stop = min((one.start for one in hooks if one.start >= whole.start), default=end)
-            found = _ran(span, hooks, Interval(whole.start, min(stop, end), "run"), ready)
+            whole = Interval(whole.start, min(stop, end), "run")
+            noted = _noted(hooks, whole, heard)
+            found = noted or _ran(span, hooks, whole, ready)
     return found._replace(took=end - start)
 
 
 def _with(hooks: list[Interval], whole: Interval, phase: Phase, certainty: Certainty) -> Phases:
     return Phases((*hooks, whole._replace(phase=phase)), certainty)
+
+
+def _noted(hooks: list[Interval], whole: Interval, heard: Heard | None) -> Phases | None:
+    """The phases of a call that ran, from what was noted of it; None when that is not enough."""
+    if heard is None or heard.began is None:
+        return None
+    asked = heard.asked
+    if asked is None:
+        asked = max(whole.start, heard.announced)
+        if heard.began - asked < _SHORTEST_WAIT:
+            return _with(hooks, whole, "run", "known")
+    asked = min(max(whole.start, asked), whole.end)
+    found = _waited(hooks, whole, asked, min(max(asked, heard.began), whole.end))
+    # Some clients do not tell their hooks of questions that a program answers.
+    return found if heard.asked is not None else found._replace(certainty="inferred")
+
+
+def _waited(hooks: list[Interval], whole: Interval, asked: int, began: int) -> Phases:
+    """A question from `asked` on, then a run from `began` on."""
+    parts = (
+        Interval(whole.start, asked, "queued"),
+        Interval(asked, began, "permission"),
+        Interval(began, whole.end, "run"),
+    )
+    return Phases((*hooks, *(one for one in parts if one.end > one.start)), "known")
 
 
 def _made_up(span: Span) -> bool:

@@ -9,10 +9,11 @@ milliseconds, so that parts sum exactly. Pure but for `split` and `file_time`, w
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, NamedTuple, get_args
 
 from msgspec import Struct
@@ -25,6 +26,7 @@ from toolspan.read.facts import CallFacts, facts_of
 from toolspan.read.messages import script
 from toolspan.read.timeline import Said, Strand, timeline
 from toolspan.read.transcript import Transcript, read
+from toolspan.report.heard import Heard, read_heard
 from toolspan.report.phases import Certainty, Interval, Phase, Phases, phases, stamp, when
 
 Part = Literal["model", "tools", "permission", "hooks", "idle"]
@@ -118,7 +120,8 @@ def split(transcript: Transcript) -> Split:
     Raises:
         SourceError: the file can no longer be read.
     """
-    return Split.of(measure(timeline([script(transcript)])).slices)
+    heard = read_heard(Path(transcript.file))
+    return Split.of(measure(timeline([script(transcript)]), heard).slices)
 
 
 class FileTime(Struct, frozen=True, kw_only=True):
@@ -138,16 +141,20 @@ def file_time(path: str) -> FileTime:
         strand = timeline([script(transcript)])
     except SourceError as error:
         return FileTime(file=path, info=SessionInfo(), agents=[], problem=str(error))
-    found = [measure(one) for one in strand.strands()]
+    heard = read_heard(Path(path))
+    found = [measure(one, heard) for one in strand.strands()]
     return FileTime(
         file=path, info=transcript.info, agents=[one for one in found if one.slices or one.calls]
     )
 
 
-def measure(strand: Strand) -> AgentTime:
-    """Where one agent's time went; its subagents are calls that run."""
+def measure(strand: Strand, heard: Mapping[str, Heard] = MappingProxyType({})) -> AgentTime:
+    """Where one agent's time went; its subagents are calls that run.
+
+    `heard` is what hooks of ours noted of its calls.
+    """
     spans = [placed.span for placed in strand.calls]
-    found = _phases(spans)
+    found = _phases(spans, heard)
     intervals = [interval for one in found for interval in one.intervals]
     marks = sorted(_marks(strand, spans), key=lambda mark: mark.at)
     slices = _sliced(intervals, marks)
@@ -162,14 +169,17 @@ def measure(strand: Strand) -> AgentTime:
     )
 
 
-def _phases(spans: Sequence[Span]) -> list[Phases]:
+def _phases(spans: Sequence[Span], heard: Mapping[str, Heard]) -> list[Phases]:
     """The phases of every call; a batch is ready when the model has asked for all of it."""
     ready: dict[str, int] = {}
     for span in spans:
         batch, asked = span.call.message_id or span.id, stamp(span.requested)
         if asked is not None:
             ready[batch] = max(asked, ready.get(batch, asked))
-    return [phases(span, ready.get(span.call.message_id or span.id)) for span in spans]
+    return [
+        phases(span, ready.get(span.call.message_id or span.id), heard.get(span.id))
+        for span in spans
+    ]
 
 
 class _Mark(NamedTuple):

@@ -38,7 +38,7 @@ def grant(
     target = Path(os.path.realpath(path))
     if within is not None and not target.is_relative_to(os.path.realpath(within)):
         raise SourceError(f"{path}: leads to {target}, outside of the project")
-    with _turn(target):
+    with turn(target):
         found = dict(load_json(target)) if target.exists() else {}
         block = found.get("permissions", {})
         if not isinstance(block, Mapping):
@@ -62,7 +62,7 @@ def _more(
 
 
 @contextmanager
-def _turn(path: Path) -> Iterator[None]:
+def turn(path: Path) -> Iterator[None]:
     """Nobody else who asks for a turn writes in this folder meanwhile."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,11 +84,20 @@ def put_json(path: Path, value: Mapping[str, object]) -> None:
         SourceError: it cannot be written; then the file is as it was.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    put_bytes(path, text.encode(errors="surrogatepass"))
+
+
+def put_bytes(path: Path, data: bytes) -> None:
+    """Put bytes in the place of a file, whole; its mode stays.
+
+    Raises:
+        SourceError: it cannot be written; then the file is as it was.
+    """
     name = None
     try:
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogatepass") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
             file.flush()
             os.fchmod(file.fileno(), _mode(path))
             os.fsync(file.fileno())

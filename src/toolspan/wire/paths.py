@@ -18,7 +18,9 @@ Role = Literal["session", "agent", "other"]
 NAME_LIMIT = 200
 _AGENT = re.compile(r"(?:agent-|acompact-)(.+)")
 _SUFFIXES = (".jsonl", ".jsonl.zst")
-_NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl", "session_index.jsonl"})
+HOOKS = "toolspan-hooks.jsonl"
+"""What hooks of ours have noted of a session, in its folder."""
+_NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl", "session_index.jsonl", HOOKS})
 
 
 def config_dir(environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
@@ -89,6 +91,13 @@ def meta_path(path: Path) -> Path:
 def session_folder(path: Path) -> Path:
     """The folder of a session's own side files: subagents, spilled results."""
     return path.with_name(parse_name(path).stem)
+
+
+def hooks_path(path: Path) -> Path:
+    """Where hooks of ours note what a client tells them of a session and its subagents."""
+    if path.parent.name == "subagents":
+        return path.parent.with_name(HOOKS)
+    return session_folder(path) / HOOKS
 
 
 def inside(path: Path, folder: Path) -> bool:

@@ -1,0 +1,76 @@
+"""`toolspan hook record`: what a client tells its hooks, noted beside the transcript.
+
+In: a hook's JSON on standard input. Out: one line in `<session>/toolspan-hooks.jsonl`, and nothing
+else: no output, exit code 0, whatever happens, for a client waits for this. So it imports next to
+nothing. Contents are not kept: of a call its id, its tool and a checksum of its input, by which a
+question of consent, which has no id, finds its call again.
+"""
+
+import json
+import os
+import sys
+import time
+import zlib
+
+NAME = "toolspan-hooks.jsonl"
+_KEPT = (
+    ("hook_event_name", "event"),
+    ("tool_use_id", "call"),
+    ("tool_name", "tool"),
+    ("duration_ms", "duration_ms"),
+    ("is_interrupt", "is_interrupt"),
+    ("agent_id", "agent"),
+    ("permission_mode", "mode"),
+    ("notification_type", "about"),
+    ("prompt_id", "prompt"),
+)
+_LONGEST = 200
+
+
+def record() -> None:
+    """Note what standard input says; never raises, never waits for a person."""
+    at = time.time()
+    try:
+        if sys.stdin is None or sys.stdin.isatty():
+            return
+        told = json.loads(sys.stdin.buffer.read())
+        folder = _folder(told.get("transcript_path"))
+        if folder is not None:
+            _append(folder, _row(told, at))
+    except Exception:  # noqa: BLE001 - a client must not suffer from being watched
+        return
+
+
+def _row(told: dict[str, object], at: float) -> bytes:
+    row: dict[str, object] = {"v": 1, "at": round(at, 3)}
+    for theirs, ours in _KEPT:
+        value = told.get(theirs)
+        if isinstance(value, str):
+            row[ours] = value[:_LONGEST]
+        elif isinstance(value, int | float):
+            row[ours] = value
+    if "tool_input" in told:
+        plain = json.dumps(told["tool_input"], sort_keys=True).encode()
+        row["input"] = f"{zlib.crc32(plain):08x}-{len(plain)}"
+    return json.dumps(row, separators=(",", ":")).encode() + b"\n"
+
+
+def _folder(transcript: object) -> str | None:
+    """The session's folder; None for a transcript that is not where the client keeps its own."""
+    if not isinstance(transcript, str) or not transcript.endswith(".jsonl"):
+        return None
+    config = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
+    projects = os.path.realpath(os.path.join(os.path.expanduser(config), "projects"))  # noqa: PTH111, PTH118
+    folder = os.path.realpath(transcript.removesuffix(".jsonl"))
+    return folder if folder.startswith(projects + os.sep) else None
+
+
+def _append(folder: str, row: bytes) -> None:
+    """One write, so that lines of hooks that run at once do not mix."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib costs milliseconds
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    descriptor = os.open(os.path.join(folder, NAME), flags, 0o600)  # noqa: PTH118
+    try:
+        os.write(descriptor, row)
+    finally:
+        os.close(descriptor)

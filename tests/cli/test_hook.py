@@ -1,0 +1,291 @@
+"""`toolspan hook`: hooks in a client's settings, and what they note."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from toolspan.settings.listening import EVENTS, events_for, to_install, to_uninstall
+
+ALWAYS = events_for(None)
+TOOLSPAN = [sys.executable, "-m", "toolspan"]
+FILES = [
+    None,
+    b"",
+    b"{}",
+    b'{"model": "x"}\n',
+    b'{"model":"x","hooks":{}}',
+    b'{\n\t"a": [1,  2],\n\t"hooks": {"Stop": [{"hooks": [{"type":"command","command":"x"}]}]}\n}',
+    '{\n    "name": "grün",\r\n  "hooks": {"PreToolUse": []}}\n\n'.encode(),
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / ".claude").mkdir()
+    return tmp_path
+
+
+def hook(
+    home: Path,
+    *words: str,
+    answer: str = "",
+    cwd: Path | None = None,
+    more_path: tuple[str, ...] = (),
+) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "HOME": str(home), "COLUMNS": "80"}
+    env["PATH"] = os.pathsep.join(["/usr/bin", "/bin", *more_path])
+    for name in ("CLAUDE_CONFIG_DIR", "XDG_STATE_HOME"):
+        env.pop(name, None)
+    return subprocess.run(
+        [*TOOLSPAN, "hook", *words],
+        env=env,
+        cwd=cwd or home,
+        input=answer,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+@requirement("hook.restores")
+@pytest.mark.parametrize("before", FILES)
+def test_what_was_put_in_is_taken_out_to_the_byte(home: Path, before: bytes | None) -> None:
+    file = home / ".claude" / "settings.json"
+    if before is not None:
+        file.write_bytes(before)
+
+    assert hook(home, "install", "--yes").returncode == 0
+    found = json.loads(file.read_bytes())
+    assert set(ALWAYS) <= set(found["hooks"])
+    installed = file.read_bytes()
+    again = hook(home, "install", "--yes")
+    assert again.stdout == "They are there already.\n"
+    assert file.read_bytes() == installed
+
+    assert hook(home, "uninstall", "--yes").returncode == 0
+    assert (file.read_bytes() if file.exists() else None) == before
+    assert hook(home, "uninstall", "--yes").stdout == "There are none.\n"
+
+
+@requirement("hook.restores")
+def test_what_others_changed_since_stays(home: Path) -> None:
+    file = home / ".claude" / "settings.json"
+    own = {"type": "command", "command": "mine"}
+    file.write_text(json.dumps({"hooks": {"Stop": [{"hooks": [own]}]}}), encoding="utf-8")
+    hook(home, "install", "--yes")
+    changed = json.loads(file.read_bytes())
+    changed["model"] = "other"
+    changed["hooks"]["PreToolUse"][0]["hooks"].insert(0, own)
+    file.write_text(json.dumps(changed), encoding="utf-8")
+
+    done = hook(home, "uninstall", "--yes")
+
+    assert "was changed since" in done.stdout
+    assert json.loads(file.read_bytes()) == {
+        "model": "other",
+        "hooks": {"Stop": [{"hooks": [own]}], "PreToolUse": [{"hooks": [own]}]},
+    }
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+_HANDLER = st.fixed_dictionaries({"type": st.just("command"), "command": st.text(max_size=9)})
+_GROUPS = st.lists(st.fixed_dictionaries({"hooks": st.lists(_HANDLER, min_size=1)}), max_size=3)
+_SETTINGS = st.dictionaries(st.text(max_size=5).filter(lambda key: key != "hooks"), _JSON).flatmap(
+    lambda rest: st.dictionaries(st.sampled_from(list(EVENTS)) | st.just("Other"), _GROUPS).map(
+        lambda hooks: {**rest, "hooks": hooks}
+    )
+)
+
+
+@requirement("hook.restores")
+@settings(max_examples=60, deadline=None)
+@given(_SETTINGS)
+def test_taking_out_leaves_what_was_there_even_if_the_file_was_written_anew(
+    tmp_path_factory: pytest.TempPathFactory, found: dict[str, object]
+) -> None:
+    file = tmp_path_factory.mktemp("s") / "settings.json"
+    file.write_text(json.dumps(found), encoding="utf-8")
+    command = "/x/toolspan hook record"
+    change = to_install(file, command, list(EVENTS))
+    assert change.after is not None
+    file.write_text(json.dumps(json.loads(change.after), indent=1), encoding="utf-8")
+    out = to_uninstall(file)
+    assert out.after is not None
+    left = json.loads(out.after)
+    assert {**left, "hooks": left.get("hooks", {})} == {
+        **found,
+        "hooks": {k: v for k, v in _hooks(found).items() if v or k not in EVENTS},
+    }
+
+
+def _hooks(found: dict[str, object]) -> dict[str, object]:
+    hooks = found["hooks"]
+    assert isinstance(hooks, dict)
+    return hooks
+
+
+@requirement("hook.asks")
+def test_the_change_is_shown_and_asked_about_first(home: Path) -> None:
+    file = home / ".claude" / "settings.json"
+    file.write_text('{"model": "\\u001b[31mx"}\n', encoding="utf-8")
+    no = hook(home, "install", answer="n\n")
+    assert no.returncode == 1
+    assert "PermissionRequest" in no.stdout
+    assert "\x1b" not in no.stdout
+    assert file.read_text(encoding="utf-8") == '{"model": "\\u001b[31mx"}\n'
+    yes = hook(home, "install", answer="y\n")
+    assert yes.returncode == 0
+    assert "hook record" in file.read_text(encoding="utf-8")
+
+
+@requirement("hook.asks")
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"hooks": []}', '{"a": 1, "a": 2}', '{"hooks": {"Stop": {}}}', "// no"]
+)
+def test_settings_that_are_broken_are_told_and_left_alone(home: Path, text: str) -> None:
+    file = home / ".claude" / "settings.json"
+    file.write_text(text, encoding="utf-8")
+    for word in ("install", "uninstall"):
+        done = hook(home, word, "--yes")
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"toolspan: {file}: ")
+        assert done.stderr.count("\n") == 1
+    assert file.read_text(encoding="utf-8") == text
+
+
+@requirement("hook.asks")
+def test_a_projects_hooks_go_to_its_local_settings_and_links_are_followed(home: Path) -> None:
+    project, real = home / "project", home / "dotfiles.json"
+    project.mkdir()
+    real.write_text("{}\n", encoding="utf-8")
+    (home / ".claude" / "settings.json").symlink_to(real)
+    assert hook(home, "install", "--project", "--yes", cwd=project).returncode == 0
+    assert hook(home, "install", "--yes").returncode == 0
+    assert "hook record" in real.read_text(encoding="utf-8")
+    assert (home / ".claude" / "settings.json").is_symlink()
+    told = json.loads(hook(home, "status", "--json", cwd=project).stdout)
+    assert told["user"]["events"] == told["project"]["events"] == list(ALWAYS)
+    hook(home, "uninstall", "--project", "--yes", cwd=project)
+    assert not (project / ".claude" / "settings.local.json").exists()
+
+
+@requirement("hook.records")
+def test_the_installed_command_notes_one_line_without_contents(home: Path) -> None:
+    hook(home, "install", "--yes")
+    found = json.loads((home / ".claude" / "settings.json").read_bytes())
+    command = found["hooks"]["PostToolUse"][0]["hooks"][0]["command"]
+    transcript = home / ".claude" / "projects" / "p" / "s1.jsonl"
+    told = {
+        "hook_event_name": "PostToolUse",
+        "transcript_path": str(transcript),
+        "tool_use_id": "toolu_1",
+        "tool_name": "Bash",
+        "tool_input": {"command": "echo secret-word"},
+        "tool_response": {"stdout": "secret-word"},
+        "duration_ms": 12,
+    }
+    env = {"HOME": str(home), "PATH": os.environ["PATH"]}
+    for _ in range(2):
+        done = subprocess.run(
+            ["sh", "-c", command],
+            input=json.dumps(told).encode(),
+            env=env,
+            capture_output=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    lines = (transcript.with_suffix("") / "toolspan-hooks.jsonl").read_text(encoding="utf-8")
+    assert lines.count("\n") == 2
+    assert "secret-word" not in lines
+    row = json.loads(lines.splitlines()[0])
+    assert (row["event"], row["call"], row["duration_ms"]) == ("PostToolUse", "toolu_1", 12)
+
+
+@requirement("hook.harmless")
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"7",
+        b"\xff",
+        b'{"transcript_path": 7}',
+        b'{"transcript_path": "/etc/passwd.jsonl"}',
+        b'{"transcript_path": "HOME/.claude/projects/../../elsewhere.jsonl"}',
+        b'{"transcript_path": "HOME/link/s.jsonl"}',
+    ],
+)
+def test_whatever_it_is_told_it_ends_well_and_writes_only_in_the_clients_folder(
+    home: Path, said: bytes
+) -> None:
+    (home / ".claude" / "projects").mkdir()
+    (home / "outside").mkdir()
+    (home / "link").symlink_to(home / "outside")
+    before = sorted(home.rglob("*"))
+    done = subprocess.run(
+        [*TOOLSPAN, "hook", "record"],
+        input=said.replace(b"HOME", str(home).encode()),
+        env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert sorted(home.rglob("*")) == before
+
+
+@requirement("hook.harmless")
+def test_a_client_does_not_notice_when_toolspan_is_gone(home: Path) -> None:
+    hook(home, "install", "--yes")
+    found = json.loads((home / ".claude" / "settings.json").read_bytes())
+    command = found["hooks"]["Stop"][0]["hooks"][0]["command"]
+    program = shlex.split(command)[0]
+    gone = command.replace(program, "/nowhere/toolspan")
+    done = subprocess.run(["sh", "-c", gone], input=b"{}", capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@requirement("hook.harmless")
+def test_noting_loads_next_to_nothing() -> None:
+    code = (
+        "import sys; sys.argv = ['toolspan', 'hook', 'record']\n"
+        "import atexit; atexit.register(lambda: print(*sorted(sys.modules)))\n"
+        "from toolspan.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=b"", capture_output=True, check=True)
+    loaded = set(done.stdout.decode().split())
+    assert not loaded & {"click", "rich", "msgspec", "anyio", "pydantic", "asyncio"}
+
+
+@requirement("hook.versions")
+def test_a_client_gets_only_hooks_that_it_knows(home: Path) -> None:
+    claude = home / "bin" / "claude"
+    claude.parent.mkdir()
+    claude.write_text("#!/bin/sh\necho '2.1.325 (Claude Code)'\n", encoding="utf-8")
+    claude.chmod(0o755)
+    file = home / ".claude" / "settings.json"
+
+    def events(*words: str, path: tuple[str, ...] = ()) -> set[str]:
+        assert hook(home, "install", "--yes", *words, more_path=path).returncode == 0
+        return set(json.loads(file.read_bytes())["hooks"])
+
+    assert "PostToolUseFailure" not in events()
+    assert "PostToolUseFailure" not in events("--client", "2.0.65")
+    assert events(path=(str(claude.parent),)) == set(EVENTS)
+    assert events("--client", "2.1.80") == set(EVENTS) - {"PermissionDenied"}
+    assert hook(home, "install", "--client", "new").returncode == 2
+    hook(home, "uninstall", "--yes")
+    assert not file.exists()

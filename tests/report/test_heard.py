@@ -1,0 +1,138 @@
+"""What hooks noted while a client ran makes waits known."""
+
+import json
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.index.survey import stamp
+from toolspan.report.heard import Heard, heard_of
+from toolspan.report.timing import PARTS, file_time, split
+from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.wire.paths import hooks_path
+
+UNSAID: dict[str, Any] = {"decision": {}}
+BEGIN = datetime.fromisoformat("2026-11-02T09:00:00Z").timestamp()
+
+
+def note(after_s: float, event: str, call: str | None = None, **more: object) -> bytes:
+    row = {"v": 1, "at": BEGIN + after_s, "event": event, "tool": "Bash", "input": "a", **more}
+    return json.dumps(row if call is None else {**row, "call": call}).encode()
+
+
+def noted(path: Path, *lines: bytes) -> None:
+    hooks_path(path).parent.mkdir(parents=True, exist_ok=True)
+    hooks_path(path).write_bytes(b"\n".join(lines) + b"\n")
+
+
+@requirement("hook.waits")
+def test_a_noted_question_is_a_wait_that_is_known_to_the_millisecond(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "make"}, after_ms=1_000)
+    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
+    path = story.write(tmp_path / "s.jsonl")
+    (before,) = file_time(str(path)).agents[0].calls
+    assert (before.certainty, before.wait_ms) == ("unknown", None)
+    noted(
+        path,
+        note(1.1, "PreToolUse", call),
+        note(1.2, "PermissionRequest"),
+        note(20.9, "PostToolUse", call, duration_ms=4_000),
+    )
+
+    (found,) = file_time(str(path)).agents[0].calls
+
+    assert (found.certainty, found.wait_ms) == ("known", 15_700)
+    parts = split(toolspan.read(path))
+    assert {part: parts.part(part) for part in PARTS if parts.part(part)} == {
+        "model": 1_000,
+        "permission": 15_700,
+        "tools": 4_300,
+    }
+
+
+@requirement("hook.waits")
+def test_a_call_without_a_question_is_known_to_have_waited_for_nobody(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "make"})
+    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
+    path = story.write(tmp_path / "s.jsonl")
+    noted(path, note(0.1, "PreToolUse", call), note(20, "PostToolUse", call, duration_ms=19_000))
+    (found,) = file_time(str(path)).agents[0].calls
+    assert (found.certainty, found.wait_ms, found.run_ms) == ("known", 0, 20_000)
+
+
+@requirement("hook.waits")
+def test_a_pause_without_a_noted_question_is_no_known_wait(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "make"})
+    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
+    path = story.write(tmp_path / "s.jsonl")
+    noted(path, note(1, "PreToolUse", call), note(20, "PostToolUse", call, duration_ms=4_000))
+    (found,) = file_time(str(path)).agents[0].calls
+    assert (found.certainty, found.wait_ms) == ("inferred", 15_000)
+
+
+@requirement("hook.waits")
+def test_a_client_that_does_not_tell_how_long_a_tool_ran_leaves_the_wait_unknown(
+    tmp_path: Path,
+) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "make"})
+    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
+    path = story.write(tmp_path / "s.jsonl")
+    noted(path, note(0.1, "PreToolUse", call), note(20, "PostToolUse", call))
+    (found,) = file_time(str(path)).agents[0].calls
+    assert found.certainty == "unknown"
+
+
+@requirement("hook.waits")
+def test_questions_find_their_calls_by_tool_and_input() -> None:
+    found = heard_of(
+        [
+            note(1, "PreToolUse", "a", input="x"),
+            note(2, "PreToolUse", "b", input="y"),
+            note(3, "PreToolUse", "c", tool="Edit"),
+            note(4, "PermissionRequest", input="x"),
+            note(5, "PermissionRequest", input="changed by a hook"),
+            note(6, "PermissionRequest", tool="Write"),
+            note(7, "PostToolUse", "b", duration_ms=500),
+            note(8, "PermissionRequest", input="y"),
+        ]
+    )
+    start = round(BEGIN * 1000)
+    assert found == {
+        "a": Heard(announced=start + 1_000, asked=start + 4_000),
+        "b": Heard(announced=start + 2_000, asked=start + 5_000, ended=start + 7_000, ran_ms=500),
+        "c": Heard(announced=start + 3_000),
+    }
+
+
+@requirement("hook.waits")
+@given(st.lists(st.binary(max_size=40) | st.builds(
+    note,
+    st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 100),
+    st.sampled_from(["PreToolUse", "PermissionRequest", "PostToolUse", "Stop", ""]),
+    st.sampled_from(["a", "b", None]),
+    duration_ms=st.floats() | st.none() | st.text(max_size=3),
+)))  # fmt: skip
+def test_nothing_in_the_notes_raises(lines: list[bytes]) -> None:
+    heard_of(lines)
+
+
+@requirement("hook.waits")
+def test_notes_are_no_transcript_and_new_ones_are_seen(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go").text("yes")
+    path = story.write(tmp_path / "projects" / "p" / "s.jsonl")
+    before = stamp(path)
+    noted(path, note(1, "Stop"))
+    assert [one.file for one in toolspan.transcripts(tmp_path)] == [str(path)]
+    assert stamp(path) != before
+    agent = path.with_suffix("") / "subagents" / "agent-1.jsonl"
+    assert hooks_path(agent) == hooks_path(path)
