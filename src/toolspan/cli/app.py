@@ -24,6 +24,7 @@ COMMANDS = {
     "search": "Find the calls and messages in which words stand.",
     "files": "What calls did to files; the history and the content of one.",
     "restore": "Give a file the content it had before or after a call.",
+    "replay": "Run the calls of a session again in a copy; what differs?",
     "export": "Sessions as JSON, CSV, Markdown or traces; redacted on demand.",
     "watch": "Follow a session as it grows.",
     "why": "Who decided whether a call may run, and why.",

@@ -1,0 +1,117 @@
+"""`toolspan replay`: what it prints, and its exit codes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.requirement import requirement
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\n")
+    return folder
+
+
+def session(project: Path, said: str = "1\tone\n2\t") -> Path:
+    """A transcript with a read, a command, and a subagent's read."""
+    made = TranscriptBuilder(cwd=str(project), version="2.1.325").prompt("Go on.")
+    file = {"file_path": str(project / "a.txt")}
+    made.result(made.call("Read", file, id="c1"), said)
+    made.result(made.call("Bash", {"command": "echo \x1b[31mred"}, id="c2"), "red")
+    made.call("Task", {"prompt": "Look."}, id="c3")
+    agent = made.agent("c3").prompt("Look.")
+    agent.result(agent.call("Read", file, id="a1"), said)
+    for name, data in made.files().items():
+        path = project.parent / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    return project.parent / f"{made.session_id}.jsonl"
+
+
+def replay(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["replay", *map(str, arguments)])
+
+
+def rows(done: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@requirement("replay.command")
+def test_a_session_that_comes_out_the_same_exits_with_0(project: Path) -> None:
+    done = replay(session(project), "--all")
+
+    assert done.exit_code == 0, done.output
+    assert "commands are not run; --bash runs them" in done.stdout
+    assert "4 calls: 2 the same, 0 different, 2 skipped" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert "as client 2.1.325" in done.stdout
+
+
+@requirement("replay.command")
+def test_differences_exit_with_1_and_are_shown(project: Path) -> None:
+    path = session(project, "1\tother \x1b[31mwords")
+    done = replay(path)
+    assert done.exit_code == 1
+    assert "+1" in done.stdout
+    assert "\x1b" not in done.stdout
+
+    found = rows(replay(path, "--json"))
+    assert [row["verdict"] for row in found if row["type"] == "call"] == [
+        "differs", "skipped", "skipped", "differs",
+    ]  # fmt: skip
+    assert found[-1] == {
+        "type": "summary",
+        "same": 0,
+        "differs": 2,
+        "skipped": {"commands are run only with --bash": 1, "it has no result": 1},
+        "kept": None,
+    }
+
+
+@requirement("replay.command")
+def test_the_copy_is_kept_when_asked_for(project: Path) -> None:
+    summary = rows(replay(session(project), "--json", "--keep"))[-1]
+
+    kept = Path(summary["kept"])
+    try:
+        assert (kept / "project" / "a.txt").read_text() == "one\n"
+        assert kept.stat().st_mode & 0o077 == 0
+    finally:
+        from toolspan.replay.scratch import remove
+
+        remove(kept)
+    assert not kept.exists()
+
+
+@requirement("replay.command")
+def test_another_folder_can_stand_for_the_recorded_one(tmp_path: Path, project: Path) -> None:
+    path = session(project)
+    moved = project.rename(tmp_path / "moved")
+
+    assert rows(replay(path, "--json", "--project", moved))[-1]["same"] == 2
+    assert "is not there" in replay(path).stdout
+
+
+@requirement("replay.command")
+def test_what_cannot_be_tried_is_one_line(tmp_path: Path, project: Path) -> None:
+    path = session(project)
+    (project / "big").write_bytes(b"x" * (2 << 20))
+    for arguments, words in [
+        ((path, "--most-mb", "1"), "too much to copy"),
+        ((path, "--project", "/"), "no project to copy"),
+        ((path, "--commit", "nosuch"), "git has no files of nosuch"),
+        ((path, "--commit", "--help-me"), "not the name of a commit"),
+        ((tmp_path / "nothing.jsonl",), "no such file"),
+    ]:
+        done = replay(*arguments)
+        assert done.exit_code == 2, done.output
+        assert words in done.stderr
+        assert len(done.stderr.splitlines()) == 1
