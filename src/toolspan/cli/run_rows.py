@@ -5,12 +5,13 @@ reads ours; keys of our own are few and stand last. Pure but for new ids.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from toolspan.cli.live_json import Row
 from toolspan.llm.model import Retrying
 from toolspan.mcp import McpServers
 from toolspan.model.live import Finished
+from toolspan.model.span import Span
 from toolspan.session import Ended, Session
 
 _SUBTYPES = {"completed": "success", "max_turns": "error_max_turns"}
@@ -79,8 +80,8 @@ def retry_line(session: Session, retry: Retrying) -> Row:
     }
 
 
-def end_line(session: Session, ended: Ended) -> Row:
-    """How the turn went."""
+def end_line(session: Session, ended: Ended, denied: Sequence[Span]) -> Row:
+    """How the turn went, and which calls of the session were refused."""
     subtype = _SUBTYPES.get(ended.reason, "error_during_execution")
     row: Row = {
         "type": "result",
@@ -93,7 +94,7 @@ def end_line(session: Session, ended: Ended) -> Row:
         "stop_reason": ended.stop_reason,
         "session_id": session.session_id,
         "usage": dict(ended.tokens),
-        "permission_denials": denials(session),
+        "permission_denials": [_denial(span) for span in denied],
         "terminal_reason": ended.reason,
         "uuid": _uuid(),
     }
@@ -106,17 +107,9 @@ def end_line(session: Session, ended: Ended) -> Row:
     return row
 
 
-def denials(session: Session) -> list[Row]:
-    """The calls that were refused."""
-    return [
-        {
-            "tool_name": span.tool,
-            "tool_use_id": span.id,
-            "tool_input": dict(span.call.arguments),
-        }
-        for span in session.spans
-        if span.state == "denied"
-    ]
+def _denial(span: Span) -> Row:
+    arguments = dict(span.call.arguments)
+    return {"tool_name": span.tool, "tool_use_id": span.id, "tool_input": arguments}
 
 
 def _about(session: Session) -> Row:

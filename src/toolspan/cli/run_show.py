@@ -17,7 +17,8 @@ from toolspan.cli.live_json import Row
 from toolspan.cli.run_rows import end_line, init_line, reply_line, result_line, retry_line
 from toolspan.llm.model import ModelEvent, Retrying
 from toolspan.mcp import McpServers
-from toolspan.model.live import Faulted, Finished, LiveEvent, WriteFailed
+from toolspan.model.live import Faulted, Finished, LiveEvent, Relayed, WriteFailed
+from toolspan.model.span import Span
 from toolspan.session import Ended, Session
 
 UNWRITABLE = 3
@@ -97,10 +98,20 @@ class TextShow:
 class JsonShow(TextShow):
     """One object at the end."""
 
+    def __init__(self, out: Out) -> None:
+        super().__init__(out)
+        self._denied: list[Span] = []
+
+    def take(self, event: LiveEvent) -> None:
+        """Refused calls are told at the end, also those that a summary has taken the place of."""
+        super().take(event)
+        if isinstance(event, Finished) and event.span.state == "denied":
+            self._denied.append(event.span)
+
     def end(self, ended: Ended) -> None:
         """The object."""
         if self._session is not None:
-            self.put(end_line(self._session, ended))
+            self.put(end_line(self._session, ended, self._denied))
 
     def put(self, row: Row) -> None:
         """Print a row."""
@@ -123,9 +134,12 @@ class StreamShow(JsonShow):
 
     def take(self, event: LiveEvent) -> None:
         """The result of a call."""
-        tell_fault(event)
+        super().take(event)
         if isinstance(event, Finished) and self._session is not None and not event.span.deferred:
             self.put(result_line(self._session, event))
+        elif isinstance(event, Relayed) and isinstance(event.event, Finished) and self._session:
+            below = {"parent_tool_use_id": event.call_id, "agent_id": event.agent_id}
+            self.put({**result_line(self._session, event.event), **below})
 
     def _block(self, head: Mapping[str, object], block: Mapping[str, object]) -> None:
         if self._session is not None:

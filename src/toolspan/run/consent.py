@@ -196,7 +196,7 @@ def note_decision(
     waited: float = 0.0,
 ) -> None:
     """Remember the decision on a call, and tell of it; `asked` is the question it answers."""
-    desk.decisions[job.call.id] = decision
+    desk.remember(job.call.id, decision)
     ground = decision if asked is None else asked
     by_mode = ground.basis in ("mode", "plan")
     job.decided = Decided(

@@ -111,7 +111,7 @@ class Bench(Protocol):
 
     @property
     def decisions(self) -> Mapping[CallId, Decision]:
-        """How the permission question of each call was answered."""
+        """How the permission question of the latest thousand calls was answered."""
         ...
 
     def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
@@ -179,7 +179,7 @@ class ToolContext(Struct, kw_only=True, eq=False):
 
     @property
     def decisions(self) -> Mapping[CallId, Decision]:
-        """How the permission question of each call was answered."""
+        """How the permission question of the latest thousand calls was answered."""
         return self.bench.decisions
 
     def progress(self, kind: str, **data: object) -> None:

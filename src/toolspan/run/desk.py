@@ -27,6 +27,7 @@ T = TypeVar("T")
 Cancel = Literal["user", "host", "turn", "sibling", "discarded"]
 """Who ended a call: a person, the program around us, the end of the turn, a failed sibling, or the
 reply being streamed anew."""
+MOST_DECISIONS = 1_000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,11 +49,18 @@ class Desk:
     hears: frozenset[type[LiveEvent]] = frozenset()
     """The kinds of events that somebody hears; the frequent ones are made only for those."""
     decisions: dict[CallId, Decision] = field(default_factory=dict)
+    """How the permission question of the latest calls was answered; see `remember`."""
     clock: Callable[[], float] = time.time
     grace: float = GRACE
     """Seconds that checks, policies and approvers get to stop when they are told to."""
     hooks_grace: float = PROCESS_GRACE
     """As much for hooks, which may be processes."""
+
+    def remember(self, call_id: CallId, decision: Decision) -> None:
+        """Keep a decision for calls that ask about it; a session may be long, so not for ever."""
+        self.decisions[call_id] = decision
+        if len(self.decisions) > MOST_DECISIONS:
+            del self.decisions[next(iter(self.decisions))]
 
     def checked(self, work: Awaitable[T], what: str, job: "Job") -> Awaitable[T]:
         """What a check, a policy or an approver says."""

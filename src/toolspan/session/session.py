@@ -108,7 +108,8 @@ class Session:
         self.feedback: tuple[str, ...] = ()
         """What hooks want the model to go on with, though its turn seemed over."""
         self.spans: list[Span] = []
-        """Every call that ended, in the order they ended."""
+        """The calls that ended since the conversation began, or was last cut, in the order they ended.
+        They hold what went in and came out, so they go with the messages."""
         self.deferred: Call | None = None
         """The call that a hook put off; `run_deferred` comes back to it."""
         self.broken: ModelFailed | None = None
@@ -340,6 +341,7 @@ class Session:
             self._interrupted = True
         if self._hearing is not None:
             self._hearing.interrupt()
+        self.spans.clear()
         self.runner.cancel(by=by)
 
     @property

@@ -1,0 +1,39 @@
+"""A session that goes on and on holds on to nothing but the ids of its calls."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.requirement import requirement
+
+SOAK = Path(__file__).parents[2] / "benchmarks" / "soak.py"
+pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+
+
+def soaked(tmp_path: Path, calls: int) -> dict[str, Any]:
+    command = [sys.executable, str(SOAK), "--calls", str(calls), "--json", "-"]
+    done = subprocess.run(
+        [*command, "--scratch", str(tmp_path)], check=True, capture_output=True, timeout=3600
+    )
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@requirement("session.soak")
+def test_a_thousand_calls_of_every_outcome_leave_nothing_behind(tmp_path: Path) -> None:
+    found = soaked(tmp_path, 1_000)
+    assert found["problems"] == []
+    assert found["settled"] == 1_000
+
+
+@requirement("session.soak")
+@pytest.mark.slow
+def test_memory_stays_flat_over_a_hundred_thousand_calls(tmp_path: Path) -> None:
+    found = soaked(tmp_path, 100_000)
+    assert found["problems"] == []
+    assert found["settled"] == 100_000
+    assert found["slope_kb"] < 256
