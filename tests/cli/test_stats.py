@@ -233,3 +233,33 @@ def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
 @requirement("stats.mcp")
 def test_an_archive_without_mcp_servers_says_so(tmp_path: Path) -> None:
     assert "No calls of MCP servers" in printed(timed(5).write(tmp_path / "s.jsonl"), "--mcp")
+
+
+@requirement("cli.narrow-screens")
+def test_on_a_narrow_screen_the_names_stay_readable(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="aaaaaaaa").prompt("Count the boats in the harbour")
+    for tool in ("Bash", "mcp__warehouse__query", "Read"):
+        call = story.call(tool, {"command": "ls"}, id=f"toolu_01{tool[:4]:x<40}")
+        story.result(call, bodies.ran("boats"), after_ms=100)
+    path = story.write(tmp_path / "aaaaaaaa.jsonl")
+
+    for words, told in (
+        (["stats"], "mcp__warehouse__query"),
+        (["sessions"], "Count the boats in"),
+        (["search", "boats", "--tool", "Bash"], "Bash result  Bash"),
+    ):
+        done = CliRunner().invoke(app, [*words, str(path)], env={"COLUMNS": "80"})
+        assert told in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+@requirement("stats.limit")
+def test_of_very_many_tools_the_most_used_are_shown_and_json_has_all(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    for n in range(40):
+        story.result(story.call(f"tool_{n:02}", {}), bodies.ran("x"))
+    path = story.write(tmp_path / "s.jsonl")
+
+    assert "10 more tools (--limit 0: all)" in printed(path)
+    assert printed(path, "--limit", "0").count("tool_") == 40
+    assert len(stats(path)["tools"]) == 40

@@ -174,6 +174,8 @@ def _print(shown: "Sequence[Match]", total: int, found: "Found") -> None:
 
 def _headline(match: "Match", width: int) -> str:
     """Who, what, when: a call with tool and state, a message with its voice."""
+    from toolspan.read.history import short_id
+
     agent = " ↳" if match.agent else ""
     session = clean((match.session or Path(match.file).stem)[:8]) + agent
     when = f"{clock(moment(match.at))}  {session}  "
@@ -191,6 +193,8 @@ def _headline(match: "Match", width: int) -> str:
             (f" {'+'.join(match.sides)}  ", {}),
             (match.call or "", {"fg": "cyan"}),
         ]
+        if len(when) + sum(len(text) for text, _ in words) > width:
+            words[-1] = (short_id(match.call or "")[:8], {"fg": "cyan"})
     line = when + "".join(click.style(clean(text), **how) for text, how in words)
     room = width - len(when) - sum(len(text) for text, _ in words) - 2
     about = match.target if "input" not in match.sides and room > _ROOM else None

@@ -20,6 +20,10 @@ from toolspan.model.tokens import Tokens
 from toolspan.read.history import SessionFacts
 from toolspan.read.lineage import sum_tokens
 
+_NARROW = 100
+"""On a narrower screen, what a session is about gets the room of its folder."""
+_RARER = ("agents", "project")
+
 
 @click.command("sessions")
 @named
@@ -118,26 +122,30 @@ def _row(session: SessionFacts) -> dict[str, object]:
 def _print(sessions: list[SessionFacts], limit: int) -> None:
     out = console()
     shown = sessions[-limit:] if limit else sessions
+    columns = ["session", "started", "lasted", "calls", "wrong", "agents", "project", "about"]
+    kept = [n for n, name in enumerate(columns) if out.width >= _NARROW or name not in _RARER]
     listing = table(
-        "session", "started", "lasted", "calls", "wrong", "agents", "project", "about",
-        right=("lasted", "calls", "wrong", "agents"), cut=("project", "about"),
-    )  # fmt: skip
+        *(columns[n] for n in kept),
+        right=("lasted", "calls", "wrong", "agents"),
+        cut=("project", "about"),
+    )
     for session in shown:
         info = session.file.info
         states = _states(session)
         wrong = _calls(states) - states["succeeded"]
         start, end = moment(info.started_at), moment(info.ended_at)
         lasted = (end - start).total_seconds() * 1000 if start and end else None
-        listing.add_row(
+        row = (
             escape(session.id[:8]),
             clock(start),
             duration(lasted),
             f"{_calls(states):,}",
-            f"[red]{wrong}[/]" if wrong else "",
+            f"[red]{wrong:,}[/]" if wrong else "",
             str(len(session.agents) or ""),
             escape(short(project_of(session), 34)),
             escape(short(info.title or info.first_prompt, 50)),
         )
+        listing.add_row(*(row[n] for n in kept))
     if shown:
         out.print(listing)
     more = f", the last {len(shown)} shown (--limit 0: all)" if len(shown) < len(sessions) else ""

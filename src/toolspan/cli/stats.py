@@ -1,6 +1,7 @@
 """`toolspan stats`: counts, durations and timeouts per tool; tokens."""
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from toolspan.cli.select import (
     Selection,
     filters,
     in_project,
+    limited,
     named,
     narrow,
     select,
@@ -20,18 +22,25 @@ from toolspan.cli.select import (
 )
 from toolspan.model.tokens import Tokens
 from toolspan.read.facts import CallFacts
-from toolspan.read.groups import server_stats, tool_stats
+from toolspan.read.groups import ToolStats, server_stats, tool_stats
 from toolspan.read.history import Ledger
 from toolspan.read.survey import FileFacts
+
+_NARROW = 100
+"""On a narrower screen, the rarer numbers make room for the tool's name."""
+_RARER = ("timed out", "pace")
 
 
 @click.command("stats")
 @named
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--mcp", is_flag=True, help="The health of each MCP server instead.")
+@limited(30, "Tools")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @filters
-def command(names: tuple[str, ...], *, last: bool, mcp: bool, as_json: bool, **wanted: Any) -> None:
+def command(
+    names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, as_json: bool, **wanted: Any
+) -> None:
     """Counts, durations and timeouts per tool; tokens counted once per message.
 
     Tokens belong to messages, not to calls: with a filter that chooses calls (tool, state, error,
@@ -47,7 +56,7 @@ def command(names: tuple[str, ...], *, last: bool, mcp: bool, as_json: bool, **w
     if as_json:
         print_json(_row(found, rows, keep))
     else:
-        _print(found, rows)
+        _print(found, rows, limit)
         if not _chooses_calls(keep):
             _print_tokens(found)
 
@@ -125,7 +134,7 @@ def _row(found: Selection, rows: list[CallFacts], keep: Filter) -> dict[str, obj
     }
 
 
-def _print(found: Selection, rows: list[CallFacts]) -> None:
+def _print(found: Selection, rows: list[CallFacts], limit: int) -> None:
     out = console()
     states = Counter(row.state for row in rows)
     files = found.ledger.files
@@ -136,25 +145,36 @@ def _print(found: Selection, rows: list[CallFacts]) -> None:
         + ", ".join(f"{n:,} {state}" for state, n in states.most_common())
         + "\n"
     )
-    listing = table(
-        "tool", "calls", "wrong", "p50", "p95", "max", "total", "timed out", "pace",
-        right=("calls", "wrong", "p50", "p95", "max", "total", "timed out"), cut=("tool",),
-    )  # fmt: skip
-    for stats in tool_stats(rows):
-        listing.add_row(
-            escape(stats.tool),
-            f"{stats.calls:,}",
-            f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
-            duration(stats.p50_ms),
-            duration(stats.p95_ms),
-            duration(stats.max_ms),
-            duration(stats.total_ms),
-            f"{stats.timeout_share:.1%}" if stats.timeouts else "",
-            stats.pace,
-        )
-    if rows:
-        out.print(listing)
+    tools = tool_stats(rows)
+    _print_tools(tools[:limit] if limit else tools)
+    hidden = len(tools) - limit if limit else 0
+    if hidden > 0:
+        out.print(f"{count(hidden, 'more tool')} (--limit 0: all)")
     out.print("[dim]Durations run from request to result and include the wait for permission.[/]")
+
+
+def _print_tools(tools: Sequence[ToolStats]) -> None:
+    out = console()
+    columns = [name for name in _COLUMNS if out.width >= _NARROW or name not in _RARER]
+    numbers = [name for name in columns if name not in ("tool", "pace")]
+    listing = table(*columns, right=numbers, cut=("tool",))
+    for stats in tools:
+        listing.add_row(*(_COLUMNS[name](stats) for name in columns))
+    if tools:
+        out.print(listing)
+
+
+_COLUMNS: dict[str, Callable[[ToolStats], str]] = {
+    "tool": lambda stats: escape(stats.tool),
+    "calls": lambda stats: f"{stats.calls:,}",
+    "wrong": lambda stats: f"{stats.errors / stats.calls:.0%}" if stats.errors else "",
+    "p50": lambda stats: duration(stats.p50_ms),
+    "p95": lambda stats: duration(stats.p95_ms),
+    "max": lambda stats: duration(stats.max_ms),
+    "total": lambda stats: duration(stats.total_ms),
+    "timed out": lambda stats: f"{stats.timeout_share:.1%}" if stats.timeouts else "",
+    "pace": lambda stats: stats.pace,
+}
 
 
 def _print_tokens(found: Selection) -> None:
