@@ -14,7 +14,7 @@ EDGE = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrt]))"
 """Where a word may begin: also behind an escaped end of line."""
 _KEYS = "|".join(
     (
-        EDGE + r"sk-[\w-]{12,}",
+        EDGE + r"sk-[\w-]{12,}|sk-(?:admin|ant|or|proj|svcacct)-[\w-]{12,}",
         r"[rsp]k_(?:live|test)_\w{8,}|whsec_\w{16,}",  # payments
         r"gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}",
         r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent)-[\w.-]{12,}",
@@ -60,14 +60,19 @@ def _always(_: str) -> bool:
     return True
 
 
-def _far_address(text: str) -> bool:
+def _far_ipv4(text: str) -> bool:
     """An address of a machine; this one itself and none at all tell nothing."""
+    return not text.startswith("127.") and text != "0.0.0.0"
+
+
+def _far_ipv6(text: str) -> bool:
+    """The same, where it is an address: times and names in programs have colons, too."""
     try:
-        found = ipaddress.ip_address(text)
+        found = ipaddress.IPv6Address(text)
     except ValueError:
         return False
-    if found.version == 6 and "::" in text and not re.search(r"\d|:\w+:", text):
-        return False  # `a::b` is as likely a name in a program
+    if "::" in text and not re.search(r"\d|:\w+:", text):
+        return False  # `a::b` is as likely a name
     return not (found.is_loopback or found.is_unspecified)
 
 
@@ -98,11 +103,20 @@ FORMS = (
     ),
     Form("key", re.compile(_KEYS), _KEY_HINTS),
     Form("key", re.compile(EDGE + r"(?:SK|AC)[0-9a-f]{32}")),
-    Form("login", re.compile(r"://(?P<it>[^/\s@\"'\\<>]{1,256})@"), ("://",)),
+    Form(
+        "login",
+        re.compile(r":/{1,2}(?P<it>[^/\s@\"'\\<>]{1,256}|[^/\s@:\"'\\<>]{1,64}:[^\s@\"'\\<>]{1,256})@"),
+        (":/",),
+    ),
     Form(
         "key",
-        re.compile(r"(?i)\b(?:bearer|basic)\s{1,4}(?P<it>[\w.~+/=-]{8,})"),
+        re.compile(r"(?i)\b(?:bearer|basic)\s{1,4}(?P<it>[^\s\"'\\,;<>]{8,})"),
         ("bearer", "basic"),
+    ),
+    Form(  # the rest of the line
+        "secret",
+        re.compile(r"(?i)(?:authorization|cookie)(?:\\*[\"'])?\s{0,8}[:=]\s{0,8}(?P<it>[^\n\"']+)"),
+        ("authorization", "cookie"),
     ),
     Form(  # password=…, "apiKey": "…", Authorization: …
         "secret",
@@ -130,14 +144,14 @@ FORMS = (
     ),
     Form("email", re.compile(_EMAIL), ("@",)),
     Form("mac", re.compile(EDGE + r"(?<!:)(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), (":",)),
-    Form("ip", re.compile(_IPV6), (":",), _far_address),
-    Form("ip", re.compile(_IPV4), (".",), _far_address),
+    Form("ip", re.compile(_IPV6), (":",), _far_ipv6),
+    Form("ip", re.compile(_IPV4), (".",), _far_ipv4),
 )
 """In this order: what is a key as a whole is not also read as a name and its value."""
 
 HOME = re.compile(
     rf"(?i)(?:/(?:home|users)/+(?P<unix>[^{_NAME}]{{0,63}}[^{_NAME}.])"
-    r"|\b[a-z]:[\\/]{1,8}users[\\/]{1,8}"
-    rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=[\\/])|[^{_NAME}]{{0,63}}[^{_NAME}.]))"
+    r"|\\{1,8}users\\{1,8}"
+    rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NAME}]{{0,63}}[^{_NAME}.]))"
 )
 """A home folder; the name in it is somebody's."""
