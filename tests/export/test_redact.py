@@ -167,6 +167,21 @@ def test_a_secret_at_the_place_of_a_cut_is_not_cut_in_two() -> None:
 
 
 @requirement("export.redact")
+def test_all_that_is_under_the_name_of_a_secret_is_taken_out() -> None:
+    call = next(Story(claude("x")[:1]).calls())
+    given_ = {"passwords": ["one", {"two": 3}], "api-key": 4, "token": None, "path": "src"}
+
+    veiled = Redaction().over(replace(call, input=given_))
+
+    assert veiled.input == {
+        "passwords": ["[secret-1]", {"two": "[secret-2]"}],
+        "api-key": "[secret-3]",
+        "token": None,
+        "path": "src",
+    }
+
+
+@requirement("export.redact")
 def test_a_value_without_a_bottom_is_left_out() -> None:
     deep: object = "mira@example.org"
     for _ in range(2_000):

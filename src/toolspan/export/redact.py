@@ -151,11 +151,20 @@ class Redaction:
                 return self.text(str(value))
 
     def _named(self, key: object, value: object) -> object:
-        """A value, unless its name says that it is a secret."""
+        """A value; where its name says that it is a secret, nothing of it."""
         secret = isinstance(key, str) and SECRET_KEY.match(key)
-        if secret and isinstance(value, str) and value:
-            return self._placeholder("secret", value)
-        return self._any(value)
+        return self._hidden(value) if secret else self._any(value)
+
+    def _hidden(self, value: object) -> object:
+        match value:
+            case None | bool() | "":
+                return value
+            case dict():
+                return {self.text(str(key)): self._hidden(one) for key, one in value.items()}
+            case list():
+                return [self._hidden(one) for one in value]
+            case _:
+                return self._placeholder("secret", str(value))
 
 
 def _either(names: Iterable[str]) -> str:
