@@ -92,7 +92,7 @@ async def check_resumed(place: Path) -> None:
     assert flat(check_history_of(place)) == flat(said)
 
 
-def flat(messages: list[dict[str, object]]) -> list[object]:
+def flat(messages: list[dict[str, object]]) -> list[tuple[object, str]]:
     """The blocks that were said, results without what only one form of them has."""
     blocks = [b for m in messages for b in (m["content"] if isinstance(m["content"], list) else ())]
     return sorted(

@@ -61,6 +61,8 @@ class Disk:
                 self.versions.setdefault(path, [before]).append(data)
             case "fsync":
                 self._keep(path)
+            case _:
+                pass
 
     def _keep(self, path: str) -> None:
         if path in self.grown:

@@ -13,18 +13,25 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import anyio
 import click
 
 from tests.oracle import inside
-from tests.oracle.compare import differences, recorded
+from tests.oracle.compare import Said, differences, recorded, sent
 from tests.oracle.defects import DEFECTS, base, lost
 from tests.oracle.stories import STORIES, record
 from tests.record.story import MODEL, SESSION
+from toolspan import Session
+from toolspan.llm.scripted import ScriptedModel, say
 from toolspan.record import Recorder
+from toolspan.repair import repair
+from toolspan.session import Agent
+from toolspan.session.past import past
 
 HARNESS = Path(os.environ.get("SHARED", "../shared")).resolve() / "oracle"
 SCRATCH = Path(os.environ.get("ORACLE_SCRATCH", "/var/tmp/toolspan-oracle")).resolve()
@@ -37,26 +44,28 @@ REPAIRS = ("2.1.325",)
 @click.option("--only", help="One story.")
 @click.option("--defects", is_flag=True, help="What does the client lose by each defect?")
 def main(versions: tuple[str, ...], only: str | None, *, defects: bool) -> None:
-    """Ask the real client whether it resumes what we record."""
-    failed = 0
+    """Ask the real client whether it resumes what we record, and what we repaired."""
+    failed = False
     for version in versions or ("2.1.325",):
         _require(version)
-        for defect in DEFECTS if defects else ():
-            if only in (None, defect.__name__):
-                losses = ask_of_defect(defect, version)
-                click.echo(f"{version} {defect.__name__}: {'nothing lost' if not losses else ''}")
-                for loss in losses:
-                    click.echo(f"  {loss}")
-        if defects:
-            continue
-        for story in STORIES:
-            if only in (None, story.__name__):
-                problems = ask(story, version)
-                failed += bool(problems)
-                click.echo(f"{version} {story.__name__}: {'ok' if not problems else 'FAILED'}")
+        for name, question in _questions(version, defects=defects):
+            if only in (None, name):
+                problems = question()
+                failed = failed or bool(problems)
+                click.echo(f"{version} {name}: {'ok' if not problems else 'FAILED'}")
                 for problem in problems:
                     click.echo(f"  {problem}")
-    sys.exit(1 if failed else 0)
+    sys.exit(1 if failed and not defects else 0)
+
+
+def _questions(version: str, *, defects: bool) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+    if defects:
+        yield from ((one.__name__, partial(ask_of_defect, one, version)) for one in DEFECTS)
+        return
+    yield from ((one.__name__, partial(ask, one, version)) for one in STORIES)
+    for defect in DEFECTS:
+        yield f"repaired_{defect.__name__}", partial(ask_of_repaired, defect, version)
+    yield "in_turn", partial(ask_both_in_turn, version)
 
 
 def ask(story: Callable[[Recorder], None], version: str) -> list[str]:
@@ -79,6 +88,56 @@ def ask_of_defect(defect: Callable[[list[bytes]], bytes], version: str) -> list[
     return [messages] if isinstance(messages, str) else lost(whole, messages)
 
 
+def ask_of_repaired(defect: Callable[[list[bytes]], bytes], version: str) -> list[str]:
+    """What the client loses of a session that had a defect and was repaired."""
+    place = _place(f"repaired-{defect.__name__}", version)
+    transcript = record(base, place, version)
+    transcript.write_bytes(defect(transcript.read_bytes().splitlines()))
+    done = repair(transcript)
+    if done.path is None or done.session_id is None:
+        return []
+    transcript.unlink()
+    messages = resumed(place, done.session_id, version)
+    if isinstance(messages, str):
+        return [messages]
+    return differences(done.path, messages, repaired=False)
+
+
+def ask_both_in_turn(version: str) -> list[str]:
+    """The client begins and is killed in a call; we go on with it, and then the client again."""
+    place = _place("in-turn", version)
+    place.mkdir(parents=True)
+    failed = run_inside(place, "-", version)
+    if failed:
+        return [failed]
+    shutil.copytree(_captured(place, version) / "transcripts", place / "projects")
+    (transcript,) = (place / "projects").glob("*/*.jsonl")
+    history = past(transcript)
+    anyio.run(_go_on, transcript, history, version)
+    messages = resumed(place, transcript.stem, version)
+    if isinstance(messages, str):
+        return [messages]
+    said = sent(messages)
+    wanted = [one for one in sent(past(transcript)) if one not in said and _is_said(one)]
+    return [f"not sent: {one!r}"[:300] for one in wanted]
+
+
+def _is_said(said: Said) -> bool:
+    """Whether it is no note of the client itself, which it makes anew each time."""
+    _, told = said
+    return not (isinstance(told, str) and told.startswith("<system-reminder>"))
+
+
+async def _go_on(transcript: Path, history: list[dict[str, Any]], version: str) -> None:
+    """Our turn in a session that the client began."""
+    model = ScriptedModel([say("We are here.")])
+    cwd = transcript.parent  # the project itself exists only where the client runs
+    async with Session(
+        cwd=cwd, profile=version, transcript=transcript, session_id=transcript.stem, history=history
+    ) as session:
+        await Agent(session, model).prompt("Where were we?")
+
+
 def _place(name: str, version: str) -> Path:
     place = SCRATCH / "recorded" / version / name
     shutil.rmtree(place, ignore_errors=True)
@@ -87,6 +146,19 @@ def _place(name: str, version: str) -> Path:
 
 def resumed(place: Path, session_id: str, version: str) -> list[dict[str, Any]] | str:
     """What the client sends when it goes on with a session; in words, when it does not."""
+    failed = run_inside(place, session_id, version)
+    if failed:
+        return failed
+    found = _history(_captured(place, version) / "requests.jsonl")
+    return found or "the client did not ask its model"
+
+
+def _captured(place: Path, version: str) -> Path:
+    return SCRATCH / "captures" / f"claude-{version}" / place.name
+
+
+def run_inside(place: Path, session_id: str, version: str) -> str:
+    """Run the client in a world of its own; what went wrong, in words."""
     name = place.name
     program = Path(shutil.copy(inside.__file__, place))
     python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
@@ -101,8 +173,7 @@ def resumed(place: Path, session_id: str, version: str) -> list[dict[str, Any]] 
     )
     if run.returncode:
         return f"the client ended with {run.returncode}: {run.stderr.strip()[-400:]}"
-    captured = SCRATCH / "captures" / f"claude-{version}" / name
-    return _history(captured / "requests.jsonl") or "the client did not ask its model"
+    return ""
 
 
 def _history(requests: Path) -> list[dict[str, Any]] | None:

@@ -18,6 +18,7 @@ from tests.record.story import (
 from toolspan.model.live import Context, Finished
 from toolspan.profile import profile
 from toolspan.record import Origin, Recorder, transcript_path
+from toolspan.session.past import past
 
 CWD = Path("/home/dev/proj")
 """Where the harness lets the client work."""
@@ -129,11 +130,50 @@ def unanswered(recorder: Recorder) -> None:
 def torn(recorder: Recorder) -> None:
     """The file ends within a line; a second recorder goes on with it."""
     parallel(recorder)
+    recorder.close()
     with recorder.path.open("ab") as file:
         file.write(b'{"parentUuid":"torn')
     again = Recorder.resume(recorder.path, _origin(_version(recorder)), no_failure)
     again.prompt("Where were we?")
     again.reply(message("Here.", id="msg_03"))
+    again.close()
+
+
+def subagent(recorder: Recorder) -> None:
+    """A call starts an agent, whose own session lies beside."""
+    recorder.prompt("Let somebody look")
+    asked = use("toolu_a", "Agent", description="look", prompt="Look at a", subagent_type="Explore")
+    recorder.reply(message(asked))
+    agent = recorder.agent("a1b2c3d4e5f6a7b8c", {"agentType": "Explore", "toolUseId": "toolu_a"})
+    agent.prompt("Look at a")
+    agent.reply(message(_read("toolu_s", "a"), id="msg_s1"))
+    agent.result(_content("toolu_s", "a", "1\taaa"))
+    agent.reply(message("It says aaa.", id="msg_s2"))
+    agent.close()
+    text: list[dict[str, object]] = [{"type": "text", "text": "It says aaa."}]
+    yes = decided("toolu_a", allowed=True)
+    recorder.result(finished("toolu_a", "Agent", text, decision=yes))
+    recorder.reply(message("They say aaa.", id="msg_02"))
+
+
+def journaled(recorder: Recorder) -> None:
+    """Intents are kept beside the transcript, and a call has not come to its end."""
+    journal = recorder.keep_intents(lambda name: name != "Read")
+    recorder.prompt("Do both")
+    recorder.reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
+    if journal is not None:
+        journal.begin("toolu_b", "Bash", {"command": "x"})
+    recorder.result(_content("toolu_a", "a", "1\taaa"))
+
+
+def answered(recorder: Recorder) -> None:
+    """A second recorder goes on with it: what is known of the open call is recorded first."""
+    journaled(recorder)
+    recorder.close()
+    again = Recorder.resume(recorder.path, _origin(_version(recorder)), no_failure)
+    again.answer(past(recorder.path))
+    again.prompt("Where were we?")
+    again.reply(message("Here.", id="msg_02"))
     again.close()
 
 
@@ -144,6 +184,9 @@ STORIES: tuple[Callable[[Recorder], None], ...] = (
     turns,
     unanswered,
     torn,
+    subagent,
+    journaled,
+    answered,
 )
 
 

@@ -27,7 +27,8 @@ class Chain:
         self.last: str | None = None
         """The line written last."""
         self.latest = 0.0
-        """The latest time a line tells, kept where clients go by it."""
+        """No line tells an earlier time: that of the last one where a session is gone on with, for
+        clients take the latest line for the end. Where they go by every line's time, it rises."""
         self._rising = origin.profile.shape.times_rise
         self._clock = origin.clock
         self._new_id = origin.new_id
@@ -52,7 +53,7 @@ class Chain:
         its id; None when it is not in the file. Call `begin` before.
         """
         uuid = self._new_id()
-        time = self._time(at) if at is None or self._rising else at
+        time = self._time(at)
         above = None if root else parent or self.last
         line = self.envelope.line(above, uuid, time, told, more, user=user)
         sync = self._sync_all or (user and self._sync_results)
@@ -122,4 +123,4 @@ class Chain:
         now = self._clock() if at is None else at
         if self._rising:
             now = self.latest = max(now, self.latest + 0.001)
-        return now
+        return max(now, self.latest)

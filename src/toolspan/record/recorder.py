@@ -104,7 +104,7 @@ class Recorder:
             raise InUse(f"{path.stem}: {owner} goes on with this session; end it, or fork it")
         left = left_by(path)
         recorder._within = left.within
-        recorder._chain.last, recorder._chain.latest = left.last, left.latest
+        recorder._chain.last, recorder._chain.latest = left.last, left.latest + 0.001
         recorder._chain.envelope.turn(left.prompt_id)
         recorder._turns = left.turns
         recorder._asked = {call: _Asked(uuid, tool) for call, (uuid, tool) in left.open.items()}
@@ -348,6 +348,7 @@ class Recorder:
             self._write_hook(ran, self._tool(ran))
         if self.last and self._prompt is not None and not self._sidechain:
             told = entries.last_prompt(self._shape, self._prompt, self.last)
+            self._prompt = None  # once: clients go by it to the end, which may be elsewhere later
             if told:
                 self._chain.state({**told, "sessionId": self.session_id})
         self._chain.close()

@@ -61,6 +61,7 @@ def mend(records: list[Record], session_id: str, new_id: str, judge: Judge) -> M
     _answer(work, judge)
     _begin_with_user(work)
     _link(work)
+    _point_to_end(work)
     _name_session(work, session_id, new_id)
     return Mended(work.records, work.changes)
 
@@ -261,6 +262,18 @@ def _link(work: _Work) -> None:
         if not _reaches_root(record, known, work.gone, rooted):
             record.fields = {**record.fields, "parentUuid": last}
             work.tell("parent_cycle", record, "it hung on itself; it hangs on the line before")
+
+
+def _point_to_end(work: _Work) -> None:
+    """Lines that name the end of the conversation, by which clients find it."""
+    known = {record.uuid for record in work.records if record.uuid is not None}
+    last: str | None = None
+    for record in work.records:
+        leaf = record.fields.get("leafUuid")
+        if record.speaks and record.side is False:
+            last = record.uuid
+        elif isinstance(leaf, str) and leaf not in known and record.type == "last-prompt":
+            record.fields = {**record.fields, "leafUuid": last}
 
 
 def _standing(parent: str | None, gone: Mapping[str, str | None]) -> str | None:
