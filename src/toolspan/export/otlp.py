@@ -21,7 +21,7 @@ _LONGEST = 4_096
 """Characters of an attribute; backends cut or refuse longer ones."""
 _LONGEST_NAME = 128
 _INTERNAL = 1
-_OK, _ERROR = 0, 2
+_ERROR = 2
 _ERROR_TYPES = {"timed_out": "timeout", "cancelled": "cancelled", "interrupted": "interrupted"}
 _PHASES: dict[Phase, str] = {
     "run": names.EXECUTION_SPAN,
