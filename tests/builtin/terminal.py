@@ -74,7 +74,7 @@ class Terminal:
         assert result is not None
         assert result.background_task is not None
         task = self.workspace.tasks.get(result.background_task)
-        assert task is not None
+        assert isinstance(task, Task)
         return task
 
 

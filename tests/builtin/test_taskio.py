@@ -11,7 +11,7 @@ from tests.builtin.toolbox import Box, background, opened
 from tests.requirement import requirement
 from toolspan.builtin import coding_tools
 from toolspan.profile import profile
-from toolspan.run.tasks import notice
+from toolspan.run.tasks import Task, notice
 
 pytestmark = pytest.mark.anyio
 
@@ -32,7 +32,7 @@ async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(
         command = "echo start; mkfifo go; read x < go; echo end; exit 4"
         task = background(await tools.call("Bash", command=command, run_in_background=True))
         running = tools.workspace.tasks.get(task)
-        assert running is not None
+        assert isinstance(running, Task)
         with anyio.fail_after(10):
             while not fifo.exists() or not running.printed.total:
                 await anyio.lowlevel.checkpoint()
@@ -165,8 +165,8 @@ async def test_the_end_of_a_task_is_news_once(tmp_path: Path) -> None:
         '<summary>Background command "count" failed with exit code 4</summary>\n'
         "</task-notification>"
     )
-    assert notice(task, profile("2.1.325").tasks) == told
-    assert notice(task, profile("2.1.80").tasks) == (
+    assert notice(task, profile("2.1.325")) == told
+    assert notice(task, profile("2.1.80")) == (
         f"{told}\nRead the output file to retrieve the result: {path}"
     )
 
@@ -180,4 +180,4 @@ async def test_without_running_tasks_there_is_nothing_to_wait_for(tmp_path: Path
             await tools.workspace.tasks.wait()
         (task,) = tools.workspace.tasks.news()
 
-    assert notice(task, profile().tasks).count('"exit 0" completed (exit code 0)') == 1
+    assert notice(task, profile()).count('"exit 0" completed (exit code 0)') == 1

@@ -1,4 +1,4 @@
-"""A session below a session: what a tool that starts agents can build on."""
+"""A session below a session: what agents below an agent are built on."""
 
 from pathlib import Path
 
@@ -11,7 +11,6 @@ from toolspan import Hooks, Session, ToolContext, tool
 from toolspan.hooks.points import Occasion
 from toolspan.session import Agent
 from toolspan.session.around import Aside
-from toolspan.session.child import ChildEnd, ChildWish
 from toolspan.testing import ScriptedModel, check_history, say, use
 
 pytestmark = pytest.mark.anyio
@@ -30,47 +29,29 @@ async def test_a_tool_starts_a_session_with_its_own_context_tools_and_transcript
     hooks = Hooks()
     seen: list[str] = []
 
-    @hooks.at("SessionStart")
-    def start(_: Occasion) -> None:
-        seen.append("start")
+    for point in ("SessionStart", "UserPromptSubmit", "SubagentStart", "SubagentStop", "Stop"):
 
-    @hooks.at("SubagentStop")
-    def stop(_: Occasion) -> None:
-        seen.append("subagent")
+        @hooks.at(point)
+        def note(occasion: Occasion) -> None:
+            seen.append(occasion.point)
 
     child_model = ScriptedModel([[use("echo", text="below")], say("It says below.")], seed="child")
-
-    class Below:
-        """Starts children of `session`."""
-
-        async def run(self, wish: ChildWish) -> ChildEnd:
-            about = {"agentType": wish.kind, "toolUseId": wish.call_id}
-            recorder = session.child_recorder("a1", about)
-            async with Session(
-                cwd=tmp_path,
-                tools=filter(wish.keeps, [echo, delegate]),
-                hooks=hooks,
-                transcript=recorder,
-                session_id=session.session_id,
-                aside=Aside("a1", wish.kind),
-            ) as child:
-                ended = await Agent(child, child_model).prompt(wish.prompt)
-            assert check_history(child.messages) == []
-            return ChildEnd(agent_id="a1", ended=ended, calls=len(child.spans))
-
-    children = Below()
 
     @tool
     async def delegate(prompt: str, ctx: ToolContext) -> str:
         """Let somebody else do it."""
-        wish = ChildWish(
-            call_id=ctx.call.id,
-            kind="helper",
-            description="Echo",
-            prompt=prompt,
-            keeps=lambda one: one.name == "echo",
-        )
-        return (await children.run(wish)).ended.text
+        recorder = session.child_recorder("a1", {"agentType": "helper", "toolUseId": ctx.call.id})
+        async with Session(
+            cwd=tmp_path,
+            tools=[echo],
+            hooks=hooks,
+            transcript=recorder,
+            session_id=session.session_id,
+            aside=Aside("a1", "helper"),
+        ) as child:
+            ended = await Agent(child, child_model).prompt(prompt)
+        assert check_history(child.messages) == []
+        return ended.text
 
     path = tmp_path / "t.jsonl"
     model = ScriptedModel([[use("delegate", prompt="Echo, please.")], say("Done.")])
@@ -82,7 +63,7 @@ async def test_a_tool_starts_a_session_with_its_own_context_tools_and_transcript
     assert ended.reason == "completed"
     assert "It says below." in str(session.messages)
     assert [schema["name"] for schema in child_model.requests[0]["tools"]] == ["echo"]  # type: ignore[attr-defined]
-    assert seen == ["start", "subagent"]
+    assert seen == ["SessionStart", "UserPromptSubmit", "SubagentStart", "SubagentStop", "Stop"]
     (below,) = (tmp_path / "t" / "subagents").glob("*.jsonl")
     assert [(s.tool, s.state) for s in toolspan.read(path).spans] == [("delegate", "succeeded")]
     assert [(s.call.agent_id, s.state) for s in toolspan.read(below).spans] == [("a1", "succeeded")]

@@ -7,6 +7,7 @@ none knows another.
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from toolspan.builtin.agent import agent_tool
 from toolspan.builtin.ask import ask_tool
 from toolspan.builtin.bash import bash_tool
 from toolspan.builtin.edit import edit_tool
@@ -16,6 +17,7 @@ from toolspan.builtin.notebook import notebook_edit_tool
 from toolspan.builtin.plan import enter_plan_tool, exit_plan_tool
 from toolspan.builtin.read import read_tool
 from toolspan.builtin.search import glob_tool, grep_tool
+from toolspan.builtin.sendmessage import send_message_tool
 from toolspan.builtin.skill import skill_tool
 from toolspan.builtin.taskio import kill_shell_tool, task_output_tool, task_stop_tool
 from toolspan.builtin.tasklist import (
@@ -34,6 +36,7 @@ from toolspan.profile import profile as named
 from toolspan.run.tool import Tool
 
 __all__ = [
+    "agent_tool",
     "ask_tool",
     "bash_tool",
     "coding_tools",
@@ -47,6 +50,7 @@ __all__ = [
     "multiedit_tool",
     "notebook_edit_tool",
     "read_tool",
+    "send_message_tool",
     "skill_tool",
     "task_create_tool",
     "task_get_tool",
@@ -63,6 +67,7 @@ __all__ = [
 ]
 
 _MAKERS: tuple[Callable[[Profile], Tool], ...] = (
+    agent_tool,
     bash_tool,
     glob_tool,
     grep_tool,
@@ -87,6 +92,7 @@ _MAKERS: tuple[Callable[[Profile], Tool], ...] = (
     task_stop_tool,
     kill_shell_tool,
     skill_tool,
+    send_message_tool,
     tool_search_tool,
 )
 """In the order in which tools are listed."""

@@ -14,7 +14,7 @@ from toolspan.errors import ToolError
 from toolspan.process import NotEnded
 from toolspan.profile import Profile
 from toolspan.run.context import ToolContext
-from toolspan.run.tasks import Task
+from toolspan.run.tasks import AgentTask, Work
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
 from toolspan.schema.issue import Invalid, Valid
@@ -24,7 +24,6 @@ MOST_OUTPUT = 30_000
 LONGEST_WAIT = 600_000
 """Milliseconds."""
 _WAIT = 30_000
-_KIND = "local_bash"
 
 Retrieval = Literal["success", "not_ready", "timeout"]
 
@@ -147,7 +146,7 @@ async def _show(value: Mapping[str, object], ctx: ToolContext) -> Output:
     output = _printed(task)
     record = {
         "task_id": task.id,
-        "task_type": _KIND,
+        "task_type": task.type,
         "status": task.status,
         "description": task.description or task.command,
         "output": output,
@@ -156,7 +155,7 @@ async def _show(value: Mapping[str, object], ctx: ToolContext) -> Output:
     return Output(_tags(task, status, output), {"retrieval_status": status, "task": record})
 
 
-async def _await_end(task: Task, timeout: object) -> None:
+async def _await_end(task: Work, timeout: object) -> None:
     milliseconds = timeout if isinstance(timeout, int | float) else _WAIT
     with anyio.move_on_after(milliseconds / 1000):
         try:
@@ -165,25 +164,28 @@ async def _await_end(task: Task, timeout: object) -> None:
             raise ToolError(str(problem), kind="internal") from problem
 
 
-def _task(task_id: str, ctx: ToolContext) -> Task:
+def _task(task_id: str, ctx: ToolContext) -> Work:
     task = ctx.workspace.tasks.get(task_id)
     if task is None:  # a sibling ended it meanwhile
         raise ToolError(f"No task found with ID: {task_id}", kind="not_found")
     return task
 
 
-def _printed(task: Task) -> str:
+def _printed(task: Work) -> str:
+    if isinstance(task, AgentTask):
+        report = task.report
+        return "" if report is None else "\n".join(filter(None, (report.text, report.error)))
     text = task.printed.data.decode("utf-8", "replace")
     if task.printed.dropped == 0 and len(text) <= MOST_OUTPUT:
         return text
     return f"[The end of a longer output, which is in {task.path}]\n{text[-MOST_OUTPUT:]}"
 
 
-def _tags(task: Task, status: Retrieval, output: str) -> str:
+def _tags(task: Work, status: Retrieval, output: str) -> str:
     parts = [
         f"<retrieval_status>{status}</retrieval_status>",
         f"<task_id>{task.id}</task_id>",
-        f"<task_type>{_KIND}</task_type>",
+        f"<task_type>{task.type}</task_type>",
         f"<status>{task.status}</status>",
     ]
     if task.exit_code is not None:
@@ -223,7 +225,7 @@ async def _stop(value: Mapping[str, object], ctx: ToolContext) -> Output:
     return _told({
         "message": f"Successfully stopped task: {task.id} ({task.command})",
         "task_id": task.id,
-        "task_type": _KIND,
+        "task_type": task.type,
         "command": task.command,
     })  # fmt: skip
 
@@ -250,7 +252,7 @@ async def _kill(value: Mapping[str, object], ctx: ToolContext) -> Output:
     })  # fmt: skip
 
 
-async def _end(task: Task) -> None:
+async def _end(task: Work) -> None:
     task.told = True  # by the result of this call
     try:
         await task.stop()

@@ -32,6 +32,8 @@ from toolspan.run.grants import apply
 from toolspan.run.sinks import Sink
 from toolspan.run.toolset import Toolset
 from toolspan.session import Session
+from toolspan.session.agents import load_kinds
+from toolspan.session.staff import FindModel, Staff
 from toolspan.settings import TrustStore, default_store
 
 P = ParamSpec("P")
@@ -174,6 +176,13 @@ class Host:
         self.servers.on_change = partial(self._renew_tools, session, rules)
         self._tell_strange(session, rules)
         return session
+
+    def staff(self, find_model: FindModel) -> Staff:
+        """The agents that work can be given to; what is wrong with their files is told."""
+        found = load_kinds(self.settings.agent_folders)
+        for line in found.problems:
+            click.echo(f"toolspan: {line}", err=True)
+        return Staff(found.kinds, find_model=find_model)
 
     def _tell_strange(self, session: Session, rules: Rules) -> None:
         """Say which names of tools are none, for they do nothing."""

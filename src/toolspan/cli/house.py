@@ -3,7 +3,7 @@
 In: what the command line says of settings. Out: rules, hooks, variables and servers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,6 +67,8 @@ class House:
     places: Places
     own_servers: Mapping[str, object]
     """MCP servers of a project that is trusted."""
+    agent_folders: Sequence[Path] = ()
+    """Where agents are described; the project's only if it is trusted."""
 
     @property
     def mode(self) -> Mode:
@@ -161,14 +163,18 @@ def house(project: Path, named: Path | None, sources: str) -> House:
     for line in (line for layer in used for line in unknown_keys(layer.raw, str(layer.path))):
         click.echo(f"toolspan: {line}", err=True)
     merged = merge(used, trusted=trusted)
-    held = (*merged.withheld, *((places.mcp,) if claim.servers and not trusted else ()))
+    held = list(merged.withheld)
+    held += [places.mcp] if claim.servers and not trusted else []
+    held += [places.agents] if own and places.agents.is_dir() and not trusted else []
     for path in held:
         click.echo(
             f"toolspan: {path}: the folder is not trusted, so what could run something is not"
             " used; see `toolspan trust`",
             err=True,
         )
-    return House(merged, places, claim.servers if trusted else {})
+    folders = [places.user / "agents"] if "user" in scopes else []
+    folders += [places.agents] if "project" in scopes and trusted else []
+    return House(merged, places, claim.servers if trusted else {}, folders)
 
 
 def _scopes(sources: str) -> frozenset[Scope]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from msgspec import structs
 
-from toolspan.model.live import Finished, LiveEvent, Requested
+from toolspan.model.live import Finished, LiveEvent, Relayed, Requested
 from toolspan.session import Session
 
 Row = dict[str, object]
@@ -57,6 +57,9 @@ def event_row(event: LiveEvent) -> Row:
             if event.recovers is not None:
                 row["recovered_from"] = event.recovers
             return row
+        case Relayed():
+            below = {"parent_tool_use_id": event.call_id, "agent_id": event.agent_id}
+            return {**event_row(event.event), **below}
         case _:
             fields = structs.asdict(event)
             named = {"tool_use_id" if k == "call_id" else k: v for k, v in fields.items()}

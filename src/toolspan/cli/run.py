@@ -1,9 +1,11 @@
 """`toolspan run`: an agent, whole: a model, the tools, a transcript."""
 
+import os
 import signal
 import sys
 import uuid
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -24,15 +26,19 @@ from toolspan.cli.prompt_tty import Terminal
 from toolspan.cli.run_show import JsonShow, Out, Show, StreamShow, TextShow
 from toolspan.errors import ToolspanError
 from toolspan.ids import SessionId
-from toolspan.llm.choose import make_model
+from toolspan.llm.choose import chosen, make_model
 from toolspan.llm.model import MAX_TOKENS, Model
 from toolspan.process import become_subreaper
 from toolspan.session import Agent, Ended, Limits
+from toolspan.session.child import Subagents
 from toolspan.session.compaction import Budget
 from toolspan.session.past import find, fork, latest, past
+from toolspan.session.staff import Staff
 from toolspan.session.system_words import system_words
 
 Format = Literal["text", "json", "stream-json"]
+ALIASES = frozenset({"sonnet", "opus", "haiku", "fable"})
+"""Short names of models; the variables that clients know say what they mean."""
 FAILED = 1
 _FROM_STDIN = "-"
 
@@ -138,7 +144,9 @@ async def _main(asked: _Asked) -> int:
             open_host(asked.host, model=model.name, terminal=terminal) as host,
         ):
             stack.push_async_callback(model.close)
-            setting = _Setting(wishes, host, model, story)
+            staff = host.staff(partial(_other_model, wishes))
+            stack.push_async_callback(staff.close)
+            setting = _Setting(wishes, host, model, story, staff)
             if prompt is not None:
                 return await _headless(prompt, setting, _show(wishes))
             return await _converse(setting, terminal)
@@ -158,8 +166,11 @@ def _show(wishes: Wishes) -> TextShow:
 class _Setting:
     """What an agent is made of."""
 
-    def __init__(self, wishes: Wishes, host: Host, model: Model, story: Story) -> None:
+    def __init__(
+        self, wishes: Wishes, host: Host, model: Model, story: Story, staff: Staff
+    ) -> None:
         self._wishes = wishes
+        self._staff = staff
         self._host = host
         self._model = model
         self._story = story
@@ -174,7 +185,9 @@ class _Setting:
             words = "\n\n".join(part for part in (wishes.system_prompt, more) if part)
         budget = Budget(tokens=wishes.context_tokens)
         limits = Limits(turns=wishes.max_turns, tokens=wishes.max_tokens, budget=budget)
-        return Agent(session, self._model, system=words, limits=limits, heard=show.heard)
+        agent = Agent(session, self._model, system=words, limits=limits, heard=show.heard)
+        Subagents(agent, self._staff)
+        return agent
 
     def begin(self, show: Show, agent: Agent) -> None:
         """The session is entered."""
@@ -190,7 +203,7 @@ async def _headless(prompt: str, setting: _Setting, show: TextShow) -> int:
     async with agent.session, anyio.create_task_group() as group:
         await group.start(_watch_signals, stop, group.cancel_scope)
         setting.begin(show, agent)
-        ended = await agent.prompt(prompt)
+        ended = await agent.finish(prompt)
         show.end(ended)
         group.cancel_scope.cancel()
     if stop.code is not None:
@@ -260,6 +273,21 @@ def _model(wishes: Wishes) -> Model:
             "which model? --model anthropic:NAME, openai:NAME or scripted:FILE, or TOOLSPAN_MODEL"
         )
     return make_model(wishes.word, base_url=wishes.base_url)
+
+
+def _other_model(wishes: Wishes, name: str) -> Model | None:
+    """A subagent's own model; None for a short name that nobody has said the meaning of.
+
+    Raises:
+        ToolspanError: it cannot be had.
+    """
+    if name in ALIASES:
+        meant = os.environ.get(f"ANTHROPIC_DEFAULT_{name.upper()}_MODEL")
+        if meant is None:
+            return None
+        name = f"anthropic:{meant}"
+    same = wishes.word is not None and chosen(name).kind == chosen(wishes.word).kind
+    return make_model(name, base_url=wishes.base_url if same else None)
 
 
 def _story(wishes: Wishes, place: str | None, cwd: Path) -> Story:

@@ -25,7 +25,7 @@ from toolspan.cli.run_show import Show, tell_fault
 from toolspan.ids import CallId
 from toolspan.llm.model import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta
 from toolspan.mcp import McpServers
-from toolspan.model.live import Asked, Decided, Finished, LiveEvent, Requested, Started
+from toolspan.model.live import Asked, Decided, Finished, LiveEvent, Relayed, Requested, Started
 from toolspan.model.span import Call
 from toolspan.session import Agent, Ended, Session
 
@@ -67,6 +67,9 @@ class LiveShow:
         self._out.print(
             Text(f"{visible(model)} · {tools} tools · {mode} · {visible(str(session.cwd))}", "dim")
         )
+        if session.messages:
+            told = f"goes on with {session.session_id}, {len(session.messages)} messages"
+            self._out.print(Text(told, "dim"))
         for name, health in servers.health.items():
             if health.state == "failed":
                 self._out.print(Text(f"server {visible(name)} is not there", "yellow"))
@@ -106,6 +109,9 @@ class LiveShow:
                 self._calls.pop(event.call_id, None)
                 self._finished(event)
                 self._draw()
+            case Relayed(event=Finished() as finished):
+                self._finished(finished, below=True)
+                self._draw()
             case _:
                 tell_fault(event)
 
@@ -141,11 +147,12 @@ class LiveShow:
             self._in_line = False
             self._out.out("")
 
-    def _finished(self, event: Finished) -> None:
+    def _finished(self, event: Finished, *, below: bool = False) -> None:
         span = event.span
         target = (span.call.target or "").removeprefix(f"{event.cwd}/")
         style = STATE_STYLE[span.state]
         line = Text.assemble(
+            ("  ↳ " if below else "", "dim"),
             (f"{GLYPHS[span.state]} ", style),
             (plain_line(span.tool, 40), "bold"),
             f"  {plain_line(target, max(self._out.width // 2, 20))}",
@@ -155,7 +162,7 @@ class LiveShow:
         if span.message and span.state in _EXPLAINED and room > 0:
             line.append(f"  {plain_line(span.message, room)}", "dim")
         self._line(line)
-        if event.call_id not in self._asked:  # the question has shown it
+        if event.call_id not in self._asked and not below:  # the question has shown it
             for shown in _diff(event):
                 self._out.print(shown, soft_wrap=True)
 

@@ -188,7 +188,26 @@ class Recovered(Struct, frozen=True, kw_only=True, tag="recovery.applied"):
     at: float
 
 
-LiveEvent = (
+OwnEvent = (
     Requested | HookRan | Asked | Decided | Started | Progressed | Slow | Finished | Duplicate
     | BatchFinished | Faulted | WriteFailed | Recovered
 )  # fmt: skip
+"""What a runner emits of its own calls."""
+
+
+class Relayed(Struct, frozen=True, kw_only=True, tag="agent.event"):
+    """What the runner of a subagent emits, for those who watch the conversation above it."""
+
+    agent_id: str
+    agent_type: str
+    call_id: CallId
+    """The call that started the subagent."""
+    event: OwnEvent
+
+    @property
+    def at(self) -> float:
+        """When it happened."""
+        return self.event.at
+
+
+LiveEvent = OwnEvent | Relayed

@@ -24,7 +24,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 PLAN = "plan"
 """The reason of a question that only plan mode asks."""
 
-_HARMLESS = frozenset({"plan", "question", "other"})
+_HARMLESS = frozenset({"agent", "plan", "question", "other"})
 _EDITS = frozenset({"edit", "write"})
 _MODE = Allow(None, "config", basis="mode")
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from toolspan.errors import NotFound
+from toolspan.profile.agents import AGENTS, AgentValues
 from toolspan.profile.fetch import FETCHES, FetchValues
 from toolspan.profile.files import FILES, FileValues
 from toolspan.profile.hooks import HOOKS, HookValues
@@ -30,6 +31,7 @@ DEFAULT: Version = "2.1.325"
 __all__ = [
     "DEFAULT",
     "VERSIONS",
+    "AgentValues",
     "FetchValues",
     "FileValues",
     "HookValues",
@@ -83,6 +85,8 @@ class Profile:
     """The transcript's records."""
     mcp: McpValues
     """Calls of MCP servers."""
+    agents: AgentValues
+    """Subagents."""
 
 
 def profile(name: str = DEFAULT, *, model: str | None = None) -> Profile:
@@ -109,5 +113,6 @@ def profile(name: str = DEFAULT, *, model: str | None = None) -> Profile:
                 hooks=HOOKS[version],
                 shape=SHAPES[version],
                 mcp=MCPS[version],
+                agents=AGENTS[version],
             )
     raise NotFound(f"No profile is called {name!r}; there are {', '.join(VERSIONS)}")

@@ -64,10 +64,10 @@ _V2_0_65 = Offer(
 )  # fmt: skip
 _V2_1_80 = replace(
     _V2_0_65,
-    tools=(_V2_0_65.tools - {"KillShell", "SlashCommand"})
-    | {"AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree",
-       "TaskStop"},
-    aliases={"KillShell": "TaskStop", "Agent": "Task"},
+    tools=(_V2_0_65.tools - {"KillShell", "SlashCommand", "Task"})
+    | {"Agent", "AskUserQuestion", "CronCreate", "CronDelete", "CronList", "EnterWorktree",
+       "ExitWorktree", "TaskStop"},
+    aliases={"KillShell": "TaskStop", "Task": "Agent"},
     coerces=True,
 )  # fmt: skip
 _V2_1_197 = replace(
@@ -78,7 +78,7 @@ _V2_1_197 = replace(
     never=frozenset({"TodoWrite"}),
     with_person=_PERSONAL,
     aliases={"KillShell": "TaskStop", "KillBash": "TaskStop", "BashOutput": "TaskOutput",
-             "Agent": "Task"},
+             "Task": "Agent"},
     cap=None,
     starts_while_streaming=True,
 )  # fmt: skip

@@ -307,6 +307,7 @@ class Batch:
             session_id=self.desk.workspace.session_id,
             agent_id=self.desk.workspace.agent_id,
             message_id=self._message_id,
+            parent_call=self.desk.workspace.parent_call,
             shelf=shelf,
         )
         return Job(

@@ -20,6 +20,7 @@ from toolspan.model.span import Call
 from toolspan.permission.ground import Links
 from toolspan.process import Custody
 from toolspan.profile import Profile
+from toolspan.run.children import Children
 from toolspan.run.files import FileStates
 from toolspan.run.tasks import Tasks
 
@@ -58,6 +59,10 @@ class Workspace:
     """What goes on in the background."""
     session_id: SessionId | None = None
     agent_id: str | None = None
+    parent_call: CallId | None = None
+    """The call that started this agent."""
+    children: Children | None = None
+    """Who starts agents below this one; None where no model is at hand."""
     tracking: Tracking = field(default_factory=lambda: Tracking("main"))
     model: str | None = None
     journal: "Journal | None" = None

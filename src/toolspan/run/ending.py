@@ -32,6 +32,8 @@ class Ending(Struct, frozen=True, kw_only=True):
     denial: str | None = None
     exit_code: int | None = None
     background_task: str | None = None
+    agent: str | None = None
+    """The subagent that the call started."""
     persisted: Path | None = None
     beside: Mapping[str, object] = {}
     """Further keys of the result's record."""

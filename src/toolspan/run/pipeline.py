@@ -205,6 +205,7 @@ def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending
         reason="the tool ran",
         exit_code=output.exit_code,
         background_task=output.background_task,
+        agent=output.agent,
         persisted=persisted,
         modify=output.modify,
         companions=companions,

@@ -10,7 +10,7 @@ import os
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
@@ -214,6 +214,15 @@ class Runner:
         self._open.remove(batch)
         if self._quiet is not None and not self._open:
             self._quiet.set()
+
+    def start_soon(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Have something done beside the calls; it must not raise.
+
+        Whoever gives it sees to it that it is over when `Tasks.end` is.
+        """
+        if self._group is None:
+            raise RuntimeError("work beside the calls needs a runner that is entered")
+        self._group.start_soon(work)
 
     def remember(self, call_id: CallId) -> None:
         """The call was there before: should it come again, it is not run."""

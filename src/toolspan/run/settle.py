@@ -79,6 +79,7 @@ def settle(job: Job, ending: Ending, desk: Desk) -> Finished:
         message=_first_words(ending) if ending.failed else None,
         events=_events(job, ending),
         background=ending.background_task is not None,
+        agent=ending.agent,
     )
     if ending.deferred:
         span = structs.replace(span, result=None, deferred=True)

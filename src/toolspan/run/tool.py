@@ -60,6 +60,8 @@ class Output(Struct, frozen=True):  # one is made for every call: a Struct costs
     structured_output: object | None = None
     """An answer in a shape the host asked for, emitted apart."""
     background_task: str | None = None
+    agent: str | None = None
+    """The subagent that the call started."""
     exit_code: int | None = None
     persisted: Path | None = None
     """The file that holds the whole, when the content is only its announcement."""

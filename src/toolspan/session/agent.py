@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import anyio
@@ -35,6 +35,7 @@ from toolspan.llm.model import (
 from toolspan.llm.patient import complete
 from toolspan.model.live import Content
 from toolspan.record import Compacted
+from toolspan.run.tasks import AgentTask
 from toolspan.session.compaction import Budget, asking, opening, tokens_in
 from toolspan.session.session import INTERRUPTED_TURN, Session
 
@@ -43,6 +44,8 @@ Reason = Literal[
     "prompt_blocked", "tool_deferred", "aborted_tools", "aborted_streaming", "model_error",
 ]  # fmt: skip
 """Why a turn is over; as far as clients have a word for it, it is theirs."""
+Schema = dict[str, object]
+"""A tool as a request offers it."""
 _MOST_BREAKS = 5
 """How many replies in a row may break off after a call."""
 _TOO_LONG = ("max_tokens", "model_context_window_exceeded")
@@ -81,6 +84,17 @@ class Ended:
     def is_error(self) -> bool:
         """Whether the turn did not come to its own end."""
         return self.reason != "completed"
+
+    def and_then(self, later: "Ended") -> "Ended":
+        """This turn and one after it, as one."""
+        return replace(
+            later,
+            text=later.text or self.text,
+            turns=self.turns + later.turns,
+            tokens=dict(Counter(self.tokens) + Counter(later.tokens)),
+            duration_ms=self.duration_ms + later.duration_ms,
+            api_ms=self.api_ms + later.api_ms,
+        )
 
 
 @dataclass(slots=True)
@@ -126,6 +140,12 @@ class Agent:
         self.limits = limits or Limits()
         self.context_tokens = 0
         """How long the conversation was at the last reply."""
+        self.usage: Mapping[str, object] = {}
+        """What the last reply used, in the API's words."""
+        self.below: Counter[str] = Counter()
+        """What agents below this one have used and no turn has counted yet."""
+        self.offer: Callable[[list[Schema]], list[Schema]] = _as_it_is
+        """What the model is told of the tools, made of what the session says of them."""
         self._heard = heard
         self._clock = clock
         self._aside: anyio.CancelScope | None = None
@@ -141,6 +161,34 @@ class Agent:
             turn.error = self.session.stopped
             return self._end(turn, "prompt_blocked")
         return await self._work(turn)
+
+    async def finish(self, content: Content) -> Ended:
+        """As `prompt`, and on until the agents that it sent off are done and it has heard of it."""
+        ended = await self.prompt(content)
+        while not ended.is_error and (more := await self.hear_news()) is not None:
+            ended = ended.and_then(more)
+        return ended
+
+    async def hear_news(self) -> Ended | None:
+        """Wait for agents in the background, and let the model work on what came of them.
+
+        None when there is none to wait for, or somebody interrupts the waiting.
+        """
+        turn = _Turn(self._clock(), first=len(self.session.messages))
+        came = False
+        with anyio.CancelScope() as self._aside:
+            came = await self._news_come()
+        self._aside = None
+        return await self._work(turn) if came else None
+
+    async def _news_come(self) -> bool:
+        tasks = self.session.runner.desk.workspace.tasks
+        while not self.session.hear_news():
+            waits = any(isinstance(task, AgentTask) for task in tasks.running)
+            if not waits or not self.session.profile.tasks.tells:
+                return False
+            await tasks.wait()
+        return True
 
     async def go_on(self) -> Ended:
         """Come back to a call that a hook put off, and let the model work on if it is run."""
@@ -207,7 +255,7 @@ class Agent:
         request = Request(
             messages=session.messages,
             system=self.system,
-            tools=session.schemas(),
+            tools=self.offer(session.schemas()),
             max_tokens=self.limits.tokens,
         )
         try:
@@ -239,6 +287,7 @@ class Agent:
 
     def _count(self, turn: _Turn) -> None:
         self.context_tokens = tokens_in(turn.usage) or self.context_tokens
+        self.usage = dict(turn.usage) or self.usage
         for name, value in turn.usage.items():
             if isinstance(value, int):
                 turn.tokens[name] += value
@@ -278,7 +327,7 @@ class Agent:
         request = Request(
             messages=asking(self.session.messages),
             system=self.system,
-            tools=self.session.schemas(),
+            tools=self.offer(self.session.schemas()),
             max_tokens=self.limits.tokens,
         )
         blocks, _ = await complete(self.model, request)
@@ -308,6 +357,8 @@ class Agent:
         return "completed"
 
     def _end(self, turn: _Turn, reason: Reason) -> Ended:
+        turn.tokens.update(self.below)
+        self.below.clear()
         return Ended(
             reason=reason,
             text=self._last_words(turn),
@@ -326,6 +377,10 @@ class Agent:
                 said = [dict(block) for block in blocks_of(message) if block["type"] == "text"]
                 return text_of(said)
         return ""
+
+
+def _as_it_is(schemas: list[Schema]) -> list[Schema]:
+    return schemas
 
 
 def _refusal(stopped: Stopped) -> str | None:

@@ -7,6 +7,7 @@ objection, the end of it all. Every handler is told of and recorded. Read `Aroun
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import anyio
 
@@ -17,8 +18,12 @@ from toolspan.record import Recorder, RefusedPrompt, StopSummary
 from toolspan.run.desk import Desk
 from toolspan.run.ending import text_of
 from toolspan.run.review import report
-from toolspan.run.tasks import Task
+from toolspan.run.tasks import Task, Work
 
+_OF_THE_SESSION: frozenset[Point] = frozenset({
+    "SessionStart", "SessionEnd", "UserPromptSubmit", "Stop",
+})  # fmt: skip
+"""Points that a subagent has no part in."""
 END_PATIENCE = 62.0
 """Seconds after which handlers at the end of a session are given up, should they not give up
 themselves."""
@@ -39,6 +44,17 @@ class Aside:
 
     agent_id: str
     kind: str
+    call_id: CallId | None = None
+    """The call that started it."""
+    depth: int = 1
+    """How far below the main conversation it is."""
+    prompt_id: str | None = None
+    """The turn in which it was started."""
+    folder: Path | None = None
+    """The session's own folder, which it shares."""
+    environment: Mapping[str, str] | None = None
+    transcript: Path | None = None
+    """Of the main conversation: handlers are told of that one."""
 
 
 class Around:
@@ -58,7 +74,9 @@ class Around:
 
     def listens(self, point: Point) -> bool:
         """Whether there is a handler at this point."""
-        return not self._hooks.silent and self._hooks.listens(point)
+        if self._hooks.silent or (self._aside is not None and point in _OF_THE_SESSION):
+            return False
+        return self._hooks.listens(point)
 
     async def fire(self, occasion: Occasion) -> After:
         """Fire a point, and tell what its handlers did."""
@@ -70,16 +88,23 @@ class Around:
 
     async def begin(self, source: str) -> None:
         """The session begins."""
-        if self.listens("SessionStart") and self._aside is None:
-            self._opening = await self._desk.hooked(self._hooks.fire(_session_start(source)))
+        occasion = self._beginning(source)
+        if self.listens(occasion.point):
+            self._opening = await self._desk.hooked(self._hooks.fire(occasion))
+
+    def _beginning(self, source: str) -> Occasion:
+        if self._aside is None:
+            return Occasion(point="SessionStart", about=source, fields={"source": source})
+        return Occasion(point="SubagentStart", about=self._aside.kind)
 
     def opening(self) -> tuple[str, ...]:
         """What the model is to read before anything else; told once."""
         after, self._opening = self._opening, None
         if after is None:
             return ()
-        self._tell(_session_start(""), after)
-        return _words("SessionStart", after.contexts)
+        occasion = self._beginning("")
+        self._tell(occasion, after)
+        return _words(occasion.point, after.contexts)
 
     async def prompt(self, content: Content) -> "Asked":
         """Somebody wants to say something: may it be said, and with what beside it?"""
@@ -100,6 +125,7 @@ class Around:
                 "last_assistant_message": _text(reply.get("content")),
                 "background_tasks": [_task(task) for task in self._desk.workspace.tasks.running],
                 "session_crons": [],
+                **self._own_transcript(),
             },
         )
         after = await self._desk.hooked(self._hooks.fire(occasion))
@@ -108,9 +134,15 @@ class Around:
             for words in ended.words:
                 self._recorder.prompt(words, meta=True)
         about = self._tell(occasion, after)
-        if self._recorder is not None and self._desk.profile.hooks.summarizes_stop:
+        summed_up = self._desk.profile.hooks.summarizes_stop and self._aside is None
+        if self._recorder is not None and summed_up:
             self._recorder.turn_ended(_summary(after, about))
         return ended
+
+    def _own_transcript(self) -> Mapping[str, object]:
+        if self._aside is None or self._recorder is None:
+            return {}
+        return {"agent_transcript_path": str(self._recorder.path.absolute())}
 
     def _turn_end(self, after: After) -> TurnEnd:
         most = self._desk.profile.hooks.stop_blocks
@@ -125,7 +157,7 @@ class Around:
 
     async def end(self, reason: str) -> None:
         """The session ends; handlers have a short while, whoever else is in a hurry."""
-        if not self.listens("SessionEnd") or self._aside is not None:
+        if not self.listens("SessionEnd"):
             return
         occasion = Occasion(point="SessionEnd", about=reason, fields={"reason": reason})
         with anyio.CancelScope(shield=True), anyio.move_on_after(END_PATIENCE):
@@ -183,10 +215,6 @@ class Asked:
         return _words("UserPromptSubmit", self.after.contexts)
 
 
-def _session_start(source: str) -> Occasion:
-    return Occasion(point="SessionStart", about=source, fields={"source": source})
-
-
 def _words(point: str, texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"{point} hook additional context: {text}" for text in texts)
 
@@ -203,14 +231,14 @@ def _text(content: object) -> str:
     return content if isinstance(content, str) else "\n".join(texts)
 
 
-def _task(task: Task) -> dict[str, object]:
-    return {
+def _task(task: Work) -> dict[str, object]:
+    told: dict[str, object] = {
         "id": task.id,
-        "type": "shell",
+        "type": "shell" if isinstance(task, Task) else "subagent",
         "status": task.status,
         "description": task.description or task.command,
-        "command": task.command,
     }
+    return {**told, "command": task.command} if isinstance(task, Task) else told
 
 
 def _summary(after: After, about: str) -> StopSummary:

@@ -1,66 +1,507 @@
-"""The door for a tool that starts an agent of its own.
+"""Agents below an agent: sessions below a session.
 
-A child is a session below a session: its own context, fewer tools, perhaps another model, its own
-transcript in the place that the parent's recorder names (`Recorder.agent`). The tool that wants one
-(it belongs here, in `session/`, because it needs sessions) is given a `Children` and knows nothing
-of models. `Session(transcript=recorder)` records into a recorder that is made already, so the whole
-of a child is:
+    agent = Agent(session, model)
+    Subagents(agent, Staff(kinds))
 
-    about = {"agentType": wish.kind, "description": wish.description, "toolUseId": wish.call_id}
-    async with Session(
-        tools=..., transcript=parent.child_recorder(agent_id, about),
-        session_id=parent.session_id, aside=Aside(agent_id, wish.kind),
-    ) as session:
-        ended = await Agent(session, model, system=..., limits=wish.limits).prompt(wish.prompt)
-
-With `aside`, its calls and hooks name the subagent, the end of its turn is SubagentStop, and there
-is no start and end of a session. SubagentStart is the tool's to fire (`parent.fire`).
+From then on the tool for subagents (`builtin/agent.py`) finds somebody who starts them. A child has
+its own context and its own view of files, some of the tools, perhaps another model, and a
+transcript beside the session's. Rules, hooks and whoever is asked for consent are those of the
+agent above; what its runner emits comes out above as `Relayed`. Read `Subagents.run` first.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+import json
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 
+import anyio
+
+from toolspan.errors import ToolError, ToolspanError
 from toolspan.ids import CallId
+from toolspan.llm.model import Model
+from toolspan.model.live import Finished, LiveEvent, Relayed, Requested
+from toolspan.record import Recorder, agent_path
+from toolspan.run.children import ChildEnd, ChildWish, Delivered, Kept, Launched, Told
+from toolspan.run.tasks import AgentTask, Report
 from toolspan.run.tool import Tool
-from toolspan.session.agent import Ended, Limits
+from toolspan.session.agent import Agent, Ended, Limits, Schema
+from toolspan.session.agents import GENERAL_KIND, Kind
+from toolspan.session.around import Aside
+from toolspan.session.past import past
+from toolspan.session.session import Session
+from toolspan.session.staff import Staff, mode_below, new_agent_id, words_for
+from toolspan.session.worktree import Git, Tree, open_tree
+from toolspan.wire.paths import meta_path
+
+_CUT = ("max_turns", "max_tokens")
+"""Ends at which an agent may have had more to say."""
+_LETTER = "A message from the agent that started you:\n"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildWish:
-    """What a call asks of a child."""
+@dataclass(slots=True, kw_only=True)
+class _Child:
+    """An agent that works, or has worked and can go on."""
 
-    call_id: CallId
-    """The call that started it; it is named beside the child's transcript."""
-    kind: str
-    """Which of the agents that there are."""
+    aside: Aside
+    kind: Kind
+    model: Model
     description: str
-    prompt: str
-    model: str | None = None
-    """Another model than the parent's, by the name that `llm.choose` knows it by."""
-    keeps: Callable[[Tool], bool]
-    """Which of the parent's tools it has."""
-    system: str = ""
-    limits: Limits = field(default_factory=Limits)
+    cwd: Path
+    recorder: Recorder | None
+    about: dict[str, object]
+    """What is kept beside its transcript."""
+    tree: Tree | None = None
+    kept: Kept | None = None
+    history: list[dict[str, object]] = field(default_factory=list)
+    letters: deque[str] = field(default_factory=deque)
+    """What it was told meanwhile."""
+    listens: bool = False
+    """It works, and will read them."""
+    over: anyio.Event | None = None
+    """There while it works; set when it has left everything in order."""
+
+    def begin(self) -> None:
+        """It is about to work."""
+        self.listens, self.over = True, anyio.Event()
+
+    def end(self) -> None:
+        """It has left everything in order."""
+        over, self.over, self.listens = self.over, None, False
+        if over is not None:
+            over.set()
+
+    @property
+    def id(self) -> str:
+        return self.aside.agent_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildEnd:
-    """What became of it."""
+@dataclass(slots=True)
+class _Watch:
+    """What is seen of an agent's work from above."""
 
-    agent_id: str
-    ended: Ended
-    calls: int
-    """How many tools it has used."""
+    above: Session
+    aside: Aside
+    told: Told
+    tools: list[str] = field(default_factory=list)
+    added: int = 0
+    removed: int = 0
+
+    def take(self, event: LiveEvent) -> None:
+        """Pass on what the agent's runner emits, and keep count."""
+        match event:
+            case Relayed():
+                self.above.runner.emit(event)
+                return
+            case Requested():
+                news = {"agent_id": self.aside.agent_id, "tool": event.call.tool}
+                self.told({**news, "target": event.call.target, "calls": len(self.tools) + 1})
+            case Finished():
+                self.tools.append(event.span.tool)
+                self._count(event.structured)
+            case _:
+                pass
+        self.above.runner.emit(
+            Relayed(
+                agent_id=self.aside.agent_id,
+                agent_type=self.aside.kind,
+                call_id=self.aside.call_id or CallId(""),
+                event=event,
+            )
+        )
+
+    def _count(self, structured: object) -> None:
+        hunks = structured.get("structuredPatch") if isinstance(structured, Mapping) else None
+        for hunk in hunks if isinstance(hunks, list) else ():
+            lines = [str(line) for line in hunk.get("lines", ())]
+            self.added += sum(line.startswith("+") for line in lines)
+            self.removed += sum(line.startswith("-") for line in lines)
 
 
-class Children(Protocol):
-    """Starts children. The host makes one, and gives it to the tool.
+class Subagents:
+    """The agents below one agent."""
 
-    May be called for several calls at once. When the call is cancelled, the child ends with it: its
-    calls get their results before the cancellation goes on.
-    """
+    def __init__(self, agent: Agent, staff: Staff | None = None) -> None:
+        """Make agents available to an agent; those below it have the same staff."""
+        self.staff = staff or Staff()
+        self._agent = agent
+        self._session = agent.session
+        self._values = agent.session.profile.agents
+        self._depth = agent.session.runner.desk.workspace.tracking.depth
+        self._children: dict[str, _Child] = {}
+        self._session.runner.desk.workspace.children = self
+        agent.offer = self.offered
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The names of the agents that there are."""
+        return tuple(self.staff.kinds)
+
+    def sends_off(self, kind: str) -> bool:
+        """Whether agents of this kind work in the background unless told otherwise."""
+        return self._values.in_background or self.staff.kinds[kind].in_background
+
+    def offered(self, schemas: list[Schema]) -> list[Schema]:
+        """What the model is told of the tools: the one for agents says which there are."""
+        listing = self.staff.listing()
+        return [
+            {**one, "description": f"{one['description']}\n\n{listing}"}
+            if one["name"] == self._values.name
+            else one
+            for one in schemas
+        ]
 
     async def run(self, wish: ChildWish) -> ChildEnd:
-        """Run a child to the end of its turn; what goes wrong in it does not raise."""
-        ...
+        """Let an agent work to the end of its turn; what goes wrong in it does not raise.
+
+        Raises:
+            ToolError: it cannot be started.
+        """
+        self.staff.take_place()
+        try:
+            child = await self._made(wish, in_background=False)
+            return await self._work(child, wish.prompt, wish.told)
+        finally:
+            self.staff.give_place()
+
+    async def launch(self, wish: ChildWish) -> Launched:
+        """Send an agent off: it is a task of the session from now on.
+
+        Raises:
+            ToolError: it cannot be started.
+        """
+        self.staff.take_place()
+        try:
+            child = await self._made(wish, in_background=True)
+            task = self._send_off(child, wish.prompt, wish.call_id)
+        except BaseException:
+            self.staff.give_place()
+            raise
+        return Launched(agent_id=child.id, path=task.path, model=child.model.name)
+
+    async def say(self, agent_id: str, words: str, call_id: CallId) -> Delivered:
+        """Tell an agent something; one that is done goes on in the background.
+
+        Raises:
+            ToolError: there is no such agent.
+        """
+        child = self._known(agent_id)
+        if child.listens:
+            child.letters.append(_LETTER + words)
+            return Delivered(how="queued", agent_id=child.id, path=self._output(child))
+        while child.over is not None:
+            await child.over.wait()
+        self.staff.take_place()
+        try:
+            child.begin()
+            await self._reopen(child)
+            task = self._send_off(child, words, call_id)
+        except BaseException:
+            child.end()
+            self.staff.give_place()
+            raise
+        return Delivered(how="resumed", agent_id=child.id, path=task.path)
+
+    # Making one
+
+    async def _made(self, wish: ChildWish, *, in_background: bool) -> _Child:
+        if wish.resumes is not None:
+            child = self._known(wish.resumes)
+            if child.over is not None:
+                raise ToolError(f"Agent {child.id} still works", kind="invalid_input")
+            child.begin()
+            try:
+                await self._reopen(child)
+            except BaseException:
+                child.end()
+                raise
+            return child
+        kind = self.staff.kinds[wish.kind]
+        model = self.staff.model(wish.model or kind.model, self._agent.model)
+        if not any(self._keeps(kind, tool) for tool in self._session.runner.desk.tools):
+            raise ToolError(f"Agent type '{kind.name}' would have no tools", kind="invalid_input")
+        aside = self._aside(new_agent_id(self._session.profile.shape.agent_digits), kind, wish)
+        about = self._about(aside, wish, in_background=in_background)
+        child = _Child(
+            aside=aside,
+            kind=kind,
+            model=model,
+            description=wish.description,
+            cwd=wish.cwd,
+            recorder=None,
+            about=about,
+        )
+        if wish.isolated or kind.isolated:
+            await self._isolate(child)
+        child.recorder = self._session.child_recorder(child.id, child.about)
+        self._children[child.id] = child
+        child.begin()
+        return child
+
+    def _aside(self, agent_id: str, kind: Kind, wish: ChildWish) -> Aside:
+        space = self._session.runner.desk.workspace
+        return Aside(
+            agent_id,
+            kind.name,
+            call_id=wish.call_id,
+            depth=self._depth + 1,
+            prompt_id=self._session.prompt_id,
+            folder=space.folder,
+            environment=space.environment,
+            transcript=self._session.main_transcript,
+        )
+
+    def _about(self, aside: Aside, wish: ChildWish, *, in_background: bool) -> dict[str, object]:
+        values, above = self._values, self._session.runner.desk.workspace.agent_id
+        about: dict[str, object] = {"agentType": aside.kind}
+        if values.names_request and self.staff.kinds[aside.kind].path is None:
+            about["isBuiltIn"] = True
+        about["description"] = wish.description
+        if values.names_call:
+            about |= {"toolUseId": wish.call_id, "spawnDepth": aside.depth}
+            about |= {"parentAgentId": above} if above is not None else {}
+        if values.names_request:
+            about["requestShape"] = "background" if in_background else "foreground"
+            about["requestNonInteractive"] = True
+        return about
+
+    def _keeps(self, kind: Kind, tool: Tool) -> bool:
+        """Whether an agent of this kind has a tool; at the bottom, none starts others."""
+        most = self.staff.care.depth or self._values.depth
+        starts = tool.name in (self._values.name, "SendMessage")
+        return kind.keeps(tool) and not (starts and self._depth + 1 >= most)
+
+    async def _isolate(self, child: _Child) -> None:
+        space = self._session.runner.desk.workspace
+        mark = child.aside.call_id or child.id
+        git = Git(space.custody, dict(space.environment), mark)
+        child.tree = await open_tree(git, child.cwd, f"agent-{child.id}")
+        child.kept = None
+        child.about |= {
+            "worktreePath": str(child.tree.path),
+            "worktreeBranch": child.tree.branch,
+        }
+
+    # Going on with one
+
+    def _known(self, agent_id: str) -> _Child:
+        child = self._children.get(agent_id) or self._remembered(agent_id)
+        if child is None:
+            there = ", ".join(self._children) or "none"
+            raise ToolError(
+                f"No agent has the id {agent_id}; those of this conversation: {there}",
+                kind="not_found",
+            )
+        self._children[child.id] = child
+        return child
+
+    def _remembered(self, agent_id: str) -> _Child | None:
+        """An agent of the same session, in a process before this one."""
+        main, profile = self._session.main_transcript, self._session.profile
+        if main is None or not agent_id.isalnum():
+            return None
+        path = agent_path(main, agent_id, profile.shape.agents)
+        try:
+            history = past(path) if path.is_file() else []
+        except ToolspanError:
+            return None
+        if not history:
+            return None
+        about = _told_about(meta_path(path))
+        kind = self.staff.kinds.get(str(about.get("agentType")), GENERAL_KIND)
+        described = str(about.get("description") or agent_id)
+        called = CallId(str(about.get("toolUseId") or ""))
+        wish = ChildWish(
+            call_id=called, kind=kind.name, description=described, prompt="", cwd=self._session.cwd
+        )
+        return _Child(
+            aside=self._aside(agent_id, kind, wish),
+            kind=kind,
+            model=self.staff.model(kind.model, self._agent.model),
+            description=described,
+            cwd=self._session.cwd,
+            recorder=self._session.child_recorder(agent_id, about),
+            about=about,
+            history=history,
+        )
+
+    async def _reopen(self, child: _Child) -> None:
+        """Its copy of the repository, should it have been removed, is made anew."""
+        if child.tree is not None and child.kept is None:
+            await self._isolate(child)
+
+    # Its work
+
+    def _send_off(self, child: _Child, prompt: str, call_id: CallId) -> AgentTask:
+        task = AgentTask(
+            id=child.id,
+            call_id=call_id,
+            description=child.description,
+            path=self._output(child),
+        )
+        self._session.runner.start_soon(partial(self._in_background, child, prompt, task))
+        self._session.runner.desk.workspace.tasks.add(task)
+        return task
+
+    async def _in_background(self, child: _Child, prompt: str, task: AgentTask) -> None:
+        try:
+            with task.scope:
+                end = await self._work(child, prompt)
+                task.report = _report(end)
+        except Exception as error:  # noqa: BLE001 - nobody waits who could be told but the model
+            task.report = Report(text="", error=f"{type(error).__name__}: {error}")
+        finally:
+            self.staff.give_place()
+            task.over.set()
+
+    async def _work(self, child: _Child, prompt: str, told: Told | None = None) -> ChildEnd:
+        """One turn of an agent, in a session of its own."""
+        watch = _Watch(self._session, child.aside, told or (lambda _news: None))
+        clock = self._session.runner.desk.clock
+        since = clock()
+        ended: Ended | None = None
+        session: Session | None = None
+        try:
+            session = self._below(child, watch)
+            agent = Agent(
+                session,
+                child.model,
+                system=words_for(child.kind, session.cwd),
+                limits=self._limits(child.kind),
+            )
+            Subagents(agent, self.staff)
+            with anyio.move_on_after(self.staff.care.seconds):
+                async with session:
+                    ended = await self._turns(child, agent, prompt)
+        finally:
+            child.history = child.history if session is None else session.messages
+            await self._tidy(child)
+            child.end()
+        self._agent.below.update(ended.tokens if ended else {})
+        return self._end(child, agent, watch, ended, (clock() - since) * 1000)
+
+    async def _turns(self, child: _Child, agent: Agent, prompt: str) -> Ended:
+        """What it was asked, and what it was told too late to read it on the way."""
+        agent.session.mail = child.letters
+        try:
+            ended = await agent.finish(prompt)
+            while child.letters and not ended.is_error:
+                more = await agent.hear_news()
+                ended = ended if more is None else ended.and_then(more)
+        finally:
+            child.listens = False
+        return ended
+
+    def _below(self, child: _Child, watch: _Watch) -> Session:
+        above, desk = self._session, self._session.runner.desk
+        kind = child.kind
+        mode = mode_below(kind, above.permission_mode)
+        session = Session(
+            cwd=child.tree.cwd if child.tree else child.cwd,
+            tools=desk.tools.filtered(lambda tool: self._keeps(kind, tool)),
+            profile=above.profile,
+            model=child.model.name,
+            hooks=above.hooks,
+            policies=desk.policies,
+            fallback=desk.fallback,
+            approver=desk.approver,
+            direct=[watch.take],
+            transcript=child.recorder,
+            session_id=above.session_id,
+            history=child.history,
+            aside=child.aside,
+            permission_mode=mode,
+            clock=desk.clock,
+        )
+        own = session.runner.desk
+        if mode != above.permission_mode or "permission_mode" in desk.context.values:
+            values = {**own.context.values, "permission_mode": mode}
+            own.context = replace(own.context, values=values)
+        return session
+
+    def _limits(self, kind: Kind) -> Limits:
+        return replace(self._agent.limits, turns=kind.max_turns)
+
+    async def _tidy(self, child: _Child) -> None:
+        if child.tree is not None:
+            child.kept = await child.tree.close()
+            if child.kept is None:
+                child.about.pop("worktreePath", None)
+                child.about.pop("worktreeBranch", None)
+        if self._values.names_request:
+            child.about["finished"] = True
+        if child.recorder is not None:
+            child.recorder.tell_about(child.about)
+
+    def _end(
+        self, child: _Child, agent: Agent, watch: _Watch, ended: Ended | None, took: float
+    ) -> ChildEnd:
+        seconds = self.staff.care.seconds
+        late = f"it was given {seconds:g} seconds, and they are over" if seconds else None
+        cut = ended.error if ended and ended.reason in _CUT else None
+        return ChildEnd(
+            agent_id=child.id,
+            kind=child.kind.name,
+            text=ended.text if ended else "",
+            error=late if ended is None else _trouble(ended),
+            cut=cut,
+            timed_out=ended is None,
+            model=child.model.name,
+            tools=tuple(watch.tools),
+            lines=(watch.added, watch.removed),
+            tokens=agent.context_tokens,
+            usage=agent.usage,
+            duration_ms=took,
+            kept=child.kept,
+        )
+
+    def _output(self, child: _Child) -> Path:
+        """The file to follow an agent by: its transcript, under the name of a task."""
+        folder = self._session.runner.desk.workspace.tasks_folder
+        path = folder / f"{child.id}.output"
+        if child.recorder is None:
+            return path
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.unlink(missing_ok=True)
+            path.symlink_to(child.recorder.path.absolute())
+            return path
+        return child.recorder.path
+
+
+def _trouble(ended: Ended) -> str | None:
+    """Why an agent's turn is of no use to whoever waits for it."""
+    match ended.reason:
+        case "completed" | "max_turns" | "max_tokens":
+            return None
+        case "tool_deferred":
+            return "a hook put one of its calls off, and nobody comes back to it"
+        case "aborted_tools" | "aborted_streaming":
+            return "it was interrupted"
+        case _:
+            return ended.error or ended.reason
+
+
+def _report(end: ChildEnd) -> Report:
+    cut = f"\n\n[Ended early: {end.cut}]" if end.cut else ""
+    kept = (
+        f"\n\nworktreePath: {end.kept.path}\nworktreeBranch: {end.kept.branch}" if end.kept else ""
+    )
+    return Report(
+        text=f"{end.text.strip()}{cut}{kept}",
+        error=end.error,
+        tokens=end.tokens,
+        calls=len(end.tools),
+        duration_ms=end.duration_ms,
+    )
+
+
+def _told_about(path: Path) -> dict[str, object]:
+    """What is kept beside a transcript; nothing when that cannot be read."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

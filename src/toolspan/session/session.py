@@ -14,22 +14,21 @@ whether it is its turn again. `agent.py` has the loop above, whole.
 
 import time
 import uuid
+from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from toolspan.builtin import coding_tools
 from toolspan.errors import ToolspanError
 from toolspan.hooks.points import After, Firing, NoHooks, Occasion
-from toolspan.hooks.scene import Scene
 from toolspan.ids import CallId, SessionId
 from toolspan.llm.blocks import call_ids
 from toolspan.llm.model import ModelEvent, ModelFailed, Retrying
 from toolspan.model.live import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.model.span import Call, Span
 from toolspan.permission.decide import Approver, Policy
-from toolspan.process import Custody
 from toolspan.profile import Profile
 from toolspan.profile import profile as named_profile
 from toolspan.record import (
@@ -37,27 +36,24 @@ from toolspan.record import (
     Fsync,
     Origin,
     Recorder,
-    results_folder,
-    transcript_path,
 )
 from toolspan.record.entries import INTERRUPTED
 from toolspan.run.batch import Batch, Recovery
 from toolspan.run.blocks import call_block, read_block
-from toolspan.run.context import Workspace
 from toolspan.run.desk import Cancel, Job
-from toolspan.run.runner import Runner, new_workspace
+from toolspan.run.runner import Runner
 from toolspan.run.sinks import Only, Sink
 from toolspan.run.tasks import notice
 from toolspan.run.tool import Tool
 from toolspan.session.around import Around, Aside
 from toolspan.session.blocks import beside, result_block, words
+from toolspan.session.ground import AtHome, make_scene, make_workspace, open_recorder
 from toolspan.session.hearing import Hearing
 from toolspan.session.incoming import Incoming, is_blank, sendable
 from toolspan.session.reply import Reply, calls_checked, plain_reply
 from toolspan.session.trouble import trouble
 
 INTERRUPTED_TURN = "interrupted by the user"
-AtHome = Literal["home"]
 OnBlock = Callable[[Mapping[str, object], Mapping[str, object]], None]
 """Is told of each block of a reply that counts, with its message; before it is started. Must not
 raise."""
@@ -108,7 +104,7 @@ class Session:
         self.feedback: tuple[str, ...] = ()
         """What hooks want the model to go on with, though its turn seemed over."""
         self.spans: list[Span] = []
-        """The calls that ended since the conversation began, or was last cut, in the order they ended.
+        """The calls that ended since the conversation began, or was last cut, in this order.
         They hold what went in and came out, so they go with the messages."""
         self.deferred: Call | None = None
         """The call that a hook put off; `run_deferred` comes back to it."""
@@ -121,14 +117,28 @@ class Session:
         self._reply: dict[str, object] = {}
         self._recorded_cwd = str(folder)
         self._interrupted = False
-        self._model = model
-        self._recorder = self._make_recorder(folder, transcript, permission_mode, fsync, clock)
+        self._aside = aside
+        origin = Origin(
+            profile=self.profile,
+            session_id=self.session_id,
+            cwd=folder,
+            permission_mode=permission_mode,
+            fsync=fsync,
+            clock=clock,
+        )
+        self._recorder = open_recorder(transcript, origin, self._write_failed, self._messages)
         if tools is None:
             tools = coding_tools(self.profile, person=approver is not None)
-        space = self._workspace(folder)
-        space.agent_id = aside.agent_id if aside else None
-        self._scene = self._make_scene(space, permission_mode, aside)
-        bound = (hooks or NoHooks()).bind(self._scene)
+        space = make_workspace(folder, self._recorder, aside, self._has_effects)
+        space.session_id, space.model = self.session_id, model
+        self._scene = make_scene(
+            space, self._recorder, aside, permission_mode, lambda: self.runner.context
+        )
+        self.hooks: Firing = hooks or NoHooks()
+        """The handlers, as they were given: a subagent has the same."""
+        self.mail: deque[str] = deque()
+        """What somebody has said to the model meanwhile; it reads it with the next results."""
+        bound = self.hooks.bind(self._scene)
         wanted = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
             tools,
@@ -193,6 +203,16 @@ class Session:
         """The file it is recorded in; None when it is not recorded."""
         return self._recorder.path if self._recorder else None
 
+    @property
+    def main_transcript(self) -> Path | None:
+        """The file of the main conversation: for a subagent, that of the session it is part of."""
+        return self._scene.transcript
+
+    @property
+    def permission_mode(self) -> str:
+        """What happens to calls nobody speaks of, in one word."""
+        return self._scene.permission_mode()
+
     def child_recorder(self, agent_id: str, about: Mapping[str, object]) -> Recorder | None:
         """The recorder of a subagent of this session; None when nothing is recorded."""
         return self._recorder.agent(agent_id, about) if self._recorder is not None else None
@@ -216,7 +236,7 @@ class Session:
         if self._around.listens("UserPromptSubmit"):
             raise ToolspanError("hooks want to see prompts first: use `await session.submit(...)`")
         self._check_prompt(content)
-        self._scene.prompt_id = str(uuid.uuid4())
+        self._scene.prompt_id = self._turn_id()
         self._say(content)
 
     async def submit(self, content: Content) -> bool:
@@ -226,7 +246,7 @@ class Session:
             ToolspanError: a call was put off, which `run_deferred` comes back to.
         """
         self._check_prompt(content)
-        self._scene.prompt_id = str(uuid.uuid4())
+        self._scene.prompt_id = self._turn_id()
         if not self._around.listens("UserPromptSubmit"):
             self._say(content)
             return True
@@ -240,6 +260,15 @@ class Session:
         said += words(asked.said())
         return True
 
+    def _turn_id(self) -> str:
+        """A subagent's words belong to the turn in which it was started."""
+        return (self._aside and self._aside.prompt_id) or str(uuid.uuid4())
+
+    @property
+    def prompt_id(self) -> str | None:
+        """The turn it is in."""
+        return self._scene.prompt_id
+
     def _check_prompt(self, content: Content) -> None:
         if not content or (isinstance(content, str) and not content.strip()):
             raise ValueError("a prompt needs some words")
@@ -249,7 +278,7 @@ class Session:
     def _say(self, content: Content) -> list[dict[str, object]]:
         """The prompt as blocks in the conversation."""
         self.stopped = None
-        blocks = words(self._around.opening())
+        blocks = words([*self._around.opening(), *self._told_news()])
         blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
         self._messages.append({"role": "user", "content": blocks})
         if self._recorder is not None:
@@ -317,6 +346,7 @@ class Session:
         await self._around.begin("compact")
         told = words([compacted.summary, *self._around.opening()])
         self._messages = [{"role": "user", "content": told}]
+        self.spans.clear()
 
     def failed(self, failure: ModelFailed) -> None:
         """There is no reply: that is told in the transcript, and not to the model."""
@@ -341,7 +371,6 @@ class Session:
             self._interrupted = True
         if self._hearing is not None:
             self._hearing.interrupt()
-        self.spans.clear()
         self.runner.cancel(by=by)
 
     @property
@@ -478,14 +507,37 @@ class Session:
     def notices(self, batch: Batch) -> list[dict[str, object]]:
         """What hooks say of the batch, and news of work in the background."""
         told = [f"PostToolBatch hook additional context: {text}" for text in batch.after.contexts]
-        tasks = self.runner.desk.workspace.tasks
-        if not tasks or not self.profile.tasks.tells:
-            return words(told)
-        texts = [notice(task, self.profile.tasks) for task in tasks.news()]
+        return words(told + self._told_news())
+
+    def _told_news(self) -> list[str]:
+        """News for the model within a turn, written down as such."""
+        texts = self._news()
         for text in texts:
             if self._recorder is not None:
                 self._recorder.notice(text)
-        return words(told + texts)
+        return texts
+
+    def _news(self) -> list[str]:
+        """What came meanwhile: words of others, and work in the background that has ended."""
+        texts = list(self.mail)
+        self.mail.clear()
+        tasks = self.runner.desk.workspace.tasks
+        if tasks and self.profile.tasks.tells:
+            texts += [notice(task, self.profile) for task in tasks.news()]
+        return texts
+
+    def hear_news(self) -> bool:
+        """Begin a turn with what came meanwhile; False when nothing did."""
+        texts = self._news()
+        if not texts:
+            return False
+        self._scene.prompt_id = self._turn_id()
+        self.stopped = None
+        self._messages.append({"role": "user", "content": words(texts)})
+        for text in texts:
+            if self._recorder is not None:
+                self._recorder.prompt(text, prompt_id=self._scene.prompt_id, is_news=True)
+        return True
 
     def _add_steps(self, batch: Batch) -> None:
         """Calls that a recovery made stand in the reply like those the model asked for."""
@@ -514,60 +566,6 @@ class Session:
             self._recorded_cwd = finished.cwd
         recorder.result(finished)
 
-    def _make_recorder(
-        self,
-        folder: Path,
-        transcript: Path | str | AtHome | Recorder | None,
-        permission_mode: str,
-        fsync: Fsync,
-        clock: Callable[[], float],
-    ) -> Recorder | None:
-        if transcript is None or isinstance(transcript, Recorder):
-            return transcript
-        origin = Origin(
-            profile=self.profile,
-            session_id=self.session_id,
-            cwd=folder,
-            permission_mode=permission_mode,
-            fsync=fsync,
-            clock=clock,
-        )
-        path = (
-            transcript_path(self.session_id, folder)
-            if transcript == "home"
-            else Path(transcript).absolute()
-        )
-        if path.is_file() and path.stat().st_size:
-            recorder = Recorder.resume(path, origin, self._write_failed)
-            recorder.answer(self._messages)
-            return recorder
-        return Recorder(path, origin, self._write_failed)
-
-    def _make_scene(self, space: Workspace, permission_mode: str, aside: Aside | None) -> Scene:
-        def mode() -> str:
-            found = self.runner.context.values.get("permission_mode")
-            return found if isinstance(found, str) else permission_mode
-
-        def export(found: Mapping[str, str | None]) -> Mapping[str, str | None]:
-            before = space.environment
-            left = {name: value for name, value in before.items() if name not in found}
-            space.environment = left | {k: v for k, v in found.items() if v is not None}
-            return {name: before.get(name) for name in found}
-
-        return Scene(
-            project=space.project,
-            custody=space.custody,
-            folder=space.folder,
-            cwd=lambda: self.runner.context.cwd,
-            environment=space.environment,
-            session_id=self.session_id,
-            transcript=self._recorder.path.absolute() if self._recorder else None,
-            permission_mode=mode,
-            export=export,
-            agent_id=space.agent_id,
-            agent_type=aside.kind if aside else None,
-        )
-
     def _write_failed(self, failed: WriteFailed) -> None:
         self.failures.append(failed)
         self.runner.emit(failed)
@@ -575,17 +573,6 @@ class Session:
     def _has_effects(self, name: str) -> bool:
         tool = self.runner.desk.tools.find(name)
         return tool is None or not tool.read_only
-
-    def _workspace(self, folder: Path) -> Workspace:
-        if self._recorder is None:
-            space = new_workspace(folder)
-        else:
-            place = results_folder(self._recorder.path).parent
-            space = Workspace(project=folder, custody=Custody(), folder=place)
-            space.journal = self._recorder.keep_intents(self._has_effects)
-        space.session_id = self.session_id
-        space.model = self._model
-        return space
 
 
 def _nobody(_message: Mapping[str, object], _block: Mapping[str, object]) -> None:

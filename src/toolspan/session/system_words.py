@@ -27,8 +27,13 @@ def _today() -> date:
 
 def system_words(cwd: Path, *, more: str = "", today: Callable[[], date] = _today) -> str:
     """The words for a session in a folder; `more` comes after them."""
-    facts = (
+    facts = place_words(cwd, today=today)
+    return "\n\n".join(part for part in (_WORDS, facts, more.strip()) if part)
+
+
+def place_words(cwd: Path, *, today: Callable[[], date] = _today) -> str:
+    """Where and when a session is."""
+    return (
         f"Working folder: {cwd}\nSystem: {platform.system()} {platform.release()}\n"
         f"Date: {today().isoformat()}"
     )
-    return "\n\n".join(part for part in (_WORDS, facts, more.strip()) if part)

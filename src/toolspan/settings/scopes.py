@@ -63,6 +63,11 @@ class Places:
         )
 
     @property
+    def agents(self) -> Path:
+        """The project's own agents, one file each."""
+        return self.project / ".claude" / "agents"
+
+    @property
     def mcp(self) -> Path:
         """The project's own servers."""
         return self.project / ".mcp.json"

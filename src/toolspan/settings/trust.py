@@ -1,8 +1,8 @@
 """What a project folder would have us run, and whether somebody has accepted it.
 
-In: the layers of a project and its `.mcp.json`. Out: what would run, in words, and a digest of it.
-A folder is trusted when the digest that was accepted for it is the one it has now: one changed hook
-and it is not. Refusals (`deny`, `ask`) need no trust, they only take away.
+In: the layers of a project, its `.mcp.json` and its agents. Out: what would run, in words, and a
+digest of it. A folder is trusted when the digest that was accepted for it is the one it has now:
+one changed hook and it is not. Refusals (`deny`, `ask`) need no trust, they only take away.
 
 Scripts that a command names are not part of the digest: who can change them could always.
 """
@@ -71,7 +71,17 @@ def claim_of(places: Places, layers: Iterable[Layer]) -> Claim:
         servers = load_json(places.mcp).get("mcpServers")
         if servers:
             wishes[places.mcp.name] = {"mcpServers": servers}
+    for path in sorted(places.agents.rglob("*.md")) if places.agents.is_dir() else ():
+        wishes[os.path.relpath(path, places.project)] = {"agent": _fingerprint(path)}
     return Claim(places.project, wishes)
+
+
+def _fingerprint(path: Path) -> str:
+    """What a file says, for a comparison; a file that cannot be read is never the same."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return f"{error.strerror} at {time.time()}"
 
 
 def _wishes(raw: Mapping[str, object]) -> dict[str, object]:

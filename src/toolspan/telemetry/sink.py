@@ -27,6 +27,7 @@ from toolspan.model.live import (
     LiveEvent,
     Progressed,
     Recovered,
+    Relayed,
     Requested,
     Slow,
     Started,
@@ -90,18 +91,19 @@ class OtelSink:
         """Take an event."""
         with self._lock:
             self._latest = max(self._latest, event.at)
-            match event:
+            own = event.event if isinstance(event, Relayed) else event
+            match own:
                 case Requested():
-                    self._begin(event)
+                    self._begin(own)
                 case Finished():
-                    self._finish(event)
+                    self._finish(own)
                 case BatchFinished() | Faulted() | WriteFailed() | Recovered():
-                    self._beside(event)
+                    self._beside(own)
                 case (
                     HookRan() | Asked() | Decided() | Started() | Progressed() | Slow()
                     | Duplicate()
                 ):  # fmt: skip
-                    self._during(event)
+                    self._during(own)
 
     def close(self) -> None:
         """End the spans of calls that have no result: nothing more will be heard of them.

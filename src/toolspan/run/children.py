@@ -1,0 +1,127 @@
+"""Agents below this one, as the tools that start them and speak to them see them.
+
+In: what a call asks of an agent. Out: what became of it. Sessions and models are not known here;
+whoever has them (`session/child.py`) puts a `Children` into the workspace.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from toolspan.ids import CallId
+
+NO_MODEL = (
+    "There is no model here to run a subagent with: calls come from outside. `toolspan run` has one"
+)
+"""What is said where nobody starts agents."""
+Told = Callable[[Mapping[str, object]], None]
+"""Takes news of an agent's work. Must not raise."""
+
+
+def _nobody(_news: Mapping[str, object]) -> None:
+    """Nobody is told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildWish:
+    """What a call asks of an agent."""
+
+    call_id: CallId
+    """The call that starts it; it is named beside the agent's transcript."""
+    kind: str
+    """Which of the agents that there are."""
+    description: str
+    prompt: str
+    cwd: Path
+    model: str | None = None
+    """Another model than that of the agent above."""
+    isolated: bool = False
+    """It gets a copy of the repository for itself."""
+    resumes: str | None = None
+    """The agent that goes on, instead of a new one."""
+    told: Told = _nobody
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A copy of the repository that has changes in it, and is still there."""
+
+    path: Path
+    branch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildEnd:
+    """What became of an agent."""
+
+    agent_id: str
+    kind: str
+    text: str
+    """What it said last."""
+    error: str | None = None
+    """Why it did not come to its own end."""
+    cut: str | None = None
+    """Why there might be more to say than it said: a limit."""
+    timed_out: bool = False
+    model: str
+    tools: Sequence[str] = ()
+    """The tool of each call, in the order in which they ended."""
+    lines: tuple[int, int] = (0, 0)
+    """Lines that it added to files, and took away."""
+    tokens: int = 0
+    """Of its last request: how long its conversation is."""
+    usage: Mapping[str, object] = field(default_factory=dict)
+    """The same, in the API's words."""
+    duration_ms: float = 0.0
+    kept: Kept | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """An agent that works in the background."""
+
+    agent_id: str
+    path: Path
+    """The file to follow it by."""
+    model: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """What became of words for an agent."""
+
+    how: Literal["queued", "resumed"]
+    """It reads them with its next results; or it was done, and goes on in the background."""
+    agent_id: str
+    path: Path
+
+
+class Children(Protocol):
+    """Starts agents, and speaks to them.
+
+    May be asked by several calls at once. When a call is cancelled, its agent ends with it: the
+    agent's calls get their results before the cancellation goes on. All of them raise `ToolError`
+    when there is nobody to do it; what goes wrong in an agent's work does not raise.
+    """
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The names of the agents that there are."""
+        ...
+
+    def sends_off(self, kind: str) -> bool:
+        """Whether agents of this kind work in the background unless told otherwise."""
+        ...
+
+    async def run(self, wish: ChildWish) -> ChildEnd:
+        """Let an agent work to the end of its turn."""
+        ...
+
+    async def launch(self, wish: ChildWish) -> Launched:
+        """Send an agent off; what becomes of it is told by a task in the background."""
+        ...
+
+    async def say(self, agent_id: str, words: str, call_id: CallId) -> Delivered:
+        """Tell an agent something, while it works or when it is done."""
+        ...

@@ -1,0 +1,111 @@
+"""`toolspan run` with agents: as a process, with a server, a trusted folder, and a look back."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.session.crew import Play
+from toolspan.testing import ModelServer, say, use
+
+pytestmark = pytest.mark.anyio
+Done = subprocess.CompletedProcess[str]
+
+
+def toolspan(folder: Path, *words: str) -> Done:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("ANTHROPIC", "OPENAI"))}
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    return subprocess.run(
+        [sys.executable, "-m", "toolspan", *words],
+        cwd=work,
+        env={**kept, "HOME": str(folder / "home"), "CLAUDE_CONFIG_DIR": str(folder / "config")},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+def run(folder: Path, server: ModelServer, *more: str) -> Done:
+    model = ("--model", "anthropic:claude-test", "--base-url", server.url)
+    return toolspan(folder, "run", "-p", "Main", *model, *more)
+
+
+@requirement("subagents.run")
+def test_two_agents_are_run_and_told_of(tmp_path: Path) -> None:
+    def give(prompt: str) -> dict[str, object]:
+        return use("Agent", description=prompt, prompt=prompt, run_in_background=False)
+
+    play = Play(
+        {
+            "Main": [[give("Left"), give("Right")], say("Both are back.")],
+            "Left": [[use("Bash", command="echo left")], say("It says left.")],
+            "Right": [[use("Bash", command="echo right")], say("It says right.")],
+        }
+    )
+    with ModelServer(play.model) as server:
+        done = run(tmp_path, server, "--output-format", "stream-json")
+    shown = toolspan(tmp_path, "show", "--last")
+    listed = json.loads(toolspan(tmp_path, "show", "--last", "--json").stdout)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    below = [row for row in rows if row.get("agent_id")]
+    above = {
+        block["tool_use_id"]
+        for row in rows
+        if row["type"] == "user" and not row.get("agent_id")
+        for block in row["message"]["content"]
+    }
+    assert {row["parent_tool_use_id"] for row in below} == above
+    assert rows[-1]["result"] == "Both are back."
+    assert "2 subagents" in shown.stdout
+    assert shown.stdout.index("Left") < shown.stdout.index("It says left.")
+    assert len(listed["session"]["files"]) == 3
+
+
+@requirement("subagents.run")
+def test_the_command_waits_for_agents_that_were_sent_off(tmp_path: Path) -> None:
+    call = use("Agent", description="L", prompt="Left")
+    play = Play({"Main": [[call], say("Sent."), say("Heard.")], "Left": [say("Left is back.")]})
+    with ModelServer(play.model) as server:
+        done = run(tmp_path, server)
+
+    assert (done.stdout, done.returncode) == ("Heard.\n", 0)
+
+
+@requirement("subagents.trust")
+def test_agents_of_a_folder_count_once_it_is_trusted(tmp_path: Path) -> None:
+    for place, name in ((tmp_path / "config", "mine"), (tmp_path / "work" / ".claude", "ours")):
+        (place / "agents").mkdir(parents=True)
+        text = f"---\nname: {name}\ndescription: Helps.\ntools: Read\n---\nI am {name}.\n"
+        (place / "agents" / f"{name}.md").write_text(text)
+    (tmp_path / "config" / "agents" / "broken.md").write_text("nothing")
+
+    def ask(kind: str) -> tuple[Done, Play]:
+        call = use(
+            "Agent", description="L", prompt="Left", subagent_type=kind, run_in_background=False
+        )
+        play = Play({"Main": [[call]]})
+        with ModelServer(play.model) as server:
+            return run(tmp_path, server), play
+
+    mine, first = ask("mine")
+    refused, second = ask("ours")
+    accepted = toolspan(tmp_path, "trust", "--yes")
+    allowed, third = ask("ours")
+
+    assert "broken.md: it does not begin with" in mine.stderr
+    assert str(first.requests("Left")[0]["system"]).count("I am mine.") == 1
+    assert "the folder is not trusted" in refused.stderr
+    assert "Agent type 'ours' not found. Available agents: general-purpose, mine" in json.dumps(
+        second.requests("Main")[1]
+    )
+    assert accepted.returncode == 0
+    assert "not trusted" not in allowed.stderr
+    assert "I am ours." in str(third.requests("Left")[0]["system"])

@@ -1,0 +1,114 @@
+"""A model that plays every part: what it says hangs on who was asked, and how often."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from toolspan import Session, ToolContext, tool
+from toolspan.builtin import agent_tool, send_message_tool, task_output_tool, task_stop_tool
+from toolspan.hooks.points import Firing
+from toolspan.model.live import LiveEvent
+from toolspan.permission.decide import Approver, Policy
+from toolspan.profile import Profile, profile
+from toolspan.run.tool import Tool
+from toolspan.session import Agent
+from toolspan.session.child import Subagents
+from toolspan.session.staff import Staff
+from toolspan.testing import ScriptedModel, check_history, say
+
+Step = Any
+Part = Sequence[Step]
+"""What one agent says, reply by reply."""
+
+
+def first_words(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What a conversation began with."""
+    content = messages[0]["content"]
+    return content if isinstance(content, str) else str(content[-1]["text"])
+
+
+class Play:
+    """A scripted model with a part for everybody; parts are found by the words they begin with."""
+
+    def __init__(self, parts: Mapping[str, Part]) -> None:
+        self._parts = parts
+        self.spoken: Counter[str] = Counter()
+        self.model = ScriptedModel([], then=self._next)
+
+    def _next(self, messages: Any) -> Step:
+        words = first_words(messages)
+        name = next((one for one in self._parts if words.startswith(one)), words)
+        number = self.spoken[name]
+        self.spoken[name] += 1
+        part = self._parts.get(name, ())
+        step = part[number] if number < len(part) else say(f"{name} is done.")
+        return step(messages) if callable(step) else step
+
+    def requests(self, name: str) -> list[dict[str, Any]]:
+        """The requests of one agent."""
+        found: list[dict[str, Any]] = []
+        for request in self.model.requests:
+            messages: Any = request["messages"]
+            if first_words(messages).startswith(name):
+                found.append(dict(request))
+        return found
+
+
+@tool(concurrent=True)
+async def echo(text: str) -> str:
+    """Give the text back."""
+    return text
+
+
+@tool(concurrent=True)
+async def hang(ctx: ToolContext) -> str:
+    """Never end by itself."""
+    ctx.progress("hangs")
+    await anyio.sleep_forever()
+    return ""
+
+
+def tools_of(version: Profile) -> list[Tool]:
+    """The tools around agents, and two of no use."""
+    makers: list[Callable[[Profile], Tool]] = [
+        agent_tool, send_message_tool, task_output_tool, task_stop_tool,
+    ]  # fmt: skip
+    return [make(version) for make in makers] + [echo, hang]
+
+
+@asynccontextmanager
+async def troupe(
+    folder: Path,
+    play: Play,
+    *,
+    version: str = "2.1.197",
+    staff: Staff | None = None,
+    hooks: Firing | None = None,
+    policies: Sequence[Policy] = (),
+    approver: Approver | None = None,
+    events: list[LiveEvent] | None = None,
+    tools: Sequence[Tool] = (),
+) -> AsyncIterator[Agent]:
+    """An agent with agents below it; its transcript is `t.jsonl`."""
+    heard: list[LiveEvent] = [] if events is None else events
+    chosen = profile(version)
+    session = Session(
+        cwd=folder,
+        tools=[*tools_of(chosen), *tools],
+        profile=chosen,
+        hooks=hooks,
+        policies=policies,
+        approver=approver,
+        direct=[heard.append],
+        transcript=folder / "t.jsonl",
+    )
+    agent = Agent(session, play.model, system="Work.")
+    Subagents(agent, staff)
+    with anyio.fail_after(30):
+        async with session:
+            yield agent
+    assert check_history(session.messages) == []

@@ -1,0 +1,142 @@
+"""Agents that people describe in files."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan import tool
+from toolspan.session.agents import Kind, load_kinds, read_kind
+from toolspan.session.staff import Staff, mode_below
+from toolspan.testing import ScriptedModel
+
+
+def write(folder: Path, name: str, front: str, words: str = "You help.") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.md"
+    path.write_text(f"---\n{front}\n---\n{words}\n")
+    return path
+
+
+@requirement("subagents.files")
+def test_a_file_describes_an_agent(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "a",
+        "name: reviewer\n"
+        "description: >\n  Looks at changes\n  before they go out.\n"
+        "tools: Read, Grep, Bash(git diff:*)\n"
+        "disallowedTools:\n  - Write\n  - 'Edit'\n"
+        'model: "inherit"\n'
+        "permissionMode: plan   # never writes\n"
+        "maxTurns: 7\nbackground: true\nisolation: worktree\ncolor: red",
+        "Look closely.\n\nThen say.",
+    )
+
+    kind, notes = read_kind(path)
+
+    assert kind == Kind(
+        name="reviewer",
+        description="Looks at changes before they go out.",
+        words="Look closely.\n\nThen say.",
+        tools=("Read", "Grep", "Bash"),
+        without=("Write", "Edit"),
+        permission_mode="plan",
+        max_turns=7,
+        in_background=True,
+        isolated=True,
+        path=path,
+    )
+    assert notes == []
+
+
+@requirement("subagents.files")
+@pytest.mark.parametrize(
+    ("front", "problem"),
+    [
+        ("description: d", "no name"),
+        ("name: a", "no description"),
+        ("name: '../x'\ndescription: d", "is no name"),
+        ("name: a\ndescription: d\nmaxTurns: many", "maxTurns is 'many'"),
+        ("name: a\ndescription: d\npermissionMode: bypassPermissions", "permissionMode is"),
+        ("name: a\n?!", "line 3 is not understood"),
+    ],
+)
+def test_a_broken_file_is_told_of_and_the_others_count(
+    tmp_path: Path, front: str, problem: str
+) -> None:
+    write(tmp_path, "broken", front)
+    (tmp_path / "none.md").write_text("just words")
+    write(tmp_path, "good", "name: good\ndescription: [is, good]\nsomething: else")
+
+    found = load_kinds([tmp_path, tmp_path / "nowhere"])
+
+    assert [(kind.name, kind.description) for kind in found.kinds] == [("good", "is, good")]
+    broken, good, none = sorted(found.problems)
+    assert problem in broken
+    assert good.endswith("something is not used")
+    assert "does not begin with" in none
+
+
+@requirement("subagents.files")
+def test_of_two_agents_with_one_name_the_later_folder_wins(tmp_path: Path) -> None:
+    write(tmp_path / "user", "one", "name: same\ndescription: mine")
+    write(tmp_path / "project" / "deeper", "two", "name: same\ndescription: ours")
+
+    found = load_kinds([tmp_path / "user", tmp_path / "project"])
+
+    assert [kind.description for kind in found.kinds] == ["ours"]
+    assert found.problems == ()
+
+
+@requirement("subagents.files")
+def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> None:
+    @tool
+    async def look() -> str:
+        """Look."""
+        return ""
+
+    @tool(name="AskUserQuestion")
+    async def ask() -> str:
+        """Ask."""
+        return ""
+
+    def kept(**more: tuple[str, ...]) -> list[str]:
+        kind = Kind(name="k", description="d", **more)  # type: ignore[arg-type]
+        return [one.name for one in (look, ask) if kind.keeps(one)]
+
+    assert kept() == ["look"]
+    assert kept(tools=("*",)) == ["look"]
+    assert kept(tools=("Read",)) == []
+    assert kept(without=("look",)) == []
+
+
+@requirement("subagents.permission")
+def test_an_agent_never_gets_a_laxer_mode_than_somebody_has_chosen() -> None:
+    def mode(wanted: str | None, above: str) -> str:
+        return mode_below(Kind(name="k", description="d", permission_mode=wanted), above)
+
+    assert mode(None, "acceptEdits") == "acceptEdits"
+    assert mode("acceptEdits", "default") == "acceptEdits"
+    assert mode("acceptEdits", "plan") == "plan"
+    assert mode("default", "dontAsk") == "dontAsk"
+    assert mode("plan", "bypassPermissions") == "plan"
+
+
+@requirement("subagents.models")
+def test_an_agent_may_have_a_model_of_its_own() -> None:
+    above, other = ScriptedModel([]), ScriptedModel([], seed="other")
+    asked: list[str] = []
+
+    def find(name: str) -> ScriptedModel | None:
+        asked.append(name)
+        return other if name == "other" else None
+
+    staff = Staff(find_model=find)
+
+    assert staff.model(None, above) is above
+    assert staff.model("inherit", above) is above
+    assert staff.model("sonnet", above) is above
+    assert staff.model("other", above) is other
+    assert staff.model("other", above) is other
+    assert asked == ["sonnet", "other"]

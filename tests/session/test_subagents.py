@@ -1,0 +1,619 @@
+"""Agents below an agent: their work, their results, their transcripts, their ends."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import toolspan
+from tests.requirement import requirement
+from tests.session.crew import Play, troupe
+from toolspan import Deny, Hooks, tool
+from toolspan.builtin import edit_tool, read_tool
+from toolspan.hooks.points import After, Before, Occasion
+from toolspan.ids import CallId
+from toolspan.model.live import Finished, LiveEvent, Progressed, Relayed
+from toolspan.model.span import Call
+from toolspan.permission.decide import Question
+from toolspan.profile import VERSIONS, profile
+from toolspan.run.tasks import AgentTask
+from toolspan.session.agents import Kind
+from toolspan.session.past import past
+from toolspan.session.staff import Care, Staff
+from toolspan.testing import check_history, fail, results_of, say, use
+
+pytestmark = pytest.mark.anyio
+
+SECOND = {"Main": [], "Left": [[use("echo", text="l")], say("Left is back.")]}
+
+
+def give(prompt: str, **more: object) -> dict[str, object]:
+    """A call for an agent that is waited for."""
+    return use("Agent", description=prompt, prompt=prompt, run_in_background=False, **more)
+
+
+def send(prompt: str, **more: object) -> dict[str, object]:
+    """A call for an agent that is sent off."""
+    return use("Agent", description=prompt, prompt=prompt, run_in_background=True, **more)
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def agent_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("agent-*.jsonl"))
+
+
+def said(agent_messages: list[dict[str, object]]) -> str:
+    return json.dumps(agent_messages)
+
+
+@requirement("subagents.parallel")
+async def test_two_agents_work_side_by_side_and_both_report(tmp_path: Path) -> None:
+    met = 0
+    both = anyio.Event()
+
+    @tool(concurrent=True)
+    async def meet() -> str:
+        """Wait for the other one."""
+        nonlocal met
+        met += 1
+        if met == 2:
+            both.set()
+        await both.wait()
+        return "met"
+
+    play = Play(
+        {
+            "Main": [
+                [give("Left"), give("Right")],
+                lambda messages: say(" | ".join(results_of(messages))),
+            ],
+            "Left": [[use("meet"), use("echo", text="l")], say("Left has met.")],
+            "Right": [[use("meet")], say("Right has met.")],
+        }
+    )
+    async with troupe(tmp_path, play, tools=[meet]) as agent:
+        ended = await agent.prompt("Main")
+
+    assert ended.reason == "completed"
+    assert ended.text.index("Left has met.") < ended.text.index("Right has met.")
+
+
+@requirement("subagents.result")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_report_is_written_as_the_client_writes_it(tmp_path: Path, version: str) -> None:
+    values = profile(version).agents
+    call = use(
+        values.name, description="Look", prompt="Left", subagent_type="general-purpose",
+        run_in_background=False,
+    )  # fmt: skip
+    play = Play({"Main": [[call]], "Left": [[use("echo", text="l")], say("One.\nTwo.")]})
+    async with troupe(tmp_path, play, version=version) as agent:
+        await agent.prompt("Main")
+        (span,) = agent.session.spans
+
+    result = span.result
+    assert result is not None
+    record: Any = json.loads(json.dumps(lines_of(tmp_path / "t.jsonl")[2]["toolUseResult"]))
+    assert (record["status"], record["prompt"], record["totalToolUseCount"]) == (
+        "completed", "Left", 1,
+    )  # fmt: skip
+    assert (
+        record["totalTokens"] == record["usage"]["input_tokens"] + record["usage"]["output_tokens"]
+    )
+    texts = [block["text"] for block in result.content]  # type: ignore[attr-defined]
+    assert f"agentId: {record['agentId']} (" in texts[-1]
+    assert ("<usage>" in texts[-1]) is (values.token_word is not None)
+    if values.framed:
+        assert len(texts) == 1
+        assert "\n  One.\n  Two.\nagentId: " in texts[0]
+        assert record["content"][-1] == {"type": "text", "text": "One.\nTwo."}
+        assert record["toolsUsed"] == ["echo"]
+    else:
+        assert texts[0] == "One.\nTwo."
+        assert record["content"] == [{"type": "text", "text": "One.\nTwo."}]
+    assert ("toolStats" in record) is values.tells_kind
+    assert span.agent == record["agentId"]
+    assert len(record["agentId"]) == profile(version).shape.agent_digits
+
+
+@requirement("subagents.context")
+async def test_an_agent_has_its_own_context_tools_and_words(tmp_path: Path) -> None:
+    kind = Kind(
+        name="reader", description="Reads.", words="You read.", tools=("echo", "Agent"),
+        without=("Agent",),
+    )  # fmt: skip
+    play = Play({"Main": [[give("Left", subagent_type="reader")]]} | {"Left": SECOND["Left"]})
+    async with troupe(tmp_path, play, staff=Staff([kind])) as agent:
+        await agent.prompt("Main")
+
+    (first, _second) = play.requests("Left")
+    assert [schema["name"] for schema in first["tools"]] == ["echo"]
+    assert first["messages"] == [{"role": "user", "content": [{"type": "text", "text": "Left"}]}]
+    assert str(first["system"]).startswith("You read.\n\n")
+    (above, *_) = play.requests("Main")
+    (offered,) = [one for one in above["tools"] if one["name"] == "Agent"]
+    assert "- general-purpose: " in offered["description"]
+    assert "- reader: Reads. (has echo, Agent)" in offered["description"]
+
+
+@requirement("subagents.context")
+async def test_what_an_agent_has_read_the_one_above_has_not(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("alpha\n")
+    edit = use("Edit", file_path=str(path), old_string="alpha", new_string="beta")
+    chosen = profile("2.1.197")
+    play = Play(
+        {"Main": [[give("Left")], [edit]], "Left": [[use("Read", file_path=str(path))], [edit]]}
+    )
+    tools = [read_tool(chosen), edit_tool(chosen)]
+    async with troupe(tmp_path, play, tools=tools) as agent:
+        await agent.prompt("Main")
+        states = [(span.tool, span.state) for span in agent.session.spans]
+
+    assert path.read_text() == "beta\n"
+    assert states == [("Agent", "succeeded"), ("Edit", "failed")]
+
+
+@requirement("subagents.depth")
+async def test_agents_start_agents_down_to_a_depth(tmp_path: Path) -> None:
+    play = Play(
+        {
+            "Main": [[give("One")]],
+            "One": [[give("Two")]],
+            "Two": [[give("Three")], lambda messages: say(results_of(messages)[0])],
+        }
+    )
+    async with troupe(tmp_path, play, staff=Staff(care=Care(depth=2))) as agent:
+        await agent.prompt("Main")
+
+    names = [schema["name"] for schema in play.requests("Two")[0]["tools"]]
+    assert not {"Agent", "SendMessage"} & set(names)
+    assert "No such tool available: Agent" in said(play.requests("Two")[1]["messages"])
+    about = [json.loads(path.read_bytes()) for path in tmp_path.rglob("*.meta.json")]
+    assert sorted(one["spawnDepth"] for one in about) == [1, 2]
+    (deep,) = [one for one in about if one["spawnDepth"] == 2]
+    assert tmp_path.joinpath("t", "subagents", f"agent-{deep['parentAgentId']}.jsonl").is_file()
+    assert len(agent_files(tmp_path / "t" / "subagents")) == 2
+
+
+@requirement("subagents.background")
+@pytest.mark.parametrize("version", ["2.1.80", "2.1.197", "2.1.325"])
+async def test_an_agent_in_the_background_is_told_of_when_it_is_done(
+    tmp_path: Path, version: str
+) -> None:
+    go = anyio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait for the one above."""
+        await go.wait()
+        return "ok"
+
+    def release(_: object) -> dict[str, object]:
+        go.set()
+        return say("Sent.")
+
+    play = Play({"Main": [[send("Left")], release], "Left": [[use("wait")], say("Left is back.")]})
+    async with troupe(tmp_path, play, version=version, tools=[wait]) as agent:
+        ended = await agent.finish("Main")
+        (task,) = agent.session.runner.desk.workspace.tasks
+
+    assert (ended.text, ended.turns) == ("Main is done.", 3)
+    assert isinstance(task, AgentTask)
+    assert (task.status, task.told) == ("completed", True)
+    lines = lines_of(tmp_path / "t.jsonl")
+    launched = next(line["toolUseResult"] for line in lines if "toolUseResult" in line)
+    assert launched["status"] == "async_launched"
+    assert Path(launched["outputFile"]).resolve() == agent_files(tmp_path)[0]
+    (news,) = [line for line in lines if "<task-notification>" in str(line.get("message"))]
+    words = news["message"]["content"]
+    assert f"<task-id>{task.id}</task-id>" in words
+    assert "<result>Left is back.</result>" in words
+    assert f'<summary>Agent "Left" {profile(version).agents.ended_word}</summary>' in words
+    (span,) = [one for one in toolspan.read(tmp_path / "t.jsonl").spans if one.tool == "Agent"]
+    assert (span.background, span.agent) == (True, task.id)
+
+
+@requirement("subagents.background")
+async def test_news_wait_for_the_next_words_and_stand_before_them(tmp_path: Path) -> None:
+    play = Play({"Main": [[send("Left")]], "Left": [say("Left is back.")]})
+    async with troupe(tmp_path, play) as agent:
+        await agent.prompt("Main")
+        (task,) = agent.session.runner.desk.workspace.tasks
+        await task.wait()
+        await agent.prompt("And now?")
+        content: Any = agent.session.messages[-2]["content"]
+        news, question = content
+
+    assert "Left is back." in str(news)
+    assert question == {"type": "text", "text": "And now?"}
+
+
+@requirement("subagents.tasks")
+async def test_an_agent_in_the_background_is_looked_at_and_stopped_like_any_task(
+    tmp_path: Path,
+) -> None:
+    asked: list[str] = []
+
+    def look(_: object) -> list[dict[str, object]]:
+        (task,) = agent.session.runner.desk.workspace.tasks
+        asked.append(task.id)
+        return [use("TaskOutput", task_id=task.id, block=False, timeout=0)]
+
+    def stop(_: object) -> list[dict[str, object]]:
+        return [use("TaskStop", task_id=asked[0])]
+
+    play = Play({"Main": [[send("Left")], look, stop], "Left": [[use("hang")]]})
+    async with troupe(tmp_path, play, version="2.1.325") as agent:
+        ended = await agent.finish("Main")
+        shown, stopped = (
+            str(span.result and span.result.content) for span in agent.session.spans[1:]
+        )
+
+    assert ended.reason == "completed"
+    assert "<task_type>local_agent</task_type>" in shown
+    assert "<status>running</status>" in shown
+    assert '"task_type":"local_agent"' in stopped
+    (below,) = agent_files(tmp_path)
+    assert [span.state for span in toolspan.read(below).spans] == ["interrupted"]
+
+
+@requirement("subagents.messages")
+async def test_an_agent_that_works_reads_a_message_with_its_next_results(tmp_path: Path) -> None:
+    went = anyio.Event()
+
+    @tool(concurrent=True)
+    async def wait() -> str:
+        """Wait for a message."""
+        await went.wait()
+        return "ok"
+
+    def tell(_: object) -> list[dict[str, object]]:
+        (task,) = agent.session.runner.desk.workspace.tasks
+        return [use("SendMessage", to=task.id, message="Hurry up.")]
+
+    def release(messages: object) -> dict[str, object]:
+        went.set()
+        return say(results_of(messages)[0])  # type: ignore[arg-type]
+
+    play = Play({"Main": [[send("Left")], tell, release], "Left": [[use("wait")]]})
+    async with troupe(tmp_path, play, tools=[wait]) as agent:
+        await agent.finish("Main")
+
+    assert '"success":true' in said(agent.session.messages).replace("\\", "")
+    assert "Hurry up." in said(play.requests("Left")[1]["messages"])
+
+
+@requirement("subagents.messages")
+@pytest.mark.parametrize("version", ["2.1.197", "2.1.325"])
+async def test_an_agent_that_is_done_goes_on_because_of_a_message(
+    tmp_path: Path, version: str
+) -> None:
+    def tell(_: object) -> list[dict[str, object]]:
+        (span,) = agent.session.spans
+        return [use("SendMessage", to=str(span.agent), message="One more thing.")]
+
+    play = Play({"Main": [[give("Left")], tell], "Left": [say("First."), say("Second.")]})
+    async with troupe(tmp_path, play, version=version) as agent:
+        await agent.finish("Main")
+
+    first, second = play.requests("Left")
+    assert len(first["messages"]) == 1
+    assert [message["role"] for message in second["messages"]] == ["user", "assistant", "user"]
+    assert "<result>Second.</result>" in said(agent.session.messages)
+    (path,) = agent_files(tmp_path)
+    parents = [line["parentUuid"] for line in lines_of(path) if "parentUuid" in line]
+    assert parents.count(None) == 1
+
+
+@requirement("subagents.messages")
+async def test_an_agent_of_an_earlier_process_can_be_gone_on_with(tmp_path: Path) -> None:
+    call = use("Task", description="L", prompt="Left", subagent_type="general-purpose")
+    play = Play({"Main": [[call]], "Left": [say("First.")]})
+    async with troupe(tmp_path, play, version="2.0.65") as agent:
+        await agent.prompt("Main")
+        name = str(agent.session.spans[0].agent)
+
+    again = use(
+        "Task", description="L", prompt="More.", subagent_type="general-purpose", resume=name
+    )
+    later = Play({"Again": [[again]], "Left": [say("Second.")]})
+    async with troupe(tmp_path, later, version="2.0.65") as agent:
+        await agent.prompt("Again")
+
+    (request,) = later.requests("Left")
+    assert "First." in said(request["messages"])
+    assert "Second." in said(agent.session.messages)
+
+
+@requirement("subagents.messages")
+async def test_nobody_is_told_anything_under_an_unknown_name(tmp_path: Path) -> None:
+    play = Play({"Main": [[use("SendMessage", to="a77", message="Hello?")]]})
+    async with troupe(tmp_path, play) as agent:
+        await agent.prompt("Main")
+        (span,) = agent.session.spans
+
+    assert (span.state, span.error_kind) == ("failed", "not_found")
+
+
+@requirement("subagents.interrupt")
+async def test_who_interrupts_an_agent_ends_those_below_it_with_results(tmp_path: Path) -> None:
+    events: list[LiveEvent] = []
+    play = Play(
+        {
+            "Main": [[give("One")]],
+            "One": [[give("Two"), use("hang")]],
+            "Two": [[use("hang"), use("echo", text="done before")]],
+        }
+    )
+    async with (
+        troupe(tmp_path, play, events=events, version="2.1.325") as agent,
+        anyio.create_task_group() as group,
+    ):
+        group.start_soon(agent.prompt, "Main")
+        while sum(_hangs(event) for event in events) < 2:
+            await anyio.lowlevel.checkpoint()
+        agent.interrupt()
+
+    (span,) = agent.session.spans
+    assert span.state == "interrupted"
+    states = [
+        (one.tool, one.state) for path in agent_files(tmp_path) for one in toolspan.read(path).spans
+    ]
+    assert sorted(states) == [
+        ("Agent", "interrupted"), ("echo", "succeeded"), ("hang", "interrupted"),
+        ("hang", "interrupted"),
+    ]  # fmt: skip
+
+
+def _hangs(event: LiveEvent) -> bool:
+    return (
+        isinstance(event, Relayed)
+        and isinstance(event.event, Progressed)
+        and (event.event.kind == "hangs")
+    )
+
+
+@requirement("subagents.limits")
+async def test_an_agent_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    play = Play({"Main": [[give("Left")]], "Left": [[use("hang")]]})
+    async with troupe(
+        tmp_path, play, staff=Staff(care=Care(seconds=0.05)), version="2.1.325"
+    ) as agent:
+        await agent.prompt("Main")
+        (span,) = agent.session.spans
+
+    assert span.state == "timed_out"
+    assert "given 0.05 seconds" in (span.message or "")
+    (below,) = agent_files(tmp_path)
+    assert [one.state for one in toolspan.read(below).spans] == ["interrupted"]
+
+
+@requirement("subagents.limits")
+async def test_no_more_agents_work_at_once_than_may(tmp_path: Path) -> None:
+    play = Play({"Main": [[give("Left"), give("Right")]], "Left": [[give("Deep")]]})
+    async with troupe(tmp_path, play, staff=Staff(care=Care(at_once=1))) as agent:
+        await agent.prompt("Main")
+        refused = [span for span in agent.session.spans if span.state == "failed"]
+
+    assert len(refused) == 1
+    assert (refused[0].message or "").startswith("Concurrent subagent limit reached.")
+
+
+@requirement("subagents.limits")
+async def test_an_agent_that_may_not_speak_on_reports_what_it_has(tmp_path: Path) -> None:
+    brief = Kind(name="brief", description="Is brief.", max_turns=1)
+    play = Play(
+        {
+            "Main": [[give("Left", subagent_type="brief")]],
+            "Left": [[say("So far."), use("echo", text="l")]],
+        }
+    )
+    async with troupe(tmp_path, play, staff=Staff([brief])) as agent:
+        await agent.prompt("Main")
+        (span,) = agent.session.spans
+
+    assert span.state == "succeeded"
+    assert "So far.\\n\\n[Ended early: " in said(agent.session.messages)
+
+
+@requirement("subagents.failure")
+async def test_what_goes_wrong_below_is_told_above_and_ends_nothing_else(tmp_path: Path) -> None:
+    play = Play({"Main": [[give("Left"), give("Right")]], "Left": [fail(400, message="no")]})
+    async with troupe(tmp_path, play) as agent:
+        ended = await agent.prompt("Main")
+        states = {span.call.arguments["prompt"]: span for span in agent.session.spans}
+
+    assert ended.reason == "completed"
+    assert states["Right"].state == "succeeded"
+    assert states["Left"].state == "failed"
+    assert "did not come to its end" in (states["Left"].message or "")
+
+
+@requirement("subagents.hooks")
+async def test_hooks_hear_of_agents_and_bind_them(tmp_path: Path) -> None:
+    hooks = Hooks()
+    heard: list[tuple[str, object]] = []
+
+    @hooks.at("SubagentStart")
+    def start(occasion: Occasion) -> After:
+        heard.append((occasion.point, occasion.about))
+        return After(contexts=("Mind the gap.",))
+
+    @hooks.at("SubagentStop")
+    def stop(occasion: Occasion) -> After:
+        heard.append((occasion.point, occasion.fields["stop_hook_active"]))
+        return After() if occasion.fields["stop_hook_active"] else After(feedback=("Not yet.",))
+
+    @hooks.pre_tool_use("echo")
+    def never(call: Call) -> Before | Deny | None:
+        heard.append(("echo", call.agent_id))
+        return Deny("not below") if call.agent_id else None
+
+    play = Play(
+        {"Main": [[give("Left"), use("echo", text="m")]], "Left": [[use("echo", text="l")]]}
+    )
+    async with troupe(tmp_path, play, hooks=hooks) as agent:
+        await agent.prompt("Main")
+        name = next(span.agent for span in agent.session.spans if span.agent)
+
+    assert ("SubagentStart", "general-purpose") in heard
+    assert [entry for entry in heard if entry[0] == "SubagentStop"] == [
+        ("SubagentStop", False), ("SubagentStop", True),
+    ]  # fmt: skip
+    assert {entry for entry in heard if entry[0] == "echo"} == {("echo", None), ("echo", name)}
+    requests = play.requests("Left")
+    assert "Mind the gap." in said(requests[0]["messages"])
+    assert "not below" in said(requests[1]["messages"])
+    assert "Not yet." in said(requests[2]["messages"])
+
+
+@requirement("subagents.permission")
+async def test_rules_bind_agents_as_they_bind_the_one_above(tmp_path: Path) -> None:
+    asked: list[str | None] = []
+
+    def never(question: Question) -> Deny | None:
+        if question.tool != "echo":
+            return None
+        asked.append(question.call.agent_id)
+        return Deny("no echo")
+
+    play = Play({"Main": [[give("Left")]], "Left": [[use("echo", text="l")]]})
+    async with troupe(tmp_path, play, policies=[never], version="2.1.325") as agent:
+        await agent.prompt("Main")
+        name = agent.session.spans[0].agent
+
+    assert asked == [name]
+    (below,) = agent_files(tmp_path)
+    assert [span.state for span in toolspan.read(below).spans] == ["denied"]
+
+
+@requirement("subagents.events")
+async def test_what_happens_below_is_seen_above(tmp_path: Path) -> None:
+    events: list[LiveEvent] = []
+    play = Play({"Main": [[give("Left")]], "Left": SECOND["Left"]})
+    async with troupe(tmp_path, play, events=events) as agent:
+        await agent.prompt("Main")
+        (span,) = agent.session.spans
+
+    below = [event for event in events if isinstance(event, Relayed)]
+    assert {(one.agent_id, one.agent_type, one.call_id) for one in below} == {
+        (span.agent, "general-purpose", span.id)
+    }
+    (ended,) = [one.event.span for one in below if isinstance(one.event, Finished)]
+    assert (ended.tool, ended.call.agent_id, ended.call.parent_call) == (
+        "echo",
+        span.agent,
+        span.id,
+    )
+    news = [event for event in events if isinstance(event, Progressed)]
+    assert (news[0].call_id, news[0].kind, news[0].data["tool"]) == (span.id, "agent", "echo")
+
+
+@requirement("subagents.tokens")
+async def test_what_agents_use_counts_above(tmp_path: Path) -> None:
+    play = Play({"Main": [[give("Left")]], "Left": SECOND["Left"]})
+    async with troupe(tmp_path, play) as agent:
+        ended = await agent.prompt("Main")
+
+    used = sum(
+        line["message"]["usage"]["output_tokens"]
+        for path in (tmp_path / "t.jsonl", *agent_files(tmp_path))
+        for line in lines_of(path)
+        if line.get("type") == "assistant" and line["message"]["stop_reason"]
+    )
+    assert ended.tokens["output_tokens"] >= used > 0
+
+
+@requirement("subagents.record")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_an_agent_has_its_transcript_where_the_client_has_it(
+    tmp_path: Path, version: str
+) -> None:
+    chosen = profile(version)
+    call = use(
+        chosen.agents.name, description="Look", prompt="Left", subagent_type="general-purpose",
+        run_in_background=False,
+    )  # fmt: skip
+    play = Play({"Main": [[call]], "Left": SECOND["Left"]})
+    async with troupe(tmp_path, play, version=version) as agent:
+        await agent.prompt("Main")
+        (span,) = agent.session.spans
+
+    (path,) = agent_files(tmp_path)
+    nested = chosen.shape.agents == "nested"
+    assert path.parent == (tmp_path / "t" / "subagents" if nested else tmp_path)
+    lines = lines_of(path)
+    assert {(line["isSidechain"], line["agentId"]) for line in lines} == {(True, span.agent)}
+    assert {line["sessionId"] for line in lines} == {agent.session.session_id}
+    assert lines[0]["parentUuid"] is None
+    assert lines[0]["message"] == {"role": "user", "content": "Left"}
+    main = lines_of(tmp_path / "t.jsonl")
+    assert lines[0].get("promptId") == main[0].get("promptId")
+    (result,) = [line for line in lines if "tool_result" in str(line["message"])]
+    assert chosen.shape.companions_aside or "toolUseResult" not in result
+    about = path.with_suffix(".meta.json")
+    assert about.is_file() is nested
+    if chosen.agents.names_call:
+        assert json.loads(about.read_bytes())["toolUseId"] == span.id
+
+
+@requirement("subagents.live-is-read")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_is_emitted_below_is_what_is_read_of_it(tmp_path: Path, version: str) -> None:
+    chosen = profile(version)
+
+    def start(prompt: str, *, later: bool = False) -> dict[str, object]:
+        return use(
+            chosen.agents.name, description=prompt, prompt=prompt, run_in_background=later,
+            subagent_type="general-purpose",
+        )  # fmt: skip
+
+    events: list[LiveEvent] = []
+    play = Play(
+        {
+            "Main": [[start("Left"), start("Right", later=True), use("echo", text="m")]],
+            "Left": [[use("echo", text="l"), use("Nothing")], [start("Deep")]],
+            "Deep": [[use("echo", txt="d")]],
+            "Right": [[use("echo", text="r")]],
+        }
+    )
+    async with troupe(tmp_path, play, version=version, events=events) as agent:
+        await agent.finish("Main")
+        await agent.session.runner.desk.workspace.tasks.wait()
+
+    live = {
+        event.span.id: event.span
+        for one in events
+        for event in [one.event if isinstance(one, Relayed) else one]
+        if isinstance(event, Finished)
+    }
+    read = {span.id: span for span in toolspan.history(tmp_path).spans}
+    assert live.keys() == read.keys()
+    for name, span in live.items():
+        told = read[name]
+        assert (span.tool, span.state, span.error_kind, span.agent, span.background) == (
+            told.tool, told.state, told.error_kind, told.agent, told.background,
+        )  # fmt: skip
+        assert span.call.agent_id == told.call.agent_id
+        assert span.call.parent_call == told.call.parent_call
+        assert span.call.arguments == told.call.arguments
+        assert (span.result and span.result.text) == (told.result and told.result.text)
+
+
+@requirement("subagents.settled")
+async def test_an_agent_leaves_a_history_that_a_server_takes(tmp_path: Path) -> None:
+    play = Play({"Main": [[give("Left")]], "Left": [[use("hang"), use("echo", text="l")]]})
+    async with troupe(tmp_path, play) as agent, anyio.create_task_group() as group:
+        group.start_soon(agent.prompt, "Main")
+        while not play.spoken["Left"]:
+            await anyio.lowlevel.checkpoint()
+        agent.session.runner.cancel(CallId(next(iter(agent.session.runner.in_progress))))
+
+    (path,) = agent_files(tmp_path)
+    assert check_history(past(path)) == []
