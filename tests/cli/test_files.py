@@ -164,3 +164,18 @@ def test_a_file_that_was_moved_brings_its_content_along(tmp_path: Path) -> None:
     assert "-two\n+2\n" in came["diff"]
     assert gone["kind"] == "deleted"
     assert "rename to" in rows(rollout, "a.py")[1]["diff"]
+
+
+@requirement("cli.wrong-words-are-one-line")
+def test_a_current_folder_that_is_gone_is_told(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transcript = desk.transcript().file
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+    for words in (["files", transcript, "a.py"], ["doctor"]):
+        done = CliRunner().invoke(app, words)
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "the current folder is gone" in done.stderr

@@ -153,3 +153,17 @@ def test_commands_remember_big_archives_and_can_forget(
     monkeypatch.setenv("TOOLSPAN_NO_CACHE", "1")
     assert run("errors", str(path.parent), "--json") == first
     assert CliRunner().invoke(app, ["cache"]).exit_code == 2
+
+
+@requirement("search.command")
+@pytest.mark.parametrize(
+    ("env", "coloured"),
+    [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"TERM": "xterm"}, True)],
+)
+def test_colours_are_left_out_where_they_are_not_wished(
+    env: dict[str, str], coloured: bool, archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    done = CliRunner().invoke(app, ["search", "bright", str(archive)], env=env, color=True)
+
+    assert ("\x1b[" in done.stdout) == coloured

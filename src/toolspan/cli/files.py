@@ -19,7 +19,15 @@ from toolspan.cli.output import (
     table,
 )
 from toolspan.cli.render import diff_line, joined, plain_line, plain_lines
-from toolspan.cli.select import Filter, filters, limited, locate, session_files, wanted_filter
+from toolspan.cli.select import (
+    Filter,
+    current_folder,
+    filters,
+    limited,
+    locate,
+    session_files,
+    wanted_filter,
+)
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile
@@ -213,7 +221,7 @@ def _cells(row: FileTotals, width: int) -> dict[str, str]:
 
 def shortened(path: str) -> str:
     """A path as short as it is still clear: below the current folder, or below the home."""
-    for folder, sign in ((Path.cwd(), ""), (Path.home(), "~/")):
+    for folder, sign in ((current_folder(), ""), (Path.home(), "~/")):
         if within(path, str(folder)) and path != str(folder):
             return sign + str(PurePath(path).relative_to(folder))
     return path
@@ -235,7 +243,7 @@ def about(files: Sequence[FoundFile], word: str) -> tuple[FileArchive, str]:
     name = PurePath(word.replace("\\", "/")).name
     with progress(sum(file.size for file in files), "reading") as advance:
         found = archive_about(files, name, lambda path: ends_with(path, name), advance, complain)
-    return found, found.find(word, str(Path.cwd()))
+    return found, found.find(word, str(current_folder()))
 
 
 def _print_history(files: Sequence[FoundFile], wish: Wish) -> None:

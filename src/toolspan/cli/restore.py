@@ -9,7 +9,7 @@ from rich.text import Text
 from toolspan.cli.files import about, confidence_line, diff_lines, moment_of
 from toolspan.cli.output import console, print_json
 from toolspan.cli.render import plain_line
-from toolspan.cli.select import locate
+from toolspan.cli.select import current_folder, locate
 from toolspan.disk.place import placed
 from toolspan.errors import ToolspanError
 from toolspan.report.file_content import Recovered
@@ -58,7 +58,7 @@ def command(
     if output == "-":
         _print(found, heading, force=wishes["force"])
         return
-    target = placed(output, Path.cwd(), str(Path.home())) if output else Path(path)
+    target = placed(output, current_folder(), str(Path.home())) if output else Path(path)
     if wishes["yes"] and not output:
         _check_meant(file, path)
     if not target.is_absolute():
@@ -78,7 +78,7 @@ def _check_meant(word: str, path: str) -> None:
     Raises:
         CannotRestore: the file is elsewhere.
     """
-    here = str(Path.cwd())
+    here = str(current_folder())
     if path not in (word, whole(word, here)) and not within(path, here):
         raise CannotRestore(f"{spelled(path)}: name it by its whole path, or leave out --yes")
 

@@ -1,5 +1,6 @@
 """`toolspan search`: the calls and messages in which words stand."""
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,6 +60,8 @@ def command(
     transcripts to look in may follow the words: what comes after the first word, exists, and has a
     / in it or ends in .jsonl is a name. Without one: all of this user's transcripts.
     """
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        click.get_current_context().color = False
     keep = wanted_filter(wanted)
     named, places = _apart(words)
     query = query_of(named, regex=regex, ignore_case=ignore_case)

@@ -340,9 +340,25 @@ def newest_session(names: Sequence[str] = ()) -> list[FoundFile]:
     return _members(everything, newest.name.stem)
 
 
+def current_folder() -> Path:
+    """Where this command was started.
+
+    Raises:
+        NotFound: somebody has removed that folder since.
+    """
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise NotFound("the current folder is gone; go to one that exists") from error
+
+
 def newest_here() -> FoundFile | None:
-    """The session of the current folder that was written to last, whichever client's."""
-    here = realpath(Path.cwd())
+    """The session of the current folder that was written to last, whichever client's.
+
+    Raises:
+        NotFound: the current folder is gone.
+    """
+    here = realpath(current_folder())
     name = project_name(here)
     sessions = [file for file in discover_all() if file.name.role == "session"]
     for file in sorted(sessions, key=lambda file: -file.modified):
