@@ -1,5 +1,6 @@
 """Examples and the Python in the documentation run, on the sample archive."""
 
+import os
 import re
 import subprocess
 import sys
@@ -29,17 +30,20 @@ ARGUMENTS = {
 }
 
 
-def run(*arguments: str | Path) -> str:
+def run(*arguments: str | Path, home: Path | None = None) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
+        [sys.executable, *arguments],
+        capture_output=True, text=True, timeout=60, check=False,
+        cwd=home,
+        env=os.environ if home is None else {**os.environ, "HOME": str(home)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("block", BLOCKS)
-def test_python_in_the_documentation_runs(block: str) -> None:
-    assert run("-c", block) != ""
+def test_python_in_the_documentation_runs(block: str, tmp_path: Path) -> None:
+    assert run("-c", block, home=tmp_path) != ""
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))

@@ -1,7 +1,9 @@
 """`toolspan doctor`: what is wrong with a transcript, and what the client would make of it."""
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 import msgspec
@@ -13,6 +15,7 @@ from toolspan.model.finding import Finding
 from toolspan.read.checkup import Checkup, check
 from toolspan.read.damage import ON_RESUME
 from toolspan.read.discover import FoundFile
+from toolspan.wire.paths import config_dir
 
 _EACH = 20
 """Rows of one kind that are shown; a file with more of them is no clearer with all."""
@@ -114,7 +117,18 @@ def _print(checkup: Checkup, *, quiet: bool) -> None:
     _print_findings(checkup)
     _print_on_resume(checkup)
     verdict = "[green]healthy[/]" if checkup.healthy else "[bold red]needs mending[/]"
-    out.print(f"  {verdict}; {_VERDICT[checkup.client]}\n")
+    out.print(f"  {verdict}; {_VERDICT[checkup.client]}")
+    if any(one.severity == "error" and one.code in ON_RESUME for one in checkup.findings):
+        told = f"  toolspan repair {_name(checkup)}  [dim]makes a sound copy of it[/]"
+        out.print(told, soft_wrap=True)
+    out.print()
+
+
+def _name(checkup: Checkup) -> str:
+    """How to name the session on the command line."""
+    path = Path(checkup.file)
+    ours = path.absolute().is_relative_to(config_dir().absolute())
+    return escape(path.stem if ours else shlex.quote(checkup.file))
 
 
 def _print_findings(checkup: Checkup) -> None:
@@ -150,8 +164,6 @@ def _print_on_resume(checkup: Checkup) -> None:
     for code, seen in found.items():
         listing.add_row(code, escape(seen.now), escape(seen.older or "the same"))
     console().print(listing)
-    if any(one.severity == "error" for one in checkup.findings):
-        console().print("  `toolspan repair` makes a sound copy of the session", style="dim")
 
 
 def _by_severity(checkup: Checkup) -> Sequence[Finding]:

@@ -131,12 +131,17 @@ def _print_live(out: "Console", live: "Sequence[LiveSession]") -> None:
 
 def _print_next(out: "Console", found: Overview) -> None:
     since = f"--since {found.since:%Y-%m-%d}"
-    out.print("\n[bold]Next[/]")
-    out.print(f"  toolspan errors {since}  [dim]causes and solutions[/]")
+    rows = [(f"errors {since}", "causes and solutions")]
     failure = found.last_failure
     if failure is not None:
         at = clock(moment(failure.requested))
-        out.print(f"  toolspan show {escape(failure.id)}  [dim]the last failure, {at}[/]")
-    out.print(f"  toolspan time {since}    [dim]model, tools, permission, idle[/]")
-    out.print(f"  toolspan files {since}   [dim]what was changed; restore gets a file back[/]")
-    out.print("  toolspan --help                     [dim]all commands[/]")
+        rows.append((f"show {escape(failure.id)}", f"the last failure, {at}"))
+    rows += [
+        (f"time {since}", "model, tools, permission, idle"),
+        (f"files {since}", "what was changed; restore gets a file back"),
+        ("--help", "all commands"),
+    ]
+    room = max(len(command) for command, _ in rows)
+    out.print("\n[bold]Next[/]")
+    for command, words in rows:
+        out.print(f"  toolspan {command:<{room}}  [dim]{words}[/]")

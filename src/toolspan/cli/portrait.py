@@ -5,9 +5,11 @@ files; `show.py` does. Read `portrait_of` first, then `call_lines`.
 """
 
 import json
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
@@ -41,6 +43,7 @@ from toolspan.report.file_story import diff_of_change
 from toolspan.report.files import FileArchive
 from toolspan.report.words import words
 from toolspan.wire.claude_results import UnknownResult
+from toolspan.wire.paths import config_dir
 
 _SHOWN_LINES = 40
 _SHOWN_INPUT = 16
@@ -48,6 +51,8 @@ _MOST = 2_000
 _WORDS_AROUND = 3
 """Things said that are told between a call and the one before or after it."""
 
+_WAYS_BACK = 3
+"""Files for which it is told how to get them back."""
 _MARGIN = 40
 """Columns that what a neighbour is about keeps beside its id."""
 
@@ -67,6 +72,8 @@ class Portrait(Struct, frozen=True, kw_only=True):
     after: tuple[Neighbour, ...] = ()
     diff: str | None = None
     """What it changed."""
+    changed: tuple[str, ...] = ()
+    """The files that it changed and did not make."""
     chain: Chain | None = None
     """What was done about its failure, or the failure that it took up."""
     others: tuple[str, ...] = ()
@@ -80,6 +87,7 @@ def portrait_of(span: Span, transcript: Transcript, others: tuple[str, ...] = ()
         file=transcript.file,
         cwd=transcript.info.cwd,
         diff=_diff(span, transcript),
+        changed=_changed(span, transcript),
         others=others,
     )
     strands = list(timeline([script(transcript)]).strands())
@@ -150,6 +158,11 @@ def _diff(span: Span, transcript: Transcript) -> str | None:
     paths = {change.path for change in changes} | {change.moved_from for change in changes}
     archive = FileArchive([transcript], paths.__contains__)
     return "".join(diff_of_change(archive, change) for change in changes) or None
+
+
+def _changed(span: Span, transcript: Transcript) -> tuple[str, ...]:
+    changes = changes_of(span, transcript.info.cwd)
+    return tuple(dict.fromkeys(one.path for one in changes if one.kind != "created"))
 
 
 def _ids(part: Turn | Batch) -> list[str]:
@@ -237,6 +250,20 @@ def call_lines(portrait: Portrait, look: Look) -> Iterator[Text]:
         yield from _section(_chain_title(portrait.chain), _links(portrait, look), look)
     if portrait.before or portrait.after:
         yield from _section("around", _neighbours(portrait, look), look)
+    yield from _ways_back(portrait)
+
+
+def _ways_back(portrait: Portrait) -> Iterator[Text]:
+    """How to undo what it did to files; not for names that a terminal would obey."""
+    paths = [path for path in portrait.changed if path.isprintable()]
+    file = Path(portrait.file).absolute()
+    known = file.is_relative_to(config_dir().absolute())
+    where = "" if known else f" {shlex.quote(portrait.file)}"
+    if paths:
+        yield Text("\nTo take it back:")
+    for path in paths[:_WAYS_BACK]:
+        named = f"{shlex.quote(path)}{where if where.isprintable() else ''}"
+        yield Text(f"  toolspan restore {named} --before {portrait.span.id}")
 
 
 def _call_facts(portrait: Portrait, width: int) -> Iterator[Text]:

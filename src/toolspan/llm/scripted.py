@@ -183,13 +183,20 @@ class ScriptedModel:
     """A model whose replies are known beforehand, step by step."""
 
     def __init__(
-        self, script: Sequence[Step], *, then: Step | None = None, seed: str = "scripted"
+        self,
+        script: Sequence[Step],
+        *,
+        then: Step | None = None,
+        goes_on: bool = False,
+        seed: str = "scripted",
     ) -> None:
         """Take a script.
 
         Args:
             script: one step per reply.
             then: what is said to every request after the last step; None raises instead.
+            goes_on: begin after as many steps as the first request has replies in it: the script
+                of a conversation that is resumed.
             seed: models with different seeds never give the same ids.
         """
         self.name = MODEL_NAME
@@ -198,6 +205,7 @@ class ScriptedModel:
         self._script = tuple(script)
         self._then = then
         self._taken = 0
+        self._goes_on = goes_on
         self._ids = Ids(f"model/{seed}")
 
     @property
@@ -221,6 +229,10 @@ class ScriptedModel:
         """The next reply to a whole request, for those who deliver it themselves."""
         asked = self._noted(request)
         messages = checked(asked)
+        if self._goes_on:
+            self._goes_on = False
+            replies = sum(message["role"] == "assistant" for message in messages)
+            self._taken = min(replies, len(self._script))
         answer = await _answer(self._next(), messages)
         if isinstance(answer, Failure) and not answer.after:
             raise ApiError(answer)

@@ -1,0 +1,1 @@
+"""Whole stories at a terminal; `scripts/journeys.py` writes them down."""

@@ -1,0 +1,83 @@
+"""Journey 3: an agent in 15 lines, interrupted, and gone on with.
+
+The code is the block of the README, as it stands there. What takes time is real, so the page names
+no times; ids of sessions are random, so it names one of its own.
+"""
+
+import re
+
+from tests.journeys.page import Page
+from tests.journeys.settle import Settled
+from tests.journeys.world import ROOT, World, world
+
+TITLE = "My agent in 15 lines"
+MOST_LINES = 15
+_SECTION = re.compile(r"^## An agent in 15 lines\n.*?^```python\n(.*?)^```", re.M | re.S)
+
+
+def readme_code() -> str:
+    """The block of the README."""
+    found = _SECTION.search((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert found, "the README has no agent in 15 lines"
+    return found[1]
+
+
+def take() -> str:
+    """Go the way; the page that tells of it."""
+    with world("oven") as place:
+        return _way(place)
+
+
+def _way(place: World) -> str:
+    code = readme_code()
+    (place.project / "agent.py").write_text(code, encoding="utf-8")
+    page = Page(TITLE, Settled(place))
+    shell = place.screen
+    assert sum(1 for line in code.splitlines() if line.strip()) <= MOST_LINES
+
+    page.says("Put this into `agent.py`. The model follows a script, so it needs no key.")
+    page.code("python", code)
+
+    page.says("Run it, and press Ctrl-C while the second call runs.")
+    shell.starts("python agent.py")
+    shell.sees("▸ Bash  sleep 10")
+    shell.presses("C-c")
+    shown = shell.ends()
+    page.shows("python agent.py", shown)
+    assert re.search(r"■ Bash  sleep 10 .*interrupted$", shown, re.M), shown
+    assert "Traceback" not in shown
+
+    page.says(
+        "The call was ended with everything it had started, and it has its result. All of it is on"
+        " record, in the form and the place of Claude Code."
+    )
+    shown = shell.runs("toolspan show --last")
+    page.shows("toolspan show --last", shown)
+    assert "✓ 1 succeeded  ■ 1 interrupted" in shown
+
+    page.says(
+        "Run it again. `resumed()` reads what was recorded: the model sees what was done and what"
+        " was cut off, and goes on from there."
+    )
+    shown = shell.runs("python agent.py")
+    page.shows("python agent.py", shown)
+    assert re.fullmatch(
+        r"▸ Bash  echo baked >> log\.txt\n✓ Bash  echo baked >> log\.txt  .*\nDone\.", shown
+    ), shown
+
+    page.says("Nothing was done twice, and it is still one session.")
+    shown = shell.runs("cat log.txt")
+    page.shows("cat log.txt", shown)
+    assert shown == "mixed\nbaked"
+    shown = shell.runs("toolspan show --last")
+    page.shows("toolspan show --last", shown)
+    assert "✓ 2 succeeded  ■ 1 interrupted" in shown
+    assert len(list((place.home / ".claude/projects").rglob("*.jsonl"))) == 1
+
+    page.says(
+        "Another model is one line: `make_model` of `toolspan.llm.choose` knows `anthropic:NAME`"
+        " and `openai:NAME` ([models.md](../models.md)). Your own tools, hooks and rules are"
+        " arguments of the `Session` ([running.md](../running.md)); without any, every call is"
+        " allowed."
+    )
+    return page.text

@@ -1,0 +1,33 @@
+"""A page of docs/journeys in the making: words, and what a terminal showed."""
+
+import textwrap
+from collections.abc import Callable
+
+WIDTH = 110
+NOTE = "<!-- Written by scripts/journeys.py from a run; `make test` runs it again. -->"
+
+
+class Page:
+    """Text for people, in the order in which it came."""
+
+    def __init__(self, title: str, settled: Callable[[str], str]) -> None:
+        self._parts = [f"# {title}", NOTE]
+        self._settled = settled
+
+    def says(self, text: str) -> None:
+        """A paragraph."""
+        self._parts.append(textwrap.fill(text, WIDTH, break_on_hyphens=False))
+
+    def shows(self, command: str, output: str) -> None:
+        """A command, and what it printed."""
+        told = f"$ {command}\n{output}".rstrip()
+        self._parts.append(f"```console\n{self._settled(told)}\n```")
+
+    def code(self, language: str, text: str) -> None:
+        """A file."""
+        self._parts.append(f"```{language}\n{text.rstrip()}\n```")
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "\n\n".join(self._parts) + "\n"

@@ -1,0 +1,41 @@
+"""Three ways through toolspan, each at a real terminal; docs/journeys tells of them."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.journeys import own_agent, resume, week
+from tests.journeys.screen import TMUX
+from tests.journeys.world import ROOT
+from tests.requirement import requirement
+
+pytestmark = pytest.mark.skipif(
+    TMUX is None, reason="tmux is not installed: the journeys need a terminal to take place in"
+)
+PAGES: dict[str, Callable[[], str]] = {
+    "week": week.take,
+    "resume": resume.take,
+    "own-agent": own_agent.take,
+}
+"""Each journey by the name of its page."""
+
+
+def taken(name: str) -> None:
+    """Go the way, and compare it with what its page tells."""
+    told = (ROOT / f"docs/journeys/{name}.md").read_text(encoding="utf-8")
+    assert PAGES[name]() == told, "it went otherwise: python scripts/journeys.py writes it anew"
+
+
+@requirement("journey.week")
+def test_what_went_wrong_this_week_is_found_and_the_file_is_given_back() -> None:
+    taken("week")
+
+
+@requirement("journey.resume")
+def test_a_session_that_will_not_resume_is_mended_and_gone_on_with() -> None:
+    taken("resume")
+
+
+@requirement("journey.own-agent")
+def test_the_agent_of_the_readme_is_interrupted_and_goes_on_where_it_was() -> None:
+    taken("own-agent")

@@ -1,0 +1,65 @@
+"""A session goes on with what its folder has on record, in one word."""
+
+from io import StringIO
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from toolspan.errors import NotFound
+from toolspan.session import Agent, CallLines, Session, resumed
+from toolspan.testing import ScriptedModel, say, use
+
+STEPS = [use("Bash", command="echo a >> log"), use("Bash", command="echo b >> log")]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "config"))
+    (tmp_path / "project").mkdir()
+    return tmp_path / "project"
+
+
+@requirement("session.resumed")
+@pytest.mark.anyio
+async def test_a_folder_without_a_session_gets_a_new_one_and_goes_on_with_it_later(
+    project: Path,
+) -> None:
+    ids = []
+    for steps in (STEPS[:1], STEPS):
+        model = ScriptedModel(steps, then=say("Done."), goes_on=True)
+        with anyio.fail_after(60):
+            async with Session(**resumed(project)) as session:
+                # What was said before counts as a step of the script: "Done." is one, too.
+                ended = await Agent(session, model).prompt("Go.")
+        ids.append(session.session_id)
+        assert ended.text == "Done."
+
+    assert ids[0] == ids[1]
+    assert len(resumed(project)["history"]) == len(session.messages)
+    assert (project / "log").read_text(encoding="utf-8") == "a\n"
+
+
+@requirement("session.resumed")
+def test_a_session_that_is_named_must_be_there(project: Path) -> None:
+    assert resumed(project) == {"cwd": project}
+    with pytest.raises(NotFound):
+        resumed(project, session="0000")
+
+
+@requirement("session.lines")
+@pytest.mark.anyio
+async def test_calls_are_printed_when_they_start_and_when_they_end(project: Path) -> None:
+    out = StringIO()
+    model = ScriptedModel([use("Bash", command="exit 3 #\x1b[31m\n" + "x" * 500), say("Done.")])
+    with anyio.fail_after(60):
+        async with Session(cwd=project, transcript=None, direct=[CallLines(out)]) as session:
+            await Agent(session, model).prompt("Go.")
+
+    started, ended = out.getvalue().splitlines()
+    assert started.startswith("▸ Bash  exit 3 #")
+    assert ended.startswith("✗ Bash  exit 3 #")
+    assert ended.endswith(" failed")
+    assert "\x1b" not in out.getvalue()
+    assert len(started) < 100
