@@ -22,6 +22,7 @@ import anyio
 import click
 
 from tests.oracle import inside
+from tests.oracle.agents import agents_of
 from tests.oracle.compare import Said, differences, recorded, sent
 from tests.oracle.defects import DEFECTS, base, lost
 from tests.oracle.stories import STORIES, record
@@ -63,6 +64,7 @@ def _questions(version: str, *, defects: bool) -> Iterator[tuple[str, Callable[[
         yield from ((one.__name__, partial(ask_of_defect, one, version)) for one in DEFECTS)
         return
     yield from ((one.__name__, partial(ask, one, version)) for one in STORIES)
+    yield "agents", partial(ask, agents_of(version), version)
     for defect in DEFECTS:
         yield f"repaired_{defect.__name__}", partial(ask_of_repaired, defect, version)
     yield "in_turn", partial(ask_both_in_turn, version)
