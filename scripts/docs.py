@@ -106,7 +106,7 @@ def findings() -> str:
 VERDICTS = {
     "works": "Toolspan does it, as it is.",
     "reader accepts": "Files that are so are read; toolspan itself does not write them so.",
-    "only under seed": "The newest clients do it otherwise, and so does toolspan unless it is asked for"
+    "only under seed": "The newest clients do it otherwise, and so does toolspan without"
     " `--profile seed`.",
     "differs": "Toolspan does something else on purpose; the row says what and why.",
 }

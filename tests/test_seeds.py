@@ -24,9 +24,23 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 DATA: dict[str, Any] = tomllib.loads((TESTS / "seeds.toml").read_text(encoding="utf-8"))
 ROWS: list[dict[str, Any]] = DATA["statement"]
+SEEDS = ROOT.parent / "shared" / "seeds"
 VERDICTS = {"works", "reader accepts", "only under seed", "differs"}
 LEFT_OUT = {"skip", "slow", "xfail"}
 """Marks of tests that `make test` does not run, or does not mind."""
+
+
+beside = pytest.mark.skipif(
+    not SEEDS.is_dir(), reason="the documents are not beside the repository"
+)
+
+
+@beside
+def test_every_statement_has_its_row_and_every_row_its_statement() -> None:
+    lines = (SEEDS / "statements.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    stated = [line.partition("\t")[0] for line in lines]
+
+    assert [row["id"] for row in ROWS] == stated
 
 
 def test_every_row_is_whole() -> None:
@@ -119,6 +133,23 @@ def is_shown(show: str) -> bool:
 
 def test_what_shows_a_statement_is_there() -> None:
     assert [(row["id"], row["show"]) for row in ROWS if not is_shown(row["show"])] == []
+
+
+@beside
+def test_every_function_of_the_documents_stands_beside_ours() -> None:
+    third, fourth = (
+        next(SEEDS.glob(f"{number}_*.txt")).read_text(encoding="utf-8") for number in ("003", "004")
+    )
+    code = "".join(re.findall(r"```javascript\n(.*?)```", third, re.DOTALL))
+    named = set(re.findall(r"(?:class|function) (\w+)", code))
+    named |= set(re.findall(r"^  (\w+)\(.*\) \{$", code, re.MULTILINE))
+    named |= set(re.findall(r"await (\w+)\(", code))
+    quoted = " ".join(re.findall(r"`([^`]+)`", fourth))
+    named |= set(re.findall(r"\b(?:[a-z]{3,}[A-Z]\w+|hook_\w+)", quoted))
+    beside_ours = {word for noun in DATA["noun"] for word in noun["theirs"]}
+
+    assert len(named) > 30
+    assert sorted(named - beside_ours - {"toolName", "context"}) == []
 
 
 def test_the_lines_beside_the_documents_words_run() -> None:

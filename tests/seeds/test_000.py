@@ -1,6 +1,7 @@
 """The life of a call, as documents 000 and 001 tell it: run, recorded, and read back."""
 
 import json
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import toolspan
 from tests.hooks.stage import at, command, says
 from tests.seeds.stage import LATEST, Object, call, play, text
 from tests.seeds.test_samples import SAMPLES, answering, asking, sample, transcript
-from toolspan import Deny, Hooks, Rules, tool
+from toolspan import Deny, Hooks, Rules, blocks, tool
 from toolspan.model.decision import Ask
 from toolspan.model.event import Hook, Progress
 from toolspan.model.live import Decided, Finished, HookRan, Requested, Started
@@ -111,6 +112,13 @@ async def test_a_recorded_call_has_the_fields_of_the_tables(
     ]
 
 
+def test_a_new_request_has_an_id_of_the_known_form() -> None:
+    block = blocks.tool_use("Read", {"file_path": "x"})
+
+    assert re.fullmatch(r"toolu_\w{20,}", block["id"])
+    assert {**block, "id": ""} == call("Read", "", file_path="x")
+
+
 async def test_a_result_hangs_on_its_request_and_the_next_reply_on_the_result(
     prices: Path, tmp_path: Path
 ) -> None:
@@ -143,11 +151,11 @@ async def test_reading_a_file_that_is_not_there_names_it(tmp_path: Path) -> None
 
 
 def test_content_may_be_a_text_or_a_list_of_blocks() -> None:
-    blocks = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    several = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
     first, second = transcript(
         asking(call("Bash", "toolu_1"), call("Bash", "toolu_2")),
         answering({"type": "tool_result", "tool_use_id": "toolu_1", "content": "one"}),
-        answering({"type": "tool_result", "tool_use_id": "toolu_2", "content": blocks}),
+        answering({"type": "tool_result", "tool_use_id": "toolu_2", "content": several}),
     ).spans
 
     assert first.result is not None
@@ -286,12 +294,12 @@ async def test_without_the_hooks_consent_the_same_call_is_refused(
 async def test_calls_of_one_message_are_answered_in_one_message(
     prices: Path, tmp_path: Path
 ) -> None:
-    blocks = [
+    asked = [
         call("Grep", "toolu_a", pattern="tea"),
         call("Grep", "toolu_b", pattern="cake"),
         call("Glob", "toolu_c", pattern="*.csv"),
     ]
-    played = await play(tmp_path, blocks)
+    played = await play(tmp_path, asked)
 
     (answer,) = (m for m in played.session.messages[1:] if m["role"] == "user")
     content: Any = answer["content"]

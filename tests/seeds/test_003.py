@@ -587,6 +587,13 @@ def test_tools_have_a_time_after_which_a_call_is_slow() -> None:
     assert max(filter(None, immediate)) < min(filter(None, fast)) < 30.0
 
 
+def test_the_seed_has_the_fourteen_tools_of_the_list() -> None:
+    names = [one.name for one in coding_tools(profile("seed"), person=True)]
+    listed = sample("S3-90.json")["tools"]
+
+    assert [name for name in names if name in listed] == listed
+
+
 async def test_the_newest_client_has_no_such_tools(tmp_path: Path) -> None:
     played = await play(
         tmp_path, [call("LS", "toolu_1", path="."), call("MultiEdit", "toolu_2")], version=LATEST

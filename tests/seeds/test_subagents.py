@@ -1,0 +1,72 @@
+"""Subagents, as documents 000 to 002 tell of them: started, heard of by hooks, on record."""
+
+from pathlib import Path
+
+import pytest
+
+import toolspan
+from tests.seeds.test_samples import result_of, sample
+from tests.session.crew import Play, troupe
+from toolspan import Hooks
+from toolspan.hooks.points import Occasion
+from toolspan.testing import say, use
+from toolspan.wire.claude_work_results import AgentResult
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.mark.parametrize(("version", "name"), [("seed", "Task"), ("2.1.325", "Agent")])
+async def test_a_subagent_is_started_by_a_call_and_its_words_are_the_result(
+    version: str, name: str, tmp_path: Path
+) -> None:
+    hooks = Hooks()
+    heard: list[str] = []
+
+    @hooks.at("SubagentStart")
+    def start(_: Occasion) -> None:
+        heard.append("start")
+
+    @hooks.at("SubagentStop")
+    def stop(_: Occasion) -> None:
+        heard.append("stop")
+
+    asked = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
+    play = Play(
+        {
+            "Main": [[use(name, **asked, run_in_background=False)], say("Thank you.")],
+            "Look": [[use("echo", text="tea,3")], say("Tea is 3.")],
+        }
+    )
+    async with troupe(tmp_path, play, version=version, hooks=hooks) as agent:
+        await agent.prompt("Main")
+
+    (span,) = toolspan.read(tmp_path / "t.jsonl").spans
+    assert (span.tool, span.call.kind, span.state) == (name, "agent", "succeeded")
+    assert "Tea is 3." in result_of(span).text
+    told = result_of(span).structured
+    assert isinstance(told, AgentResult)
+    assert (told.status, told.prompt, told.total_tool_use_count) == ("completed", "Look", 1)
+    assert told.total_tokens is not None
+    assert told.total_duration_ms is not None
+    assert told.usage is not None
+    (below,) = tmp_path.rglob("agent-*.jsonl")
+    assert [(s.tool, s.state) for s in toolspan.read(below).spans] == [("echo", "succeeded")]
+    assert span.agent is not None
+    assert below.stem == f"agent-{span.agent}"
+    assert heard == ["start", "stop"]
+
+
+async def test_a_subagent_that_is_sent_off_is_recorded_as_the_sample_shows(tmp_path: Path) -> None:
+    asked = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
+    play = Play({"Main": [[use("Agent", **asked, run_in_background=True)], say("Later.")]})
+    async with troupe(tmp_path, play, version="2.1.325") as agent:
+        await agent.prompt("Main")
+
+    span = toolspan.read(tmp_path / "t.jsonl").spans[0]
+    told = result_of(span).structured
+    assert isinstance(told, AgentResult)
+    assert (told.is_async, told.launched, told.prompt) == (True, True, "Look")
+    assert told.description == "Find prices"
+    assert told.agent_id == span.agent
+    assert told.output_file
+    assert told.status == sample("S2-35.json")["status"]
