@@ -5,6 +5,7 @@ no times; ids of sessions are random, so it names one of its own.
 """
 
 import re
+import shutil
 
 from tests.journeys.page import Page
 from tests.journeys.settle import Settled
@@ -24,7 +25,8 @@ def readme_code() -> str:
 
 def take() -> str:
     """Go the way; the page that tells of it."""
-    with world("oven") as place:
+    # The rest takes as long as a busy machine needs to press Ctrl-C; nobody sees the difference.
+    with world("oven", programs={"sleep": f"exec {shutil.which('sleep')} 3600"}) as place:
         return _way(place)
 
 

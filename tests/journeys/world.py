@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -57,16 +57,26 @@ class World:
 
 
 @contextmanager
-def world(project: str, *, python: Path | None = None) -> Iterator[World]:
-    """A new home with a project in it; `python` is one whose programs are found first."""
+def world(
+    project: str, *, python: Path | None = None, programs: Mapping[str, str] | None = None
+) -> Iterator[World]:
+    """A new home with a project in it; `python` is one whose programs are found first.
+
+    `programs` are shell scripts by their names, which are found before all others.
+    """
     home = Path(tempfile.mkdtemp(prefix="", dir="/tmp")).resolve()
     beside = Path(tempfile.mkdtemp())
     try:
         (home / project).mkdir()
-        programs = [str((python or Path(sys.executable)).parent), os.environ["PATH"]]
+        (beside / "bin").mkdir()
+        for name, script in (programs or {}).items():
+            program = beside / "bin" / name
+            program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+            program.chmod(0o755)
+        path = [str(beside / "bin"), str((python or Path(sys.executable)).parent)]
         environment = {
             "HOME": str(home),
-            "PATH": os.pathsep.join(programs),
+            "PATH": os.pathsep.join([*path, os.environ["PATH"]]),
             "TOOLSPAN_NO_CACHE": "1",
             "PIP_NO_INDEX": "1",
             "PIP_DISABLE_PIP_VERSION_CHECK": "1",

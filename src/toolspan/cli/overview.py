@@ -134,11 +134,10 @@ def _print_next(out: "Console", found: Overview) -> None:
     rows = [(f"errors {since}", "causes and solutions")]
     failure = found.last_failure
     if failure is not None:
-        at = clock(moment(failure.requested))
-        rows.append((f"show {escape(failure.id)}", f"the last failure, {at}"))
+        rows.append((f"show {escape(failure.id)}", "the last failure"))
     rows += [
         (f"time {since}", "model, tools, permission, idle"),
-        (f"files {since}", "what was changed; restore gets a file back"),
+        (f"files {since}", "what was changed; see restore"),
         ("--help", "all commands"),
     ]
     room = max(len(command) for command, _ in rows)
