@@ -6,27 +6,26 @@ whose file it is, once; follow it to `Reader.line`, then `pair.py` for calls and
 their states. Codex's files are read by `codex/reader.py`, which keeps the same things.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Union
 
 from toolspan.errors import SourceError
 from toolspan.model.finding import Finding
 from toolspan.model.message import Message
-from toolspan.model.place import LINE_BIT, OFFSET_BIT, Place
+from toolspan.model.place import Place
 from toolspan.model.session import Dialect, SessionInfo
-from toolspan.model.span import Counts, Span
+from toolspan.model.span import Span
 from toolspan.model.tokens import Tokens
 from toolspan.read.about import About
-from toolspan.read.damage import finding
+from toolspan.read.lines import LineReader, decoded_again
 from toolspan.read.pair import Pairing, success_name
 from toolspan.read.tree import Branches, Tree
-from toolspan.wire import claude, document
+from toolspan.wire import claude
 from toolspan.wire.claude import Entry
 from toolspan.wire.detect import is_document, reads_as
-from toolspan.wire.jsonl import Chunk, Line, read_chunks, read_lines
+from toolspan.wire.jsonl import Chunk, Line, read_chunks
 from toolspan.wire.source import Source, source_of
 
 if TYPE_CHECKING:
@@ -79,68 +78,30 @@ def reader_for(source: Source, chunk: Chunk, *, calls_only: bool = False) -> "An
     return kind(source, calls_only=calls_only)
 
 
-class Reader:
-    """Takes lines in file order and keeps what they say."""
+class Reader(LineReader[Entry]):
+    """Takes the lines of a Claude transcript and keeps what they say."""
 
     dialect: Dialect = "claude"
     role: str | None = None
     """What sort of subagent wrote the file; a side file tells that, never the file itself."""
 
     def __init__(self, source: Source, *, calls_only: bool = False) -> None:
-        self.source = source
-        self._file = source.name
+        super().__init__(source)
         self.pairing = Pairing(source)
         self.about = About(calls_only=calls_only)
         self.tree = Tree()
-        self.findings: list[Finding] = []
-        self._number = 1
-        self._lines = 0
-        self._blank = 0
-        self._malformed = 0
-        self._recovered = 0
 
-    @property
-    def counts(self) -> Counts:
-        """How many lines there were so far, and of what."""
-        return Counts(
-            lines=self._lines,
-            blank=self._blank,
-            malformed=self._malformed,
-            recovered=self._recovered,
-        )
+    _decode_whole = staticmethod(claude.decode_whole)
+    _decode = staticmethod(claude.decode)
 
-    def chunk(self, chunk: Chunk) -> None:
-        """The next lines, in one piece; one by one only where something is odd."""
-        start = chunk.start
-        small = chunk.end - start <= chunk.limit and not chunk.passed
-        found = claude.decode_whole(chunk.data, start, chunk.end) if small else None
-        if found is None:
-            for line in chunk.lines(self._number):
-                self.line(line)
-                self._number = line.number + 1
-            return
-        entries, ends = found
-        number, before = self._number, chunk.offset - start + 1
-        places = [
-            n << LINE_BIT | before + last << OFFSET_BIT | end - last - 1
-            for n, last, end in zip(count(number), [start - 1, *ends], ends, strict=False)
-        ]
-        self.about.add(entries)
-        self.tree.add(entries, number)
-        self.pairing.add(entries, places)
-        self._lines += len(entries)
-        self._number += len(entries)
-
-    def finish(self) -> None:
-        """All has been read."""
+    def _take(self, found: Sequence[Entry], places: Sequence[int], number: int) -> None:
+        self.about.add(found)
+        self.tree.add(found, number)
+        self.pairing.add(found, places)
 
     def branches(self) -> Branches:
         """Which lines are on the active branch."""
         return self.tree.branches()
-
-    def lines(self) -> Iterator[Line]:
-        """The lines, read again from the file."""
-        return read_lines(self.source)
 
     def messages(self) -> Iterator[Message]:
         """What was said between the calls, read again from the file."""
@@ -148,68 +109,6 @@ class Reader:
 
         for entry, place in entries(self.source):
             yield from heard(entry, place, self.source)
-
-    def broke_off(self, error: SourceError) -> None:
-        """The source failed: keep what was read, unless that is nothing.
-
-        Raises:
-            SourceError: nothing was read.
-        """
-        if not self._lines:
-            raise error
-        self._find("unreadable_rest", Place(self._file, self._lines, 0, 0), str(error))
-
-    def line(self, line: Line) -> None:
-        """The next line."""
-        try:
-            entry = claude.decode_typed(line.data)
-        except claude.UNFIT:
-            self._odd(line)
-            return
-        self._lines += 1
-        self.entry(entry, self._place(line))
-
-    def _odd(self, line: Line) -> None:
-        """A line that the typed decoder refuses: odd values, or damage."""
-        try:
-            entry, odd = claude.decode_loosely(line.data)
-        except ValueError:
-            self._damaged(line)
-            return
-        self._lines += 1
-        if odd:
-            self._find("odd_type", self._place(line), f"unexpected type of {', '.join(odd[:5])}")
-        self.entry(entry, self._place(line))
-
-    def entry(self, entry: Entry, place: Place) -> None:
-        """One entry and where it stands."""
-        self.about.add((entry,))
-        self.tree.add((entry,), place.line)
-        self.pairing.add((entry,), (place.packed,))
-
-    def _damaged(self, line: Line) -> None:
-        """A line that is not exactly one JSON object: save what can be saved."""
-        if not line.oversized and not line.data.strip():
-            self._blank += 1
-            return
-        self._lines += 1
-        self._malformed += 1
-        if line.oversized:
-            self._find("line_too_long", self._place(line), f"{line.length:,} bytes")
-            return
-        saved = document.recover(line.data)
-        code = saved.reason if line.ended or saved.pieces else "torn_last_line"
-        self._find(code, self._place(line), f"{len(saved.pieces)} entries recovered")
-        for piece in saved.pieces:
-            self._recovered += 1
-            place = Place(self._file, line.number, line.offset + piece.offset, piece.length)
-            self.entry(claude.decode(piece.data).entry, place)
-
-    def _place(self, line: Line) -> Place:
-        return Place(self._file, line.number, line.offset, line.length)
-
-    def _find(self, code: str, place: Place, detail: str) -> None:
-        self.findings.append(finding(code, place, detail))
 
 
 AnyReader = Union[Reader, "RolloutReader"]
@@ -323,21 +222,4 @@ def entries(source: Source) -> Iterator[tuple[Entry, Place]]:
     Raises:
         SourceError: nothing can be read.
     """
-    begun = False
-    try:
-        for line in read_lines(source):
-            begun = True
-            for offset, length, data in _documents(line):
-                place = Place(source.name, line.number, line.offset + offset, length)
-                yield claude.decode(data).entry, place
-    except SourceError:
-        if not begun:
-            raise
-
-
-def _documents(line: Line) -> list[document.Piece]:
-    try:
-        claude.decode(line.data)
-    except ValueError:
-        return document.recover(line.data).pieces
-    return [document.Piece(0, line.length, line.data)]
+    return decoded_again(source, claude.decode)
