@@ -33,6 +33,7 @@ from toolspan.record import Recorder
 from toolspan.repair import repair
 from toolspan.session import Agent
 from toolspan.session.past import past
+from toolspan.wire.paths import parse_name
 
 HARNESS = Path(os.environ.get("SHARED", "../shared")).resolve() / "oracle"
 SCRATCH = Path(os.environ.get("ORACLE_SCRATCH", "/var/tmp/toolspan-oracle")).resolve()
@@ -113,7 +114,8 @@ def ask_both_in_turn(version: str) -> list[str]:
     if failed:
         return [failed]
     shutil.copytree(_captured(place, version) / "transcripts", place / "projects")
-    (transcript,) = (place / "projects").glob("*/*.jsonl")
+    found = (place / "projects").glob("*/*.jsonl")
+    (transcript,) = (one for one in found if parse_name(one).role == "session")
     history = past(transcript)
     anyio.run(_go_on, transcript, history, version)
     messages = resumed(place, transcript.stem, version)

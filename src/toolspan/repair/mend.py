@@ -10,13 +10,17 @@ functions below it, in their order.
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, timedelta
 
+from toolspan.model.span import moment
 from toolspan.record.evidence import LOST_BEGINNING, Verdict, unanswered_words
 from toolspan.repair.records import Change, Fields, Record
 
 Judge = Callable[[list[str]], Mapping[str, Verdict]]
 """What is known of calls without a result."""
 
+_LINEAR = ("1.", "2.0.")
+"""Versions in which a result hangs on the line before, not on its call."""
 _ENVELOPE = (
     "isSidechain", "promptId", "agentId", "userType", "entrypoint", "cwd", "sessionId", "version",
     "gitBranch", "slug",
@@ -160,9 +164,13 @@ def _put_results_behind_calls(work: _Work) -> None:
 def _is_behind(
     result: Record, group: list[Record], records: list[Record], where: Mapping[int, int]
 ) -> bool:
-    """Whether a result stands where it should: within its message, or right behind it."""
+    """Whether a result stands where it should: behind its call, and hanging on it if apart.
+
+    Somebody may speak while a call runs; clients find its result by what it hangs on.
+    """
     at, first, last = where[id(result)], where[id(group[0])], where[id(group[-1])]
-    return at > first and not any(map(_interrupts, records[last + 1 : at]))
+    hangs = result.parent in {one.uuid for one in group}
+    return at > first and (hangs or not any(map(_interrupts, records[last + 1 : at])))
 
 
 def _interrupts(record: Record) -> bool:
@@ -203,9 +211,32 @@ def _answer(work: _Work, judge: Judge) -> None:
         at = work.records.index(group[-1]) + 1
         while at < len(work.records) and work.records[at].answers:
             at += 1
-        work.records.insert(at, _made_result(call, name, unanswered_words(verdict)))
+        made = _made_result(call, name, unanswered_words(verdict))
+        made.fields = {**made.fields, "timestamp": _after(work.records[at - 1])}
+        work.records.insert(at, made)
+        if str(call.fields.get("version")).startswith(_LINEAR):
+            _put_in_line(made, work.records, at)
         known = verdict.words or "nothing is known of what became of it"
         work.tell("unanswered_call", call, f"{name} is answered: {known}")
+
+
+def _after(record: Record) -> object:
+    """A moment after a record: older clients take the latest one for the end."""
+    told = record.fields.get("timestamp")
+    time = moment(told) if isinstance(told, str) else None
+    if time is None:
+        return told
+    later = (time + timedelta(milliseconds=1)).astimezone(UTC)
+    return later.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _put_in_line(made: Record, records: list[Record], at: int) -> None:
+    """Old clients see one line of records: what hung on the one before hangs on the new one."""
+    above = records[at - 1].uuid
+    for record in records[at + 1 :]:
+        if record.uuid is not None and record.parent == above:
+            record.fields = {**record.fields, "parentUuid": made.uuid}
+    made.fields = {**made.fields, "parentUuid": above}
 
 
 def _put_off(record: Record) -> object:
@@ -238,6 +269,8 @@ def _begin_with_user(work: _Work) -> None:
     first = next((one for one in work.records if one.speaks and one.side is False), None)
     if first is None or (first.type == "user" and not first.answers):
         return
+    if first.parent is None:
+        return  # it began so
     message: Fields = {"role": "user", "content": LOST_BEGINNING}
     made = _made(first, message, None, {"isMeta": True})
     work.records.insert(work.records.index(first), made)

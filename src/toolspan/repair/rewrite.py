@@ -23,6 +23,9 @@ from toolspan.wire.detect import dialect_of
 from toolspan.wire.paths import parse_name, session_folder
 from toolspan.wire.source import source_of
 
+_HARMLESS = frozenset({"foreign_session"})
+"""Not worth a copy by itself: every client goes by the file's name."""
+
 
 class Repaired(Struct, frozen=True, kw_only=True):
     """What became of a repair."""
@@ -53,6 +56,8 @@ def repair(path: Path, *, write: bool = True) -> Repaired:
     mended = _mended(path, old, new, lambda calls: judged(path, calls))
     agents = {one: _mended(one, old, new, _nobody_knows) for one in _agents(path)}
     changes = [*mended.changes, *_of_agents(agents)]
+    if all(change.code in _HARMLESS for change in changes):
+        changes = []
     target = path.with_name(f"{new}.jsonl") if changes and write else None
     if target is not None:
         _write(target, mended.records)
