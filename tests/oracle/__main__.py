@@ -24,7 +24,7 @@ import click
 from tests.oracle import inside
 from tests.oracle.agents import agents_of
 from tests.oracle.compare import Said, differences, recorded, sent
-from tests.oracle.defects import DEFECTS, base, lost
+from tests.oracle.defects import DEFECTS, HARMLESS, STURDY, base, lost
 from tests.oracle.stories import STORIES, record
 from tests.record.story import MODEL, SESSION
 from toolspan import Session
@@ -57,7 +57,7 @@ def main(versions: tuple[str, ...], only: str | None, *, defects: bool) -> None:
                 click.echo(f"{version} {name}: {'ok' if not problems else 'FAILED'}")
                 for problem in problems:
                     click.echo(f"  {problem}")
-    sys.exit(1 if failed and not defects else 0)
+    sys.exit(1 if failed else 0)
 
 
 def _questions(version: str, *, defects: bool) -> Iterator[tuple[str, Callable[[], list[str]]]]:
@@ -88,7 +88,12 @@ def ask_of_defect(defect: Callable[[list[bytes]], bytes], version: str) -> list[
     whole = recorded(transcript)
     transcript.write_bytes(defect(transcript.read_bytes().splitlines()))
     messages = resumed(place, SESSION, version)
-    return [messages] if isinstance(messages, str) else lost(whole, messages)
+    losses = [messages] if isinstance(messages, str) else lost(whole, messages)
+    click.echo(f"{version} {defect.__name__}: {'' if losses else 'nothing is lost'}")
+    for loss in losses:
+        click.echo(f"    {loss}")
+    harmless = defect.__name__ in HARMLESS
+    return ["the doctor says otherwise"] if version in STURDY and harmless == bool(losses) else []
 
 
 def ask_of_repaired(defect: Callable[[list[bytes]], bytes], version: str) -> list[str]:

@@ -12,6 +12,7 @@ from tests.requirement import requirement
 from toolspan import check, read
 from toolspan.model.event import Note
 from toolspan.read.checkup import Checkup
+from toolspan.read.damage import CODES, ON_RESUME
 from toolspan.testing import TranscriptBuilder, bodies
 
 
@@ -342,3 +343,9 @@ def test_what_the_client_attaches_to_a_call_is_an_event_of_it(tmp_path: Path) ->
     assert [(event.kind, event.text) for event in span.events if isinstance(event, Note)] == [
         ("read_truncation_notice", "PARTIAL view")
     ]
+
+
+@requirement("doctor.on-resume")
+def test_what_clients_do_on_resume_is_told_for_known_findings_only() -> None:
+    assert set(ON_RESUME) <= set(CODES)
+    assert {"torn_line", "unanswered_call", "orphan_result", "missing_parent"} <= set(ON_RESUME)
