@@ -17,16 +17,16 @@ from toolspan.wire.claude import (
     UNFIT,
     ApiMessage,
     Block,
-    Decoded,
     Entry,
     decode,
     decode_bodies,
-    decode_loosely,
-    decode_typed,
     decode_whole,
     encode,
 )
 from toolspan.wire.claude_parts import NOTHING, StructuredFacts, Target
+from toolspan.wire.views import Decoded, View
+
+VIEW = View(Entry)
 
 
 def line(**keys: Any) -> bytes:
@@ -324,7 +324,7 @@ def test_a_message_spread_from_a_string_is_survived() -> None:
     [b"", b" ", b"null", b"[]", b"7", b'"x"', b"{", b"{}{}", b'{"type":NaN}'],
 )
 def test_what_is_not_one_object_is_a_value_error(data: bytes) -> None:
-    for step in (decode, decode_loosely, decode_bodies):
+    for step in (decode, VIEW.decode_loosely, decode_bodies):
         with pytest.raises(ValueError):
             step(data)
 
@@ -338,7 +338,7 @@ def test_text_that_is_not_utf8_is_a_value_error(data: bytes) -> None:
 @requirement("wire.decoding-never-breaks")
 @given(data=st.binary() | odd_entries(surrogates=True).map(to_json))
 def test_decoding_any_bytes_gives_an_entry_or_a_value_error(data: bytes) -> None:
-    for step in (decode, decode_loosely, decode_bodies):
+    for step in (decode, VIEW.decode_loosely, decode_bodies):
         with suppress(ValueError):
             step(data)
 
@@ -349,7 +349,7 @@ def test_decoding_any_bytes_gives_an_entry_or_a_value_error(data: bytes) -> None
 def test_nesting_too_deep_is_a_value_error_at_worst(key: str, depth: int) -> None:
     data = f'{{"{key}":'.encode() + b"[" * depth + b"]" * depth + b"}"
 
-    for step in (decode, decode_loosely, decode_bodies):
+    for step in (decode, VIEW.decode_loosely, decode_bodies):
         try:
             step(data)
         except ValueError as error:
@@ -361,10 +361,10 @@ def test_nesting_too_deep_is_a_value_error_at_worst(key: str, depth: int) -> Non
 def test_the_slow_step_reads_what_the_fast_step_reads(record: dict[str, Any]) -> None:
     data = to_json(record)
 
-    entry, odd = decode_loosely(data)
+    entry, odd = VIEW.decode_loosely(data)
 
     assert odd == ()
-    assert shown(entry) == shown(decode_typed(data))
+    assert shown(entry) == shown(VIEW.decode_typed(data))
 
 
 @requirement("wire.both-steps-agree")
@@ -390,7 +390,7 @@ def by_line(data: bytes) -> list[tuple[Any, int, int]] | None:
     start = 0
     for piece in data.split(b"\n")[:-1]:
         try:
-            found.append((shown(decode_typed(piece)), start, start + len(piece)))
+            found.append((shown(VIEW.decode_typed(piece)), start, start + len(piece)))
         except UNFIT:
             return None
         start += len(piece) + 1

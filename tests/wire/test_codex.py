@@ -24,7 +24,7 @@ def story(age: Age) -> RolloutBuilder:
 @pytest.mark.parametrize("age", ["bare", "enveloped", "paginated"])
 def test_every_line_of_every_age_is_written_again_as_equal_json(age: Age) -> None:
     for line in story(age).lines:
-        record = codex.decode(line).record
+        record = codex.decode(line).entry
         assert record.known, line
         assert document.equal(codex.encode(record, line), line)
 
@@ -52,7 +52,7 @@ def test_an_unknown_kind_is_kept_and_known_as_such() -> None:
         b'{"type":"response_item","payload":{"type":"telepathy_call"}}',
         b'{"type":"weather","payload":{"sun":true}}',
     ):
-        record = codex.decode(line).record
+        record = codex.decode(line).entry
         assert not record.known
         assert record.kind
 
@@ -81,14 +81,14 @@ def test_arguments_are_json_in_a_string_and_stay_as_written_when_broken(
     arguments: str, expected: object
 ) -> None:
     line = json.dumps({"type": "function_call", "arguments": arguments, "call_id": "c"}).encode()
-    item = codex.decode(line).record.item
+    item = codex.decode(line).entry.item
     assert json.loads(arguments_of(item)) == expected
 
 
 def test_free_text_becomes_the_input_of_an_object() -> None:
     patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** End Patch\n"
     line = json.dumps({"type": "custom_tool_call", "name": "apply_patch", "input": patch}).encode()
-    item = codex.decode(line).record.item
+    item = codex.decode(line).entry.item
     assert json.loads(arguments_of(item)) == {"input": patch}
     assert about(item).words() == "src/a.py"
 
@@ -121,7 +121,7 @@ def test_tools_of_servers_have_their_full_name() -> None:
 def test_an_old_message_carries_its_calls() -> None:
     line = b"""{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",
         "function":{"name":"shell","arguments":"{}"}},{"id":"c2"}]}"""
-    calls = calls_of(codex.decode(line).record.item)
+    calls = calls_of(codex.decode(line).entry.item)
     assert [(call.call_id, call.name) for call in calls] == [("c1", "shell"), ("c2", None)]
 
 

@@ -169,7 +169,7 @@ class RecordLines(Lines[codex.Record]):
     """Lines of Codex."""
 
     def _view(self, data: bytes) -> codex.Record:
-        return codex.decode(data).record
+        return codex.decode(data).entry
 
     def _kind(self, view: codex.Record) -> str:
         return view.kind

@@ -11,13 +11,9 @@ Both the file form (camel case keys) and the stream form (snake case) are read h
 first.
 """
 
-from typing import NamedTuple
-
-import msgspec
 from msgspec import Raw, Struct, field
 
 from toolspan.ids import CallId, EntryId, SessionId
-from toolspan.wire import document
 from toolspan.wire.claude_parts import (
     NOTHING,
     Attachment,
@@ -27,15 +23,7 @@ from toolspan.wire.claude_parts import (
     StructuredFacts,
     Target,
 )
-from toolspan.wire.views import (
-    UNFIT,
-    decode_lines,
-    decode_object,
-    fit_struct,
-    overlay,
-    plain,
-    text_of,
-)
+from toolspan.wire.views import UNFIT, View, plain, text_of
 
 __all__ = ["UNFIT", "plain", "text_of"]
 
@@ -205,50 +193,12 @@ class Bodies(Struct, gc=False):
         return found if found and found != b"null" else None
 
 
-_ENTRIES = msgspec.json.Decoder(Entry)
-_BODIES = msgspec.json.Decoder(Bodies)
+_ENTRIES = View(Entry)
+_BODIES = View(Bodies)
 
-decode_typed = _ENTRIES.decode
-"""The first, fast step: raises one of UNFIT when a known field has another type, or on damage."""
-
-
-def decode_whole(
-    data: bytes | bytearray, start: int = 0, stop: int | None = None
-) -> tuple[list[Entry], list[int]] | None:
-    """The first step for many lines at once: entries, and where in `data` their lines end.
-
-    None when a line needs a closer look.
-    """
-    return decode_lines(_ENTRIES, data, start, len(data) if stop is None else stop)
-
-
-class Decoded(NamedTuple):
-    """An entry, and the names of known fields whose values did not fit."""
-
-    entry: Entry
-    odd: tuple[str, ...]
-
-
-def decode(data: bytes) -> Decoded:
-    """One line as an entry.
-
-    Raises:
-        ValueError: the bytes are not exactly one JSON object.
-    """
-    try:
-        return Decoded(decode_typed(data), ())
-    except UNFIT:
-        return decode_loosely(data)
-
-
-def decode_loosely(data: bytes) -> Decoded:
-    """The second, slow step: take what fits and name what does not.
-
-    Raises:
-        ValueError: the bytes are not exactly one JSON object.
-    """
-    odd: list[str] = []
-    return Decoded(fit_struct(decode_object(data), Entry, "", odd), tuple(odd))
+decode = _ENTRIES.decode
+decode_whole = _ENTRIES.decode_whole
+encode = _ENTRIES.encode
 
 
 def decode_bodies(data: bytes) -> Bodies:
@@ -257,18 +207,4 @@ def decode_bodies(data: bytes) -> Bodies:
     Raises:
         ValueError: the bytes are not exactly one JSON object.
     """
-    try:
-        return _BODIES.decode(data)
-    except UNFIT:
-        return fit_struct(decode_object(data), Bodies, "", [])
-
-
-def encode(entry: Entry, data: bytes) -> bytes:
-    """A line written anew: the typed view laid over what the line holds, unknown keys kept.
-
-    Raises:
-        ValueError: `data` is not exactly one JSON object.
-    """
-    found = decode_object(data)
-    overlay(found, entry)
-    return document.encode(found)
+    return _BODIES.decode(data).entry

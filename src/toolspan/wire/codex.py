@@ -6,14 +6,11 @@ reads what most questions need and leaves bodies undecoded; a line whose known f
 types is read again loosely; encoding lays the view over the line. Read `Record` and `decode` first.
 """
 
-from typing import NamedTuple
-
 import msgspec
 from msgspec import Raw, Struct, field
 
 from toolspan.ids import CallId
-from toolspan.wire import document
-from toolspan.wire.views import UNFIT, decode_lines, decode_object, fit_struct, overlay
+from toolspan.wire.views import UNFIT, View
 
 NOTHING = Raw()
 """A part that is absent."""
@@ -240,58 +237,12 @@ class OldCall(Struct, gc=False):
     function: OldFunction | None = None
 
 
-_RECORDS = msgspec.json.Decoder(Record)
+_RECORDS = View(Record)
 _OLD_CALLS = msgspec.json.Decoder(list[OldCall])
 
-decode_typed = _RECORDS.decode
-"""The first, fast step: raises one of UNFIT when a known field has another type, or on damage."""
-
-
-def decode_whole(
-    data: bytes | bytearray, start: int = 0, stop: int | None = None
-) -> tuple[list[Record], list[int]] | None:
-    """The first step for many lines at once; None when a line needs a closer look."""
-    return decode_lines(_RECORDS, data, start, len(data) if stop is None else stop)
-
-
-class Decoded(NamedTuple):
-    """A record, and the names of known fields whose values did not fit."""
-
-    record: Record
-    odd: tuple[str, ...]
-
-
-def decode(data: bytes) -> Decoded:
-    """One line as a record.
-
-    Raises:
-        ValueError: the bytes are not exactly one JSON object.
-    """
-    try:
-        return Decoded(decode_typed(data), ())
-    except UNFIT:
-        return decode_loosely(data)
-
-
-def decode_loosely(data: bytes) -> Decoded:
-    """The second, slow step: take what fits and name what does not.
-
-    Raises:
-        ValueError: the bytes are not exactly one JSON object.
-    """
-    odd: list[str] = []
-    return Decoded(fit_struct(decode_object(data), Record, "", odd), tuple(odd))
-
-
-def encode(record: Record, data: bytes) -> bytes:
-    """A line written anew: the typed view laid over what the line holds, unknown keys kept.
-
-    Raises:
-        ValueError: `data` is not exactly one JSON object.
-    """
-    found = decode_object(data)
-    overlay(found, record)
-    return document.encode(found)
+decode = _RECORDS.decode
+decode_whole = _RECORDS.decode_whole
+encode = _RECORDS.encode
 
 
 def calls_of(item: Item) -> list[Item]:

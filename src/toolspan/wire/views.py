@@ -8,7 +8,7 @@ that a wrong view would show as a difference. Knows no client's fields. Read `fi
 import math
 from contextlib import suppress
 from decimal import Decimal
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 from toolspan.wire import document
 
 T = TypeVar("T", bound=Struct)
+V = TypeVar("V")
 
 UNFIT = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What a typed decoder raises when a line needs a closer look."""
@@ -48,6 +49,62 @@ def decode_lines(
 
 
 _OPEN, _CLOSE = b"{}"
+
+
+class Decoded(NamedTuple, Generic[V]):
+    """A line's typed view, and the names of known fields whose values did not fit."""
+
+    entry: V
+    odd: tuple[str, ...]
+
+
+class View(Generic[T]):
+    """Lines as one Struct: read in two steps, the fast one first, and written back."""
+
+    def __init__(self, shape: type[T]) -> None:
+        self._shape = shape
+        self._decoder = msgspec.json.Decoder(shape)
+        self.decode_typed = self._decoder.decode
+        """The first, fast step: raises one of UNFIT when a field has another type, or on damage."""
+
+    def decode_whole(
+        self, data: bytes | bytearray, start: int = 0, stop: int | None = None
+    ) -> tuple[list[T], list[int]] | None:
+        """Many lines at once: views, and where in `data` their lines end.
+
+        None when a line needs a closer look.
+        """
+        return decode_lines(self._decoder, data, start, len(data) if stop is None else stop)
+
+    def decode(self, data: bytes) -> Decoded[T]:
+        """One line: all of it at once, or else what fits, and the names of what does not.
+
+        Raises:
+            ValueError: the bytes are not exactly one JSON object.
+        """
+        try:
+            return Decoded(self.decode_typed(data), ())
+        except UNFIT:
+            return self.decode_loosely(data)
+
+    def decode_loosely(self, data: bytes) -> Decoded[T]:
+        """The second, slow step: take what fits and name what does not.
+
+        Raises:
+            ValueError: the bytes are not exactly one JSON object.
+        """
+        odd: list[str] = []
+        return Decoded(fit_struct(decode_object(data), self._shape, "", odd), tuple(odd))
+
+    def encode(self, view: T, data: bytes) -> bytes:
+        """A line written anew: the view laid over what the line holds, unknown keys kept.
+
+        Raises:
+            ValueError: `data` is not exactly one JSON object.
+        """
+        found = decode_object(data)
+        overlay(found, view)
+        return document.encode(found)
 
 
 def decode_object(data: bytes) -> dict[str, Any]:

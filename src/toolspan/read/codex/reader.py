@@ -96,7 +96,7 @@ class DocumentReader(Reader):
         self._pieces.clear()
         found = codex_document.items(data)
         if found.session is not None:
-            header = codex.decode(found.session).record
+            header = codex.decode(found.session).entry
             self._thread.add(header)
             self.about.add(header)
         for line in found.lines:
@@ -107,7 +107,7 @@ class DocumentReader(Reader):
 
     def records(self) -> Iterator[tuple[Record, Place]]:
         """All items with their places, read again from the file."""
-        return ((codex.decode(line.data).record, self._place(line)) for line in self.lines())
+        return ((codex.decode(line.data).entry, self._place(line)) for line in self.lines())
 
     def lines(self) -> Iterator[Line]:
         """The items as lines, read again from the file."""

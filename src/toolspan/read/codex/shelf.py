@@ -93,12 +93,12 @@ class RolloutShelf:
     def _record(self, place: Place) -> Record:
         data = self.source.read(place.offset, place.length)
         try:
-            return codex.decode(data).record
+            return codex.decode(data).entry
         except ValueError:
             pieces = document.recover(data).pieces
         if not pieces:
             raise SourceError(f"{place}: the line has changed since it was read")
-        return codex.decode(pieces[0].data).record
+        return codex.decode(pieces[0].data).entry
 
 
 def output_of(item: Item) -> Raw:
