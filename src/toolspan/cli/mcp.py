@@ -37,6 +37,8 @@ def command(ctx: click.Context, /, structured: bool, **_: object) -> None:  # no
     """
     if sys.stdin is None or sys.stdout is None:
         raise ToolspanError("an MCP server needs an input and an output")
+    if sys.stdin.isatty():
+        click.echo("toolspan mcp: waiting for an MCP client on the input; Ctrl-C ends it", err=True)
     become_subreaper()
     keys = HostWishes.__struct_fields__
     around = msgspec.convert({key: ctx.params[key] for key in keys}, HostWishes)

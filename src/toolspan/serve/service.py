@@ -16,6 +16,7 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     CallToolRequestParams,
     CallToolResult,
@@ -72,6 +73,7 @@ class Visit:
         """Set when it is answered, or somebody is to be asked."""
         self.ended = anyio.Event()
         self.answer: Answer | None = None
+        self.fault: str | None = None
         self.form: Form | None = None
         self.heard = ElicitResult(action="cancel")
         self.returned = anyio.Event()
@@ -169,6 +171,8 @@ class Service:
                 visit.answer = await self._lane.call(
                     params.name, given, call_id=call_id, watch=visit.watch
                 )
+        except Exception as error:  # noqa: BLE001 - a fault of ours costs one call, not the server
+            visit.fault = f"{type(error).__name__}: {error}"
         finally:
             del self._visits[call_id]
             self._session.spans.clear()  # nobody reads them here, and servers live long
@@ -184,7 +188,7 @@ class Service:
         if visit.answer is not None:
             return told(visit.answer, structured=self._structured, nobody=visit.nobody)
         if visit.form is None or visit.ended.is_set():
-            raise MCPError(INVALID_PARAMS, "The call was ended")
+            raise MCPError(INTERNAL_ERROR, visit.fault or "The call was ended")
         token = uuid.uuid4().hex
         self._parked[token] = visit
         asked = ElicitRequest(params=visit.form.params)
@@ -241,7 +245,7 @@ class Service:
             await anyio.sleep(wait)
             wait = _NEWS
             job = visit.job
-            if job is not None and job.started is not None:
+            if job is not None and job.started is not None and job.finished is None:
                 elapsed = self._session.runner.desk.clock() - job.started
                 message = _last_line(job) or f"{job.call.tool} has been running for {elapsed:.0f} s"
                 await visit.context.session.report_progress(round(elapsed, 1), message=message)
@@ -253,4 +257,4 @@ def _last_line(job: Job) -> str | None:
     if partial_text is None:
         return None
     lines = partial_text().strip().splitlines()
-    return lines[-1][-_TAIL:] if lines else None
+    return "".join(filter(str.isprintable, lines[-1][-_TAIL:])) if lines else None

@@ -1,0 +1,118 @@
+"""Calls that come one by one, from a loop that is not ours."""
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+import toolspan
+from tests.requirement import requirement
+from toolspan import Call, Hooks, Session, ToolspanError, tool
+from toolspan.hooks.points import After, Moment
+from toolspan.session.lane import Answer, Lane
+
+LONG = 10
+
+
+@requirement("lane.one-message")
+@pytest.mark.anyio
+async def test_calls_that_overlap_are_one_message_and_the_next_is_another(tmp_path: Path) -> None:
+    both = 0
+    met = anyio.Event()
+
+    @tool(concurrent=True)
+    async def meet() -> str:
+        """Wait for the other."""
+        nonlocal both
+        both += 1
+        if both == 2:
+            met.set()
+        await met.wait()
+        return "met"
+
+    transcript = tmp_path / "s.jsonl"
+    async with Session(cwd=tmp_path, transcript=transcript, tools=[meet]) as session:
+        lane = Lane(session)
+        with anyio.fail_after(LONG):
+            async with anyio.create_task_group() as group:
+                group.start_soon(lane.call, "meet", {})
+                group.start_soon(lane.call, "meet", {})
+            await lane.call("meet", {})
+
+    spans = toolspan.read(transcript).spans
+    messages = [span.call.message_id for span in spans]
+    assert [span.state for span in spans] == ["succeeded"] * 3
+    assert messages[0] == messages[1] != messages[2]
+
+
+@requirement("lane.answer")
+@pytest.mark.anyio
+async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_frees_the_way(
+    tmp_path: Path,
+) -> None:
+    inside, go = anyio.Event(), anyio.Event()
+
+    @tool
+    async def hold() -> str:
+        """Stay until told to go."""
+        inside.set()
+        await go.wait()
+        return "held"
+
+    answers: list[Answer] = []
+    transcript = tmp_path / "s.jsonl"
+    async with Session(cwd=tmp_path, transcript=transcript, tools=[hold]) as session:
+        lane = Lane(session)
+
+        async def call(name: str) -> None:
+            answers.append(await lane.call("hold", {}, call_id=name))
+
+        with anyio.fail_after(LONG):
+            async with anyio.create_task_group() as group:
+                group.start_soon(call, "first")
+                await inside.wait()
+                async with anyio.create_task_group() as waiting:
+                    waiting.start_soon(call, "second")
+                    await anyio.wait_all_tasks_blocked()
+                    waiting.cancel_scope.cancel()
+                group.start_soon(call, "third")
+                await anyio.wait_all_tasks_blocked()
+                assert session.runner.in_progress == {"first"}
+                go.set()
+
+    assert [answer.finished.call_id for answer in answers] == ["first", "third"]
+    states = {span.id: span.state for span in toolspan.read(transcript).spans}
+    assert states == {"first": "succeeded", "second": "cancelled", "third": "succeeded"}
+
+
+@requirement("lane.answer")
+@pytest.mark.anyio
+async def test_an_id_that_was_there_is_told_and_a_tool_that_is_not_is_answered(
+    tmp_path: Path,
+) -> None:
+    async with Session(cwd=tmp_path, transcript=None) as session:
+        lane = Lane(session)
+        with anyio.fail_after(LONG):
+            answer = await lane.call("Nothing", {}, call_id="a")
+            with pytest.raises(ToolspanError, match="was there before"):
+                await lane.call("Nothing", {}, call_id="a")
+            again = await lane.call("Bash", {"command": "echo hi"})
+    assert answer.is_error
+    assert again.blocks() == [{"type": "text", "text": "hi"}]
+
+
+@requirement("lane.answer")
+@pytest.mark.anyio
+async def test_what_hooks_say_of_a_call_stands_after_its_result(tmp_path: Path) -> None:
+    hooks = Hooks()
+
+    @hooks.post_tool_use("Bash")
+    def note(_call: Call, _moment: Moment) -> After:
+        return After(contexts=("look twice",))
+
+    async with Session(cwd=tmp_path, transcript=None, hooks=hooks) as session:
+        with anyio.fail_after(LONG):
+            answer = await Lane(session).call("Bash", {"command": "echo hi"})
+    first, second = answer.blocks()
+    assert first == {"type": "text", "text": "hi"}
+    assert "look twice" in str(second["text"])
