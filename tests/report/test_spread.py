@@ -1,12 +1,15 @@
 """One job per file, on all cores: the same answers from one process and from many."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from tests.requirement import requirement
+from toolspan.errors import ToolspanError
 from toolspan.read import survey as survey_module
+from toolspan.read.pool import processes
 from toolspan.read.survey import survey
 from toolspan.report import search as search_module
 from toolspan.report import spread as spread_module
@@ -45,3 +48,28 @@ def test_what_cannot_be_packed_travels_between_processes_too(
 
     assert answers() == alone
     assert [row.id for facts in survey(paths) for row in facts.calls] == ["t\ud800"] * 2
+
+
+def _ended() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _interrupted() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    signal.pause()
+
+
+@requirement("survey.processes-end")
+def test_a_process_that_is_ended_from_outside_is_told() -> None:
+    with pytest.raises(ToolspanError, match="was ended"), processes(1) as pool:
+        pool.submit(_ended).result(timeout=30)
+
+
+@requirement("survey.processes-end")
+def test_a_process_that_was_interrupted_takes_no_further_job() -> None:
+    with processes(1) as pool:
+        first, second = pool.submit(_interrupted), pool.submit(os.getpid)
+        with pytest.raises(KeyboardInterrupt):
+            first.result(timeout=30)
+        with pytest.raises(KeyboardInterrupt):
+            second.result(timeout=30)

@@ -18,6 +18,7 @@ from toolspan.model.session import SessionInfo
 from toolspan.model.span import Counts, Span
 from toolspan.model.tokens import Tokens
 from toolspan.read.facts import CallFacts, facts_of
+from toolspan.read.pool import processes
 from toolspan.read.transcript import Transcript, read, read_calls
 
 _ALONE = 12 << 20
@@ -110,9 +111,7 @@ def survey(
 def _pooled(
     paths: Sequence[Path], sizes: Sequence[int], workers: int, wanted: Wanted
 ) -> Iterator[tuple[FileFacts, int]]:
-    from concurrent.futures import ProcessPoolExecutor  # slow to import, and not always needed
-
-    with ProcessPoolExecutor(workers) as pool:
+    with processes(workers) as pool:
         batches = _batched(paths, sizes, workers * _BATCHES)
         jobs = [pool.submit(_encoded, [str(paths[n]) for n in batch], wanted) for batch in batches]
         for job, batch in zip(jobs, batches, strict=True):

@@ -20,6 +20,7 @@ from toolspan.model.kind import ErrorKind
 from toolspan.model.message import Voice
 from toolspan.model.span import moment
 from toolspan.model.state import State
+from toolspan.read.pool import processes
 from toolspan.read.survey import UNPACKABLE
 from toolspan.report.search_files import Candidate
 from toolspan.report.search_scan import SIDES, Hit, Scanned, Side, Snippet, scan
@@ -149,9 +150,7 @@ def _scanned(
     if workers < 2 or sum(map(_work, candidates)) < _ALONE:
         yield from (scan(one.path, query, sides, one.offsets) for one in candidates)
         return
-    from concurrent.futures import ProcessPoolExecutor  # slow to import, and seldom needed
-
-    with ProcessPoolExecutor(workers) as pool:
+    with processes(workers) as pool:
         shares = _shares(candidates, workers * _SHARES)
         jobs = [pool.submit(_encoded, share, query, sides) for share in shares]
         for job in jobs:

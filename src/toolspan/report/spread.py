@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from toolspan.read.pool import processes
 from toolspan.read.survey import UNPACKABLE
 
 T = TypeVar("T")
@@ -40,10 +41,8 @@ def spread(
             yield job.function(str(path))
             advance(size)
         return
-    from concurrent.futures import ProcessPoolExecutor  # slow to import, and not always needed
-
     decode = msgspec.msgpack.Decoder(list[job.gives]).decode  # type: ignore[name-defined]
-    with ProcessPoolExecutor(workers) as pool:
+    with processes(workers) as pool:
         batches = list(_batched(sizes, workers * _BATCHES))
         waiting = [
             pool.submit(_done, job.function, [str(paths[n]) for n in batch]) for batch in batches
