@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.testing import TranscriptBuilder, project_name
+from toolspan.testing import TranscriptBuilder
+from toolspan.testing.rollouts import RolloutBuilder
 
 PATIENCE = 30  # seconds; only a test that fails waits so long
 START = "from toolspan.cli import main; main()"
@@ -62,6 +64,7 @@ def watching(*arguments: str | Path, cwd: Path | None = None) -> Iterator[Watchi
 def projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home for transcripts."""
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "no codex"))
     folder = tmp_path / "claude" / "projects"
     folder.mkdir(parents=True)
     return folder
@@ -222,21 +225,127 @@ def test_news_of_background_work_is_told(tmp_path: Path) -> None:
         )
 
 
-def test_without_a_name_it_is_the_newest_session_of_this_folder(
+@requirement("watch.everything")
+def test_without_a_name_all_sessions_of_both_clients_are_watched(
     projects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "here").mkdir()
-    (tmp_path / "there").mkdir()
-    mine = projects / project_name(str((tmp_path / "here").resolve()))
-    for n, path in enumerate((mine / "old.jsonl", mine / "new.jsonl", projects / "o" / "x.jsonl")):
-        append(path, *two_calls(path.stem)[:2])
-        os.utime(path, (1_000 + n, 1_000 + n))
+    home = tmp_path / "codex"
+    (home / "sessions").mkdir(parents=True)
+    monkeypatch.setenv("CODEX_HOME", str(home))
+    lines = two_calls()
+    append(projects / "p" / "old.jsonl", *lines[:2])
+    os.utime(projects / "p" / "old.jsonl", (1_000, 1_000))
+    append(projects / "p" / "new.jsonl", *two_calls("new")[:2])
+    rollout = RolloutBuilder().prompt("Go on.")
+    rollout.call("shell", {"command": ["ls"]}, id="r1")
 
-    monkeypatch.chdir(tmp_path / "here")
-    assert [row["session"] for row in rows(watch("--json"))] == ["new"]
-    assert [row["session"] for row in rows(watch("--json", "--last"))] == ["x"]
-    monkeypatch.chdir(tmp_path / "there")
-    assert [row["session"] for row in rows(watch("--json"))] == ["x"]
+    with watching("--json") as seen:
+        assert seen.call() == ("call", "c1", None, "requested")
+        rollout.write(home)  # in folders that are made with it
+        assert seen.call() == ("call", "r1", None, "requested")
+        append(projects / "p" / "old.jsonl", lines[2])
+        assert seen.call() == ("call", "c1", "requested", "succeeded")
+        append(projects / "q" / "later.jsonl", *two_calls("later")[:2])
+        assert json.loads(seen.line())["session"] == "later"
+        agent = projects / "q" / "later" / "subagents" / "agent-a1.jsonl"
+        below = TranscriptBuilder().prompt("Look.")
+        below.call("Grep", {"pattern": "x"}, id="a1")
+        append(agent, *below.lines())
+        assert seen.call() == ("call", "a1", None, "requested")
+
+
+@requirement("watch.everything")
+def test_the_newest_session_is_still_asked_for_by_last(projects: Path) -> None:
+    for n, name in enumerate(("old", "new")):
+        append(projects / "p" / f"{name}.jsonl", *two_calls(name)[:2])
+        os.utime(projects / "p" / f"{name}.jsonl", (1_000 + n, 1_000 + n))
+    assert [row["session"] for row in rows(watch("--json", "--last"))] == ["new"]
+    assert rows(watch("--json")) == []  # asleep until something is written
+
+
+@requirement("watch.filters")
+def test_the_filters_of_all_commands_choose_what_is_told(projects: Path) -> None:
+    append(projects / "p" / "one.jsonl", *two_calls("one"))
+    append(projects / "q" / "two.jsonl", *two_calls("two"))
+
+    def names(*arguments: str) -> list[tuple[str, str]]:
+        found = rows(watch("--json", "--since-start", *arguments))
+        return [(row["session"], row["id"]) for row in found]
+
+    assert names("--state", "failed") == [("one", "c2"), ("two", "c2")]
+    assert names("--tool", "read", "--session", "two") == [("two", "c1")]
+    assert names("--project", "/q/", "--error", "command_failed") == [("two", "c2")]
+    assert names("--dialect", "codex") == []
+    lines = watch("--since-start", "--tool", "Read").stdout.splitlines()
+    assert len(lines) == 2
+
+
+def read_so_far(process: "subprocess.Popen[str]") -> int:
+    """Bytes that a process has read from anywhere."""
+    fields = dict(
+        line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().split("\n") if line
+    )
+    return int(fields["rchar"])
+
+
+@requirement("watch.idle")
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs /proc")
+def test_nothing_is_read_while_nothing_is_written_and_then_only_what_is_new(
+    projects: Path,
+) -> None:
+    for n in range(300):
+        append(projects / f"p{n % 20}" / f"s{n}.jsonl", *two_calls(f"s{n}"))
+    big = projects / "p0" / "big.jsonl"
+    lines = two_calls("big")
+    append(big, *lines[:1], b'{"type":"user","pad":"' + b"x" * 3_000_000 + b'"}', lines[1])
+
+    with watching("--json") as seen:
+        assert seen.call() == ("call", "c1", None, "requested")
+        append(projects / "p0" / "mark.jsonl", *two_calls("mark")[:2])
+        assert json.loads(seen.line())["session"] == "mark"  # everything before was read
+        # Two rounds of waiting, ended by news: what was read in between is for that alone.
+        costs = []
+        for n in (2, 3):
+            before = read_so_far(seen.process)
+            append(projects / "p0" / "mark.jsonl", two_calls("mark")[n])
+            assert json.loads(seen.line())["session"] == "mark"
+            costs.append(read_so_far(seen.process) - before)
+        assert max(costs) < 20_000, costs
+        before = read_so_far(seen.process)
+        append(big, lines[2])
+        assert seen.call() == ("call", "c1", "requested", "succeeded")
+        assert read_so_far(seen.process) - before < 20_000
+
+
+@requirement("watch.limits")
+def test_where_no_watches_are_left_it_is_said_and_files_are_looked_at(projects: Path) -> None:
+    limit = "echo 2 > /proc/sys/user/max_inotify_watches"
+    if subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", limit], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("the limit cannot be set here")
+    lines = two_calls("s1")
+    for n in range(5):
+        append(projects / f"p{n}" / f"s{n}.jsonl", *two_calls(f"s{n}")[:1])
+    command = f'{limit}; exec "$0" -c "$1" watch --json'
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        ["unshare", "-Ur", "sh", "-c", command, sys.executable, START],
+        stdout=pipe, stderr=pipe, encoding="utf-8",
+    ) as process:  # fmt: skip
+        try:
+            seen = Watching(process)
+            complaints: queue.Queue[str] = queue.Queue()
+            stderr = process.stderr
+            assert stderr is not None
+            threading.Thread(target=lambda: complaints.put(stderr.readline()), daemon=True).start()
+            assert "the system has no watches left" in complaints.get(timeout=PATIENCE)
+            append(projects / "p1" / "s1.jsonl", lines[1])
+            assert seen.call() == ("call", "c1", None, "requested")
+            append(projects / "later" / "new.jsonl", *two_calls("new")[:2])
+            assert json.loads(seen.line())["session"] == "new"
+        finally:
+            process.kill()
 
 
 def test_a_session_is_named_by_the_beginning_of_its_id(projects: Path) -> None:

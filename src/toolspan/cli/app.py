@@ -26,7 +26,7 @@ COMMANDS = {
     "restore": "Give a file the content it had before or after a call.",
     "replay": "Run the calls of a session again in a copy; what differs?",
     "export": "Sessions as JSON, CSV, Markdown or traces; redacted on demand.",
-    "watch": "Follow a session as it grows.",
+    "watch": "Follow sessions as they grow.",
     "why": "Who decided whether a call may run, and why.",
     "policy": "What permission rules would do, to a command or to a whole session.",
     "cache": "What is remembered about files; forget it.",

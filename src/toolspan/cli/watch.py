@@ -9,17 +9,25 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path, PurePath
 from time import monotonic, time
+from typing import Any
 
 import click
 import msgspec
 
 from toolspan.cli.output import STATE_STYLE, clock, console, duration, print_json, short
-from toolspan.cli.select import complete_session, newest_here, newest_session, session_files
+from toolspan.cli.select import (
+    Filter,
+    complete_session,
+    filters,
+    newest_session,
+    session_files,
+    wanted_filter,
+)
 from toolspan.errors import NotFound
 from toolspan.model.event import Notification
 from toolspan.model.span import Span
 from toolspan.model.state import OPEN_STATES
-from toolspan.read.discover import FoundFile
+from toolspan.read.discover import FoundFile, default_roots
 from toolspan.read.facts import facts_of
 from toolspan.read.follow import (
     Appeared,
@@ -46,21 +54,30 @@ _RECENTLY = 3600.0
     "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
     help="End after so long without news.",
 )  # fmt: skip
+@filters
 def command(
-    name: str | None, *, last: bool, as_json: bool, since_start: bool, idle_exit: float | None
+    name: str | None,
+    *,
+    last: bool,
+    as_json: bool,
+    since_start: bool,
+    idle_exit: float | None,
+    **wanted: Any,
 ) -> None:
-    """Follow a session as it grows: one line for each change of a call.
+    """Follow sessions as they grow: one line for each change of a call.
 
-    A file or session is followed with its subagents, a folder with all sessions below it. Without a
-    name: the newest session of the current folder's project, else the newest of all. Begins with
-    the calls that are open. A file that is not there yet is waited for. Ctrl-C ends it.
+    Without a name: all sessions of this user's clients, those that begin later and subagents
+    included. A file or session is followed with its subagents, a folder with all sessions below it.
+    Begins with the calls that are open. Nothing is read while nothing is written. A file that is
+    not there yet is waited for. Ctrl-C ends it.
     """
+    keep = wanted_filter(wanted)
     try:
         follower = _follower(name, last=last, since_start=since_start)
         if not as_json:
             verb = "watching" if follower.path.exists() else "waiting for"
-            click.echo(f"{verb} {follower.path}", err=True)
-        show = _show_row if as_json else _Lines().show
+            click.echo(f"{verb} {', '.join(map(str, _meant(follower)))}", err=True)
+        show = _Rows(keep).show if as_json else _Lines(keep).show
         _watch(follower, show, since_start=since_start, idle_exit=idle_exit)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
@@ -70,13 +87,16 @@ def _follower(
     name: str | None, *, last: bool, since_start: bool
 ) -> SessionFollower | FolderFollower:
     """What follows the thing named."""
+    asleep = 0.0 if since_start else time() - _RECENTLY
     if name is None:
-        return SessionFollower(_main(newest_session()) if last else _newest_here())
+        if last:
+            return SessionFollower(_main(newest_session()))
+        return FolderFollower(*default_roots(), asleep_before=asleep)
     path = Path(name)
     if path.is_dir():
         if last:
             return SessionFollower(_main(newest_session([name])))
-        return FolderFollower(path, asleep_before=0.0 if since_start else time() - _RECENTLY)
+        return FolderFollower(path, asleep_before=asleep)
     if path.exists() or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
         if not path.parent.is_dir():
             raise NotFound(f"{path}: no such file or folder")
@@ -84,10 +104,8 @@ def _follower(
     return SessionFollower(_main(session_files(name)))
 
 
-def _newest_here() -> Path:
-    """The newest session of the project in the current folder, else of all."""
-    found = newest_here()
-    return found.path if found is not None else _main(newest_session())
+def _meant(follower: SessionFollower | FolderFollower) -> list[Path]:
+    return follower.folders() if isinstance(follower, FolderFollower) else [follower.path]
 
 
 def _main(files: Iterable[FoundFile]) -> Path:
@@ -132,16 +150,24 @@ def _without_repeats(updates: Sequence[Update]) -> list[Update]:
     ]
 
 
-def _show_row(update: Update) -> None:
-    """One JSON object: the fields of `calls --json`, and what the state was before."""
-    if isinstance(update, Reset):
-        print_json({"type": "reset", "file": update.file, "reason": update.reason})
-        return
-    row = _row(update.span, update.file)
-    before = update.before if isinstance(update, Changed) else None
-    if before is None or row != _row(before, update.file):
-        was = before.state if before else None
-        print_json({"type": "call", "was": was, **row})
+class _Rows:
+    """Tells updates to programs."""
+
+    def __init__(self, keep: Filter) -> None:
+        self._keep = keep
+
+    def show(self, update: Update) -> None:
+        """One JSON object: the fields of `calls --json`, and what the state was before."""
+        if isinstance(update, Reset):
+            print_json({"type": "reset", "file": update.file, "reason": update.reason})
+            return
+        row = _row(update.span, update.file)
+        before = update.before if isinstance(update, Changed) else None
+        if not self._keep.takes(facts_of(update.span, update.file)):
+            return
+        if before is None or row != _row(before, update.file):
+            was = before.state if before else None
+            print_json({"type": "call", "was": was, **row})
 
 
 def _row(span: Span, file: str) -> dict[str, object]:
@@ -159,11 +185,14 @@ def _notice(span: Span) -> Notification | None:
 class _Lines:
     """Tells updates to people."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Filter) -> None:
+        self._keep = keep
         self._out = console()
 
     def show(self, update: Update) -> None:
         """One line, unless nothing changed that people would want to know."""
+        if not isinstance(update, Reset) and not self._wants(update):
+            return
         match update:
             case Reset(file=file, reason=reason):
                 self._print([(f"── {short(file, 200)} was {reason}, it is read anew", "yellow")])
@@ -175,6 +204,10 @@ class _Lines:
                     self._print(_ended(span, file))
                 elif notice is not None and notice != _notice(before):
                     self._print(_notified(span, file, notice))
+
+    def _wants(self, update: Appeared | Changed) -> bool:
+        keep = self._keep
+        return keep == Filter() or keep.takes(facts_of(update.span, update.file))
 
     def _print(self, parts: list[tuple[str, str]]) -> None:
         from rich.text import Text

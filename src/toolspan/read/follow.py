@@ -6,6 +6,7 @@ result are `requested` or `running` here and nowhere else. Looking never waits a
 `changes` waits, and `follow` is both together. Read `Follower.poll` first.
 """
 
+import errno
 import glob
 import io
 import os
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 _HEAD, _TAIL = 1024, 256
 _FIRST_LINE = 1 << 24
 _TICK_MS, _STEP_MS, _GATHER_MS = 200, 50, 200
+_LOOK = 1.0
+"""Seconds between looks where nothing can be watched."""
 
 
 Reason = Literal["truncated", "replaced", "rewritten"]
@@ -392,29 +395,38 @@ class SessionFollower(_SetFollower):
 
 
 class FolderFollower(_SetFollower):
-    """Follows every transcript below a folder.
+    """Follows every transcript below one folder, or several.
 
     Files last written before the time `asleep_before` are not read until they change.
     """
 
     recursive = True
 
-    def __init__(self, path: Path | str, *, asleep_before: float = 0.0) -> None:
-        super().__init__(path)
-        found = discover(self.path)
+    def __init__(self, *roots: Path | str, asleep_before: float = 0.0) -> None:
+        super().__init__(roots[0])
+        self._roots = {Path(root): Path(root).resolve() for root in roots}
+        found = (file for root in self._roots for file in discover(root))
         self._asleep = {file.path: file.size for file in found if file.modified < asleep_before}
+
+    def folders(self) -> list[Path]:
+        """The folders, with all below them."""
+        return list(self._roots)
 
     def _files(self, changed: Iterable[Path] | None) -> Iterable[Path]:
         if changed is None:
-            awake = [f for f in discover(self.path) if f.size != self._asleep.get(f.path)]
+            found = (file for root in self._roots if root.is_dir() for file in discover(root))
+            awake = [file for file in found if file.size != self._asleep.get(file.path)]
             return [file.path for file in awake if file.path.suffix == ".jsonl"]
-        real = self.path.resolve()
-        paths = {
-            self.path / path.relative_to(real) if path.is_relative_to(real) else path
-            for path in changed
-            if path.suffix == ".jsonl" and parse_name(path).role != "other"
-        }
-        return sorted(path for path in paths if path in self._followers or path.is_file())
+        paths = {self._spelled(path) for path in _with_new_folders(changed)}
+        named = {path for path in paths if path.suffix == ".jsonl" and _is_transcript(path)}
+        return sorted(path for path in named if path in self._followers or path.is_file())
+
+    def _spelled(self, path: Path) -> Path:
+        """A path as it is named below the folders we were given, links in those not followed."""
+        for root, real in self._roots.items():
+            if path.is_relative_to(real):
+                return root / path.relative_to(real)
+        return path
 
     def _admit(self, path: Path) -> Follower:
         follower = super()._admit(path)
@@ -424,29 +436,80 @@ class FolderFollower(_SetFollower):
         return follower
 
 
+def _is_transcript(path: Path) -> bool:
+    return parse_name(path).role != "other"
+
+
+def _with_new_folders(changed: Iterable[Path]) -> Iterator[Path]:
+    """With the files in folders that are new: they may be older than the watch on the folder."""
+    for path in changed:
+        yield path
+        if path.suffix != ".jsonl" and path.is_dir():
+            with suppress(SourceError):
+                yield from (file.path for file in discover(path))
+
+
 def changes(
     follower: SessionFollower | FolderFollower, *, stop: Event | None = None
 ) -> Iterator[set[Path] | None]:
     """Waits, and says what to look at: None for everything.
 
-    A moment without news gives an empty set, so that the caller can think of other things.
+    A moment without news gives an empty set, so that the caller can think of other things. Where
+    the system has no watches left, everything is looked at once a second, and the follower's
+    `problems` say so.
     """
-    from watchfiles import watch
-
     while stop is None or not stop.is_set():
         folders = _inodes(follower.folders())
         if not folders:
             raise SourceError(f"{follower.path}: the folder is gone")
-        found = watch(
-            *folders, recursive=follower.recursive, stop_event=stop, watch_filter=None,
-            rust_timeout=_TICK_MS, yield_on_timeout=True, step=_STEP_MS, debounce=_GATHER_MS,
-            ignore_permission_denied=True,
-        )  # fmt: skip
-        with closing(found), suppress(FileNotFoundError):  # a folder may go before it is watched
-            for n, news in enumerate(found):
-                yield {Path(path) for _, path in news} if n else None
-                if news and _inodes(follower.folders()) != folders:
-                    break  # others have to be watched from now on
+        try:
+            yield from _watched(follower, folders, stop)
+        except FileNotFoundError:  # a folder may go before it is watched
+            continue
+        except PermissionError:  # this way of watching also hides that there are no watches left
+            yield from _watched(follower, folders, stop, forbidden=True)
+        except OSError as error:
+            follower.problems[follower.path] = _unwatched(error)
+            yield from _looks(stop)
+
+
+def _watched(
+    follower: SessionFollower | FolderFollower,
+    folders: dict[Path, int],
+    stop: Event | None,
+    *,
+    forbidden: bool = False,
+) -> Iterator[set[Path] | None]:
+    """What the system tells of folders, until others have to be watched.
+
+    `forbidden`: some below them cannot be listed, and are left out.
+    """
+    from watchfiles import watch
+
+    found = watch(
+        *folders, recursive=follower.recursive, stop_event=stop, watch_filter=None,
+        rust_timeout=_TICK_MS, yield_on_timeout=True, step=_STEP_MS, debounce=_GATHER_MS,
+        ignore_permission_denied=forbidden,
+    )  # fmt: skip
+    with closing(found):
+        for n, news in enumerate(found):  # before the first, anything may have happened
+            yield {Path(path) for _, path in news} if n else None
+            if news and _inodes(follower.folders()) != folders:
+                return
+
+
+def _looks(stop: Event | None) -> Iterator[None]:
+    """Everything, again and again."""
+    waiting = stop or Event()
+    while not waiting.wait(_LOOK):
+        yield None
+
+
+def _unwatched(error: OSError) -> str:
+    limited = "limit" in str(error).lower() or error.errno in (errno.EMFILE, errno.ENOSPC)
+    more = " (fs.inotify.max_user_watches and max_user_instances set how many)" if limited else ""
+    said = "has no watches left" if limited else f"cannot watch: {error.strerror or error}"
+    return f"the system {said}{more}: every file is looked at once a second instead"
 
 
 def _inodes(folders: Iterable[Path]) -> dict[Path, int]:
