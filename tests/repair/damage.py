@@ -100,8 +100,8 @@ def calls_in(path: Path) -> tuple[set[str], dict[str, str]]:
         except (ValueError, KeyError, TypeError):
             continue
         for block in content if isinstance(content, list) else ():
-            if block["type"] == "tool_use" and fields["type"] == "assistant":
+            if block.get("type") == "tool_use" and fields.get("type") == "assistant":
                 asked.add(block["id"])
-            elif block["type"] == "tool_result":
-                results.setdefault(block["tool_use_id"], block["content"])
+            elif block.get("type") == "tool_result" and fields.get("type") == "user":
+                results.setdefault(block["tool_use_id"], block.get("content", ""))
     return asked, results

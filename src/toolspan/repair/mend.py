@@ -282,19 +282,32 @@ def _link(work: _Work) -> None:
     """Every record hangs on one that is there, and no way up runs in a circle."""
     known = {record.uuid: record for record in work.records if record.uuid is not None}
     before: dict[object, str | None] = {}
-    rooted: set[str] = set()
-    for record in work.records:
-        if record.uuid is None:
-            continue
+    for record in known.values():
         last, before[record.side] = before.get(record.side), record.uuid
         parent = _standing(record.parent, work.gone)
         if parent is not None and parent not in known:
             work.tell("missing_parent", record, "its parent is lost; it hangs on the line before")
             parent = last
         record.fields = {**record.fields, "parentUuid": parent}
-        if not _reaches_root(record, known, work.gone, rooted):
-            record.fields = {**record.fields, "parentUuid": last}
-            work.tell("parent_cycle", record, "it hung on itself; it hangs on the line before")
+    _open_circles(work, known)
+
+
+def _open_circles(work: _Work, known: Mapping[str, Record]) -> None:
+    """Whoever hangs on itself hangs on the latest record before whose way up is known to end."""
+    ends: set[str] = set()
+    before: dict[object, str] = {}
+    for uuid_, record in known.items():
+        way: set[str] = set()
+        at: Record | None = record
+        while at is not None and at.uuid is not None and at.uuid not in ends:
+            if at.uuid in way:
+                at.fields = {**at.fields, "parentUuid": before.get(at.side)}
+                work.tell("parent_cycle", at, "it hung on itself; it hangs on a line before")
+                break
+            way.add(at.uuid)
+            at = known.get(at.parent or "")
+        ends |= way
+        before[record.side] = uuid_
 
 
 def _point_to_end(work: _Work) -> None:
@@ -318,27 +331,6 @@ def _standing(parent: str | None, gone: Mapping[str, str | None]) -> str | None:
         passed.add(parent)
         parent = gone[parent]
     return parent
-
-
-def _reaches_root(
-    record: Record,
-    known: Mapping[str, Record],
-    gone: Mapping[str, str | None],
-    rooted: set[str],
-) -> bool:
-    """Whether the way up from a record ends; `rooted` are those known to, and grows."""
-    way: list[str] = []
-    at: Record | None = record
-    while at is not None and at.uuid is not None and at.uuid not in rooted:
-        if at.uuid in way[:1]:
-            return False  # back at the beginning; a circle further up is broken when it is met
-        if len(way) > len(known):
-            return True
-        way.append(at.uuid)
-        at = known.get(_standing(at.parent, gone) or "")
-    if at is None or at.uuid in rooted:
-        rooted.update(way)
-    return True
 
 
 def _name_session(work: _Work, session_id: str, new_id: str) -> None:

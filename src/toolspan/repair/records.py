@@ -89,6 +89,8 @@ class Record:
     @property
     def answers(self) -> list[str]:
         """The calls that it has results of."""
+        if self.type != "user":
+            return []
         return [str(one.get("tool_use_id")) for one in self.blocks if _is(one, "tool_result")]
 
     def keep(self, blocks: list[Fields]) -> None:
