@@ -395,3 +395,30 @@ async def test_a_model_is_found_by_its_name(tmp_path: object) -> None:
     local = make_model("openai:m", base_url="http://127.0.0.1:9/v1", environment={})
     assert local.name == "m"
     await local.close()
+
+
+@requirement("model.address")
+@pytest.mark.parametrize("url", ["127.0.0.1:9", "nonsense", "http://", "http://h:x", "ftp://h"])
+def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
+    for kind in ("anthropic", "openai"):
+        with pytest.raises(ToolspanError, match="is no address of a server"):
+            make_model(f"{kind}:m", base_url=url, environment={})
+        with pytest.raises(ToolspanError, match="is no address of a server"):
+            make_model(f"{kind}:m", environment={f"{kind.upper()}_BASE_URL": url})
+
+
+@requirement("model.address")
+@pytest.mark.anyio
+async def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    patience = Patience(retries=0)
+    for word in ("anthropic:m", "openai:m"):
+        url = "http://user:secret@127.0.0.1:9/v1"
+        model = make_model(word, base_url=url, patience=patience, environment={})
+        with (
+            anyio.fail_after(30),
+            pytest.raises(ModelFailed, match=r"at http://127\.0\.0\.1:9:") as told,
+        ):
+            async for _ in model.stream(Request(messages=[{"role": "user", "content": "x"}])):
+                pass
+        assert "secret" not in str(told.value)
+        await model.close()

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from toolspan.errors import ToolspanError
 from toolspan.llm.model import Model
@@ -60,11 +61,13 @@ def make_model(
     """The model that a name means.
 
     Raises:
-        ToolspanError: there is none, its SDK is not installed, or there is no key for it.
+        ToolspanError: there is none, its SDK is not installed, its server's address is none, or
+            there is no key for it.
     """
     wanted = chosen(word)
     if wanted.kind == "scripted":
         return Patient(_scripted(Path(wanted.name)), patience)
+    _check_address(base_url or environment.get(f"{wanted.kind.upper()}_BASE_URL"))
     key = _key(wanted.kind, base_url, environment)
     try:
         made = _of_sdk(wanted, base_url, key)
@@ -83,6 +86,17 @@ def _of_sdk(wanted: Chosen, base_url: str | None, key: str | None) -> Model:
     from toolspan.llm.openai_api import OpenAIModel
 
     return OpenAIModel(wanted.name, base_url=base_url, api_key=key)
+
+
+def _check_address(url: str | None) -> None:
+    """An address that can never be reached is not tried again and again."""
+    try:
+        parts = urlsplit(url or "http://localhost")
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        fits = False
+    if not fits:
+        raise ToolspanError(f"{url!r} is no address of a server: http://HOST:PORT or https://HOST")
 
 
 def _key(kind: str, base_url: str | None, environment: Mapping[str, str]) -> str | None:

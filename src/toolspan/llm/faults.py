@@ -69,7 +69,17 @@ def _failure(error: Exception) -> ModelFailed:
 
 def _lost(error: BaseException) -> ModelFailed:
     words = str(error) or type(error).__name__
-    return ModelFailed(f"no connection to the model: {words}", kind="connection", retry=True)
+    told = f"no connection to the model{_place(error)}: {words}"
+    return ModelFailed(told, kind="connection", retry=True)
+
+
+def _place(error: BaseException) -> str:
+    """Which server was asked, where the transport knows."""
+    try:
+        url = error.request.url  # type: ignore[attr-defined]  # the transports' errors have it
+        return f" at {url.scheme}://{url.netloc.decode('ascii', 'replace').rpartition('@')[2]}"
+    except (AttributeError, RuntimeError):
+        return ""
 
 
 def _body(body: object) -> tuple[str | None, str | None]:
