@@ -300,7 +300,8 @@ def _story(wishes: Wishes, place: str | None, cwd: Path) -> Story:
         raise ToolspanError("--resume and --continue: only one can name the session")
     if wishes.resume is None and not wishes.again:
         if wishes.fork_session or wishes.rewind_to:
-            raise ToolspanError("--fork-session and --rewind-to need --resume or --continue")
+            option = "--rewind-to" if wishes.rewind_to else "--fork-session"
+            raise ToolspanError(f"{option} needs --resume or --continue")
         return Story(session_id=_uuid(wishes.session_id), transcript=place)
     path = latest(cwd) if wishes.resume is None else find(wishes.resume, cwd)
     history = past(path, until=wishes.rewind_to)
