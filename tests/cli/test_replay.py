@@ -1,6 +1,10 @@
 """`toolspan replay`: what it prints, and its exit codes."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -115,3 +119,30 @@ def test_what_cannot_be_tried_is_one_line(tmp_path: Path, project: Path) -> None
         assert done.exit_code == 2, done.output
         assert words in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+@requirement("replay.command")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_commands_and_removes_the_copy(
+    tmp_path: Path, project: Path, number: signal.Signals
+) -> None:
+    made = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
+    began = tmp_path / "began"
+    os.mkfifo(began)
+    made.result(made.call("Bash", {"command": f"echo $$ > {began}; sleep 600"}, id="c1"), "")
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b"\n".join(made.lines()) + b"\n")
+    place = tmp_path / "scratch"
+    place.mkdir()
+    start = "from toolspan.cli import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", start, "replay", "--bash", str(path)],
+        stdout=subprocess.DEVNULL, env={**os.environ, "TMPDIR": str(place)},
+    ) as process:  # fmt: skip
+        shell = int(began.read_text())
+        assert list(place.iterdir())
+        process.send_signal(number)
+        assert process.wait(30) == 128 + number
+    assert not list(place.iterdir())
+    with pytest.raises(ProcessLookupError):
+        os.kill(shell, 0)

@@ -364,5 +364,7 @@ def test_a_recorded_folder_is_told_from_its_neighbours() -> None:
     assert ground.into_copy("cat /home/m/app/a /home/m/app2 /home/m/app") == (
         "cat /copy/a /home/m/app2 /copy"
     )
+    assert Ground("/", Path("/copy")).into_copy("ls /") == "ls /"
+    assert Ground("/", Path("/copy")).place("/etc/../../x") == Path("/copy/x")
     windows = Ground("C:\\work\\app", Path("/copy"))
     assert windows.place("C:\\work\\app\\src\\a.py") == Path("/copy/src/a.py")

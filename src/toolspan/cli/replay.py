@@ -1,5 +1,6 @@
 """`toolspan replay`: the calls of a session, run again in a copy, and what came out otherwise."""
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import anyio
 import click
 import msgspec
+from anyio.abc import TaskStatus
 
 from toolspan.cli.output import console, count, escape, print_json, short
 from toolspan.cli.render import plain_line
@@ -120,9 +122,36 @@ async def _main(wishes: Wishes) -> int:
         )
         show = _Show(wishes, replay, recorded_version(transcripts))
         show.begin(source, scratch)
-        await replay.run(show.outcome)
+        stopped = await _until_signal(replay, show)
+        if stopped is not None:
+            return stopped
         show.end(scratch)
     return DIFFERENT if replay.summary.differs else 0
+
+
+async def _until_signal(replay: Replay, show: "_Show") -> int | None:
+    """Run it; the exit code when somebody ends it before: calls and the copy are ended first."""
+    code: int | None = None
+    failure: Exception | None = None
+
+    async def listen(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+        nonlocal code
+        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                code = 128 + number
+                scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        await group.start(listen, group.cancel_scope)
+        try:
+            await replay.run(show.outcome)
+        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            failure = error
+        group.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return code
 
 
 class _Source(NamedTuple):

@@ -36,7 +36,10 @@ class Ground:
 
     def into_copy(self, text: str) -> str:
         """A command with the recorded folder's name replaced by the copy's."""
-        return self._boundary(self.recorded).sub(lambda _: str(self.copy), text)
+        name = self.recorded.rstrip("/")
+        if not name:  # the root is the beginning of every path
+            return text
+        return self._boundary(name).sub(lambda _: str(self.copy), text)
 
     def as_recorded(self, text: str) -> str:
         """A text with the copy's name replaced by the recorded folder's."""
@@ -52,4 +55,4 @@ class Ground:
 
     @staticmethod
     def _boundary(folder: str) -> re.Pattern[str]:
-        return re.compile(rf"(?<![\w.~/-]){re.escape(folder.rstrip('/'))}(?![\w.-])")
+        return re.compile(rf"(?<![\w.~/-]){re.escape(folder)}(?![\w.-])")
