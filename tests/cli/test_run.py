@@ -12,7 +12,7 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from toolspan.llm.scripted import Step
+from toolspan.llm.scripted import Answer, Step
 from toolspan.session.past import past
 from toolspan.testing import (
     ModelServer,
@@ -364,6 +364,48 @@ def test_ctrl_c_ends_the_turn_answers_the_calls_and_tells_the_result(
     path = transcript(tmp_path)
     assert [s.state for s in toolspan.read(path).spans] == ["interrupted"]
     assert check_history(past(path)) == []
+
+
+@requirement("run.interrupt")
+def test_ctrl_c_while_it_waits_for_agents_ends_them_and_tells_the_result_last(
+    tmp_path: Path,
+) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    os.mkfifo(work / "ready")
+
+    def reply(messages: Sequence[object]) -> Answer:
+        if "Below." in str(messages[0]):
+            return use("Bash", command="echo > ready; sleep 600")
+        if len(messages) == 1:
+            return use("Agent", description="d", prompt="Below.", run_in_background=True)
+        return say("Sent off.")
+
+    with ModelServer(ScriptedModel([], then=reply)) as server:
+        process = subprocess.Popen(
+            [
+                *(*COMMAND, "-p", "Go.", "--output-format", "stream-json", *ALLOWED),
+                *model(server, "anthropic"),
+            ],
+            cwd=work,
+            env=environment(tmp_path),
+            stdout=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            encoding="utf-8",
+        )
+        assert process.stdout is not None
+        seen = [process.stdout.readline()]
+        while '"Sent off."' not in seen[-1]:
+            seen.append(process.stdout.readline())
+        (work / "ready").read_text(encoding="utf-8")  # comes when the agent's command runs
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    last = json.loads(out.splitlines()[-1])
+    assert (last["type"], last["terminal_reason"]) == ("result", "aborted_streaming")
+    assert last["result"] == "Sent off."
+    assert [json.loads(line)["type"] for line in out.splitlines()] == ["user", "result"]
 
 
 @requirement("run.rules")

@@ -304,6 +304,10 @@ def failing(error: BaseException) -> Tool:
         (ValueError(), "ValueError"),
         (ExceptionGroup("two", [ValueError("a")]), "ExceptionGroup: two (1 sub-exception)"),
         (SystemExit(2), "SystemExit: 2"),
+        (
+            BaseExceptionGroup("of a task group", [SystemExit(2)]),
+            "BaseExceptionGroup: of a task group (1 sub-exception)",
+        ),
         (asyncio.CancelledError(), "CancelledError"),
         (TimeoutError("inside"), "inside"),
     ],

@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -15,7 +16,7 @@ from tests.hooks.stage import at, command
 from tests.requirement import requirement
 from toolspan import Hooks, Session, tool
 from toolspan.hooks.make import hooks_of
-from toolspan.hooks.points import Firing, Occasion
+from toolspan.hooks.points import Firing, Occasion, Point
 from toolspan.llm.model import (
     Began,
     BlockDone,
@@ -264,6 +265,58 @@ async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(
     voices = [m.voice for m in toolspan.read(tmp_path / "t.jsonl").messages()]
     assert voices == ["prompt", "text", "interrupt", "prompt", "text"]
     assert joined(past(tmp_path / "t.jsonl")) == joined(agent.session.messages)
+
+
+@requirement("agent.interrupt")
+@pytest.mark.parametrize(
+    ("point", "said"), [("UserPromptSubmit", ""), ("Stop", "Yes."), ("PreCompact", "")]
+)
+async def test_an_interruption_ends_hooks_that_are_asked_about_the_turn(
+    tmp_path: Path, point: Point, said: str
+) -> None:
+    hooks, inside = Hooks(), anyio.Event()
+
+    @hooks.at(point)
+    async def hang(occasion: Occasion) -> None:
+        if not inside.is_set():
+            inside.set()
+            await anyio.sleep_forever()
+
+    model = ScriptedModel([], then=say("Yes."))
+    small = Limits(budget=Budget(tokens=1)) if point == "PreCompact" else None
+    async with talking(tmp_path, model, small, hooks) as agent, anyio.create_task_group() as group:
+
+        async def stop() -> None:
+            await inside.wait()
+            assert agent.is_busy
+            agent.interrupt()
+
+        group.start_soon(stop)
+        if point == "PreCompact":
+            agent.context_tokens = 10
+        first = await agent.prompt("Go.")
+        assert not agent.is_busy
+        second = await agent.prompt("Go on.")
+
+    assert (first.reason, first.text) == ("aborted_streaming", said)
+    assert first.error == "interrupted by the user"
+    assert (second.reason, second.text) == ("completed", "Yes.")
+    assert joined(past(tmp_path / "t.jsonl")) == joined(agent.session.messages)
+
+
+@requirement("agent.prompt-blocks")
+@pytest.mark.parametrize(
+    "block",
+    [5, {}, {"type": "text", "text": " "}, {"type": "tool_result", "tool_use_id": "a"}],
+)
+async def test_a_prompt_that_no_server_would_take_is_refused_and_leaves_nothing(
+    tmp_path: Path, block: Any
+) -> None:
+    async with talking(tmp_path, ScriptedModel([], then=say("Yes."))) as agent:
+        with pytest.raises(ValueError, match="prompt"):
+            await agent.prompt([{"type": "text", "text": "Go."}, block])
+        assert agent.session.messages == []
+        assert (await agent.prompt("Go.")).text == "Yes."
 
 
 @requirement("agent.interrupt")

@@ -59,8 +59,6 @@ class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def _main(wishes: _Wishes, around: HostWishes) -> int:
-    if sys.stdout is None:
-        raise ToolspanError("the output is closed, so no result could be printed")
     if around.ask and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for answers: messages come from a pipe then")
     printer = Printer(sys.stdout.fileno(), events=wishes.events)
@@ -99,8 +97,8 @@ class _Stop:
 
     @property
     def is_busy(self) -> bool:
-        """Whether calls run."""
-        return bool(self._session.runner.in_progress)
+        """Whether there is something that can be interrupted."""
+        return self._session.is_busy
 
 
 class Printer:
@@ -111,6 +109,7 @@ class Printer:
         self._events = events
         self.on_broken: Callable[[int], None] = lambda _: None
         """Is told the exit code when nothing can be printed any more."""
+        self._is_broken = False
 
     def begin(self, session: Session) -> None:
         """With the events, first of all what the session is and which tools it has."""
@@ -135,14 +134,18 @@ class Printer:
                 pass
 
     def put(self, row: Row) -> None:
-        """Print a row."""
+        """Print a row; none after one that could not be printed."""
+        if self._is_broken:
+            return
         data = memoryview(msgspec.json.encode(row) + b"\n")
         try:
             while data:
                 data = data[os.write(self._out, data) :]
         except BrokenPipeError:
+            self._is_broken = True
             self.on_broken(CLOSED)
         except OSError as error:
+            self._is_broken = True
             click.echo(f"toolspan exec: the output cannot be written: {error.strerror}", err=True)
             self.on_broken(UNWRITABLE)
 

@@ -131,8 +131,6 @@ def _wishes(ctx: click.Context) -> _Asked:
 
 async def _main(asked: _Asked) -> int:
     wishes, cwd = asked.own, asked.host.cwd.absolute()
-    if sys.stdout is None:
-        raise ToolspanError("the output is closed, so nothing could be printed")
     prompt = _prompt(wishes)
     model = _model(wishes)
     story = _story(wishes, asked.host.place, cwd)
@@ -204,6 +202,8 @@ async def _headless(prompt: str, setting: _Setting, show: TextShow) -> int:
         await group.start(_watch_signals, stop, group.cancel_scope)
         setting.begin(show, agent)
         ended = await agent.finish(prompt)
+        if stop.code is not None:
+            await agent.session.runner.desk.workspace.tasks.end()  # their results come before
         show.end(ended)
         group.cancel_scope.cancel()
     if stop.code is not None:

@@ -51,17 +51,22 @@ class Out:
         self._descriptor = descriptor
         self.on_broken: Callable[[int], None] = lambda _: None
         """Is told the exit code when nothing can be printed any more."""
+        self._is_broken = False
 
     def write(self, data: bytes) -> None:
-        """Print bytes."""
+        """Print bytes; none after some that could not be printed."""
+        if self._is_broken:
+            return
         left = memoryview(data)
         out = sys.stdout.fileno() if self._descriptor is None else self._descriptor
         try:
             while left:
                 left = left[os.write(out, left) :]
         except BrokenPipeError:
+            self._is_broken = True
             self.on_broken(CLOSED)
         except OSError as error:
+            self._is_broken = True
             click.echo(f"toolspan: the output cannot be written: {error.strerror}", err=True)
             self.on_broken(UNWRITABLE)
 

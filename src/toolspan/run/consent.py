@@ -24,6 +24,9 @@ from toolspan.run.tool import Input, Tool, Valid
 from toolspan.run.valid import known_keys, with_input
 from toolspan.schema.issue import Invalid
 
+UNASKED = "the question of consent failed"
+"""The evidence of a call that nobody could be asked about."""
+
 
 async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
     """The call as it may run, or why it may not; `is_asked` says whether this is needed."""
@@ -105,7 +108,7 @@ async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | De
     except ToolError as error:
         text = f"Error calling tool ({question.tool}): {error.message}"
         kind = kind_of(question.tool, text)
-        return refused(text, kind=kind, reason="the question of consent failed", record=text)
+        return refused(text, kind=kind, reason=UNASKED, record=text)
     except anyio.get_cancelled_exc_class():
         waited = (desk.clock() - asked) * 1e3
         note_decision(job, Deny(None, "user_abort"), desk, asked=ask, waited=waited)

@@ -29,6 +29,9 @@ from toolspan.run.tool import Failure, Output, Valid
 from toolspan.run.valid import incomplete, invalid_input, unknown_tool, veto, with_input
 from toolspan.schema.issue import Invalid
 
+_FAULTS = (Exception, SystemExit, BaseExceptionGroup)
+"""What code may raise without ending the program; a task group wraps what its tasks raise."""
+
 
 async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
     """Take one call from request to result; what the call did never raises.
@@ -45,7 +48,7 @@ async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises ours; this may be the tool's
             raise
         ending = job.ending or (None if job.cancelled else broken(job, error))
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - our fault costs no call its result
+    except _FAULTS as error:  # our fault costs no call its result
         ending = job.ending or broken(job, error)
     finished = settle(job, ending or cut_short(job, desk), desk)
     if job.cancelled == "host" and is_cancelled():
@@ -144,7 +147,7 @@ async def run_tool(job: Job, prepared: Prepared, desk: Desk) -> Ending:
         if job.cancelled or is_cancelled():
             raise
         return raised(tool.name, error)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - a tool's fault is the call's result
+    except _FAULTS as error:  # a tool's fault is the call's result
         return raised(tool.name, error)
     if isinstance(output, Failure):
         return failure(tool.name, output)

@@ -19,14 +19,13 @@ from toolspan.model.kind import ErrorKind
 from toolspan.model.live import Finished, Recovered
 from toolspan.model.span import Call
 from toolspan.run.batch import Step
+from toolspan.run.consent import UNASKED
 from toolspan.run.context import Context
 from toolspan.run.desk import Desk
 
 EDITING = frozenset({"Edit", "MultiEdit", "Write"})
 Edits = Sequence[Mapping[str, object]]
 _NO_ANSWER: frozenset[ErrorKind] = frozenset({"mcp_timeout", "mcp_no_response", "network"})
-_UNASKED = "the question of consent failed"
-"""The evidence that `consent.py` gives of a call that nobody could be asked about."""
 _TRANSIENT: frozenset[ErrorKind] = frozenset({"mcp_no_response", "network", "rate_limit"})
 
 
@@ -218,7 +217,7 @@ def _unanswered(finished: Finished) -> bool:
 def _unrefused(finished: Finished) -> bool:
     """The tool failed, for whatever reason; nobody refused, or left the question open."""
     span = finished.span
-    if any(one.rule == _UNASKED for one in span.evidence):
+    if any(one.rule == UNASKED for one in span.evidence):
         return False
     return span.state in ("failed", "timed_out") and span.error_kind != "permission_timeout"
 

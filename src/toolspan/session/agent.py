@@ -149,7 +149,7 @@ class Agent:
         self._heard = heard
         self._clock = clock
         self._aside: anyio.CancelScope | None = None
-        """Around work that is no reply: a summary."""
+        """Around work that is no reply: a summary, a wait for news."""
 
     async def prompt(self, content: Content) -> Ended:
         """Say something, and let the model work on it until the turn is over.
@@ -159,7 +159,8 @@ class Agent:
         turn = _Turn(self._clock(), first=len(self.session.messages))
         if not await self.session.submit(content):
             turn.error = self.session.stopped
-            return self._end(turn, "prompt_blocked")
+            cut = self.session.interrupted
+            return self._end(turn, "aborted_streaming" if cut else "prompt_blocked")
         return await self._work(turn)
 
     async def finish(self, content: Content) -> Ended:
@@ -172,13 +173,16 @@ class Agent:
     async def hear_news(self) -> Ended | None:
         """Wait for agents in the background, and let the model work on what came of them.
 
-        None when there is none to wait for, or somebody interrupts the waiting.
+        None when there is none to wait for. A wait that somebody interrupts is a turn that was.
         """
         turn = _Turn(self._clock(), first=len(self.session.messages))
         came = False
         with anyio.CancelScope() as self._aside:
             came = await self._news_come()
-        self._aside = None
+        aside, self._aside = self._aside, None
+        if aside.cancelled_caught:
+            turn.interrupted = True
+            return self._end(turn, self._why(turn))
         return await self._work(turn) if came else None
 
     async def _news_come(self) -> bool:
@@ -214,7 +218,7 @@ class Agent:
 
     @property
     def is_busy(self) -> bool:
-        """Whether there is something to interrupt: a reply, calls, a summary."""
+        """Whether there is something to interrupt: a reply, calls, hooks, a summary, a wait."""
         return self._aside is not None or self.session.is_busy
 
     async def _replies(self, turn: _Turn) -> Reason:
@@ -303,12 +307,9 @@ class Agent:
         since = self._clock()
         turn.compacted = True
         before, self.context_tokens = self.context_tokens, 0
-        told = {"trigger": "auto", "custom_instructions": ""}
-        after = await self.session.fire(Occasion(point="PreCompact", about="auto", fields=told))
-        if after.feedback or after.stop is not None:
-            return True
+        summary = ""
         with anyio.CancelScope() as self._aside:
-            summary = await self._summary()
+            summary = "" if await self._objects() else await self._summary()
         aside, self._aside = self._aside, None
         if aside.cancelled_caught:
             turn.interrupted = True
@@ -322,6 +323,12 @@ class Agent:
             told = {"trigger": "auto", "compact_summary": summary}
             await self.session.fire(Occasion(point="PostCompact", about="auto", fields=told))
         return True
+
+    async def _objects(self) -> bool:
+        """Whether a hook wants to keep the conversation as it is."""
+        told = {"trigger": "auto", "custom_instructions": ""}
+        after = await self.session.fire(Occasion(point="PreCompact", about="auto", fields=told))
+        return bool(after.feedback) or after.stop is not None
 
     async def _summary(self) -> str:
         request = Request(

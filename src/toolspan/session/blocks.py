@@ -1,8 +1,30 @@
-"""What a session puts into the conversation, as blocks: results, and what is said beside them."""
+"""What a session puts into the conversation, as blocks: prompts, results, what is said beside."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from toolspan.model.live import Finished
+from toolspan.session.incoming import is_blank
+
+_OF_THE_TURN = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking"})
+"""Blocks that nobody but the model and its calls put into a conversation."""
+
+
+def check_prompt(content: object) -> None:
+    """See to it that somebody can say this: a text, or a list of blocks.
+
+    Raises:
+        ValueError: no server would take it.
+    """
+    if not content or (isinstance(content, str) and not content.strip()):
+        raise ValueError("a prompt needs some words")
+    for block in content if isinstance(content, list) else ():
+        kind = block.get("type") if isinstance(block, Mapping) else None
+        if not isinstance(kind, str):
+            raise ValueError("a prompt is a text or a list of blocks, each with its type")
+        if kind in _OF_THE_TURN:
+            raise ValueError(f"a prompt holds no {kind} block")
+        if is_blank(dict(block)):
+            raise ValueError("a text of a prompt is empty")
 
 
 def result_block(finished: Finished) -> dict[str, object]:

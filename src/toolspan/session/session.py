@@ -15,10 +15,12 @@ whether it is its turn again. `agent.py` has the loop above, whole.
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
+
+import anyio
 
 from toolspan.builtin import coding_tools
 from toolspan.errors import ToolspanError
@@ -46,13 +48,14 @@ from toolspan.run.sinks import Only, Sink
 from toolspan.run.tasks import notice
 from toolspan.run.tool import Tool
 from toolspan.session.around import Around, Aside
-from toolspan.session.blocks import beside, result_block, words
+from toolspan.session.blocks import beside, check_prompt, result_block, words
 from toolspan.session.ground import AtHome, make_scene, make_workspace, open_recorder
 from toolspan.session.hearing import Hearing
 from toolspan.session.incoming import Incoming, is_blank, sendable
 from toolspan.session.reply import Reply, calls_checked, plain_reply
 from toolspan.session.trouble import trouble
 
+T = TypeVar("T")
 INTERRUPTED_TURN = "interrupted by the user"
 OnBlock = Callable[[Mapping[str, object], Mapping[str, object]], None]
 """Is told of each block of a reply that counts, with its message; before it is started. Must not
@@ -117,6 +120,8 @@ class Session:
         self._reply: dict[str, object] = {}
         self._recorded_cwd = str(folder)
         self._interrupted = False
+        self._hooked: anyio.CancelScope | None = None
+        """Around hooks that are about no call, while somebody can interrupt them."""
         self._aside = aside
         origin = Origin(
             profile=self.profile,
@@ -230,6 +235,7 @@ class Session:
         """A person speaks: a text, or a list of blocks.
 
         Raises:
+            ValueError: no server would take it.
             ToolspanError: there are hooks for prompts, which `submit` waits for; or a call was put
                 off, which `run_deferred` comes back to.
         """
@@ -242,15 +248,22 @@ class Session:
     async def submit(self, content: Content) -> bool:
         """As `say`, after the hooks for prompts; False when one of them took the prompt away.
 
+        It is taken away too when somebody interrupts the hooks.
+
         Raises:
+            ValueError: no server would take it.
             ToolspanError: a call was put off, which `run_deferred` comes back to.
         """
         self._check_prompt(content)
+        self._interrupted = False
         self._scene.prompt_id = self._turn_id()
         if not self._around.listens("UserPromptSubmit"):
             self._say(content)
             return True
-        asked = await self._around.prompt(content)
+        asked = await self._unless_interrupted(self._around.prompt(content))
+        if asked is None:
+            self.stopped = INTERRUPTED_TURN
+            return False
         if asked.refused is not None:
             self.stopped = asked.refused
             if self._recorder is not None:
@@ -270,8 +283,7 @@ class Session:
         return self._scene.prompt_id
 
     def _check_prompt(self, content: Content) -> None:
-        if not content or (isinstance(content, str) and not content.strip()):
-            raise ValueError("a prompt needs some words")
+        check_prompt(content)
         if self.deferred is not None:
             raise ToolspanError("a hook put a call off: `await session.run_deferred()` first")
 
@@ -365,18 +377,22 @@ class Session:
     def interrupt(self, *, by: Cancel = "user") -> None:
         """End every call that runs or waits; each still gets its result, and the turn ends.
 
-        A reply that still streams ends where it is; what was said of it stays.
+        A reply that still streams ends where it is; what was said of it stays. Hooks that are asked
+        about a prompt or the end of the turn are ended too.
         """
         if self.is_busy:
             self._interrupted = True
         if self._hearing is not None:
             self._hearing.interrupt()
+        if self._hooked is not None:
+            self._hooked.cancel()
         self.runner.cancel(by=by)
 
     @property
     def is_busy(self) -> bool:
-        """Whether calls run, or a reply comes in."""
-        return bool(self.runner.in_progress) or self._hearing is not None
+        """Whether calls run, a reply comes in, or hooks are asked about the turn."""
+        heard = self._hearing is not None or self._hooked is not None
+        return heard or bool(self.runner.in_progress)
 
     @property
     def interrupted(self) -> bool:
@@ -434,7 +450,10 @@ class Session:
         """Whether the hooks at the end of a turn want the model to go on."""
         if message.get("role", "assistant") != "assistant":
             return False
-        ended = await self._around.turn_ends(message)
+        ended = await self._unless_interrupted(self._around.turn_ends(message))
+        if ended is None:
+            self.stopped = INTERRUPTED_TURN
+            return False
         if ended.stop is not None:
             self.stopped = ended.stop
         self.feedback = ended.words
@@ -442,6 +461,15 @@ class Session:
         if blocks:
             self._messages.append({"role": "user", "content": blocks})
         return bool(blocks)
+
+    async def _unless_interrupted(self, hooks: Awaitable[T]) -> T | None:
+        """What hooks say; None when somebody does not want to wait for it."""
+        try:
+            with anyio.CancelScope() as self._hooked:
+                return await hooks
+        finally:
+            self._hooked = None
+        return None
 
     def _accept(self, message: dict[str, object], batch: Batch) -> list[Job]:
         """Write the reply down; its calls, without those whose id was there before."""
