@@ -208,6 +208,19 @@ def _until_progress(out: IO[bytes]) -> Iterator[dict[str, object]]:
 
 
 @requirement("exec.output")
+def test_a_record_that_cannot_be_kept_is_told_of_once_and_the_calls_run(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    lines = [message((f"c{n}", "Bash", {"command": "true"})) for n in range(5)]
+
+    rows, done = run(tmp_path, *lines, options=("--transcript", "file/t.jsonl"))
+
+    assert [row["state"] for row in rows] == ["succeeded"] * 5
+    assert done.returncode == 0
+    lost = [line for line in done.stderr.splitlines() if "not recorded: " in line]
+    assert len(lost) == len(set(lost)) <= 4
+
+
+@requirement("exec.output")
 def test_an_output_that_cannot_be_written_ends_the_command(tmp_path: Path) -> None:
     lines = (
         message(("a", "Bash", {"command": "true"})),

@@ -14,10 +14,11 @@ import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
 from toolspan.cli.app import CLOSED
+from toolspan.cli.faults import Faults
 from toolspan.cli.host import HostWishes, Story, host_options, open_host, open_terminal
 from toolspan.cli.live_json import Row, event_row, init_row, result_row
 from toolspan.errors import ToolspanError
-from toolspan.model.live import Duplicate, Faulted, Finished, LiveEvent, WriteFailed
+from toolspan.model.live import Duplicate, Finished, LiveEvent
 from toolspan.process import become_subreaper
 from toolspan.session import Session
 
@@ -110,6 +111,7 @@ class Printer:
         self.on_broken: Callable[[int], None] = lambda _: None
         """Is told the exit code when nothing can be printed any more."""
         self._is_broken = False
+        self._faults = Faults("toolspan exec")
 
     def begin(self, session: Session) -> None:
         """With the events, first of all what the session is and which tools it has."""
@@ -126,12 +128,8 @@ class Printer:
             case Duplicate():
                 message = f"call {event.call_id} was there before and is not run again"
                 self.put({"type": "error", "tool_use_id": event.call_id, "message": message})
-            case WriteFailed():
-                click.echo(f"toolspan exec: {event.path}: {event.reason}", err=True)
-            case Faulted():
-                click.echo(f"toolspan exec: {event.where}: {event.reason}", err=True)
             case _:
-                pass
+                self._faults.take(event)
 
     def put(self, row: Row) -> None:
         """Print a row; none after one that could not be printed."""

@@ -17,11 +17,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from toolspan.cli.faults import Faults
 from toolspan.cli.output import STATE_STYLE, console, duration
 from toolspan.cli.prompt_text import visible
 from toolspan.cli.prompt_tty import Terminal
 from toolspan.cli.render import GLYPHS, diff_line, diff_of, plain_line
-from toolspan.cli.run_show import Show, tell_fault
+from toolspan.cli.run_show import Show
 from toolspan.ids import CallId
 from toolspan.llm.model import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta
 from toolspan.mcp import McpServers
@@ -60,6 +61,7 @@ class LiveShow:
         self._in_line = False
         """The cursor stands behind words of the model."""
         self._thinks = False
+        self._faults = Faults()
 
     def begin(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
         """Who is there, and where."""
@@ -113,7 +115,7 @@ class LiveShow:
                 self._finished(finished, below=True)
                 self._draw()
             case _:
-                tell_fault(event)
+                self._faults.take(event)
 
     def end(self, ended: Ended) -> None:
         """What came of the turn, if it was not what was wanted."""

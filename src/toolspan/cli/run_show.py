@@ -13,11 +13,12 @@ import click
 import msgspec
 
 from toolspan.cli.app import CLOSED
+from toolspan.cli.faults import Faults
 from toolspan.cli.live_json import Row
 from toolspan.cli.run_rows import end_line, init_line, reply_line, result_line, retry_line
 from toolspan.llm.model import ModelEvent, Retrying
 from toolspan.mcp import McpServers
-from toolspan.model.live import Faulted, Finished, LiveEvent, Relayed, WriteFailed
+from toolspan.model.live import Finished, LiveEvent, Relayed
 from toolspan.model.span import Span
 from toolspan.session import Ended, Session
 
@@ -76,6 +77,7 @@ class TextShow:
 
     def __init__(self, out: Out) -> None:
         self.out = out
+        self._faults = Faults()
         self._session: Session | None = None
 
     def begin(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:  # noqa: ARG002 - the protocol's
@@ -90,7 +92,7 @@ class TextShow:
 
     def take(self, event: LiveEvent) -> None:
         """Faults are told."""
-        tell_fault(event)
+        self._faults.take(event)
 
     def end(self, ended: Ended) -> None:
         """The words; what went wrong is told apart."""
@@ -149,14 +151,3 @@ class StreamShow(JsonShow):
     def _block(self, head: Mapping[str, object], block: Mapping[str, object]) -> None:
         if self._session is not None:
             self.put(reply_line(self._session, head, block))
-
-
-def tell_fault(event: LiveEvent) -> None:
-    """What went wrong beside the calls, on the error output."""
-    match event:
-        case WriteFailed():
-            click.echo(f"toolspan: {event.path}: {event.reason}", err=True)
-        case Faulted():
-            click.echo(f"toolspan: {event.where}: {event.reason}", err=True)
-        case _:
-            pass
