@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import toolspan
-from tests.cli.person import PATIENCE, Person
+from tests.cli.person import MENU, PATIENCE, Person
 from tests.requirement import requirement
 from toolspan.session.past import past
 from toolspan.testing import check_history, say, use
@@ -90,6 +90,23 @@ def test_somebody_talks_reads_along_agrees_and_leaves(tmp_path: Path) -> None:
     assert (tmp_path / "project/a.txt").read_text(encoding="utf-8") == "two\n"
     messages = toolspan.read(transcript(tmp_path)).messages()
     assert [m.text for m in messages if m.voice == "prompt"] == ["Make it two.", "Thank \nyou."]
+
+
+@requirement("run.conversation")
+def test_nothing_is_drawn_over_the_question_of_an_agent_below(tmp_path: Path) -> None:
+    work = use("Agent", description="Work", prompt="Touch it.", run_in_background=False)
+    script = [[work], [use("Bash", command="touch a.txt")], [say("Done.")], [say("It is done.")]]
+    with talking(tmp_path, script) as somebody:
+        somebody.types("Go.\n")
+        drawn = somebody.sees("asks for consent")
+        assert "\x1b[2K" in drawn  # the line of the call above is taken away first
+        somebody.sees(MENU)
+        somebody.types("o\n")
+        somebody.sees("It is done.")
+        somebody.sees("tokens")
+
+    assert (tmp_path / "project" / "a.txt").exists()
+    assert [span.state for span in toolspan.read(transcript(tmp_path)).spans] == ["succeeded"]
 
 
 @requirement("run.conversation-interrupt")

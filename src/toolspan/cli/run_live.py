@@ -57,6 +57,8 @@ class LiveShow:
         self._calls: dict[CallId, _Running] = {}
         self._asked: set[CallId] = set()
         """Calls that somebody was asked about."""
+        self._open: set[CallId] = set()
+        """Those of them, and of agents below, whose question stands on the screen."""
         self._live: Live | None = None
         self._in_line = False
         """The cursor stands behind words of the model."""
@@ -104,22 +106,34 @@ class LiveShow:
                 self._draw()
             case Asked():
                 self._asked.add(event.call_id)
-                self._rest()
+                self._ask(event)
             case Decided():
-                self._draw()
+                self._close(event)
             case Finished():
                 self._calls.pop(event.call_id, None)
                 self._finished(event)
-                self._draw()
-            case Relayed(event=Finished() as finished):
-                self._finished(finished, below=True)
-                self._draw()
+                self._close(event)
+            case Relayed():
+                self._take_below(event.event)
             case _:
                 self._faults.take(event)
+
+    def _take_below(self, event: LiveEvent) -> None:
+        match event:
+            case Asked():
+                self._ask(event)
+            case Decided():
+                self._close(event)
+            case Finished():
+                self._finished(event, below=True)
+                self._close(event)
+            case _:
+                pass
 
     def end(self, ended: Ended) -> None:
         """What came of the turn, if it was not what was wanted."""
         self._calls.clear()
+        self._open.clear()
         self._new_line()
         if ended.error is not None:
             self._line(Text(f"! {visible(ended.error)}", "yellow"))
@@ -132,6 +146,16 @@ class LiveShow:
         self._line(Text(text, "dim"))
 
     # Inside
+
+    def _ask(self, event: Asked) -> None:
+        """A question is put on the screen: nothing may be drawn over it."""
+        self._open.add(event.call_id)
+        self._rest()
+
+    def _close(self, event: Decided | Finished) -> None:
+        """It has its answer, if there was one."""
+        self._open.discard(event.call_id)
+        self._draw()
 
     def _say(self, text: str) -> None:
         self._rest()
@@ -169,9 +193,9 @@ class LiveShow:
                 self._out.print(shown, soft_wrap=True)
 
     def _draw(self) -> None:
-        """Show what runs, below everything else; not in the middle of a line."""
+        """Show what runs, below everything else; not in the middle of a line or a question."""
         busy = any(running.since is not None for running in self._calls.values())
-        if not busy or self._in_line or not self._out.is_terminal:
+        if not busy or self._in_line or self._open or not self._out.is_terminal:
             self._rest()
         elif self._live is None:
             self._live = Live(
