@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from tests.requirement import requirement
-from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder
 
 
@@ -40,11 +38,13 @@ def session(project: Path, said: str = "1\tone\n2\t") -> Path:
     return project.parent / f"{made.session_id}.jsonl"
 
 
-def replay(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(app, ["replay", *map(str, arguments)])
+def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A process of its own: the command takes in the orphans of whoever runs it."""
+    words = [sys.executable, "-m", "toolspan", "replay", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
 
 
-def rows(done: Result) -> list[dict[str, Any]]:
+def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
@@ -52,7 +52,7 @@ def rows(done: Result) -> list[dict[str, Any]]:
 def test_a_session_that_comes_out_the_same_exits_with_0(project: Path) -> None:
     done = replay(session(project), "--all")
 
-    assert done.exit_code == 0, done.output
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "commands are not run; --bash runs them" in done.stdout
     assert "4 calls: 2 the same, 0 different, 2 skipped" in done.stdout
     assert "\x1b" not in done.stdout
@@ -63,7 +63,7 @@ def test_a_session_that_comes_out_the_same_exits_with_0(project: Path) -> None:
 def test_differences_exit_with_1_and_are_shown(project: Path) -> None:
     path = session(project, "1\tother \x1b[31mwords")
     done = replay(path)
-    assert done.exit_code == 1
+    assert done.returncode == 1
     assert "+1" in done.stdout
     assert "\x1b" not in done.stdout
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_tried_is_one_line(tmp_path: Path, project: Path) -> None
         ((tmp_path / "nothing.jsonl",), "no such file"),
     ]:
         done = replay(*arguments)
-        assert done.exit_code == 2, done.output
+        assert done.returncode == 2, done.stdout + done.stderr
         assert words in done.stderr
         assert len(done.stderr.splitlines()) == 1
 

@@ -13,7 +13,7 @@ COMMANDS = {
     "mcp": "Offer the tools to an MCP client, under permissions and on record.",
     "tools": "Which tools a session has, and how their calls are run.",
     "trust": "Accept what a project folder would have run: hooks, rules, servers.",
-    "hook": "Have Claude Code note when it asks for consent: install, uninstall, status.",
+    "hook": "Have Claude Code note when it asks for consent.",
     "sessions": "List conversations.",
     "show": "Tell a session as a timeline, or one call in full.",
     "calls": "List tool calls, one row each.",

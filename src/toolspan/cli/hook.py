@@ -35,7 +35,7 @@ def command() -> None:
 
     Transcripts do not tell how long somebody was asked. Hooks do: with them, `toolspan time` knows
     each wait. They note times, names and ids beside the transcript, no contents, and never decide
-    anything.
+    anything. All but `record`, which the hooks run, print JSON with --json.
     """
 
 
