@@ -14,8 +14,9 @@ from pathlib import Path
 import toolspan
 from tests.cli.person import MENU, PATIENCE, Person
 from tests.requirement import requirement
+from toolspan.llm.scripted import Answer
 from toolspan.session.past import past
-from toolspan.testing import check_history, say, use
+from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 READY = "\n> "
@@ -107,6 +108,28 @@ def test_nothing_is_drawn_over_the_question_of_an_agent_below(tmp_path: Path) ->
 
     assert (tmp_path / "project" / "a.txt").exists()
     assert [span.state for span in toolspan.read(transcript(tmp_path)).spans] == ["succeeded"]
+
+
+@requirement("run.conversation")
+def test_an_agent_in_the_background_may_ask_while_somebody_is_to_type(tmp_path: Path) -> None:
+    def reply(messages: Sequence[object]) -> Answer:
+        if "Touch it." in str(messages[0]):
+            return use("Bash", command="touch a.txt") if len(messages) == 1 else say("Touched.")
+        if len(messages) == 1:
+            return use("Agent", description="Work", prompt="Touch it.", run_in_background=True)
+        return say("Sent off." if len(messages) == 3 else "I know.")
+
+    with ModelServer(ScriptedModel([], then=reply)) as server:
+        named = ("--model", "anthropic:x", "--base-url", server.url)
+        with talking(tmp_path, [], *named) as somebody:
+            somebody.types("Go.\n")
+            somebody.sees(MENU)
+            somebody.types("o\n")
+            somebody.sees("↳")  # it has run
+            somebody.types("And?\n")
+            somebody.sees("I know.")
+
+    assert (tmp_path / "project" / "a.txt").exists()
 
 
 @requirement("run.conversation-interrupt")

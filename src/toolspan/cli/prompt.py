@@ -96,7 +96,7 @@ class TerminalApprover:
 
     async def _heard(self, question: Question, ask: Ask) -> Allow | Deny:
         try:
-            with self.terminal.asking():
+            async with self.terminal.asking():
                 return await self._asked(question, ask)
         except OSError:  # the terminal went away, and whoever sat there with it
             return self._nobody(question, ask)

@@ -7,8 +7,8 @@ a resized, slow or dumb terminal makes no difference. Read `Terminal.line` first
 
 import os
 import termios
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from typing import Self
 
 import anyio
@@ -28,6 +28,10 @@ class Terminal:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._typed = b""
+        self._reader = anyio.Lock()
+        """One at a time can wait for what is typed."""
+        self._idle: anyio.CancelScope | None = None
+        """Around a wait that makes way for questions."""
 
     @classmethod
     def open(cls, path: str = TTY) -> Self | None:
@@ -67,18 +71,24 @@ class Terminal:
         except OSError:
             return False
 
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """A question is about to be asked: what was typed before it is no answer to it."""
-        self._typed = b""
-        before = self._modes()
-        if before is not None:
-            self._set(_by_lines(before), termios.TCSAFLUSH)
-        try:
-            yield
-        finally:
+    @asynccontextmanager
+    async def asking(self) -> AsyncIterator[None]:
+        """A question is about to be asked: what was typed before it is no answer to it.
+
+        Whoever waits in `idle_line` makes way.
+        """
+        if self._idle is not None:
+            self._idle.cancel()
+        async with self._reader:
+            self._typed = b""
+            before = self._modes()
             if before is not None:
-                self._set(before, termios.TCSADRAIN)
+                self._set(_by_lines(before), termios.TCSAFLUSH)
+            try:
+                yield
+            finally:
+                if before is not None:
+                    self._set(before, termios.TCSADRAIN)
 
     async def write(self, text: str) -> None:
         """Print a text.
@@ -107,6 +117,16 @@ class Terminal:
             self._typed += came
         line, _, self._typed = self._typed.partition(b"\n")
         return line.decode("utf-8", "replace").strip()
+
+    async def idle_line(self, prompt: str) -> str | None:
+        """As `line`, but questions go before; after them the prompt is shown again."""
+        while True:
+            async with self._reader:
+                try:
+                    with anyio.CancelScope() as self._idle:
+                        return await self.line(prompt)
+                finally:
+                    self._idle = None
 
     def _modes(self) -> _Modes | None:
         try:

@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
@@ -63,6 +64,8 @@ class LiveShow:
         self._in_line = False
         """The cursor stands behind words of the model."""
         self._thinks = False
+        self._waits = False
+        """The cursor stands behind a prompt."""
         self._faults = Faults()
 
     def begin(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
@@ -141,6 +144,15 @@ class LiveShow:
         told = f"{duration(ended.duration_ms)} · {used:,} tokens" if used else ""
         self._line(Text(told, "dim"))
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Somebody types, behind a prompt; agents in the background may have something to tell."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+
     def note(self, text: str) -> None:
         """Tell the person something."""
         self._line(Text(text, "dim"))
@@ -169,7 +181,7 @@ class LiveShow:
         self._out.print(text, soft_wrap=True)
 
     def _new_line(self) -> None:
-        if self._in_line:
+        if self._in_line or self._waits:
             self._in_line = False
             self._out.out("")
 
@@ -252,7 +264,7 @@ async def converse(make: Callable[[Show], Agent], begin: Enter, terminal: Termin
     async with agent.session, anyio.create_task_group() as group:
         await group.start(_watch_signals, stop, group.cancel_scope)
         begin(show, agent)
-        while (typed := await _typed(terminal)) is not None:
+        while (typed := await _typed(terminal, show)) is not None:
             stop.presses = 0
             if typed == "/help":
                 show.note(_HELP)
@@ -292,7 +304,7 @@ class _Stop:
         if self._agent.is_busy:
             self._agent.interrupt()
         else:
-            self._show.note("\nCtrl-C again leaves.")
+            self._show.note("Ctrl-C again leaves.")
         return False
 
 
@@ -309,14 +321,19 @@ async def _watch_signals(
                 scope.cancel()
 
 
-async def _typed(terminal: Terminal) -> str | None:
+async def _typed(terminal: Terminal, show: LiveShow) -> str | None:
     """What somebody wants; None when they leave."""
     sys.stdout.flush()
-    line = await terminal.line(_PROMPT)
+    with show.waiting():
+        return await _read(terminal)
+
+
+async def _read(terminal: Terminal) -> str | None:
+    line = await terminal.idle_line(_PROMPT)
     lines: list[str] = []
     while line is not None and line.endswith("\\"):
         lines.append(line[:-1])
-        line = await terminal.line(_MORE)
+        line = await terminal.idle_line(_MORE)
     if line is None or (not lines and line in _LEAVE):
         return None
     return "\n".join([*lines, line]).strip()
