@@ -53,6 +53,7 @@ from toolspan.session.ground import AtHome, make_scene, make_workspace, open_rec
 from toolspan.session.hearing import Hearing
 from toolspan.session.incoming import Incoming, is_blank, sendable
 from toolspan.session.reply import Reply, calls_checked, plain_reply
+from toolspan.session.scribe import Scribe
 from toolspan.session.trouble import trouble
 
 T = TypeVar("T")
@@ -118,7 +119,6 @@ class Session:
         self._hearing: Hearing | None = None
         """The reply that streams now."""
         self._reply: dict[str, object] = {}
-        self._recorded_cwd = str(folder)
         self._interrupted = False
         self._hooked: anyio.CancelScope | None = None
         """Around hooks that are about no call, while somebody can interrupt them."""
@@ -132,6 +132,7 @@ class Session:
             clock=clock,
         )
         self._recorder = open_recorder(transcript, origin, self._write_failed, self._messages)
+        self._scribe = None if self._recorder is None else Scribe(self._recorder, folder)
         if tools is None:
             tools = coding_tools(self.profile, person=approver is not None)
         space = make_workspace(folder, self._recorder, aside, self._has_effects)
@@ -575,24 +576,10 @@ class Session:
 
     def _take_in(self, event: LiveEvent) -> None:
         """What the runner emits, before anything else sees it."""
-        recorder = self._recorder
-        match event:
-            case Finished():
-                self.spans.append(event.span)
-                if recorder is not None:
-                    self._record_result(event, recorder)
-            case HookRan() if recorder is not None:
-                recorder.hook(event)
-            case Requested() if recorder is not None and event.recovers is not None:
-                recorder.reply_block(self._reply, call_block(event.call), last=False)
-            case _:
-                pass
-
-    def _record_result(self, finished: Finished, recorder: Recorder) -> None:
-        if finished.cwd is not None and finished.cwd != self._recorded_cwd:
-            recorder.move(Path(finished.cwd))
-            self._recorded_cwd = finished.cwd
-        recorder.result(finished)
+        if isinstance(event, Finished):
+            self.spans.append(event.span)
+        if self._scribe is not None:
+            self._scribe.take(event, self._reply)
 
     def _write_failed(self, failed: WriteFailed) -> None:
         self.failures.append(failed)
