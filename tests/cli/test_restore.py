@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from tests.report.file_acts import Desk
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.report.file_restore import KEPT
+from toolspan.report.files.restore import KEPT
 
 
 def restore(*words: str | Path, desk: Desk) -> Result:

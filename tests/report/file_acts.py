@@ -10,8 +10,8 @@ from toolspan.patch.envelope import Add, Delete, Section, Update, form, update
 from toolspan.patch.make import make
 from toolspan.patch.unified import unified
 from toolspan.read.transcript import Transcript, read
-from toolspan.report.file_content import Side
-from toolspan.report.file_effect import ABSENT, Absent, Content
+from toolspan.report.files.content import Side
+from toolspan.report.files.effect import ABSENT, Absent, Content
 from toolspan.testing import Body, TranscriptBuilder, bodies
 
 

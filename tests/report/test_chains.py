@@ -8,8 +8,8 @@ from hypothesis import given
 import toolspan
 from tests.requirement import requirement
 from tests.strategies import Recorded, claude_transcripts
-from toolspan.report.chains import Chain, chains
-from toolspan.report.flows import flows_of
+from toolspan.report.flow.chains import Chain, chains
+from toolspan.report.flow.flows import flows_of
 from toolspan.testing import TranscriptBuilder, bodies
 from toolspan.testing.bodies import Body
 from toolspan.wire.source import BytesSource

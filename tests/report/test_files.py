@@ -1,4 +1,4 @@
-"""`toolspan.report.files`: what was done to files, and what they held at any time."""
+"""`toolspan.report.files.archive`: what was done to files, and what they held at any time."""
 
 import json
 import tempfile
@@ -15,10 +15,10 @@ from toolspan.errors import Ambiguous, NotFound
 from toolspan.patch.envelope import Add, Chunk, Delete, Update
 from toolspan.patch.make import make
 from toolspan.read.transcript import read
-from toolspan.report.file_doubt import may_write
-from toolspan.report.file_effect import ABSENT
-from toolspan.report.file_story import diff_of_change, known_lines
-from toolspan.report.files import FileArchive
+from toolspan.report.files.archive import FileArchive
+from toolspan.report.files.doubt import may_write
+from toolspan.report.files.effect import ABSENT
+from toolspan.report.files.story import diff_of_change, known_lines
 from toolspan.testing import TranscriptBuilder, bodies
 
 

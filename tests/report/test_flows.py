@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 import toolspan
 from tests.requirement import requirement
 from tests.strategies import Record, odd_entries, to_lines
-from toolspan.report.batches import batches
-from toolspan.report.flows import FileFlows, Flows, file_flows, flows_of
-from toolspan.report.sequences import steps
-from toolspan.report.timing import split
+from toolspan.report.flow.batches import batches
+from toolspan.report.flow.flows import FileFlows, Flows, file_flows, flows_of
+from toolspan.report.flow.sequences import steps
+from toolspan.report.time.timing import split
 from toolspan.testing import TranscriptBuilder, bodies
 from toolspan.testing.bodies import Body
 from toolspan.wire.source import BytesSource

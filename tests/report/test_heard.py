@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import toolspan
 from tests.requirement import requirement
 from toolspan.index.survey import stamp
-from toolspan.report.heard import Heard, heard_of
-from toolspan.report.timing import PARTS, file_time, split
+from toolspan.report.time.heard import Heard, heard_of
+from toolspan.report.time.timing import PARTS, file_time, split
 from toolspan.testing import TranscriptBuilder, bodies
 from toolspan.wire.paths import hooks_path
 

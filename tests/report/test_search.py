@@ -16,11 +16,11 @@ from tests.strategies import claude_entries, mutated, mutations, to_lines
 from toolspan.read.discover import discover
 from toolspan.read.survey import survey
 from toolspan.read.transcript import read
-from toolspan.report.search import Found, Match, search
-from toolspan.report.search_calls import complete, numbered
-from toolspan.report.search_files import Prefilter, ripgrep
-from toolspan.report.search_scan import SIDES, Side
-from toolspan.report.search_words import QueryError, query_of
+from toolspan.report.search.calls import complete, numbered
+from toolspan.report.search.find import Found, Match, search
+from toolspan.report.search.places import Prefilter, ripgrep
+from toolspan.report.search.scan import SIDES, Side
+from toolspan.report.search.words import QueryError, query_of
 from toolspan.testing import TranscriptBuilder, bodies
 
 RIPGREP = ripgrep()

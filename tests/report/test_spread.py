@@ -11,13 +11,13 @@ from toolspan.errors import ToolspanError
 from toolspan.read import survey as survey_module
 from toolspan.read.pool import processes
 from toolspan.read.survey import survey
-from toolspan.report import search as search_module
 from toolspan.report import spread as spread_module
-from toolspan.report.flows import FileFlows, file_flows
-from toolspan.report.search import search
-from toolspan.report.search_calls import complete
-from toolspan.report.search_files import Candidate
-from toolspan.report.search_words import query_of
+from toolspan.report.flow.flows import FileFlows, file_flows
+from toolspan.report.search import find as search_module
+from toolspan.report.search.calls import complete
+from toolspan.report.search.find import search
+from toolspan.report.search.places import Candidate
+from toolspan.report.search.words import query_of
 from toolspan.report.spread import Job, spread
 
 ODD = (

@@ -13,8 +13,8 @@ import toolspan
 from tests.requirement import requirement
 from toolspan.read.messages import script
 from toolspan.read.timeline import timeline
-from toolspan.report.timesheet import Timesheet, by_tool, slowest
-from toolspan.report.timing import PARTS, CallTime, Split, file_time, measure, split
+from toolspan.report.time.timesheet import Timesheet, by_tool, slowest
+from toolspan.report.time.timing import PARTS, CallTime, Split, file_time, measure, split
 from toolspan.testing import TranscriptBuilder, bodies
 from toolspan.wire.source import BytesSource
 

@@ -18,7 +18,7 @@ from toolspan.model.kind import ErrorKind
 from toolspan.model.live import BatchFinished
 from toolspan.permission.modes import mode_policy
 from toolspan.profile import profile
-from toolspan.report.flows import flows_of
+from toolspan.report.flow.flows import flows_of
 from toolspan.run.batch import Recovery
 from toolspan.run.expect import expected_seconds
 from toolspan.run.recover import Degrade, ReadFirst

@@ -32,14 +32,14 @@ from toolspan.errors import Ambiguous, NotFound
 from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile
 from toolspan.read.history import pick, short_id
-from toolspan.report.file_change import FileChange
-from toolspan.report.file_content import Confidence, Disagreement, Part, Recovered, Side
-from toolspan.report.file_effect import Absent
-from toolspan.report.file_place import ends_with, spelled, within
-from toolspan.report.file_read import archive_about, archives
-from toolspan.report.file_story import diff_of_change, known_lines, row_of
-from toolspan.report.file_walk import Attempt
-from toolspan.report.files import FileArchive, FileTotals, Tally
+from toolspan.report.files.archive import FileArchive, FileTotals, Tally
+from toolspan.report.files.change import FileChange
+from toolspan.report.files.content import Confidence, Disagreement, Part, Recovered, Side
+from toolspan.report.files.effect import Absent
+from toolspan.report.files.gather import archive_about, archives
+from toolspan.report.files.place import ends_with, spelled, within
+from toolspan.report.files.story import diff_of_change, known_lines, row_of
+from toolspan.report.files.walk import Attempt
 
 _SHOWN_DIFF = 60
 _TRANSCRIPTS = (".jsonl", ".jsonl.zst")

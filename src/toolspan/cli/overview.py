@@ -17,8 +17,8 @@ from toolspan.read.history import Ledger
 from toolspan.report.live import live_sessions
 from toolspan.report.overview import Overview, overview_of
 from toolspan.report.spread import Job
-from toolspan.report.timesheet import Timesheet
-from toolspan.report.timing import PARTS, FileTime, file_time
+from toolspan.report.time.timesheet import Timesheet
+from toolspan.report.time.timing import PARTS, FileTime, file_time
 
 if TYPE_CHECKING:
     from rich.console import Console

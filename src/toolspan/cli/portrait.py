@@ -37,10 +37,10 @@ from toolspan.read.facts import facts_of
 from toolspan.read.messages import script
 from toolspan.read.timeline import Batch, Said, Strand, Turn, timeline
 from toolspan.read.transcript import Transcript
-from toolspan.report.chains import Chain, Link, chains
-from toolspan.report.file_change import changes_of
-from toolspan.report.file_story import diff_of_change
-from toolspan.report.files import FileArchive
+from toolspan.report.files.archive import FileArchive
+from toolspan.report.files.change import changes_of
+from toolspan.report.files.story import diff_of_change
+from toolspan.report.flow.chains import Chain, Link, chains
 from toolspan.report.words import words
 from toolspan.wire.claude_results import UnknownResult
 from toolspan.wire.paths import config_dir

@@ -12,9 +12,9 @@ from toolspan.cli.render import plain_line
 from toolspan.cli.select import current_folder, locate
 from toolspan.disk.place import placed
 from toolspan.errors import ToolspanError
-from toolspan.report.file_content import Recovered
-from toolspan.report.file_place import spelled, whole, within
-from toolspan.report.file_restore import CannotRestore, Plan, carry_out, check, plan_for
+from toolspan.report.files.content import Recovered
+from toolspan.report.files.place import spelled, whole, within
+from toolspan.report.files.restore import CannotRestore, Plan, carry_out, check, plan_for
 
 _SHOWN = 120
 _WORDS = {"write": "write", "create": "create", "delete": "DELETE", "nothing": "leave"}
@@ -84,7 +84,7 @@ def _check_meant(word: str, path: str) -> None:
 
 
 def _print(found: Recovered, heading: Text, *, force: bool) -> None:
-    from toolspan.report.file_story import known_lines
+    from toolspan.report.files.story import known_lines
 
     check(found, force=force, elsewhere=True)
     console(stderr=True).print(heading, soft_wrap=True)

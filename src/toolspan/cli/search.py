@@ -12,12 +12,12 @@ from toolspan.cli.output import clean, clock, count, print_json, short
 from toolspan.cli.select import Filter, filters, in_project, surveyed, wanted_filter
 from toolspan.model.span import moment
 from toolspan.read.discover import default_roots
-from toolspan.report.search_files import Prefilter, ripgrep
-from toolspan.report.search_words import query_of
+from toolspan.report.search.places import Prefilter, ripgrep
+from toolspan.report.search.words import query_of
 
 if TYPE_CHECKING:
-    from toolspan.report.search import Found, Match
-    from toolspan.report.search_scan import Side
+    from toolspan.report.search.find import Found, Match
+    from toolspan.report.search.scan import Side
 
 _SHOWN = 20
 _ROOM = 12
@@ -67,7 +67,7 @@ def command(
     query = query_of(named, regex=regex, ignore_case=ignore_case)
     prefilter = Prefilter(places or default_roots(), query.rarest, program=ripgrep())
     try:
-        from toolspan.report.search import search  # while ripgrep is at work
+        from toolspan.report.search.find import search  # while ripgrep is at work
 
         found = search(prefilter.candidates(), query, sides=_SIDES[inside])
     finally:
@@ -157,7 +157,7 @@ def _completed(matches: "Sequence[Match]", *, all_lines: bool = False) -> "list[
     """The matches with tool and state, and messages, which have no name, with their lines."""
     if not matches:
         return []
-    from toolspan.report.search_calls import complete, numbered
+    from toolspan.report.search.calls import complete, numbered
 
     return complete(numbered(matches, calls=all_lines), surveyed)
 

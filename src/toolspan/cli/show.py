@@ -27,7 +27,7 @@ from toolspan.read.lineage import sum_tokens
 from toolspan.read.messages import script
 from toolspan.read.timeline import Strand, timeline, turn_facts
 from toolspan.read.transcript import Transcript, read
-from toolspan.report.file_read import mentions
+from toolspan.report.files.gather import mentions
 from toolspan.wire.paths import parse_name, session_folder
 from toolspan.wire.source import source_of
 

@@ -30,14 +30,14 @@ from toolspan.cli.select import (
 from toolspan.errors import NotFound
 from toolspan.model.span import moment
 from toolspan.report.spread import Job
-from toolspan.report.timesheet import (
+from toolspan.report.time.timesheet import (
     AgentSheet,
     SessionSheet,
     Timesheet,
     by_tool,
     slowest,
 )
-from toolspan.report.timing import PARTS, CallTime, FileTime, Part, Split, file_time
+from toolspan.report.time.timing import PARTS, CallTime, FileTime, Part, Split, file_time
 
 _STYLES: dict[Part, str] = {
     "model": "cyan", "tools": "green", "permission": "yellow", "hooks": "magenta", "idle": "dim",

@@ -19,7 +19,7 @@ from toolspan.export.record import (
 from toolspan.export.story import Row, Story
 from toolspan.export.visible import one_line, visible
 from toolspan.model.kind import ADVICE
-from toolspan.report.phases import when
+from toolspan.report.time.phases import when
 
 _TICKS = re.compile(r"`+")
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>#|~$!&@]|:(?=//))")

@@ -15,7 +15,7 @@ from toolspan.export.encode import encoded
 from toolspan.export.record import CallRecord, PhaseRecord
 from toolspan.export.story import Story
 from toolspan.export.visible import one_line, visible
-from toolspan.report.phases import Phase
+from toolspan.report.time.phases import Phase
 
 _LONGEST = 4_096
 """Characters of an attribute; backends cut or refuse longer ones."""

@@ -17,8 +17,8 @@ from toolspan.model.span import Branch
 from toolspan.model.state import State
 from toolspan.model.tokens import Tokens
 from toolspan.model.toolkind import ToolKind
-from toolspan.report.file_change import ChangeKind
-from toolspan.report.phases import Certainty, Phase
+from toolspan.report.files.change import ChangeKind
+from toolspan.report.time.phases import Certainty, Phase
 
 
 class PhaseRecord(Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ from toolspan.export.record import (
 from toolspan.model import codex_inputs, inputs
 from toolspan.model.event import HookOutcome
 from toolspan.model.toolkind import ToolKind, tools_of
-from toolspan.report.phases import when
+from toolspan.report.time.phases import when
 
 R = TypeVar("R", bound=Record)
 

@@ -32,10 +32,10 @@ from toolspan.read.lineage import sum_tokens
 from toolspan.read.messages import script
 from toolspan.read.timeline import Batch, Item, Said, Strand, opens, timeline
 from toolspan.read.transcript import Transcript
-from toolspan.report.file_change import ChangeKind, FileChange, changes_of
-from toolspan.report.file_story import shown
-from toolspan.report.phases import phases, stamp
-from toolspan.report.timing import Slice, measure
+from toolspan.report.files.change import ChangeKind, FileChange, changes_of
+from toolspan.report.files.story import shown
+from toolspan.report.time.phases import phases, stamp
+from toolspan.report.time.timing import Slice, measure
 from toolspan.report.words import words
 
 _CHANGES: Mapping[ChangeKind, Change] = {

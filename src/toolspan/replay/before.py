@@ -9,9 +9,9 @@ from pathlib import Path
 from toolspan.disk.text import decode
 from toolspan.errors import NotFound
 from toolspan.replay.ground import Ground
-from toolspan.report.file_content import Recovered
-from toolspan.report.file_effect import Absent, Content
-from toolspan.report.files import FileArchive
+from toolspan.report.files.archive import FileArchive
+from toolspan.report.files.content import Recovered
+from toolspan.report.files.effect import Absent, Content
 
 _KNOWN = ("exact", "derived", "doubtful")
 

@@ -14,7 +14,7 @@ from toolspan.model.span import Result, Span
 from toolspan.replay.ground import Ground
 from toolspan.replay.outcome import Difference
 from toolspan.replay.plan import PATCH, SEARCHES, SHELL
-from toolspan.report.file_effect import Absent, Content
+from toolspan.report.files.effect import Absent, Content
 from toolspan.wire.codex_results import CommandResult
 
 DIFF_LINES = 20

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolspan.report.file_place import whole, within
+from toolspan.report.files.place import whole, within
 
 
 @dataclass(frozen=True, slots=True)

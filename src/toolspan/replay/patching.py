@@ -11,7 +11,7 @@ from toolspan.patch import PatchError
 from toolspan.patch.envelope import Add, Delete, Update, parse, update
 from toolspan.replay.ground import Ground
 from toolspan.replay.plan import PATCH
-from toolspan.report.file_place import whole
+from toolspan.report.files.place import whole
 from toolspan.run.define import tool
 from toolspan.run.tool import Tool
 

@@ -22,7 +22,7 @@ from toolspan.patch import PatchError
 from toolspan.patch.envelope import Update, parse
 from toolspan.patch.heredoc import patches_in
 from toolspan.replay.ground import Ground
-from toolspan.report.file_place import whole
+from toolspan.report.files.place import whole
 
 PATCH = "apply_patch"
 FILE_TOOLS = {

@@ -41,7 +41,7 @@ from toolspan.replay.plan import (
     planned,
 )
 from toolspan.replay.scratch import Scratch
-from toolspan.report.files import FileArchive
+from toolspan.report.files.archive import FileArchive
 from toolspan.run.context import Workspace
 from toolspan.run.runner import Runner
 

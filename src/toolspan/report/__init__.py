@@ -1,5 +1,6 @@
-"""Spans to answers: where time went, what was done about errors, how calls follow each other.
+"""Spans to answers, one folder per question: time, flow, files, search.
 
-Everything here is a function from values to values; only `spread` starts processes and only the
-bodies that a question needs are read again. Start at `timing.py`, `chains.py` or `flows.py`.
+Beside them `live.py` (what goes on now) and `overview.py` (a week at a glance). Everything here is
+a function from values to values; only `spread.py` and `search` start processes, and only the bodies
+that a question needs are read again.
 """

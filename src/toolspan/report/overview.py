@@ -12,8 +12,8 @@ from msgspec import Struct
 
 from toolspan.read.facts import CallFacts
 from toolspan.read.groups import ErrorGroup, error_groups, wrong
-from toolspan.report.timesheet import Timesheet
-from toolspan.report.timing import Split
+from toolspan.report.time.timesheet import Timesheet
+from toolspan.report.time.timing import Split
 
 _TOP = 5
 

@@ -19,17 +19,17 @@ from toolspan.model.inputs import BashInput, ReadInput
 from toolspan.model.span import Span, moment
 from toolspan.read.history import Ledger
 from toolspan.read.transcript import Transcript
-from toolspan.report.file_change import (
+from toolspan.report.files.change import (
     FileChange,
     changes_of,
     commands_of,
     may_change,
     patched_paths,
 )
-from toolspan.report.file_content import Part
-from toolspan.report.file_effect import ABSENT
-from toolspan.report.file_place import whole
-from toolspan.report.file_printed import Sight, printed
+from toolspan.report.files.content import Part
+from toolspan.report.files.effect import ABSENT
+from toolspan.report.files.place import whole
+from toolspan.report.files.printed import Sight, printed
 from toolspan.wire import claude_results as results
 from toolspan.wire.claude_backups import MARK, Backup, backups_in
 from toolspan.wire.jsonl import read_lines

@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from toolspan.model.event import Hook, Permission
 from toolspan.model.span import Span, moment
-from toolspan.report.heard import Heard
+from toolspan.report.time.heard import Heard
 
 Certainty = Literal["known", "inferred", "unknown"]
 Phase = Literal["run", "hooks", "permission", "queued"]

@@ -17,9 +17,9 @@ from toolspan.model.span import Span
 from toolspan.read.facts import CallFacts, facts_of
 from toolspan.read.survey import FileFacts
 from toolspan.read.transcript import read
-from toolspan.report.search import Match
-from toolspan.report.search_scan import rows
-from toolspan.report.search_words import Sieve
+from toolspan.report.search.find import Match
+from toolspan.report.search.scan import rows
+from toolspan.report.search.words import Sieve
 from toolspan.wire.jsonl import read_chunks
 from toolspan.wire.source import BytesSource, Source, source_of
 

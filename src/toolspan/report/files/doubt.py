@@ -6,7 +6,7 @@ understood may have: a false doubt costs a question, a missing one a wrong file.
 
 from collections.abc import Sequence
 
-from toolspan.report.file_place import whole, within
+from toolspan.report.files.place import whole, within
 from toolspan.shell.argument import files_of
 from toolspan.shell.inside import base, unfold
 from toolspan.shell.line import Redirect, Word

@@ -1,7 +1,7 @@
 """Where a word may stand, told by ripgrep where there is one.
 
 In: folders and a sieve. Out: the transcripts that may hold the word and, where they are few, the
-offsets of the lines. Only a first, coarse step: `search_scan.py` looks again. Without ripgrep, or
+offsets of the lines. Only a first, coarse step: `scan.py` looks again. Without ripgrep, or
 when it met trouble, every transcript is given. Compressed files and links, which ripgrep passes
 over, are always given. Started early, ripgrep works while Python still imports.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolspan.read.discover import discover, is_file, is_folder
-from toolspan.report.search_words import Sieve
+from toolspan.report.search.words import Sieve
 from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.paths import inside, parse_name
 

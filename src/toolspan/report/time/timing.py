@@ -26,8 +26,8 @@ from toolspan.read.facts import CallFacts, facts_of
 from toolspan.read.messages import script
 from toolspan.read.timeline import Said, Strand, timeline
 from toolspan.read.transcript import Transcript, read
-from toolspan.report.heard import Heard, read_heard
-from toolspan.report.phases import Certainty, Interval, Phase, Phases, phases, stamp, when
+from toolspan.report.time.heard import Heard, read_heard
+from toolspan.report.time.phases import Certainty, Interval, Phase, Phases, phases, stamp, when
 
 Part = Literal["model", "tools", "permission", "hooks", "idle"]
 PARTS: tuple[Part, ...] = get_args(Part)

@@ -18,11 +18,11 @@ from toolspan.model.span import Span
 from toolspan.read.messages import script
 from toolspan.read.timeline import Strand, timeline
 from toolspan.read.transcript import Transcript, read
-from toolspan.report.batches import Together, batches
-from toolspan.report.chains import Chain, by_agent, chains
 from toolspan.report.copies import Copies
-from toolspan.report.missed import Missed, missed
-from toolspan.report.sequences import Flow, canonical, flows, grams
+from toolspan.report.flow.batches import Together, batches
+from toolspan.report.flow.chains import Chain, by_agent, chains
+from toolspan.report.flow.missed import Missed, missed
+from toolspan.report.flow.sequences import Flow, canonical, flows, grams
 
 
 class Named(Struct, frozen=True, gc=False):

@@ -2,7 +2,7 @@
 
 In: transcripts that are read together. Out: `FileArchive`: changes, totals per file, the life of
 one file, its content before or after a call. Nothing is written here, and of the disk only the
-copies that clients keep are read. Read `FileArchive` first; `file_content.py` has the reasoning.
+copies that clients keep are read. Read `FileArchive` first; `content.py` has the reasoning.
 """
 
 from bisect import bisect_left, bisect_right
@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.read.transcript import Transcript
-from toolspan.report.file_change import ChangeKind, FileChange
-from toolspan.report.file_content import Life, Point, Recovered, Side
-from toolspan.report.file_doubt import may_write
-from toolspan.report.file_effect import Wrote
-from toolspan.report.file_place import ends_with, spelled, whole
-from toolspan.report.file_printed import Sight
-from toolspan.report.file_walk import Attempt, Key, Ran, Wants, What, walk
+from toolspan.report.files.change import ChangeKind, FileChange
+from toolspan.report.files.content import Life, Point, Recovered, Side
+from toolspan.report.files.doubt import may_write
+from toolspan.report.files.effect import Wrote
+from toolspan.report.files.place import ends_with, spelled, whole
+from toolspan.report.files.printed import Sight
+from toolspan.report.files.walk import Attempt, Key, Ran, Wants, What, walk
 
 _BETWEEN = "anybody may have written it between two sessions"
 

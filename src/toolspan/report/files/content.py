@@ -3,7 +3,7 @@
 In: the points of one file's life in order: what was seen of it, done to it, or may have been done
 to it. Out: its content at any place between them, how sure that is, and where the records disagree.
 From every content that somebody recorded, effects lead forwards and backwards; a content is exact
-when it was seen there, or when both ways meet in it. Pure; `files.py` collects the points.
+when it was seen there, or when both ways meet in it. Pure; `archive.py` collects the points.
 
 Read `Life.at` first.
 """
@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from toolspan.patch import PatchError
-from toolspan.report.file_effect import (
+from toolspan.report.files.effect import (
     Absent,
     Content,
     Effect,

@@ -13,9 +13,9 @@ from toolspan.model.span import Span
 from toolspan.read.messages import Script
 from toolspan.read.timeline import Batch, timeline
 from toolspan.read.tree import Branches
-from toolspan.report.chains import by_agent
-from toolspan.report.phases import stamp
-from toolspan.report.sequences import canonical
+from toolspan.report.flow.chains import by_agent
+from toolspan.report.flow.sequences import canonical
+from toolspan.report.time.phases import stamp
 
 
 class Together(Struct, frozen=True, kw_only=True):

@@ -14,10 +14,10 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.model.span import Span
-from toolspan.report.chains import by_agent
-from toolspan.report.phases import stamp
-from toolspan.report.sequences import canonical, looks
-from toolspan.report.target import names_in
+from toolspan.report.flow.chains import by_agent
+from toolspan.report.flow.sequences import canonical, looks
+from toolspan.report.flow.target import names_in
+from toolspan.report.time.phases import stamp
 
 _LONGEST = 12
 """Messages in one run: more are not compared with each other."""

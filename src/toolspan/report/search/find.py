@@ -1,9 +1,9 @@
 """Calls and messages in which words stand, without an index.
 
-In: candidates, as `search_files.py` tells them, and a query. Out: `Found`, the matches of all
+In: candidates, as `places.py` tells them, and a query. Out: `Found`, the matches of all
 files, the newest first. Files are looked through on all cores; a call whose words stand partly in
 its input and partly in its result is one match, and copies in resumed or forked files are one as
-well. What a match's own line does not tell (tool, state) is filled in by `search_calls.py`. Read
+well. What a match's own line does not tell (tool, state) is filled in by `calls.py`. Read
 `search` first.
 """
 
@@ -22,9 +22,9 @@ from toolspan.model.span import moment
 from toolspan.model.state import State
 from toolspan.read.pool import processes
 from toolspan.read.survey import UNPACKABLE
-from toolspan.report.search_files import Candidate
-from toolspan.report.search_scan import SIDES, Hit, Scanned, Side, Snippet, scan
-from toolspan.report.search_words import Query
+from toolspan.report.search.places import Candidate
+from toolspan.report.search.scan import SIDES, Hit, Scanned, Side, Snippet, scan
+from toolspan.report.search.words import Query
 
 _ALONE = 16 << 20
 """Below so many bytes a pool costs more than it gives."""

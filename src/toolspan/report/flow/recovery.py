@@ -17,7 +17,7 @@ from toolspan.read.facts import facts_of
 from toolspan.read.groups import Fate
 from toolspan.read.survey import FileFacts
 from toolspan.read.transcript import read_calls
-from toolspan.report.chains import Ending, endings
+from toolspan.report.flow.chains import Ending, endings
 
 
 class FileRecovery(Struct, frozen=True, kw_only=True):

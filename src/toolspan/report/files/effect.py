@@ -2,7 +2,7 @@
 
 In: a content and an effect. Out: the content on the other side, or a `PatchError` when the effect
 does not fit. A content is a text, or `ABSENT` where there is no file. Knows no calls and no
-transcripts; `file_change.py` makes effects. Read `forwards` and `backwards` first.
+transcripts; `change.py` makes effects. Read `forwards` and `backwards` first.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from toolspan.model.span import Span
-from toolspan.report.file_content import Part
-from toolspan.report.file_effect import Content
-from toolspan.report.file_place import whole
+from toolspan.report.files.content import Part
+from toolspan.report.files.effect import Content
+from toolspan.report.files.place import whole
 from toolspan.shell.line import parse_line
 from toolspan.wire.codex_results import CommandResult
 

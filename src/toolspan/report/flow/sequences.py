@@ -14,8 +14,8 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from toolspan.model.span import Span
-from toolspan.report.chains import by_agent
-from toolspan.report.target import looks_by, shows_only
+from toolspan.report.flow.chains import by_agent
+from toolspan.report.flow.target import looks_by, shows_only
 
 FlowName = Literal["file_modification", "error_recovery", "search_and_modify", "parallel_lookup"]
 FLOW_NAMES: tuple[FlowName, ...] = get_args(FlowName)

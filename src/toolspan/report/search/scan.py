@@ -18,7 +18,7 @@ from toolspan.model.message import Voice
 from toolspan.model.place import Place
 from toolspan.read.messages import heard
 from toolspan.read.transcript import read, reader_for
-from toolspan.report.search_words import Query, Sieve
+from toolspan.report.search.words import Query, Sieve
 from toolspan.wire import claude, document
 from toolspan.wire.claude import CALL_BLOCKS, Entry
 from toolspan.wire.jsonl import CHUNK, LINE_LIMIT, Chunk, read_chunks

@@ -1,14 +1,14 @@
 """Files that a command writes in so many words: `cat > FILE <<'EOF'` and `rm FILE`.
 
 In: a command line and the folder it starts in. Out: what it does to which file, when the line is
-nothing but that one program and says all of it. Anything else is for `file_doubt.py`.
+nothing but that one program and says all of it. Anything else is for `doubt.py`.
 """
 
 from collections.abc import Iterator
 
 from msgspec import Struct
 
-from toolspan.report.file_place import whole
+from toolspan.report.files.place import whole
 from toolspan.shell.argument import files_of
 from toolspan.shell.line import Word
 from toolspan.shell.program import Program

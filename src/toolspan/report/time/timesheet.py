@@ -14,8 +14,8 @@ from msgspec import Struct
 from toolspan.model.session import SessionInfo
 from toolspan.read.groups import percentile
 from toolspan.report.copies import Copies
-from toolspan.report.phases import Certainty
-from toolspan.report.timing import AgentTime, CallTime, FileTime, Slice, Split, clip
+from toolspan.report.time.phases import Certainty
+from toolspan.report.time.timing import AgentTime, CallTime, FileTime, Slice, Split, clip
 
 
 class AgentSheet(Struct, frozen=True, kw_only=True):

@@ -2,7 +2,7 @@
 
 In: a span of either dialect and its working folder. Out: a `FileChange` for every file the call
 changed, with the effect that leads from one content to the other. Only calls that took effect
-change anything; what others may have done half is a doubt (`file_doubt.py`). Read `changes_of`.
+change anything; what others may have done half is a doubt (`doubt.py`). Read `changes_of`.
 """
 
 import re
@@ -30,7 +30,7 @@ from toolspan.patch.envelope import Add, Delete, Section, Update, count, parse
 from toolspan.patch.heredoc import Embedded, patches_in
 from toolspan.patch.make import make
 from toolspan.patch.parse import parse_hunks
-from toolspan.report.file_effect import (
+from toolspan.report.files.effect import (
     ABSENT,
     Absent,
     Appended,
@@ -44,8 +44,8 @@ from toolspan.report.file_effect import (
     Wrote,
     forwards,
 )
-from toolspan.report.file_place import whole
-from toolspan.report.file_shell import Dropped, Poured, done_by
+from toolspan.report.files.place import whole
+from toolspan.report.files.shell import Dropped, Poured, done_by
 from toolspan.wire import claude_results as results
 from toolspan.wire import codex_results
 

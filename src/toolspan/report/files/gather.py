@@ -11,9 +11,9 @@ from pathlib import Path
 from toolspan.errors import SourceError
 from toolspan.read.discover import FoundFile
 from toolspan.read.transcript import Transcript, read
-from toolspan.report.file_change import FileChange
-from toolspan.report.file_walk import Wants
-from toolspan.report.files import FileArchive
+from toolspan.report.files.archive import FileArchive
+from toolspan.report.files.change import FileChange
+from toolspan.report.files.walk import Wants
 from toolspan.wire.source import source_of
 
 _PIECE = 1 << 20

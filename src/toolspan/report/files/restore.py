@@ -18,10 +18,10 @@ from toolspan.disk.retire import retire
 from toolspan.disk.swap import swap
 from toolspan.disk.text import Codec, decode, encode, like
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.report.file_content import Recovered
-from toolspan.report.file_effect import ABSENT, Absent, Content
-from toolspan.report.file_place import spelled
-from toolspan.report.file_story import diff_between, known_lines
+from toolspan.report.files.content import Recovered
+from toolspan.report.files.effect import ABSENT, Absent, Content
+from toolspan.report.files.place import spelled
+from toolspan.report.files.story import diff_between, known_lines
 
 Action = Literal["write", "create", "delete", "nothing"]
 

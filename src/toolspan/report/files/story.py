@@ -10,10 +10,10 @@ from msgspec import Struct
 from toolspan.patch import Change, unified
 from toolspan.patch.envelope import Update
 from toolspan.patch.make import make
-from toolspan.report.file_change import ChangeKind, FileChange
-from toolspan.report.file_content import Part, Recovered
-from toolspan.report.file_effect import Absent, Content, Edited, Effect, Fitted, MovedHere, Unclear
-from toolspan.report.files import FileArchive
+from toolspan.report.files.archive import FileArchive
+from toolspan.report.files.change import ChangeKind, FileChange
+from toolspan.report.files.content import Part, Recovered
+from toolspan.report.files.effect import Absent, Content, Edited, Effect, Fitted, MovedHere, Unclear
 
 
 class ChangeRow(Struct, frozen=True, kw_only=True):

@@ -19,8 +19,16 @@ from toolspan.model.span import Span
 from toolspan.model.state import OPEN_STATES, State
 from toolspan.model.tokens import Tokens
 from toolspan.read.facts import CallFacts, facts_of
-from toolspan.report.phases import stamp
-from toolspan.report.target import Key, key_of, mentions, normal_path, shows_only, tool_key, writes
+from toolspan.report.flow.target import (
+    Key,
+    key_of,
+    mentions,
+    normal_path,
+    shows_only,
+    tool_key,
+    writes,
+)
+from toolspan.report.time.phases import stamp
 
 ChainName = Literal[
     "read_before_write", "reread_after_stale", "degradation", "retry_same", "retry_modified",

@@ -1,0 +1,1 @@
+"""What calls did to files, and what a file held at any time. Start at `archive.py`."""

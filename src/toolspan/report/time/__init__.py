@@ -1,0 +1,1 @@
+"""Where time went, in parts that add up. Start at `timing.py`."""
