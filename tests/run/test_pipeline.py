@@ -295,6 +295,13 @@ def failing(error: BaseException) -> Tool:
     return fails
 
 
+class Unspeakable(Exception):  # noqa: N818 - its name is what is told of it
+    """An exception that has no words."""
+
+    def __str__(self) -> str:
+        raise self
+
+
 @requirement("run.tool-raises")
 @pytest.mark.parametrize(
     ("error", "text"),
@@ -310,6 +317,7 @@ def failing(error: BaseException) -> Tool:
         ),
         (asyncio.CancelledError(), "CancelledError"),
         (TimeoutError("inside"), "inside"),
+        (Unspeakable(), "Unspeakable"),
     ],
 )
 async def test_whatever_a_tool_raises_is_its_calls_result_and_hurts_no_other(

@@ -21,6 +21,7 @@ from toolspan.llm.model import (
     Began,
     BlockDone,
     Model,
+    ModelEvent,
     Request,
     Stopped,
     Stream,
@@ -197,6 +198,46 @@ async def test_words_that_broke_off_leave_no_trace(tmp_path: Path) -> None:
     said = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
     assert [text for voice, text in said if voice == "text"] == ["Here."]
     assert [text for voice, text in said if voice == "error"]
+
+
+class Odd:
+    """A model that says this first, and then that it is done."""
+
+    name = "odd"
+
+    def __init__(self, *events: ModelEvent) -> None:
+        self._events = [events]
+
+    async def stream(self, request: Request) -> Stream:
+        done = (BlockDone({"type": "text", "text": "Done."}), Stopped("end_turn"))
+        yield Began(f"m{len(request.messages)}", "odd")
+        for event in self._events.pop() if self._events else done:
+            yield event
+
+    async def close(self) -> None: ...
+
+
+@requirement("agent.broken-stream")
+async def test_a_stream_without_an_end_has_broken_off(tmp_path: Path) -> None:
+    call: dict[str, object] = {"type": "tool_use", "id": "a", "name": "echo"}
+    call["input"] = {"text": "hi"}
+    async with talking(tmp_path, Odd(BlockDone(call))) as agent:
+        ended = await agent.prompt("Go.")
+
+    assert (ended.reason, ended.text) == ("completed", "Done.")
+    assert states(tmp_path) == ["succeeded"]
+
+
+@requirement("agent.model-error")
+async def test_a_call_that_cannot_be_answered_ends_the_turn(tmp_path: Path) -> None:
+    call: dict[str, object] = {"type": "tool_use", "id": "a", "name": "", "input": {}}
+    async with talking(tmp_path, Odd(BlockDone(call), Stopped("tool_use"))) as agent:
+        first = await agent.prompt("Go.")
+        second = await agent.prompt("Go.")
+
+    assert first.reason == "model_error"
+    assert "needs a name" in (first.error or "")
+    assert second.text == "Done."
 
 
 @requirement("agent.model-error")

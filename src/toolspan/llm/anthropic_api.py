@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from toolspan.llm.blocks import call_id, call_ids, parsed, tool_name
-from toolspan.llm.faults import broken_off, faults
+from toolspan.llm.faults import faults
 from toolspan.llm.history import Block, Message
 from toolspan.llm.model import (
     Began,
@@ -23,6 +23,7 @@ from toolspan.llm.model import (
     TextDelta,
     ThinkingDelta,
     Usage,
+    broken_off,
 )
 
 if TYPE_CHECKING:

@@ -43,13 +43,6 @@ def faults(sdk_error: type[Exception]) -> Iterator[None]:
         raise _lost(error) from error
 
 
-def broken_off() -> ModelFailed:
-    """A stream that ended before its reply did."""
-    return ModelFailed(
-        "the connection ended in the middle of the reply", kind="connection", retry=True
-    )
-
-
 def _failure(error: Exception) -> ModelFailed:
     status = getattr(error, "status_code", None)
     kind, message = _body(getattr(error, "body", None))

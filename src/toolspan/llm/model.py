@@ -164,6 +164,13 @@ class ModelFailed(ToolspanError):  # noqa: N818 - reads as a noun where it is ca
         return f"API Error: {status}{self.message}"
 
 
+def broken_off() -> ModelFailed:
+    """A stream that ended before its reply did."""
+    return ModelFailed(
+        "the connection ended in the middle of the reply", kind="connection", retry=True
+    )
+
+
 _TOO_LONG = ("prompt is too long", "context length", "context_length", "context window",
              "maximum context", "too many tokens")  # fmt: skip
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from toolspan.llm.blocks import call_block, call_id, call_ids, tool_name
-from toolspan.llm.faults import broken_off, faults
+from toolspan.llm.faults import faults
 from toolspan.llm.history import Block
 from toolspan.llm.model import (
     Began,
@@ -27,6 +27,7 @@ from toolspan.llm.model import (
     TextDelta,
     ThinkingDelta,
     Usage,
+    broken_off,
 )
 from toolspan.llm.openai_words import chat_messages, chat_tools, tokens_of
 

@@ -106,9 +106,17 @@ def _known(kind: str | None) -> ErrorKind | None:
     return next((known for known in ERROR_KINDS if known == kind), None)
 
 
+def words_of(error: BaseException) -> str:
+    """What an exception says; nothing when it cannot even say that."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception of others
+        return ""
+
+
 def raised(name: str, error: BaseException) -> Ending:
     """An exception that a tool did not mean to raise."""
-    words = str(error)
+    words = words_of(error)
     kind = type(error).__name__
     text = (
         words

@@ -22,6 +22,7 @@ import anyio
 
 from toolspan.ids import CallId
 from toolspan.model.span import Call
+from toolspan.run.ending import words_of
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, Any]
@@ -313,7 +314,7 @@ class Rooms:
         if error is None:
             reason = "it ended after everybody had left; what it gave is lost"
         else:
-            reason = f"it ended after everybody had left: {_words(error)}"
+            reason = f"it ended after everybody had left: {type(error).__name__}: {words_of(error)}"
         self._tell(what, reason, call_id)
 
     def _drop(self, room: Room, *, quiet: bool) -> None:
@@ -369,11 +370,3 @@ def _cancel_again(job: Guest | None) -> None:
     elif task.cancelling():
         task.uncancel()
         task.cancel()
-
-
-def _words(error: BaseException) -> str:
-    name = type(error).__name__
-    try:
-        return f"{name}: {error}"
-    except Exception:  # noqa: BLE001 - an exception of others, which cannot even say its name
-        return name

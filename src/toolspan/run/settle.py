@@ -12,7 +12,7 @@ from toolspan.model.place import Place
 from toolspan.model.span import Evidence, Result, Span
 from toolspan.run import denial
 from toolspan.run.desk import Desk, Job
-from toolspan.run.ending import UNSTOPPED, Ending, refused, text_of
+from toolspan.run.ending import UNSTOPPED, Ending, refused, text_of, words_of
 from toolspan.run.outbound import clean
 
 
@@ -48,7 +48,7 @@ def _partial(job: Job) -> str | None:
 
 def broken(job: Job, error: BaseException) -> Ending:
     """The runner itself failed; the call still gets its one result."""
-    text = f"Tool execution error: {type(error).__name__}: {error}"
+    text = f"Tool execution error: {type(error).__name__}: {words_of(error)}"
     return refused(clean(text), kind="internal", reason=f"the runner failed on {job.call.tool}")
 
 

@@ -18,6 +18,7 @@ from typing import Literal
 
 import anyio
 
+from toolspan.errors import BadCall
 from toolspan.hooks.points import Occasion
 from toolspan.llm.blocks import text_of
 from toolspan.llm.history import blocks_of
@@ -203,12 +204,14 @@ class Agent:
 
     async def _work(self, turn: _Turn) -> Ended:
         try:
-            reason = await self._replies(turn)
-        except ModelFailed as failure:
-            self.session.failed(failure)
-            turn.error = failure.told()
-            reason = "model_error"
-        return self._end(turn, reason)
+            return self._end(turn, await self._replies(turn))
+        except ModelFailed as error:
+            failure = error
+        except BadCall as error:
+            failure = ModelFailed(f"the reply cannot be answered: {error}")
+        self.session.failed(failure)
+        turn.error = failure.told()
+        return self._end(turn, "model_error")
 
     def interrupt(self) -> None:
         """End the turn; every call still gets its result."""

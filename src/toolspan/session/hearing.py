@@ -11,7 +11,7 @@ from typing import Protocol
 
 import anyio
 
-from toolspan.llm.model import ModelEvent, ModelFailed, Retrying
+from toolspan.llm.model import ModelEvent, ModelFailed, Retrying, broken_off
 from toolspan.run.batch import Batch
 from toolspan.run.blocks import read_block
 from toolspan.run.runner import Runner
@@ -66,6 +66,8 @@ class Hearing:
                     if isinstance(event, Retrying):
                         self._keeper.keep_retry(event)
                     await self._start(self.incoming.take(event))
+                if not self.incoming.is_whole:
+                    raise broken_off()
             except ModelFailed as failure:
                 await self._start(self.incoming.break_off())
                 if not self.incoming.asks:
