@@ -11,8 +11,8 @@ import pytest
 import toolspan
 from tests.cli.person import Person, message, person
 from tests.requirement import requirement
-from toolspan.cli.prompt_change import change_of
-from toolspan.cli.prompt_grants import Standing
+from toolspan.cli.prompt.change import change_of
+from toolspan.cli.prompt.grants import Standing
 from toolspan.ids import CallId
 from toolspan.model.decision import Ask
 from toolspan.model.event import Permission

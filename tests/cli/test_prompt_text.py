@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.cli.prompt_text import columns, cut, folded, visible
+from toolspan.cli.prompt.text import columns, cut, folded, visible
 
 TEXTS = st.text(st.characters() | st.sampled_from("\x1b\x07\u202e\u200b\u3164字é\n\t"))
 

@@ -16,9 +16,9 @@ import msgspec
 
 from toolspan.builtin import coding_tools
 from toolspan.cli.house import SOURCES, HookWishes, House, house
-from toolspan.cli.prompt import TerminalApprover, notice_of_question
-from toolspan.cli.prompt_grants import Keeper, Standing
-from toolspan.cli.prompt_tty import Terminal
+from toolspan.cli.prompt.approver import TerminalApprover, notice_of_question
+from toolspan.cli.prompt.grants import Keeper, Standing
+from toolspan.cli.prompt.tty import Terminal
 from toolspan.cli.strange import strange_rules, strange_tools
 from toolspan.errors import ToolspanError
 from toolspan.hooks.fire import Compose

@@ -22,7 +22,7 @@ from toolspan.cli.host import (
     open_host,
     open_terminal,
 )
-from toolspan.cli.prompt_tty import Terminal
+from toolspan.cli.prompt.tty import Terminal
 from toolspan.cli.run_show import JsonShow, Out, Show, StreamShow, TextShow
 from toolspan.errors import ToolspanError
 from toolspan.ids import SessionId

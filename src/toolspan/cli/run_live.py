@@ -20,8 +20,8 @@ from rich.text import Text
 
 from toolspan.cli.faults import Faults
 from toolspan.cli.output import STATE_STYLE, console, duration
-from toolspan.cli.prompt_text import visible
-from toolspan.cli.prompt_tty import Terminal
+from toolspan.cli.prompt.text import visible
+from toolspan.cli.prompt.tty import Terminal
 from toolspan.cli.render import GLYPHS, diff_line, diff_of, plain_line
 from toolspan.cli.run_show import Show
 from toolspan.ids import CallId

@@ -7,7 +7,7 @@ words of one's own.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from toolspan.cli.prompt_text import visible
+from toolspan.cli.prompt.text import visible
 
 Line = Callable[[str], Awaitable[str | None]]
 """Asks for a line; None at the end of the input."""

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import anyio
 
-from toolspan.cli.prompt_change import change_of
-from toolspan.cli.prompt_grants import Keeper, Offer, Standing, Where
-from toolspan.cli.prompt_questions import TOOL, answers
-from toolspan.cli.prompt_text import columns, cut, folded, visible
-from toolspan.cli.prompt_tty import Terminal
+from toolspan.cli.prompt.change import change_of
+from toolspan.cli.prompt.grants import Keeper, Offer, Standing, Where
+from toolspan.cli.prompt.questions import TOOL, answers
+from toolspan.cli.prompt.text import columns, cut, folded, visible
+from toolspan.cli.prompt.tty import Terminal
 from toolspan.errors import ToolspanError
 from toolspan.hooks.points import Occasion
 from toolspan.model.decision import Allow, Ask, Deny, Needs
