@@ -494,7 +494,7 @@ def _watched(
     with closing(found):
         for n, news in enumerate(found):  # before the first, anything may have happened
             yield {Path(path) for _, path in news} if n else None
-            if news and _inodes(follower.folders()) != folders:
+            if (news or not n) and _inodes(follower.folders()) != folders:
                 return
 
 
