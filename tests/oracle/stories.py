@@ -152,7 +152,16 @@ def subagent(recorder: Recorder) -> None:
     agent.close()
     text: list[dict[str, object]] = [{"type": "text", "text": "It says aaa."}]
     yes = decided("toolu_a", allowed=True)
-    recorder.result(finished("toolu_a", "Agent", text, decision=yes))
+    about = {
+        "status": "completed",
+        "prompt": "Look at a",
+        "agentId": "a1b2c3d4e5f6a7b8c",
+        "content": text,
+        "totalDurationMs": 1200,
+        "totalTokens": 40,
+        "totalToolUseCount": 1,
+    }
+    recorder.result(finished("toolu_a", "Agent", text, structured=about, decision=yes))
     recorder.reply(message("They say aaa.", id="msg_02"))
 
 
