@@ -115,6 +115,16 @@ def test_a_subagent_is_told_under_its_call(version: str, tmp_path: Path) -> None
     assert column(output, "Task ") < column(output, "Bash ") < column(output, "ls | wc -l")
 
 
+def test_every_turn_tells_its_time_even_within_one_second(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("First").text("Yes").prompt("Second").text("No")
+
+    output = shown(story.write(tmp_path / "s.jsonl"))
+
+    first, second = row(output, "❯ First")[:8], row(output, "❯ Second")[:8]
+    assert first == second == f"{TranscriptBuilder().now:%H:%M:%S}"
+    assert row(output, "Yes").startswith(" ")
+
+
 def test_words_stand_between_the_calls_and_can_be_left_out(tmp_path: Path) -> None:
     path = parallel().thinking("Hmm, let me see").write(tmp_path / "s.jsonl")
 

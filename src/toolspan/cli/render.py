@@ -158,6 +158,7 @@ def session_lines(strand: Strand, look: Look) -> Iterator[Text]:
     day = strand.began.date() if strand.began else None
     for row in _strand(strand, "", look):
         if row is None:
+            shown = None  # each turn tells its time
             yield Text()
             continue
         if row.at is not None and day is not None and row.at.date() > day:
