@@ -1,6 +1,6 @@
 """What a session puts into the conversation, as blocks: prompts, results, what is said beside."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from toolspan.model.live import Finished
 from toolspan.session.incoming import is_blank
@@ -27,7 +27,16 @@ def check_prompt(content: object) -> None:
             raise ValueError("a text of a prompt is empty")
 
 
-def result_block(finished: Finished) -> dict[str, object]:
+def result_blocks(results: Sequence[Finished]) -> list[dict[str, object]]:
+    """The results of calls, as the model reads them; what is said beside them comes after."""
+    blocks = [_result_block(finished) for finished in results]
+    for finished in results:
+        if finished.companions or finished.contexts:
+            blocks += beside(finished)
+    return blocks
+
+
+def _result_block(finished: Finished) -> dict[str, object]:
     """The result of a call, as the model reads it."""
     result = finished.span.result
     block: dict[str, object] = {

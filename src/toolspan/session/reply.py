@@ -1,4 +1,8 @@
-"""A model's reply, whoever sent it: an SDK's object or plain JSON, made a plain message."""
+"""A model's reply, whoever sent it: an SDK's object or plain JSON.
+
+In: a whole reply. Out: a plain message, and its calls in a batch. Replies that stream are heard
+in `hearing.py`.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
@@ -6,7 +10,10 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from toolspan.errors import BadCall
+from toolspan.run.batch import Batch
 from toolspan.run.blocks import Asked, read_block
+from toolspan.run.desk import Job
+from toolspan.session.incoming import is_blank
 
 
 class Dumps(Protocol):
@@ -54,24 +61,52 @@ def _blocks(content: object) -> list[dict[str, object]]:
     return [_plain(block) for block in content]
 
 
-class Block(NamedTuple):
+class Accepted(NamedTuple):
+    """What of a reply counts."""
+
+    blocks: list[dict[str, object]]
+    jobs: list[Job]
+    """Its calls, to be run."""
+
+
+def accept(message: dict[str, object], batch: Batch) -> Accepted:
+    """The reply without what says nothing, and without calls whose id was there before.
+
+    Raises:
+        BadCall: one of its calls cannot be answered; none is accepted.
+    """
+    blocks = _checked(message)
+    cut = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
+    accepted = Accepted([], [])
+    for read in blocks:
+        block, asked = read
+        if asked is None:
+            if not is_blank(block):
+                accepted.blocks.append(block)
+            continue
+        job = batch.accept(asked, cut=read is cut)
+        if job is not None:
+            accepted.jobs.append(job)
+            block["input"] = job.shelf.arguments_
+            accepted.blocks.append(block)
+    message["content"] = accepted.blocks
+    return accepted
+
+
+class _Block(NamedTuple):
     """A block of a reply, and what it asks for if it is a call."""
 
     body: dict[str, object]
     asked: Asked | None
 
 
-def calls_checked(message: Mapping[str, object]) -> list[Block]:
-    """The blocks of a plain message, whose calls can all be answered.
-
-    Raises:
-        BadCall: one cannot.
-    """
+def _checked(message: Mapping[str, object]) -> list[_Block]:
     blocks = message["content"]
     if not isinstance(blocks, list):
         raise BadCall("a reply has its content as a list of blocks")
     return [
-        Block(block, read_block(block) if block["type"] == "tool_use" else None) for block in blocks
+        _Block(block, read_block(block) if block["type"] == "tool_use" else None)
+        for block in blocks
     ]
 
 

@@ -33,28 +33,22 @@ from toolspan.model.span import Call, Span
 from toolspan.permission.decide import Approver, Policy
 from toolspan.profile import Profile
 from toolspan.profile import profile as named_profile
-from toolspan.record import (
-    Compacted,
-    Fsync,
-    Origin,
-    Recorder,
-)
-from toolspan.record.entries import INTERRUPTED
+from toolspan.record import Compacted, Fsync, Origin, Recorder
 from toolspan.run.batch import Batch, Recovery
 from toolspan.run.blocks import call_block, read_block
-from toolspan.run.desk import Cancel, Job
+from toolspan.run.desk import Cancel
 from toolspan.run.runner import Runner
 from toolspan.run.sinks import Only, Sink
 from toolspan.run.tasks import notice
 from toolspan.run.tool import Tool
 from toolspan.session.around import Around, Aside
-from toolspan.session.blocks import beside, check_prompt, result_block, words
+from toolspan.session.blocks import check_prompt, result_blocks, words
+from toolspan.session.conversation import Conversation
 from toolspan.session.ground import AtHome, make_scene, make_workspace, open_recorder
 from toolspan.session.hearing import Hearing
-from toolspan.session.incoming import Incoming, is_blank, sendable
-from toolspan.session.reply import Reply, calls_checked, plain_reply
+from toolspan.session.incoming import Incoming
+from toolspan.session.reply import Reply, accept, plain_reply
 from toolspan.session.scribe import Scribe
-from toolspan.session.trouble import trouble
 
 T = TypeVar("T")
 INTERRUPTED_TURN = "interrupted by the user"
@@ -115,10 +109,8 @@ class Session:
         self.broken: ModelFailed | None = None
         """Why the last reply broke off after some of its calls."""
         self.on_block: OnBlock = _nobody
-        self._messages: list[dict[str, object]] = [dict(message) for message in history]
         self._hearing: Hearing | None = None
         """The reply that streams now."""
-        self._reply: dict[str, object] = {}
         self._interrupted = False
         self._hooked: anyio.CancelScope | None = None
         """Around hooks that are about no call, while somebody can interrupt them."""
@@ -131,7 +123,8 @@ class Session:
             fsync=fsync,
             clock=clock,
         )
-        self._recorder = open_recorder(transcript, origin, self._write_failed, self._messages)
+        self._recorder = open_recorder(transcript, origin, self._write_failed, history)
+        self._conversation = Conversation(history, self._recorder)
         self._scribe = None if self._recorder is None else Scribe(self._recorder, folder)
         if tools is None:
             tools = coding_tools(self.profile, person=approver is not None)
@@ -161,14 +154,14 @@ class Session:
             by_path=by_path,
             clock=clock,
         )
-        for call_id in call_ids(self._messages):
+        for call_id in call_ids(self._conversation.messages):
             self.runner.remember(CallId(call_id))
         self._around = Around(bound, self.runner.desk, self._recorder, aside)
 
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
         try:
-            await self._around.begin("resume" if self._messages else "startup")
+            await self._around.begin("resume" if self._conversation.messages else "startup")
         except BaseException as error:
             await self.runner.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -202,7 +195,7 @@ class Session:
     @property
     def messages(self) -> list[dict[str, object]]:
         """The history as a Messages API request takes it; a copy, so that it can be changed."""
-        return [dict(message) for message in self._messages]
+        return [dict(message) for message in self._conversation.messages]
 
     @property
     def transcript(self) -> Path | None:
@@ -291,12 +284,8 @@ class Session:
     def _say(self, content: Content) -> list[dict[str, object]]:
         """The prompt as blocks in the conversation."""
         self.stopped = None
-        blocks = words([*self._around.opening(), *self._told_news()])
-        blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
-        self._messages.append({"role": "user", "content": blocks})
-        if self._recorder is not None:
-            self._recorder.prompt(content, prompt_id=self._scene.prompt_id)
-        return blocks
+        before = [*self._around.opening(), *self._told_news()]
+        return self._conversation.add_prompt(content, before, self._scene.prompt_id)
 
     async def run(self, reply: Reply | AsyncIterable[ModelEvent]) -> bool:
         """Take in the model's reply and run its calls; True when it is the model's turn again.
@@ -316,11 +305,12 @@ class Session:
             return await self._run_stream(reply)
         message = plain_reply(reply)
         async with self.runner.batch(message) as batch:
-            jobs = self._accept(message, batch)
-            if not jobs:
+            accepted = accept(message, batch)
+            self._conversation.add_reply(message, accepted.blocks)
+            if not accepted.jobs:
                 return message.get("stop_reason") == "pause_turn" or await self._end_turn(message)
             try:
-                for job in jobs:
+                for job in accepted.jobs:
                     batch.enqueue(job)
                 await batch.drain()
             finally:
@@ -338,7 +328,7 @@ class Session:
         asked = read_block(call_block(self.deferred))
         self.deferred = self.stopped = None
         self.runner.forget(asked.id)
-        async with self.runner.batch(self._reply or None) as batch:
+        async with self.runner.batch(self._conversation.reply or None) as batch:
             job = batch.accept(asked)
             if job is None:
                 return False
@@ -354,22 +344,18 @@ class Session:
 
         Handlers for the beginning of a session hear of it, and may have words for the model.
         """
-        if self._recorder is not None:
-            self._recorder.compacted(compacted)
+        self._conversation.note_compacted(compacted)
         await self._around.begin("compact")
-        told = words([compacted.summary, *self._around.opening()])
-        self._messages = [{"role": "user", "content": told}]
+        self._conversation.begin_anew(compacted.summary, self._around.opening())
         self.spans.clear()
 
     def failed(self, failure: ModelFailed) -> None:
         """There is no reply: that is told in the transcript, and not to the model."""
-        if self._recorder is not None:
-            self._recorder.failed(trouble(failure), failure.told())
+        self._conversation.note_failure(failure)
 
     def turns_spent(self, most: int, turns: int) -> None:
         """The model has spoken often enough; that is told in the transcript."""
-        if self._recorder is not None:
-            self._recorder.turns_spent(most, turns)
+        self._conversation.note_turns_spent(most, turns)
 
     async def fire(self, occasion: Occasion) -> After:
         """Fire a hook point that the host knows of: a notification, a subagent, a compaction."""
@@ -419,33 +405,21 @@ class Session:
 
     def keep_block(self, incoming: Incoming, block: dict[str, object], *, last: bool) -> None:
         """A block of a reply that streams counts."""
-        self._reply = incoming.head
-        if self._recorder is not None:
-            by = incoming.request_id
-            self._recorder.reply_block(incoming.head, block, last=last, request_id=by)
+        self._conversation.add_block(incoming, block, last=last)
         self.on_block(incoming.head, block)
 
     def keep_retry(self, retry: Retrying) -> None:
         """A reply that streams begins anew."""
-        if self._recorder is not None:
-            self._recorder.retrying(trouble(retry.failure, retry))
+        self._conversation.note_retry(retry)
 
     def _close(self, incoming: Incoming, batch: Batch | None) -> None:
         """The reply and its results stand in the conversation, whatever became of them."""
-        kept = sendable(incoming.kept)
-        if kept:
-            self._messages.append({"role": "assistant", "content": kept})
+        self._conversation.add_heard(incoming.kept)
         if batch is not None:
             self._answer(batch)
         elif self._interrupted:
-            self._note_interruption()
-
-    def _note_interruption(self) -> None:
-        """Nothing ran when somebody ended the turn."""
-        self.stopped = INTERRUPTED_TURN
-        self._messages.append({"role": "user", "content": words([INTERRUPTED])})
-        if self._recorder is not None:
-            self._recorder.interrupted(tool_use=False)
+            self.stopped = INTERRUPTED_TURN
+            self._conversation.add_interruption()
 
     async def _end_turn(self, message: dict[str, object]) -> bool:
         """Whether the hooks at the end of a turn want the model to go on."""
@@ -458,10 +432,9 @@ class Session:
         if ended.stop is not None:
             self.stopped = ended.stop
         self.feedback = ended.words
-        blocks = words(ended.words)
-        if blocks:
-            self._messages.append({"role": "user", "content": blocks})
-        return bool(blocks)
+        if ended.words:
+            self._conversation.add_words(ended.words)
+        return bool(ended.words)
 
     async def _unless_interrupted(self, hooks: Awaitable[T]) -> T | None:
         """What hooks say; None when somebody does not want to wait for it."""
@@ -472,59 +445,17 @@ class Session:
             self._hooked = None
         return None
 
-    def _accept(self, message: dict[str, object], batch: Batch) -> list[Job]:
-        """Write the reply down; its calls, without those whose id was there before."""
-        blocks = calls_checked(message)
-        cut = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
-        jobs: list[Job] = []
-        kept: list[dict[str, object]] = []
-        for read in blocks:
-            block, asked = read
-            if asked is None:
-                if not is_blank(block):
-                    kept.append(block)
-                continue
-            job = batch.accept(asked, cut=read is cut)
-            if job is not None:
-                jobs.append(job)
-                block["input"] = job.shelf.arguments_
-                kept.append(block)
-        message["content"] = kept
-        if kept:
-            self._record_reply(message)
-        sent = sendable(kept)
-        if sent:
-            self._messages.append({"role": "assistant", "content": sent})
-        return jobs
-
-    def _record_reply(self, message: dict[str, object]) -> None:
-        if self._recorder is not None:
-            if "id" not in message:
-                message["id"] = f"msg_{uuid.uuid4().hex[:24]}"
-            self._reply = message
-            self._recorder.reply(message)
-
     def _answer(self, batch: Batch) -> None:
         """The results as one user message, and whatever else the model is to read after them."""
         if batch.steps:
-            self._add_steps(batch)
+            self._conversation.extend_reply(batch.step_blocks())
         results = batch.results
         if batch.stop is not None:
             results = self._without_deferred(results)
-        blocks = [result_block(finished) for finished in results]
-        for finished in results:
-            if finished.companions or finished.contexts:
-                blocks += beside(finished)
-        blocks += self.notices(batch)
-        self.stopped = batch.stop
-        if self._interrupted:
-            self.stopped = INTERRUPTED_TURN
-            note = self.profile.refusals.interrupt_note
-            blocks.append({"type": "text", "text": note})
-            if self._recorder is not None:
-                self._recorder.interrupted()
-        if blocks:
-            self._messages.append({"role": "user", "content": blocks})
+        blocks = [*result_blocks(results), *self.notices(batch)]
+        self.stopped = INTERRUPTED_TURN if self._interrupted else batch.stop
+        note = self.profile.refusals.interrupt_note if self._interrupted else None
+        self._conversation.add_results(blocks, note)
 
     def _without_deferred(self, results: list[Finished]) -> list[Finished]:
         """The results there are: a call that was put off has none."""
@@ -541,9 +472,7 @@ class Session:
     def _told_news(self) -> list[str]:
         """News for the model within a turn, written down as such."""
         texts = self._news()
-        for text in texts:
-            if self._recorder is not None:
-                self._recorder.notice(text)
+        self._conversation.note_news(texts)
         return texts
 
     def _news(self) -> list[str]:
@@ -562,24 +491,15 @@ class Session:
             return False
         self._scene.prompt_id = self._turn_id()
         self.stopped = None
-        self._messages.append({"role": "user", "content": words(texts)})
-        for text in texts:
-            if self._recorder is not None:
-                self._recorder.prompt(text, prompt_id=self._scene.prompt_id, is_news=True)
+        self._conversation.add_news(texts, self._scene.prompt_id)
         return True
-
-    def _add_steps(self, batch: Batch) -> None:
-        """Calls that a recovery made stand in the reply like those the model asked for."""
-        content = self._messages[-1]["content"]
-        if isinstance(content, list):
-            content.extend(batch.step_blocks())
 
     def _take_in(self, event: LiveEvent) -> None:
         """What the runner emits, before anything else sees it."""
         if isinstance(event, Finished):
             self.spans.append(event.span)
         if self._scribe is not None:
-            self._scribe.take(event, self._reply)
+            self._scribe.take(event, self._conversation.reply)
 
     def _write_failed(self, failed: WriteFailed) -> None:
         self.failures.append(failed)

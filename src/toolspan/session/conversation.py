@@ -1,0 +1,125 @@
+"""The conversation, kept twice: as the messages that a server takes, as lines of the transcript.
+
+In: what is said, when it is said. Out: `messages`, and the same as lines where there is a recorder.
+Results and hooks are lines as soon as they come (`scribe.py`); here they only join the messages.
+What may be said, and when, is the session's business.
+"""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+
+from toolspan.llm.model import ModelFailed, Retrying
+from toolspan.model.live import Content
+from toolspan.record import Compacted, Recorder
+from toolspan.record.entries import INTERRUPTED
+from toolspan.session.blocks import words
+from toolspan.session.incoming import Block, Incoming, sendable
+from toolspan.session.trouble import trouble
+
+Message = dict[str, object]
+
+
+class Conversation:
+    """What was said: to the model as messages, to whoever reads it later as lines."""
+
+    def __init__(self, history: Sequence[Mapping[str, object]], recorder: Recorder | None) -> None:
+        self.messages: list[Message] = [dict(message) for message in history]
+        self.reply: Message = {}
+        """The last reply that was written down; calls that belong to it hang on it."""
+        self._recorder = recorder
+
+    def add_prompt(self, content: Content, before: Iterable[str], turn: str | None) -> list[Block]:
+        """Somebody speaks, after words that stand before it; the blocks, to be added to."""
+        blocks = words(before)
+        blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
+        self.messages.append({"role": "user", "content": blocks})
+        if self._recorder is not None:
+            self._recorder.prompt(content, prompt_id=turn)
+        return blocks
+
+    def add_news(self, texts: Sequence[str], turn: str | None) -> None:
+        """A turn begins with news of the background."""
+        self.add_words(texts)
+        for text in texts:
+            if self._recorder is not None:
+                self._recorder.prompt(text, prompt_id=turn, is_news=True)
+
+    def add_words(self, texts: Iterable[str]) -> None:
+        """The model is to read this; as lines it is there already, or will be."""
+        self.messages.append({"role": "user", "content": words(texts)})
+
+    def add_reply(self, message: Message, blocks: list[Block]) -> None:
+        """The model has spoken: its message, of which these blocks count."""
+        if blocks and self._recorder is not None:
+            if "id" not in message:
+                message["id"] = f"msg_{uuid.uuid4().hex[:24]}"
+            self.reply = message
+            self._recorder.reply(message)
+        self.add_heard(blocks)
+
+    def add_block(self, incoming: Incoming, block: Block, *, last: bool) -> None:
+        """A block of a reply that streams: a line now, part of a message with `add_heard`."""
+        self.reply = incoming.head
+        if self._recorder is not None:
+            by = incoming.request_id
+            self._recorder.reply_block(incoming.head, block, last=last, request_id=by)
+
+    def add_heard(self, blocks: list[Block]) -> None:
+        """The blocks of a reply whose lines are written, as a message."""
+        sent = sendable(blocks)
+        if sent:
+            self.messages.append({"role": "assistant", "content": sent})
+
+    def extend_reply(self, blocks: Iterable[Block]) -> None:
+        """Calls that a recovery made stand in the reply like those the model asked for."""
+        content = self.messages[-1]["content"]
+        if isinstance(content, list):
+            content.extend(blocks)
+
+    def add_results(self, blocks: list[Block], interruption: str | None) -> None:
+        """What the model reads of its calls, and how it is told that somebody ended them."""
+        if interruption is not None:
+            blocks = [*blocks, *words([interruption])]
+            if self._recorder is not None:
+                self._recorder.interrupted()
+        if blocks:
+            self.messages.append({"role": "user", "content": blocks})
+
+    def add_interruption(self) -> None:
+        """Somebody ended the turn while nothing ran."""
+        self.add_words([INTERRUPTED])
+        if self._recorder is not None:
+            self._recorder.interrupted(tool_use=False)
+
+    def begin_anew(self, summary: str, beside: Iterable[str]) -> None:
+        """Nothing that was said before is sent any more."""
+        self.messages = []
+        self.add_words([summary, *beside])
+
+    # Lines that are no part of the messages
+
+    def note_compacted(self, compacted: Compacted) -> None:
+        """A summary takes the place of what was said."""
+        if self._recorder is not None:
+            self._recorder.compacted(compacted)
+
+    def note_news(self, texts: Iterable[str]) -> None:
+        """News that the model is told within a turn."""
+        for text in texts:
+            if self._recorder is not None:
+                self._recorder.notice(text)
+
+    def note_retry(self, retry: Retrying) -> None:
+        """A reply begins anew."""
+        if self._recorder is not None:
+            self._recorder.retrying(trouble(retry.failure, retry))
+
+    def note_failure(self, failure: ModelFailed) -> None:
+        """There is no reply."""
+        if self._recorder is not None:
+            self._recorder.failed(trouble(failure), failure.told())
+
+    def note_turns_spent(self, most: int, turns: int) -> None:
+        """The model has spoken often enough."""
+        if self._recorder is not None:
+            self._recorder.turns_spent(most, turns)
