@@ -11,7 +11,7 @@ from toolspan import Session
 from toolspan.profile import profile
 from toolspan.record import Recorder
 from toolspan.session import Agent
-from toolspan.session.child import Subagents
+from toolspan.session.subagents import Subagents
 from toolspan.testing import say, use
 
 

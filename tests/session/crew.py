@@ -16,8 +16,7 @@ from toolspan.permission.decide import Approver, Policy
 from toolspan.profile import Profile, profile
 from toolspan.run.tool import Tool
 from toolspan.session import Agent
-from toolspan.session.child import Subagents
-from toolspan.session.staff import Staff
+from toolspan.session.subagents import Staff, Subagents
 from toolspan.testing import ScriptedModel, check_history, say
 
 Step = Any

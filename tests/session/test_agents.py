@@ -6,8 +6,8 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan import tool
-from toolspan.session.agents import Kind, load_kinds, read_kind
-from toolspan.session.staff import Staff, mode_below
+from toolspan.session.subagents.kinds import Kind, load_kinds, read_kind
+from toolspan.session.subagents.staff import Staff, mode_below
 from toolspan.testing import ScriptedModel
 
 

@@ -19,9 +19,9 @@ from toolspan.model.span import Call
 from toolspan.permission.decide import Question
 from toolspan.profile import VERSIONS, profile
 from toolspan.run.tasks import AgentTask
-from toolspan.session.agents import Kind
 from toolspan.session.past import past
-from toolspan.session.staff import Care, Staff
+from toolspan.session.subagents.kinds import Kind
+from toolspan.session.subagents.staff import Care, Staff
 from toolspan.testing import check_history, fail, results_of, say, use
 
 pytestmark = pytest.mark.anyio

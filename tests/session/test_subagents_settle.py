@@ -15,7 +15,7 @@ import toolspan
 from tests.requirement import requirement
 from tests.session.crew import Play, troupe
 from toolspan.model.live import Finished, LiveEvent, Relayed, Requested
-from toolspan.session.staff import Care, Staff
+from toolspan.session.subagents.staff import Care, Staff
 from toolspan.testing import fail, say, use
 
 pytestmark = pytest.mark.anyio

@@ -32,8 +32,8 @@ from toolspan.run.grants import apply
 from toolspan.run.sinks import Sink
 from toolspan.run.toolset import Toolset
 from toolspan.session import Session
-from toolspan.session.agents import load_kinds
-from toolspan.session.staff import FindModel, Staff
+from toolspan.session.subagents.kinds import load_kinds
+from toolspan.session.subagents.staff import FindModel, Staff
 from toolspan.settings import TrustStore, default_store
 
 P = ParamSpec("P")

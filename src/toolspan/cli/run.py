@@ -30,10 +30,9 @@ from toolspan.llm.choose import chosen, make_model
 from toolspan.llm.model import MAX_TOKENS, Model
 from toolspan.process import become_subreaper
 from toolspan.session import Agent, Ended, Limits
-from toolspan.session.child import Subagents
 from toolspan.session.compaction import Budget
 from toolspan.session.past import find, fork, latest, past
-from toolspan.session.staff import Staff
+from toolspan.session.subagents import Staff, Subagents
 from toolspan.session.system_words import system_words
 
 Format = Literal["text", "json", "stream-json"]

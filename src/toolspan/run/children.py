@@ -1,7 +1,7 @@
 """Agents below this one, as the tools that start them and speak to them see them.
 
 In: what a call asks of an agent. Out: what became of it. Sessions and models are not known here;
-whoever has them (`session/child.py`) puts a `Children` into the workspace.
+whoever has them (`session/subagents/`) puts a `Children` into the workspace.
 """
 
 from collections.abc import Callable, Mapping, Sequence

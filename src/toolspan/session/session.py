@@ -86,7 +86,7 @@ class Session:
         """Make a session; nothing is opened or written before it is entered and spoken to.
 
         `history` is what was said before, when a conversation goes on (`past.py` reads it). `aside`
-        names a session that another one has started (`child.py`).
+        names a session that another one has started (`subagents/`).
 
         `sinks` get every event in their own time; `direct` ones at once, before the call goes on.
         `transcript` is a file, `"home"` for the place where the client keeps its sessions, a

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.llm.model import Model
-from toolspan.session.agents import GENERAL_KIND, Kind
+from toolspan.session.subagents.kinds import GENERAL_KIND, Kind
 from toolspan.session.system_words import place_words, system_words
 
 FindModel = Callable[[str], Model | None]

@@ -10,10 +10,8 @@ agent above; what its runner emits comes out above as `Relayed`. Read `Subagents
 """
 
 import json
-from collections import deque
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -21,103 +19,23 @@ import anyio
 
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.ids import CallId
-from toolspan.llm.model import Model
-from toolspan.model.live import Finished, LiveEvent, Relayed, Requested
-from toolspan.record import Recorder, agent_path
-from toolspan.run.children import ChildEnd, ChildWish, Delivered, Kept, Launched, Told
+from toolspan.record import agent_path
+from toolspan.run.children import ChildEnd, ChildWish, Delivered, Launched, Told
 from toolspan.run.tasks import AgentTask, Report
 from toolspan.run.tool import Tool
 from toolspan.session.agent import Agent, Ended, Limits, Schema
-from toolspan.session.agents import GENERAL_KIND, Kind
 from toolspan.session.around import Aside
 from toolspan.session.past import past
 from toolspan.session.session import Session
-from toolspan.session.staff import Staff, mode_below, new_agent_id, words_for
-from toolspan.session.worktree import Git, Tree, open_tree
+from toolspan.session.subagents.child import Child, Watch
+from toolspan.session.subagents.kinds import GENERAL_KIND, Kind
+from toolspan.session.subagents.staff import Staff, mode_below, new_agent_id, words_for
+from toolspan.session.subagents.worktree import Git, open_tree
 from toolspan.wire.paths import meta_path
 
 _CUT = ("max_turns", "max_tokens")
 """Ends at which an agent may have had more to say."""
 _LETTER = "A message from the agent that started you:\n"
-
-
-@dataclass(slots=True, kw_only=True)
-class _Child:
-    """An agent that works, or has worked and can go on."""
-
-    aside: Aside
-    kind: Kind
-    model: Model
-    description: str
-    cwd: Path
-    recorder: Recorder | None
-    about: dict[str, object]
-    """What is kept beside its transcript."""
-    tree: Tree | None = None
-    kept: Kept | None = None
-    history: list[dict[str, object]] = field(default_factory=list)
-    letters: deque[str] = field(default_factory=deque)
-    """What it was told meanwhile."""
-    listens: bool = False
-    """It works, and will read them."""
-    over: anyio.Event | None = None
-    """There while it works; set when it has left everything in order."""
-
-    def begin(self) -> None:
-        """It is about to work."""
-        self.listens, self.over = True, anyio.Event()
-
-    def end(self) -> None:
-        """It has left everything in order."""
-        over, self.over, self.listens = self.over, None, False
-        if over is not None:
-            over.set()
-
-    @property
-    def id(self) -> str:
-        return self.aside.agent_id
-
-
-@dataclass(slots=True)
-class _Watch:
-    """What is seen of an agent's work from above."""
-
-    above: Session
-    aside: Aside
-    told: Told
-    tools: list[str] = field(default_factory=list)
-    added: int = 0
-    removed: int = 0
-
-    def take(self, event: LiveEvent) -> None:
-        """Pass on what the agent's runner emits, and keep count."""
-        match event:
-            case Relayed():
-                self.above.runner.emit(event)
-                return
-            case Requested():
-                news = {"agent_id": self.aside.agent_id, "tool": event.call.tool}
-                self.told({**news, "target": event.call.target, "calls": len(self.tools) + 1})
-            case Finished():
-                self.tools.append(event.span.tool)
-                self._count(event.structured)
-            case _:
-                pass
-        self.above.runner.emit(
-            Relayed(
-                agent_id=self.aside.agent_id,
-                agent_type=self.aside.kind,
-                call_id=self.aside.call_id or CallId(""),
-                event=event,
-            )
-        )
-
-    def _count(self, structured: object) -> None:
-        hunks = structured.get("structuredPatch") if isinstance(structured, Mapping) else None
-        for hunk in hunks if isinstance(hunks, list) else ():
-            lines = [str(line) for line in hunk.get("lines", ())]
-            self.added += sum(line.startswith("+") for line in lines)
-            self.removed += sum(line.startswith("-") for line in lines)
 
 
 class Subagents:
@@ -130,7 +48,7 @@ class Subagents:
         self._session = agent.session
         self._values = agent.session.profile.agents
         self._depth = agent.session.runner.desk.workspace.tracking.depth
-        self._children: dict[str, _Child] = {}
+        self._children: dict[str, Child] = {}
         self._session.runner.desk.workspace.children = self
         agent.offer = self.offered
 
@@ -206,7 +124,7 @@ class Subagents:
 
     # Making one
 
-    async def _made(self, wish: ChildWish, *, in_background: bool) -> _Child:
+    async def _made(self, wish: ChildWish, *, in_background: bool) -> Child:
         if wish.resumes is not None:
             child = self._known(wish.resumes)
             if child.over is not None:
@@ -224,7 +142,7 @@ class Subagents:
             raise ToolError(f"Agent type '{kind.name}' would have no tools", kind="invalid_input")
         aside = self._aside(new_agent_id(self._session.profile.shape.agent_digits), kind, wish)
         about = self._about(aside, wish, in_background=in_background)
-        child = _Child(
+        child = Child(
             aside=aside,
             kind=kind,
             model=model,
@@ -273,7 +191,7 @@ class Subagents:
         starts = tool.name in (self._values.name, "SendMessage")
         return kind.keeps(tool) and not (starts and self._depth + 1 >= most)
 
-    async def _isolate(self, child: _Child) -> None:
+    async def _isolate(self, child: Child) -> None:
         space = self._session.runner.desk.workspace
         mark = child.aside.call_id or child.id
         git = Git(space.custody, dict(space.environment), mark)
@@ -286,7 +204,7 @@ class Subagents:
 
     # Going on with one
 
-    def _known(self, agent_id: str) -> _Child:
+    def _known(self, agent_id: str) -> Child:
         child = self._children.get(agent_id) or self._remembered(agent_id)
         if child is None:
             there = ", ".join(self._children) or "none"
@@ -297,7 +215,7 @@ class Subagents:
         self._children[child.id] = child
         return child
 
-    def _remembered(self, agent_id: str) -> _Child | None:
+    def _remembered(self, agent_id: str) -> Child | None:
         """An agent of the same session, in a process before this one."""
         main, profile = self._session.main_transcript, self._session.profile
         if main is None or not agent_id.isalnum():
@@ -316,7 +234,7 @@ class Subagents:
         wish = ChildWish(
             call_id=called, kind=kind.name, description=described, prompt="", cwd=self._session.cwd
         )
-        return _Child(
+        return Child(
             aside=self._aside(agent_id, kind, wish),
             kind=kind,
             model=self.staff.model(kind.model, self._agent.model),
@@ -327,14 +245,14 @@ class Subagents:
             history=history,
         )
 
-    async def _reopen(self, child: _Child) -> None:
+    async def _reopen(self, child: Child) -> None:
         """Its copy of the repository, should it have been removed, is made anew."""
         if child.tree is not None and child.kept is None:
             await self._isolate(child)
 
     # Its work
 
-    def _send_off(self, child: _Child, prompt: str, call_id: CallId) -> AgentTask:
+    def _send_off(self, child: Child, prompt: str, call_id: CallId) -> AgentTask:
         task = AgentTask(
             id=child.id,
             call_id=call_id,
@@ -345,7 +263,7 @@ class Subagents:
         self._session.runner.desk.workspace.tasks.add(task)
         return task
 
-    async def _in_background(self, child: _Child, prompt: str, task: AgentTask) -> None:
+    async def _in_background(self, child: Child, prompt: str, task: AgentTask) -> None:
         try:
             with task.scope:
                 end = await self._work(child, prompt)
@@ -356,9 +274,9 @@ class Subagents:
             self.staff.give_place()
             task.over.set()
 
-    async def _work(self, child: _Child, prompt: str, told: Told | None = None) -> ChildEnd:
+    async def _work(self, child: Child, prompt: str, told: Told | None = None) -> ChildEnd:
         """One turn of an agent, in a session of its own."""
-        watch = _Watch(self._session, child.aside, told or (lambda _news: None))
+        watch = Watch(self._session, child.aside, told or (lambda _news: None))
         clock = self._session.runner.desk.clock
         since = clock()
         ended: Ended | None = None
@@ -382,7 +300,7 @@ class Subagents:
         self._agent.below.update(ended.tokens if ended else {})
         return self._end(child, agent, watch, ended, (clock() - since) * 1000)
 
-    async def _turns(self, child: _Child, agent: Agent, prompt: str) -> Ended:
+    async def _turns(self, child: Child, agent: Agent, prompt: str) -> Ended:
         """What it was asked, and what it was told too late to read it on the way."""
         agent.session.mail = child.letters
         try:
@@ -394,7 +312,7 @@ class Subagents:
             child.listens = False
         return ended
 
-    def _below(self, child: _Child, watch: _Watch) -> Session:
+    def _below(self, child: Child, watch: Watch) -> Session:
         above, desk = self._session, self._session.runner.desk
         kind = child.kind
         mode = mode_below(kind, above.permission_mode)
@@ -424,7 +342,7 @@ class Subagents:
     def _limits(self, kind: Kind) -> Limits:
         return replace(self._agent.limits, turns=kind.max_turns)
 
-    async def _tidy(self, child: _Child) -> None:
+    async def _tidy(self, child: Child) -> None:
         if child.tree is not None:
             child.kept = await child.tree.close()
             if child.kept is None:
@@ -436,7 +354,7 @@ class Subagents:
             child.recorder.tell_about(child.about)
 
     def _end(
-        self, child: _Child, agent: Agent, watch: _Watch, ended: Ended | None, took: float
+        self, child: Child, agent: Agent, watch: Watch, ended: Ended | None, took: float
     ) -> ChildEnd:
         seconds = self.staff.care.seconds
         late = f"it was given {seconds:g} seconds, and they are over" if seconds else None
@@ -457,7 +375,7 @@ class Subagents:
             kept=child.kept,
         )
 
-    def _output(self, child: _Child) -> Path:
+    def _output(self, child: Child) -> Path:
         """The file to follow an agent by: its transcript, under the name of a task."""
         folder = self._session.runner.desk.workspace.tasks_folder
         path = folder / f"{child.id}.output"
