@@ -1,0 +1,38 @@
+"""Runs every command and program of docs/recipes.md, and writes what they print into the page.
+
+    python scripts/recipes.py
+
+Needs jq. Commands and programs are edited in the page itself; the tests run them and compare.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT))
+
+from tests.docs.spoken import JQ, Section, prepare, run, sections  # noqa: E402 - found just above
+
+
+def main() -> int:
+    """Write the page anew."""
+    if JQ is None:
+        sys.stderr.write("jq is not installed\n")
+        return 2
+    page = ROOT / "docs/recipes.md"
+    found = sections(page.read_text(encoding="utf-8"))
+    page.write_text("".join(renewed(section) for section in found), encoding="utf-8")
+    return 0
+
+
+def renewed(section: Section) -> str:
+    """The section with what its steps print now."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder)
+        return section.renewed(iter([run(step, folder) for step in section.steps()]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Pages whose blocks are run, and whose outputs are compared."""
