@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import Self, TypeVar
 
 import anyio
+from msgspec import structs
 
 from toolspan.errors import ToolspanError
 from toolspan.hooks.merge import stronger
@@ -222,11 +223,11 @@ async def _ask(handler: _Registered, arguments: tuple[object, ...]) -> _Answer:
         said, report = None, _failed(report, error)
     except Exception as error:  # noqa: BLE001 - user code; its fault must not become the call's
         said, report = None, _failed(report, error)
-    return _Answer(said, replace(report, duration_ms=(time.perf_counter() - began) * 1e3))
+    return _Answer(said, structs.replace(report, duration_ms=(time.perf_counter() - began) * 1e3))
 
 
 def _failed(report: Report, error: BaseException) -> Report:
-    return replace(report, outcome="error", text=f"{type(error).__name__}: {error}")
+    return structs.replace(report, outcome="error", text=f"{type(error).__name__}: {error}")
 
 
 def _merge_before(answers: list[_Answer]) -> Before:
@@ -267,7 +268,7 @@ def _from_hook(decision: Decision) -> Decision:
 
 def _joined_before(merged: Before, one: Before, report: Report) -> Before:
     if isinstance(one.decision, Deny):
-        report = replace(report, outcome="blocked", text=one.decision.reason)
+        report = structs.replace(report, outcome="blocked", text=one.decision.reason)
     return Before(
         decision=stronger(merged.decision, one.decision),
         input=one.input if one.input is not None else merged.input,
@@ -283,7 +284,7 @@ def _merge_after(answers: list[_Answer]) -> After:
         one = _as_after(answer.said)
         objects = bool(one.feedback)
         report = (
-            replace(answer.report, outcome="blocked", text="\n".join(one.feedback))
+            structs.replace(answer.report, outcome="blocked", text="\n".join(one.feedback))
             if objects
             else (answer.report)
         )

@@ -14,7 +14,7 @@ from typing import Literal
 
 import anyio
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from toolspan.hooks.heard import Handler, Heard, Told
 from toolspan.hooks.late import LateHandlers
@@ -330,6 +330,6 @@ def _encoded(fields: Mapping[str, object]) -> bytes:
 def _as_stops(reports: Sequence[Report]) -> tuple[Report, ...]:
     """An objection after a batch is told as the end of the turn."""
     return tuple(
-        replace(report, outcome="stopped") if report.outcome == "blocked" else report
+        structs.replace(report, outcome="stopped") if report.outcome == "blocked" else report
         for report in reports
     )

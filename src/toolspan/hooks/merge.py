@@ -6,10 +6,10 @@ words are kept. Which handler said what is in the reports, whatever became of it
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from toolspan.hooks.heard import Heard
 from toolspan.hooks.points import After, Before, Point, Replaced, Report
@@ -121,11 +121,11 @@ def reports_on(one: Ran) -> Iterator[Report]:
     said = one.said
     yield from _course(one)
     if said.message:
-        yield replace(_report(one, "message"), text=said.message)
+        yield structs.replace(_report(one, "message"), text=said.message)
     if said.stop:
-        yield replace(_report(one, "stopped"), text=said.stop)
+        yield structs.replace(_report(one, "stopped"), text=said.stop)
     if said.defer:
-        yield replace(_report(one, "deferred"), name=one.source)
+        yield structs.replace(_report(one, "deferred"), name=one.source)
 
 
 def _course(one: Ran) -> Iterator[Report]:
@@ -134,21 +134,21 @@ def _course(one: Ran) -> Iterator[Report]:
     failed = said.error is not None or heard.end != "ended"
     objects = said.block is not None or isinstance(said.decision, Deny)
     if heard.end == "timed_out":
-        yield replace(
+        yield structs.replace(
             _report(one, "cancelled"), timed_out=True, timeout_ms=one.timeout_ms, text=said.error
         )
     elif failed and not objects:
-        yield replace(_report(one, "error"), text=said.error)
+        yield structs.replace(_report(one, "error"), text=said.error)
     if one.point == "PermissionRequest" and said.decision is not None:
-        yield replace(_report(one, "decision"), text=_word(said))
+        yield structs.replace(_report(one, "decision"), text=_word(said))
         return
     if said.answered and (said.by_exit or not objects) and not _ends_after_call(one):
         yield _report(one, "decision" if one.point != "PermissionRequest" else "success")
     if objects:
         reason = said.decision.reason if isinstance(said.decision, Deny) else said.block
-        yield replace(_report(one, "blocked"), text=reason)
+        yield structs.replace(_report(one, "blocked"), text=reason)
     elif not said.answered and not failed:
-        yield replace(_report(one, "success"), text=said.words)
+        yield structs.replace(_report(one, "success"), text=said.words)
 
 
 def _ends_after_call(one: Ran) -> bool:

@@ -11,9 +11,13 @@ from typing import Literal, Protocol, Self
 
 from toolspan.hooks.scene import Scene
 from toolspan.model.decision import Decision
-from toolspan.model.event import HookOutcome
 from toolspan.model.live import Content
+from toolspan.model.live import HookReport as Report
 from toolspan.model.span import Call, Span
+
+__all__ = [
+    "After", "Before", "Firing", "Moment", "NoHooks", "Occasion", "Point", "Replaced", "Report",
+]  # fmt: skip
 
 Point = Literal[
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
@@ -21,30 +25,6 @@ Point = Literal[
     "SessionStart", "SessionEnd", "Notification", "CwdChanged",
 ]  # fmt: skip
 """Where user code is called."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What one handler did."""
-
-    point: str
-    name: str
-    outcome: HookOutcome
-    command: str | None = None
-    exit_code: int | None = None
-    duration_ms: float | None = None
-    text: str | None = None
-    stdout: str | None = None
-    stderr: str | None = None
-    decision: str | None = None
-    """What it decided, in one word."""
-    source: str | None = None
-    """Who put the handler there: a scope of the settings, or None for the program itself."""
-    timed_out: bool = False
-    timeout_ms: float | None = None
-    """What it was given, when it did not end in time."""
-    fault: bool = False
-    """It ran, and what it said could not be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

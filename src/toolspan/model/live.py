@@ -27,10 +27,9 @@ class Requested(Struct, frozen=True, kw_only=True, tag="call.requested"):
     """The failed call that this one was made to mend."""
 
 
-class HookRan(Struct, frozen=True, kw_only=True, tag="hook.finished"):
-    """One handler at one hook point was run for a call."""
+class HookReport(Struct, frozen=True, kw_only=True):
+    """What one handler at one hook point did."""
 
-    call_id: CallId
     point: str
     name: str
     outcome: HookOutcome
@@ -49,6 +48,12 @@ class HookRan(Struct, frozen=True, kw_only=True, tag="hook.finished"):
     """What it was given, when it did not end in time."""
     fault: bool = False
     """It ran, and what it said could not be used."""
+
+
+class HookRan(HookReport, frozen=True, kw_only=True, tag="hook.finished"):
+    """One handler at one hook point was run for a call."""
+
+    call_id: CallId
     at: float
 
 

@@ -164,23 +164,4 @@ def moment_of(job: Job, prepared: Prepared) -> Moment:
 def report(about: CallId, reports: tuple[Report, ...], desk: Desk) -> None:
     """Tell of every handler that was run."""
     for one in reports:
-        desk.emit(
-            HookRan(
-                call_id=about,
-                point=one.point,
-                name=one.name,
-                outcome=one.outcome,
-                command=one.command,
-                exit_code=one.exit_code,
-                duration_ms=one.duration_ms,
-                text=one.text,
-                stdout=one.stdout,
-                stderr=one.stderr,
-                decision=one.decision,
-                source=one.source,
-                timed_out=one.timed_out,
-                timeout_ms=one.timeout_ms,
-                fault=one.fault,
-                at=desk.clock(),
-            )
-        )
+        desk.emit(HookRan(**structs.asdict(one), call_id=about, at=desk.clock()))
