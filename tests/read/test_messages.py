@@ -179,4 +179,7 @@ def test_a_line_written_twice_is_told_once_in_a_script() -> None:
 def test_nothing_that_lines_contain_raises(lines: list[dict[str, object]]) -> None:
     data = b"".join(json.dumps(found).encode() + b"\n" for found in lines)
 
-    script(read(BytesSource(data)))
+    told_by = script(read(BytesSource(data)))
+
+    assert all(message.text.strip() for message in told_by.messages)
+    assert all(message.place.line <= len(lines) for message in told_by.messages)

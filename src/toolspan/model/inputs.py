@@ -560,11 +560,15 @@ class UnknownInput(ToolInput, frozen=True, kw_only=True):
 
 
 def decode_anything(data: bytes) -> object:
-    """The JSON value, or else the bytes as text. Never raises."""
+    """The JSON value, read as text where it is no UTF-8, or else the text. Never raises."""
     try:
         return decode_json(data)
     except ValueError:
-        return data.decode("utf-8", "replace")
+        readable = data.decode("utf-8", "replace")
+    try:
+        return decode_json(readable.encode())
+    except ValueError:
+        return readable
 
 
 def decode_json(data: bytes) -> object:

@@ -6,8 +6,6 @@ narrows it. A place that no longer holds the block (the file was rewritten) rais
 
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from toolspan.errors import SourceError
 from toolspan.model.place import Place
 from toolspan.model.span import Call, Result
@@ -39,7 +37,9 @@ class TranscriptShelf:
 
     def arguments(self, call: Call) -> dict[str, object]:
         """The input, decoded; empty when it is no object."""
-        value = msgspec.json.decode(self.raw_input(call))
+        from toolspan.model.inputs import decode_anything
+
+        value = decode_anything(self.raw_input(call))
         return value if isinstance(value, dict) else {}
 
     def typed_input(self, call: Call) -> "ToolInput":
@@ -71,7 +71,7 @@ class TranscriptShelf:
         block = next((b for b in blocks if b.tool_use_id == result.id), _nth(nameless, result.id))
         if block is None:
             raise _gone(result.place, result.id)
-        return _decoded(bytes(block.content))
+        return document.decode_readable(bytes(block.content))
 
     def _bodies(self, place: Place) -> claude.Bodies:
         data = self.source.read(place.offset, place.length)
@@ -82,17 +82,6 @@ class TranscriptShelf:
         if not pieces:
             raise SourceError(f"{place}: the line has changed since it was read")
         return claude.decode_bodies(pieces[0].data)
-
-
-def _decoded(data: bytes) -> Any:
-    """Content as JSON; what no decoder takes comes as the text it is, never as an error."""
-    readable = data.decode("utf-8", "replace")
-    for attempt in (data, readable.encode()):
-        try:
-            return document.decode(attempt) if attempt else ""
-        except ValueError:
-            continue
-    return readable
 
 
 def _nth(nameless: list[claude.Body], name: str) -> claude.Body | None:

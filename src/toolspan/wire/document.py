@@ -40,6 +40,21 @@ def decode(data: bytes) -> Any:
         return _on_fresh_stack(_decode_slowly, data)
 
 
+def decode_readable(data: bytes) -> Any:
+    """The document with replacement characters where it is no UTF-8; never raises.
+
+    What no decoder takes comes as the text it is, and nothing as an empty text.
+    """
+    try:
+        return decode(data)
+    except ValueError:
+        readable = data.decode("utf-8", "replace")
+    try:
+        return decode(readable.encode())
+    except ValueError:
+        return readable
+
+
 def _on_fresh_stack(work: Callable[[bytes], Any], data: bytes) -> Any:
     """Do it where nothing else is on the stack, so that depth does not depend on the caller."""
     from concurrent.futures import ThreadPoolExecutor  # slow to import, and hardly ever needed

@@ -187,10 +187,7 @@ def text_of(raw: Raw) -> str:
     if data.startswith(b'"'):
         with suppress(*UNFIT):
             return _STRING.decode(data)
-    try:
-        return plain(document.decode(data))
-    except ValueError:
-        return data.decode("utf-8", "replace")
+    return plain(document.decode_readable(data))
 
 
 def plain(content: Any) -> str:

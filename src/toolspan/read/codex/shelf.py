@@ -49,7 +49,9 @@ class RolloutShelf:
 
     def arguments(self, call: Call) -> dict[str, object]:
         """The input, decoded; empty when it is no object."""
-        value = _decoded(self.raw_input(call))
+        from toolspan.model.inputs import decode_anything
+
+        value = decode_anything(self.raw_input(call))
         return value if isinstance(value, dict) else {}
 
     def typed_input(self, call: Call) -> "ToolInput":
@@ -65,7 +67,7 @@ class RolloutShelf:
 
     def content(self, result: Result) -> Any:
         """What the model read: a string or a list of blocks."""
-        return _decoded(bytes(self._output(result)) or b'""')
+        return document.decode_readable(bytes(self._output(result)))
 
     def text(self, result: Result) -> str:
         """What the model read, as text; of JSON around an output, the output."""
@@ -107,14 +109,6 @@ def output_of(item: Item) -> Raw:
         if raw != NOTHING:
             return raw
     return NOTHING
-
-
-def _decoded(data: bytes) -> Any:
-    """JSON decoded; what no decoder takes comes as the text it is, never as an error."""
-    try:
-        return document.decode(data)
-    except ValueError:
-        return data.decode("utf-8", "replace")
 
 
 def _gone(place: Place, call_id: str) -> SourceError:
