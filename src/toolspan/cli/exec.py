@@ -1,10 +1,9 @@
 """`toolspan exec`: a runner over a pipe. Assistant messages in, results out, JSON lines."""
 
 import os
-import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import anyio
 import anyio.from_thread
@@ -13,16 +12,16 @@ import click
 import msgspec
 from anyio.streams.memory import MemoryObjectSendStream
 
-from toolspan.cli.app import CLOSED
-from toolspan.cli.faults import Faults
 from toolspan.cli.host import HostWishes, Story, host_options, open_host, open_terminal
-from toolspan.cli.live_json import Row, event_row, init_row, result_row
+from toolspan.cli.host.faults import Faults
+from toolspan.cli.host.out import Out
+from toolspan.cli.host.rows import Row, event_row, init_row, result_row
+from toolspan.cli.host.stop import Stop, watch_signals
 from toolspan.errors import ToolspanError
 from toolspan.model.live import Duplicate, Finished, LiveEvent
 from toolspan.process import become_subreaper
 from toolspan.session import Session
 
-UNWRITABLE = 3
 _PIECE = 1 << 16
 
 
@@ -62,7 +61,7 @@ class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
 async def _main(wishes: _Wishes, around: HostWishes) -> int:
     if around.ask and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for answers: messages come from a pipe then")
-    printer = Printer(sys.stdout.fileno(), events=wishes.events)
+    printer = Printer(events=wishes.events)
     with open_terminal(wanted=around.ask) as terminal:
         async with open_host(around, model=wishes.model, terminal=terminal) as host:
             story = Story(transcript=around.place)
@@ -71,11 +70,11 @@ async def _main(wishes: _Wishes, around: HostWishes) -> int:
 
 
 async def _serve(session: Session, printer: "Printer") -> int:
-    stop = _Stop(session)
+    stop = Stop(session)
     printer.on_broken = stop.with_code
     async with session, anyio.create_task_group() as group:
         printer.begin(session)
-        group.start_soon(_watch_signals, stop, group.cancel_scope)
+        await group.start(watch_signals, stop.on_signal, group.cancel_scope)
         async for number, line in _lines(None if sys.stdin is None else sys.stdin.fileno()):
             await turn(number, line, session, printer)
             if stop.code is not None:
@@ -84,33 +83,12 @@ async def _serve(session: Session, printer: "Printer") -> int:
     return stop.code or 0
 
 
-class _Stop:
-    """Why the command ends early: the exit code, once something has set it."""
+class Printer(Out):
+    """Prints what happens in a session, a row a line."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
-        self.code: int | None = None
-
-    def with_code(self, code: int) -> None:
-        """End the running calls, and then the command."""
-        self.code = self.code or code
-        self._session.interrupt()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether there is something that can be interrupted."""
-        return self._session.is_busy
-
-
-class Printer:
-    """Writes rows as lines, whole and at once."""
-
-    def __init__(self, out: int, *, events: bool) -> None:
-        self._out = out
+    def __init__(self, *, events: bool) -> None:
+        super().__init__("toolspan exec")
         self._events = events
-        self.on_broken: Callable[[int], None] = lambda _: None
-        """Is told the exit code when nothing can be printed any more."""
-        self._is_broken = False
         self._faults = Faults("toolspan exec")
 
     def begin(self, session: Session) -> None:
@@ -130,22 +108,6 @@ class Printer:
                 self.put({"type": "error", "tool_use_id": event.call_id, "message": message})
             case _:
                 self._faults.take(event)
-
-    def put(self, row: Row) -> None:
-        """Print a row; none after one that could not be printed."""
-        if self._is_broken:
-            return
-        data = memoryview(msgspec.json.encode(row) + b"\n")
-        try:
-            while data:
-                data = data[os.write(self._out, data) :]
-        except BrokenPipeError:
-            self._is_broken = True
-            self.on_broken(CLOSED)
-        except OSError as error:
-            self._is_broken = True
-            click.echo(f"toolspan exec: the output cannot be written: {error.strerror}", err=True)
-            self.on_broken(UNWRITABLE)
 
 
 async def turn(number: int, line: bytes, session: Session, printer: Printer) -> None:
@@ -215,13 +177,3 @@ def _split(source: int) -> Iterator[bytes]:
         rest.append(last)
     if any(rest):
         yield b"".join(rest)
-
-
-async def _watch_signals(stop: _Stop, scope: anyio.CancelScope) -> None:
-    """Ctrl-C, a closed terminal or a request to end ends the calls; a second one does not wait."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        async for number in signals:
-            wait = stop.is_busy and stop.code is None
-            stop.with_code(128 + number)
-            if not wait:
-                scope.cancel()

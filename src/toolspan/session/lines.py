@@ -2,7 +2,7 @@
 
 In: what the runner emits. Out: a line when a call starts, one when it ends, with how it ended and
 how long it took. `Session(direct=[CallLines()])`. Texts of models are never sent to the terminal as
-they are. `toolspan run` shows more (`cli/run_live.py`).
+they are. `toolspan run` shows more (`cli/run/live.py`).
 """
 
 import sys

@@ -60,7 +60,7 @@ class HookWishes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class HostSettings:
     """Settings, as far as they count."""
 
     merged: Merged
@@ -144,7 +144,7 @@ class House:
         return layer.path.absolute().parent
 
 
-def house(project: Path, named: Path | None, sources: str) -> House:
+def host_settings(project: Path, named: Path | None, sources: str) -> HostSettings:
     """The settings of a project, and of whoever runs us; `sources` names the files to look for.
 
     Raises:
@@ -174,7 +174,7 @@ def house(project: Path, named: Path | None, sources: str) -> House:
         )
     folders = [places.user / "agents"] if "user" in scopes else []
     folders += [places.agents] if "project" in scopes and trusted else []
-    return House(merged, places, claim.servers if trusted else {}, folders)
+    return HostSettings(merged, places, claim.servers if trusted else {}, folders)
 
 
 def _scopes(sources: str) -> frozenset[Scope]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import click
 
-from toolspan.cli.demo_story import PROMPT, make_model, make_session, write_project
+from toolspan.cli.demo.story import PROMPT, make_model, make_session, write_project
 from toolspan.cli.output import STATE_STYLE, console, duration, escape, print_json
 from toolspan.cli.render import GLYPHS
 from toolspan.ids import SessionId

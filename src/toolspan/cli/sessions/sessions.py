@@ -43,7 +43,7 @@ def command(
     for you, are idle, or died with calls unanswered, and how that is known.
     """
     if live:
-        from toolspan.cli.sessions_live import tell
+        from toolspan.cli.sessions.live import tell
 
         tell(names, limit=limit, as_json=as_json, **wanted)
         return

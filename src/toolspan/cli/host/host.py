@@ -15,11 +15,11 @@ import click
 import msgspec
 
 from toolspan.builtin import coding_tools
-from toolspan.cli.house import SOURCES, HookWishes, House, house
+from toolspan.cli.host.settings import SOURCES, HookWishes, HostSettings, host_settings
+from toolspan.cli.host.strange import strange_rules, strange_tools
 from toolspan.cli.prompt.approver import TerminalApprover, notice_of_question
 from toolspan.cli.prompt.grants import Keeper, Standing
 from toolspan.cli.prompt.tty import Terminal
-from toolspan.cli.strange import strange_rules, strange_tools
 from toolspan.errors import ToolspanError
 from toolspan.hooks.fire import Compose
 from toolspan.mcp import McpServers, prompt_tool_approver
@@ -32,8 +32,8 @@ from toolspan.run.grants import apply
 from toolspan.run.sinks import Sink
 from toolspan.run.toolset import Toolset
 from toolspan.session import Session
-from toolspan.session.subagents.kinds import load_kinds
-from toolspan.session.subagents.staff import FindModel, Staff
+from toolspan.session.subagents import Staff, load_kinds
+from toolspan.session.subagents.staff import FindModel
 from toolspan.settings import TrustStore, default_store
 
 P = ParamSpec("P")
@@ -126,7 +126,7 @@ class Host:
     """What is there for a session: settings, servers, a terminal."""
 
     wishes: HostWishes
-    settings: House
+    settings: HostSettings
     servers: McpServers
     terminal: Terminal | None
 
@@ -249,7 +249,7 @@ async def open_host(
     if wishes.ask and terminal is None:
         told = "--ask: there is no terminal, so nobody is asked and what needs consent is denied"
         click.echo(f"toolspan: {told}", err=True)
-    settings = house(wishes.cwd, wishes.settings_file, wishes.setting_sources)
+    settings = host_settings(wishes.cwd, wishes.settings_file, wishes.setting_sources)
     chosen = profile(wishes.name, model=model)
     named = settings.servers(wishes.mcp_config)
     async with McpServers(named, profile=chosen, cwd=wishes.cwd) as servers:

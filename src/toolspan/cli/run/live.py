@@ -13,17 +13,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
-from anyio.abc import TaskStatus
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from toolspan.cli.faults import Faults
+from toolspan.cli.host.faults import Faults
+from toolspan.cli.host.stop import watch_signals
 from toolspan.cli.output import STATE_STYLE, console, duration
 from toolspan.cli.prompt.text import visible
 from toolspan.cli.prompt.tty import Terminal
 from toolspan.cli.render import GLYPHS, diff_line, diff_of, plain_line
-from toolspan.cli.run_show import Show
+from toolspan.cli.run.show import Show
 from toolspan.ids import CallId
 from toolspan.llm.model import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta
 from toolspan.mcp import McpServers
@@ -260,9 +260,9 @@ async def converse(make: Callable[[Show], Agent], begin: Enter, terminal: Termin
     """Talk until somebody leaves; the exit code."""
     show = LiveShow(console())
     agent = make(show)
-    stop = _Stop(agent, show)
+    stop = _Presses(agent, show)
     async with agent.session, anyio.create_task_group() as group:
-        await group.start(_watch_signals, stop, group.cancel_scope)
+        await group.start(watch_signals, stop.on_signal, group.cancel_scope)
         begin(show, agent)
         while (typed := await _typed(terminal, show)) is not None:
             stop.presses = 0
@@ -285,8 +285,8 @@ async def _turn(typed: str, agent: Agent, show: LiveShow) -> None:
     show.end(await agent.prompt(typed))
 
 
-class _Stop:
-    """Who wants to end what."""
+class _Presses:
+    """Ctrl-C ends a turn; pressed again, everything. Other signals are not asked twice."""
 
     def __init__(self, agent: Agent, show: LiveShow) -> None:
         self._agent = agent
@@ -295,7 +295,14 @@ class _Stop:
         """How often Ctrl-C was pressed since the last line was typed or the turn ended."""
         self.code = 0
 
-    def press(self) -> bool:
+    def on_signal(self, number: int) -> bool:
+        """Somebody wants to end the turn, or everything; whether it is everything."""
+        if number == signal.SIGINT:
+            return self._press()
+        self.code = 128 + number
+        return True
+
+    def _press(self) -> bool:
         """Ctrl-C; whether it is meant to end everything."""
         self.presses += 1
         if self.presses > 1:
@@ -306,19 +313,6 @@ class _Stop:
         else:
             self._show.note("Ctrl-C again leaves.")
         return False
-
-
-async def _watch_signals(
-    stop: _Stop, scope: anyio.CancelScope, *, task_status: TaskStatus[None]
-) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        task_status.started()
-        async for number in signals:
-            if number != signal.SIGINT:
-                stop.code = 128 + number
-                scope.cancel()
-            elif stop.press():
-                scope.cancel()
 
 
 async def _typed(terminal: Terminal, show: LiveShow) -> str | None:

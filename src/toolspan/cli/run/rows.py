@@ -7,7 +7,7 @@ reads ours; keys of our own are few and stand last. Pure but for new ids.
 import uuid
 from collections.abc import Mapping, Sequence
 
-from toolspan.cli.live_json import Row
+from toolspan.cli.host.rows import Row
 from toolspan.llm.model import Retrying
 from toolspan.mcp import McpServers
 from toolspan.model.live import Finished

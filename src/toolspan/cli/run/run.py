@@ -1,7 +1,6 @@
 """`toolspan run`: an agent, whole: a model, the tools, a transcript."""
 
 import os
-import signal
 import sys
 import uuid
 from contextlib import AsyncExitStack
@@ -12,18 +11,12 @@ from typing import Literal
 import anyio
 import click
 import msgspec
-from anyio.abc import TaskStatus
 
-from toolspan.cli.host import (
-    Host,
-    HostWishes,
-    Story,
-    host_options,
-    open_host,
-    open_terminal,
-)
+from toolspan.cli.host import Host, HostWishes, Story, host_options, open_host, open_terminal
+from toolspan.cli.host.out import Out
+from toolspan.cli.host.stop import Stop, watch_signals
 from toolspan.cli.prompt.tty import Terminal
-from toolspan.cli.run_show import JsonShow, Out, Show, StreamShow, TextShow
+from toolspan.cli.run.show import JsonShow, Show, StreamShow, TextShow
 from toolspan.errors import ToolspanError
 from toolspan.ids import SessionId
 from toolspan.llm.choose import chosen, make_model
@@ -150,7 +143,7 @@ async def _main(asked: _Asked) -> int:
 
 
 async def _converse(setting: "_Setting", terminal: Terminal | None) -> int:
-    from toolspan.cli.run_live import converse
+    from toolspan.cli.run.live import converse
 
     return 0 if terminal is None else await converse(setting.agent, setting.begin, terminal)
 
@@ -194,11 +187,11 @@ class _Setting:
 
 async def _headless(prompt: str, setting: _Setting, show: TextShow) -> int:
     agent = setting.agent(show)
-    stop = _Stop(agent)
+    stop = Stop(agent)
     show.out.on_broken = stop.with_code
     ended: Ended | None = None
     async with agent.session, anyio.create_task_group() as group:
-        await group.start(_watch_signals, stop, group.cancel_scope)
+        await group.start(watch_signals, stop.on_signal, group.cancel_scope)
         setting.begin(show, agent)
         ended = await agent.finish(prompt)
         if stop.code is not None:
@@ -208,37 +201,6 @@ async def _headless(prompt: str, setting: _Setting, show: TextShow) -> int:
     if stop.code is not None:
         return stop.code
     return FAILED if ended is None or ended.is_error else 0
-
-
-class _Stop:
-    """Why the command ends early: the exit code, once something has set it."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-        self.code: int | None = None
-
-    def with_code(self, code: int) -> None:
-        """End the turn, and then the command."""
-        self.code = self.code or code
-        self._agent.interrupt()
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether there is something that can be interrupted."""
-        return self._agent.is_busy
-
-
-async def _watch_signals(
-    stop: _Stop, scope: anyio.CancelScope, *, task_status: TaskStatus[None]
-) -> None:
-    """Ctrl-C, a closed terminal or a request to end ends the turn; a second one does not wait."""
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-        task_status.started()
-        async for number in signals:
-            wait = stop.is_busy and stop.code is None
-            stop.with_code(128 + number)
-            if not wait:
-                scope.cancel()
 
 
 def _prompt(wishes: Wishes) -> str | None:

@@ -1,28 +1,22 @@
 """How a turn is shown without anybody watching: a text, an object, or a stream of lines.
 
 In: what the model streams, what the runner emits, how the turn ended. Out: bytes on standard
-output, whole lines at once; faults on the error output. `run_live.py` is for people.
+output, whole lines at once; faults on the error output. `live.py` is for people.
 """
 
-import os
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 import click
-import msgspec
 
-from toolspan.cli.app import CLOSED
-from toolspan.cli.faults import Faults
-from toolspan.cli.live_json import Row
-from toolspan.cli.run_rows import end_line, init_line, reply_line, result_line, retry_line
+from toolspan.cli.host.faults import Faults
+from toolspan.cli.host.out import Out
+from toolspan.cli.run.rows import end_line, init_line, reply_line, result_line, retry_line
 from toolspan.llm.model import ModelEvent, Retrying
 from toolspan.mcp import McpServers
 from toolspan.model.live import Finished, LiveEvent, Relayed
 from toolspan.model.span import Span
 from toolspan.session import Ended, Session
-
-UNWRITABLE = 3
 
 
 class Show(Protocol):
@@ -43,33 +37,6 @@ class Show(Protocol):
     def end(self, ended: Ended) -> None:
         """A turn is over."""
         ...
-
-
-class Out:
-    """Standard output, where somebody may have gone away."""
-
-    def __init__(self, descriptor: int | None = None) -> None:
-        self._descriptor = descriptor
-        self.on_broken: Callable[[int], None] = lambda _: None
-        """Is told the exit code when nothing can be printed any more."""
-        self._is_broken = False
-
-    def write(self, data: bytes) -> None:
-        """Print bytes; none after some that could not be printed."""
-        if self._is_broken:
-            return
-        left = memoryview(data)
-        out = sys.stdout.fileno() if self._descriptor is None else self._descriptor
-        try:
-            while left:
-                left = left[os.write(out, left) :]
-        except BrokenPipeError:
-            self._is_broken = True
-            self.on_broken(CLOSED)
-        except OSError as error:
-            self._is_broken = True
-            click.echo(f"toolspan: the output cannot be written: {error.strerror}", err=True)
-            self.on_broken(UNWRITABLE)
 
 
 class TextShow:
@@ -118,11 +85,7 @@ class JsonShow(TextShow):
     def end(self, ended: Ended) -> None:
         """The object."""
         if self._session is not None:
-            self.put(end_line(self._session, ended, self._denied))
-
-    def put(self, row: Row) -> None:
-        """Print a row."""
-        self.out.write(msgspec.json.encode(row) + b"\n")
+            self.out.put(end_line(self._session, ended, self._denied))
 
 
 class StreamShow(JsonShow):
@@ -132,22 +95,22 @@ class StreamShow(JsonShow):
         """The first line: what the session is."""
         self._session = session
         session.on_block = self._block
-        self.put(init_line(session, servers, model=model, mode=mode))
+        self.out.put(init_line(session, servers, model=model, mode=mode))
 
     def heard(self, event: ModelEvent) -> None:
         """A request that is made again."""
         if isinstance(event, Retrying) and self._session is not None:
-            self.put(retry_line(self._session, event))
+            self.out.put(retry_line(self._session, event))
 
     def take(self, event: LiveEvent) -> None:
         """The result of a call."""
         super().take(event)
         if isinstance(event, Finished) and self._session is not None and not event.span.deferred:
-            self.put(result_line(self._session, event))
+            self.out.put(result_line(self._session, event))
         elif isinstance(event, Relayed) and isinstance(event.event, Finished) and self._session:
             below = {"parent_tool_use_id": event.call_id, "agent_id": event.agent_id}
-            self.put({**result_line(self._session, event.event), **below})
+            self.out.put({**result_line(self._session, event.event), **below})
 
     def _block(self, head: Mapping[str, object], block: Mapping[str, object]) -> None:
         if self._session is not None:
-            self.put(reply_line(self._session, head, block))
+            self.out.put(reply_line(self._session, head, block))
