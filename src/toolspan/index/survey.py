@@ -21,7 +21,7 @@ import msgspec
 from toolspan.index.cache import Cache, Key, Row
 from toolspan.read.survey import UNPACKABLE, FileFacts, Wanted
 from toolspan.read.survey import survey as survey_files
-from toolspan.wire.paths import hooks_path
+from toolspan.wire.paths import hooks_name
 
 _SECOND = 1_000_000_000
 _SETTLED = 2 * _SECOND
@@ -123,19 +123,20 @@ def _decoded(values: dict[Key, bytes], gives: type[T]) -> dict[Key, T]:
 
 def stamp(path: Path) -> str | None:
     """The state a file, what hooks noted of it and the code are in; None if it cannot be told."""
+    name = str(path)
     try:
-        os.path.abspath(path).encode()  # noqa: PTH100 - a name that is no text cannot be kept
-        found = os.stat(path)  # noqa: PTH116 - quicker, and asked of every file
+        os.path.abspath(name).encode()  # noqa: PTH100 - a name that is no text cannot be kept
+        found = os.stat(name)  # noqa: PTH116 - quicker, and asked of every file
     except (OSError, ValueError):
         return None
-    times = f"{_noted(path)} {found.st_mtime_ns} {found.st_ctime_ns}"
+    times = f"{_noted(name)} {found.st_mtime_ns} {found.st_ctime_ns}"
     return f"{code_digest()} {found.st_dev} {found.st_ino} {found.st_size} {times}"
 
 
-def _noted(path: Path) -> int:
+def _noted(path: str) -> int:
     """How much hooks have noted of a session; that only grows."""
     try:
-        return os.stat(hooks_path(path)).st_size  # noqa: PTH116 - as above
+        return os.stat(hooks_name(path)).st_size  # noqa: PTH116 - as above
     except (OSError, ValueError):
         return 0
 

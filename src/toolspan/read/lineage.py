@@ -7,7 +7,6 @@ Read `merge` first.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
-from pathlib import PurePath
 
 from toolspan.model.session import SessionInfo
 from toolspan.model.tokens import Tokens
@@ -25,7 +24,7 @@ class Lineages:
 
     def add(self, file: str, info: SessionInfo) -> None:
         """A file and what it says about itself."""
-        name = parse_name(PurePath(file))
+        name = parse_name(file)
         marks: list[Hashable] = [("session", session) for session in info.session_ids]
         if name.session_id and name.role == "session":
             marks.append(("session", name.session_id))
@@ -84,7 +83,7 @@ def _strongest(copies: Sequence[CallFacts]) -> CallFacts:
 
 def _at_home(row: CallFacts) -> bool:
     """The row stands in the file of its own session, not in a copy."""
-    return row.session is not None and parse_name(PurePath(row.file)).session_id == row.session
+    return row.session is not None and parse_name(row.file).session_id == row.session
 
 
 def sum_tokens(files: Iterable[dict[str, Tokens]]) -> Tokens:

@@ -8,6 +8,7 @@ Codex is in `codex_paths.py`.
 import os
 import re
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
@@ -47,10 +48,9 @@ class FileName(NamedTuple):
     project: str | None
 
 
-def parse_name(path: PurePath) -> FileName:
+def parse_name(path: PurePath | str) -> FileName:
     """What a path says; role `other` for files that are no transcripts."""
-    name = path.name
-    folders = path.parts[bool(path.anchor) : -1]
+    *folders, name = str(path).split(os.sep)  # noqa: PTH206 - quicker, and asked of every file
     if is_rollout(name):
         return _rollout(name)
     suffix = next((s for s in _SUFFIXES if name.endswith(s)), None)
@@ -73,14 +73,14 @@ def _rollout(name: str) -> FileName:
     return FileName("session", thread, None, thread, None)
 
 
-def _last(folders: tuple[str, ...]) -> str | None:
-    return folders[-1] if folders else None
+def _last(folders: Sequence[str]) -> str | None:
+    return (folders[-1] or None) if folders else None
 
 
-def _is_side(folders: tuple[str, ...]) -> bool:
+def _is_side(folders: Sequence[str]) -> bool:
     """Spilled outputs and notes lie in folders of their own."""
-    notes = folders[-1:] == ("memory",) and folders[-3:-2] == ("projects",)
-    return notes or folders[-1:] == ("tool-results",)
+    last = _last(folders)
+    return last == "tool-results" or (last == "memory" and folders[-3:-2] == ["projects"])
 
 
 def meta_path(path: Path) -> Path:
@@ -95,9 +95,16 @@ def session_folder(path: Path) -> Path:
 
 def hooks_path(path: Path) -> Path:
     """Where hooks of ours note what a client tells them of a session and its subagents."""
-    if path.parent.name == "subagents":
-        return path.parent.with_name(HOOKS)
-    return session_folder(path) / HOOKS
+    return Path(hooks_name(str(path)))
+
+
+def hooks_name(path: str) -> str:
+    """The same as text, for those who ask about very many files."""
+    folder = path.rpartition(os.sep)[0]
+    above, sep, last = folder.rpartition(os.sep)
+    if last == "subagents":
+        return f"{above}{sep}{HOOKS}"
+    return os.sep.join([*filter(None, [folder]), parse_name(path).stem, HOOKS])
 
 
 def inside(path: Path, folder: Path) -> bool:
