@@ -1,12 +1,7 @@
 """`toolspan run`: an agent, whole: a model, the tools, a transcript."""
 
-import os
-import sys
-import uuid
 from contextlib import AsyncExitStack
 from functools import partial
-from pathlib import Path
-from typing import Literal
 
 import anyio
 import click
@@ -17,27 +12,28 @@ from toolspan.cli.host.out import Out
 from toolspan.cli.host.stop import Stop, watch_signals
 from toolspan.cli.prompt.tty import Terminal
 from toolspan.cli.run.show import JsonShow, Show, StreamShow, TextShow
+from toolspan.cli.run.wishes import (
+    FROM_STDIN,
+    Wishes,
+    model_of,
+    other_model,
+    prompt_of,
+    story_of,
+)
 from toolspan.errors import ToolspanError
-from toolspan.ids import SessionId
-from toolspan.llm.choose import chosen, make_model
 from toolspan.llm.model import MAX_TOKENS, Model
 from toolspan.process import become_subreaper
 from toolspan.session import Agent, Ended, Limits
 from toolspan.session.compaction import Budget
-from toolspan.session.past import find, fork, latest, past
 from toolspan.session.subagents import Staff, Subagents
 from toolspan.session.system_words import system_words
 
-Format = Literal["text", "json", "stream-json"]
-ALIASES = frozenset({"sonnet", "opus", "haiku", "fable"})
-"""Short names of models; the variables that clients know say what they mean."""
 FAILED = 1
-_FROM_STDIN = "-"
 
 
 @click.command("run")
 @click.option(
-    "-p", "--prompt", is_flag=False, flag_value=_FROM_STDIN, metavar="TEXT",
+    "-p", "--prompt", is_flag=False, flag_value=FROM_STDIN, metavar="TEXT",
     help="Work on this, print, and end. Without TEXT, or with -, it is read from standard input.",
 )  # fmt: skip
 @click.option("--stdin", is_flag=True, help="Put what standard input says below the prompt.")
@@ -87,27 +83,6 @@ def command(ctx: click.Context, /, **_: object) -> None:
     ctx.exit(anyio.run(_main, _wishes(ctx)))
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says of the conversation."""
-
-    prompt: str | None
-    stdin: bool
-    word: str | None
-    base_url: str | None
-    form: Format
-    as_json: bool
-    resume: str | None
-    again: bool
-    fork_session: bool
-    rewind_to: str | None
-    session_id: str | None
-    max_turns: int | None
-    max_tokens: int
-    context_tokens: int
-    system_prompt: str | None
-    append_system_prompt: str
-
-
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     """Everything the command line says."""
 
@@ -123,9 +98,9 @@ def _wishes(ctx: click.Context) -> _Asked:
 
 async def _main(asked: _Asked) -> int:
     wishes, cwd = asked.own, asked.host.cwd.absolute()
-    prompt = _prompt(wishes)
-    model = _model(wishes)
-    story = _story(wishes, asked.host.place, cwd)
+    prompt = prompt_of(wishes)
+    model = model_of(wishes)
+    story = story_of(wishes, asked.host.place, cwd)
     with open_terminal(wanted=asked.host.ask or prompt is None) as terminal:
         if prompt is None and terminal is None:
             raise ToolspanError("there is no terminal to talk at: give a prompt with -p")
@@ -134,7 +109,7 @@ async def _main(asked: _Asked) -> int:
             open_host(asked.host, model=model.name, terminal=terminal) as host,
         ):
             stack.push_async_callback(model.close)
-            staff = host.staff(partial(_other_model, wishes))
+            staff = host.staff(partial(other_model, wishes))
             stack.push_async_callback(staff.close)
             setting = _Setting(wishes, host, model, story, staff)
             if prompt is not None:
@@ -201,83 +176,3 @@ async def _headless(prompt: str, setting: _Setting, show: TextShow) -> int:
     if stop.code is not None:
         return stop.code
     return FAILED if ended is None or ended.is_error else 0
-
-
-def _prompt(wishes: Wishes) -> str | None:
-    """What to work on; None when it will be typed.
-
-    Raises:
-        ToolspanError: there should be a prompt, and is none.
-    """
-    piped = sys.stdin is not None and not sys.stdin.isatty()
-    text = wishes.prompt
-    if text is None and not piped:
-        return None
-    if text in (None, _FROM_STDIN):
-        text = _read_stdin()
-    elif wishes.stdin:
-        text = f"{text}\n\n{_read_stdin()}"
-    if not text or not text.strip():
-        raise ToolspanError("the prompt is empty: give it with -p, or on standard input")
-    return text.strip()
-
-
-def _read_stdin() -> str:
-    if sys.stdin is None:
-        return ""
-    return sys.stdin.buffer.read().decode("utf-8", "replace")
-
-
-def _model(wishes: Wishes) -> Model:
-    if wishes.word is None:
-        raise ToolspanError(
-            "which model? --model anthropic:NAME, openai:NAME or scripted:FILE, or TOOLSPAN_MODEL"
-        )
-    return make_model(wishes.word, base_url=wishes.base_url)
-
-
-def _other_model(wishes: Wishes, name: str) -> Model | None:
-    """A subagent's own model; None for a short name that nobody has said the meaning of.
-
-    Raises:
-        ToolspanError: it cannot be had.
-    """
-    if name in ALIASES:
-        meant = os.environ.get(f"ANTHROPIC_DEFAULT_{name.upper()}_MODEL")
-        if meant is None:
-            return None
-        name = f"anthropic:{meant}"
-    same = wishes.word is not None and chosen(name).kind == chosen(wishes.word).kind
-    return make_model(name, base_url=wishes.base_url if same else None)
-
-
-def _story(wishes: Wishes, place: str | None, cwd: Path) -> Story:
-    """A new conversation, or one that goes on.
-
-    Raises:
-        ToolspanError: there is none that could.
-    """
-    if wishes.resume is not None and wishes.again:
-        raise ToolspanError("--resume and --continue: only one can name the session")
-    if wishes.resume is None and not wishes.again:
-        if wishes.fork_session or wishes.rewind_to:
-            option = "--rewind-to" if wishes.rewind_to else "--fork-session"
-            raise ToolspanError(f"{option} needs --resume or --continue")
-        return Story(session_id=_uuid(wishes.session_id), transcript=place)
-    path = latest(cwd) if wishes.resume is None else find(wishes.resume, cwd)
-    history = past(path, until=wishes.rewind_to)
-    if not (wishes.fork_session or wishes.rewind_to):
-        return Story(session_id=path.stem, transcript=path if place else None, history=history)
-    name = SessionId(_uuid(wishes.session_id) or str(uuid.uuid4()))
-    try:
-        copy = fork(path, name, cwd, until=wishes.rewind_to) if place else None
-    except OSError as error:
-        raise ToolspanError(f"{error.filename}: {error.strerror}") from error
-    return Story(session_id=name, transcript=copy, history=history)
-
-
-def _uuid(text: str | None) -> str | None:
-    try:
-        return None if text is None else str(uuid.UUID(text))
-    except ValueError as error:
-        raise ToolspanError(f"--session-id: {text!r} is no UUID") from error
