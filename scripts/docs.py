@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+import reference
 from toolspan.cli.app import COMMANDS, app
 from toolspan.model.kind import ADVICE
 from toolspan.model.state import MEANING, OPEN_STATES
@@ -205,18 +206,25 @@ PAGES = {
 
 def main() -> int:
     """Write or check every page."""
-    stale = []
-    for name, page in PAGES.items():
-        path = DOCS / name
-        text = page()
-        if "--check" in sys.argv:
-            if not path.exists() or path.read_text(encoding="utf-8") != text:
-                stale.append(name)
-        else:
-            path.write_text(text, encoding="utf-8")
+    texts = {name: page() for name, page in PAGES.items()} | reference.pages()
+    current = {name: _read(DOCS / name) for name in texts}
+    gone = [path for path in DOCS.glob("reference/*.md") if f"reference/{path.name}" not in texts]
+    stale = [name for name, text in texts.items() if current[name] != text]
+    if "--check" not in sys.argv:
+        for name in stale:
+            (DOCS / name).parent.mkdir(exist_ok=True)
+            (DOCS / name).write_text(texts[name], encoding="utf-8")
+        for path in gone:
+            path.unlink()
+        return 0
+    stale += [f"reference/{path.name}" for path in gone]
     if stale:
         sys.stderr.write(f"not current: {', '.join(stale)} (run: python scripts/docs.py)\n")
     return 1 if stale else 0
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 if __name__ == "__main__":

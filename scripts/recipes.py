@@ -1,8 +1,8 @@
-"""Runs every command and program of docs/recipes.md, and writes what they print into the page.
+"""Runs every command and program of pages that show outputs, and writes what they print there.
 
-    python scripts/recipes.py
+    python scripts/recipes.py [recipes.md] [parts.md]
 
-Needs jq. Commands and programs are edited in the page itself; the tests run them and compare.
+Needs jq. Commands and programs are edited in the pages; the tests run them and compare.
 """
 
 import sys
@@ -12,17 +12,18 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.docs.spoken import JQ, Section, prepare, run, sections  # noqa: E402 - found just above
+from tests.docs.spoken import COMPARED, JQ, Section, prepare, run, sections  # noqa: E402 - found just above
 
 
 def main() -> int:
-    """Write the page anew."""
+    """Write the pages that are named, or all."""
     if JQ is None:
         sys.stderr.write("jq is not installed\n")
         return 2
-    page = ROOT / "docs/recipes.md"
-    found = sections(page.read_text(encoding="utf-8"))
-    page.write_text("".join(renewed(section) for section in found), encoding="utf-8")
+    for name in sys.argv[1:] or COMPARED:
+        page = ROOT / "docs" / name
+        found = sections(page.read_text(encoding="utf-8"))
+        page.write_text("".join(renewed(section) for section in found), encoding="utf-8")
     return 0
 
 

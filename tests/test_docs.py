@@ -3,13 +3,18 @@
 import re
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from toolspan.cli.app import COMMANDS
 from toolspan.read.damage import CODES
 
 ROOT = Path(__file__).parent.parent
-LINK = re.compile(r"\]\(([^)#:]+)\)")
+LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)")
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`[^`\n]*`")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def test_generated_pages_are_current() -> None:
@@ -39,13 +44,42 @@ def test_the_readme_shows_both_commands() -> None:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
-
     broken = [
-        f"{page.name}: {link}"
-        for page in pages
-        for link in LINK.findall(page.read_text(encoding="utf-8"))
-        if not (page.parent / link).exists()
+        f"{page.relative_to(ROOT)}: {link}#{anchor}"
+        for page in pages()
+        for link, anchor in LINK.findall(CODE.sub("", prose(page)))
+        if not leads_somewhere(page, link, anchor)
     ]
 
     assert broken == []
+
+
+def pages() -> list[Path]:
+    top = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+    return [*top, *ROOT.glob("docs/**/*.md")]
+
+
+@cache
+def prose(page: Path) -> str:
+    """A page without its blocks of code."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def leads_somewhere(page: Path, link: str, anchor: str) -> bool:
+    target = page.parent / link if link else page
+    if not target.exists():
+        return False
+    return not anchor or target.suffix != ".md" or anchor in anchors(target.resolve())
+
+
+@cache
+def anchors(page: Path) -> set[str]:
+    """What the headings of a page can be reached by: the second of a name has a number."""
+    found: Counter[str] = Counter()
+    names = set()
+    for heading in HEADING.findall(prose(page)):
+        kept = "".join(c for c in heading.lower() if c.isalnum() or c in " -_")
+        name = kept.strip().replace(" ", "-")
+        names.add(f"{name}-{found[name]}" if found[name] else name)
+        found[name] += 1
+    return names

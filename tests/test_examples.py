@@ -8,17 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.spoken import COMPARED
 from toolspan.sample import archive
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-COMPARED = {"recipes.md"}
-"""Run, and held against what they show, by tests/docs."""
 BLOCKS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
-    if page.name not in COMPARED
+    if page.name not in COMPARED  # run by tests/docs
     for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), 1)
 ]
 ARGUMENTS = {

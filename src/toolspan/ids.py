@@ -3,5 +3,8 @@
 from typing import NewType
 
 CallId = NewType("CallId", str)
+"""Names a call, and the result that answers it."""
 SessionId = NewType("SessionId", str)
+"""Names a conversation."""
 EntryId = NewType("EntryId", str)
+"""Names a line of a transcript."""

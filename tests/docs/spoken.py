@@ -21,6 +21,8 @@ from toolspan.sample import archive
 ROOT = Path(__file__).parent.parent.parent
 JQ = shutil.which("jq")
 COLUMNS = 92
+COMPARED = ("recipes.md", "parts.md")
+"""The pages of docs that are such."""
 _HEADING = re.compile(r"^## .+$", re.MULTILINE)
 _BLOCK = re.compile(
     r"^```console\n(?P<console>.*?)^```$"

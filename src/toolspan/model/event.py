@@ -72,3 +72,4 @@ class Note(Struct, frozen=True, kw_only=True, gc=False, tag="note"):
 
 
 Event = Hook | Progress | Permission | Notification | Note
+"""What happened around a call, as transcripts tell it."""

@@ -113,6 +113,7 @@ ADVICE: dict[ErrorKind, Advice] = {
     "internal": Advice("The client itself failed", "Retry; report it if it stays", "retry"),
     "unknown": Advice("Not recognised", "Read the text", "none"),
 }
+"""Every kind of error: what causes it, what helps, and whether to try again."""
 
 
 class _Sign(NamedTuple):

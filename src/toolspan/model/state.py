@@ -16,9 +16,12 @@ State = Literal[
     "never_answered",
     "orphan_result",
 ]
+"""How far a call got. The first three are open: only a session that goes on has them."""
 
 STATES: tuple[State, ...] = get_args(State)
+"""Every state."""
 OPEN_STATES: frozenset[State] = frozenset({"requested", "awaiting_permission", "running"})
+"""Those of calls that have not ended."""
 
 MEANING: dict[State, str] = {
     "requested": "asked for; nothing has happened yet",
@@ -34,3 +37,4 @@ MEANING: dict[State, str] = {
     "never_answered": "the transcript ends without a result",
     "orphan_result": "a result whose request is not in the transcript",
 }
+"""What each state means, in a few words."""

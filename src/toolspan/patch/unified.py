@@ -22,6 +22,7 @@ from toolspan.patch.hunks import (
 )
 
 Change = Literal["update", "create", "delete"]
+"""What a diff does to its file."""
 
 _NOWHERE = "/dev/null"
 _NO_NEWLINE = "\\ No newline at end of file"

@@ -28,6 +28,7 @@ class Mismatch(Struct, frozen=True, tag="mismatch"):
 
 
 Verdict = Fits | NoBase | Mismatch
+"""Do hunks and a file belong together?"""
 
 _LEADING_TABS = re.compile(r"(?:^|(?<=\n))\t+")
 

@@ -19,7 +19,9 @@ from toolspan.profile.refusals import Refusals
 from toolspan.shell.inside import base
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
+"""What happens to calls that no rule and no hook speaks of."""
 MODES: tuple[Mode, ...] = get_args(Mode)
+"""Every mode."""
 
 PLAN = "plan"
 """The reason of a question that only plan mode asks."""

@@ -25,8 +25,11 @@ from toolspan.profile.tasks import TASKS, TaskValues
 from toolspan.profile.todo import TODOS, TodoValues
 
 Version = Literal["seed", "2.0.65", "2.1.80", "2.1.197", "2.1.325"]
+"""A client version, or `seed`: the behaviour of the first documents."""
 VERSIONS: tuple[Version, ...] = get_args(Version)
+"""Every version, the oldest first."""
 DEFAULT: Version = "2.1.325"
+"""The version that is meant when none is named."""
 
 __all__ = [
     "DEFAULT",

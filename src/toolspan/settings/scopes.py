@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from toolspan.settings.load import Settings, load_json, read_settings
 
 Scope = Literal["managed", "command_line", "local", "project", "user"]
+"""Where settings come from."""
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 """The strongest first."""
 OF_THE_PROJECT: frozenset[Scope] = frozenset({"project", "local"})

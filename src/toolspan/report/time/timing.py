@@ -30,7 +30,9 @@ from toolspan.report.time.heard import Heard, read_heard
 from toolspan.report.time.phases import Certainty, Interval, Phase, Phases, phases, stamp, when
 
 Part = Literal["model", "tools", "permission", "hooks", "idle"]
+"""What an instant of a session belongs to."""
 PARTS: tuple[Part, ...] = get_args(Part)
+"""Every part."""
 
 _RANKS: tuple[tuple[Phase, Part], ...] = (
     ("run", "tools"),
