@@ -34,7 +34,7 @@ from toolspan.profile import HookValues
 Compose = Literal["parallel", "chain"]
 GUARDS: frozenset[Point] = frozenset({
     "PreToolUse", "PermissionRequest", "UserPromptSubmit", "PreCompact", "PostToolUse",
-    "PostToolUseFailure", "PostToolBatch",
+    "PostToolUseFailure", "PostToolBatch", "TaskCreated", "TaskCompleted",
 })  # fmt: skip
 """Points at which a handler that failed can be taken for one that objects."""
 END_BUDGET = 1.5
@@ -81,7 +81,6 @@ class SettingsHooks:
         self._fail_closed = fail_closed
         self._late = LateHandlers()
         self._variables = Variables()
-        self._cwd = scene.project if scene is not None else None
 
     @property
     def silent(self) -> bool:
@@ -129,8 +128,7 @@ class SettingsHooks:
         return merge_before(await self._at_call("PermissionRequest", moment), self._values)
 
     async def after_batch(self, spans: Sequence[Span]) -> After:
-        """Fire PostToolBatch; an objection ends the turn. And CwdChanged, if the calls did that."""
-        moved = await self._moved()
+        """Fire PostToolBatch; an objection ends the turn."""
         ran: list[Ran] = []
         if "PostToolBatch" in self._points:
             fields = tell_batch(spans, self._stage, self._values)
@@ -138,8 +136,7 @@ class SettingsHooks:
         after = merge_after([*ran, *await self._ended()], self._values)
         if after.stop is None and after.feedback:
             after = replace(after, stop=after.feedback[0], reports=_as_stops(after.reports))
-        told = merge_after(moved, self._values).reports  # they have no say over the turn
-        return replace(after, feedback=(), by=(), reports=(*told, *after.reports))
+        return replace(after, feedback=(), by=())
 
     async def fire(self, occasion: Occasion) -> After:
         """Fire any other point."""
@@ -169,14 +166,6 @@ class SettingsHooks:
             return None
         asked = [one.timeout for one in self._registered if one.point == point]
         return min(max((END_BUDGET, *(one for one in asked if one))), END_MOST)
-
-    async def _moved(self) -> list[Ran]:
-        """The session is in another folder than after the batch before."""
-        before, self._cwd = self._cwd, self._stage.cwd()
-        if before == self._cwd or "CwdChanged" not in self._points:
-            return []
-        fields = {"old_cwd": str(before), "new_cwd": str(self._cwd)}
-        return await self._at(Occasion(point="CwdChanged", fields=fields))
 
     async def _ended(self, *, calling: bool = False) -> list[Ran]:
         """What handlers say that nobody waited for."""

@@ -22,7 +22,8 @@ __all__ = [
 Point = Literal[
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
     "UserPromptSubmit", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact",
-    "SessionStart", "SessionEnd", "Notification", "CwdChanged",
+    "SessionStart", "SessionEnd", "Notification", "CwdChanged", "TaskCreated", "TaskCompleted",
+    "StopFailure", "PermissionDenied", "WorktreeCreate", "WorktreeRemove",
 ]  # fmt: skip
 """Where user code is called."""
 

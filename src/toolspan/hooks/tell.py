@@ -16,10 +16,10 @@ Fields = dict[str, object]
 
 _MODELESS = frozenset({
     "SessionStart", "SessionEnd", "PreCompact", "PostCompact", "Notification", "SubagentStart",
-    "CwdChanged",
+    "CwdChanged", "TaskCreated", "TaskCompleted", "StopFailure", "WorktreeCreate", "WorktreeRemove",
 })  # fmt: skip
 """Points that do not tell the permission mode."""
-_EFFORTLESS = _MODELESS | {"UserPromptSubmit"}
+_EFFORTLESS = (_MODELESS - {"StopFailure"}) | {"UserPromptSubmit"}
 
 
 def tell_call(point: Point, moment: Moment, scene: Scene, values: HookValues) -> Fields:

@@ -12,6 +12,7 @@ import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -19,7 +20,7 @@ import anyio.abc
 import anyio.lowlevel
 
 from toolspan.errors import ToolspanError
-from toolspan.hooks.points import After
+from toolspan.hooks.points import After, Occasion
 from toolspan.hooks.stray import is_cancelled
 from toolspan.ids import CallId
 from toolspan.model.decision import Decision, Deny
@@ -103,6 +104,8 @@ class Batch:
         self._ready: deque[Job] = deque()
         """Started, and waiting for a task to run them."""
         self._modifiers: list[CallId] = []
+        self._moves = 0
+        """How often handlers are just being told that the session is in another folder."""
         self._news: anyio.Event | None = None
         """Set when a call ended; there once somebody waits for that."""
         self._watching = False
@@ -181,7 +184,7 @@ class Batch:
         """All results, in the order the calls were asked for; steps of a recovery after theirs."""
         try:
             self._take_ready()
-            while not self._queue.is_done:
+            while not self._queue.is_done or self._moves:
                 await (self._work() if self._ready else self._wait())
         except anyio.get_cancelled_exc_class():
             await self.abandon()
@@ -287,6 +290,16 @@ class Batch:
             shelf=LiveShelf(input),
         )
         return await consent_for(call, found, input, self.desk)
+
+    async def fire(self, call_id: CallId, occasion: Occasion) -> After:
+        """Fire a hook point that only a tool knows of, and tell what its handlers did."""
+        hooks = self.desk.hooks
+        if hooks.silent or not hooks.listens(occasion.point):
+            return After()
+        job = self._steps.get(call_id) or self._jobs.get(call_id)
+        after = await self.desk.hooked(hooks.fire(occasion), job)
+        report(call_id, after.reports, self.desk)
+        return after
 
     # Running
 
@@ -501,7 +514,22 @@ class Batch:
         except Exception as error:  # noqa: BLE001 - a tool's own function; the context stays
             self._fault("context modifier", error, job.call.id)
             return
-        self.desk.context = changed
+        before, self.desk.context = self.desk.context.cwd, changed
+        if before != changed.cwd and self.desk.hooks.listens("CwdChanged"):
+            self._moves += 1
+            self._group.start_soon(self._tell_move, before, changed.cwd)
+
+    async def _tell_move(self, before: Path, now: Path) -> None:
+        """The session is in another folder: handlers hear of it, and have no say."""
+        fields = {"old_cwd": str(before), "new_cwd": str(now)}
+        occasion = Occasion(point="CwdChanged", fields=fields)
+        try:
+            after = await self.desk.hooked(self.desk.hooks.fire(occasion))
+            report(CallId(str(uuid.uuid4())), after.reports, self.desk)
+        finally:
+            self._moves -= 1
+            if self._news is not None:
+                self._news.set()
 
     def _finished(self, call_id: CallId) -> Finished:
         finished = self._jobs[call_id].finished

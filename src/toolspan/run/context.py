@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 from msgspec import Struct
 
+from toolspan.hooks.points import After, Occasion
 from toolspan.ids import CallId, SessionId
 from toolspan.model.decision import Decision
 from toolspan.model.span import Call
@@ -131,6 +132,10 @@ class Bench(Protocol):
         """Ask whether a further call would be allowed."""
         ...
 
+    def fire(self, call_id: CallId, occasion: Occasion) -> Awaitable[After]:
+        """Fire a hook point that only the tool knows of."""
+        ...
+
 
 class ToolContext(Struct, kw_only=True, eq=False):
     """One call's view on its surroundings; a tool function asks for it by annotation."""
@@ -194,6 +199,10 @@ class ToolContext(Struct, kw_only=True, eq=False):
     async def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Decision:
         """Ask whether a further call would be allowed."""
         return await self.bench.can_use_tool(tool, input)
+
+    async def fire(self, occasion: Occasion) -> After:
+        """Fire a hook point that only the tool knows of; what its handlers want is for it to do."""
+        return await self.bench.fire(self.call.id, occasion)
 
     def resolve(self, path: str) -> Path:
         """A path as the model wrote it, made absolute: `~` and the current folder are filled in."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import anyio.from_thread
 
+from toolspan.hooks.points import After, Occasion
 from toolspan.ids import CallId
 from toolspan.model.decision import Decision
 from toolspan.run.context import Bench, Listed
@@ -53,3 +54,7 @@ class FromThread:
     def can_use_tool(self, tool: str, input: Mapping[str, object]) -> Awaitable[Decision]:
         """Ask whether a further call would be allowed; await it in the loop's thread."""
         return self.bench.can_use_tool(tool, input)
+
+    def fire(self, call_id: CallId, occasion: Occasion) -> Awaitable[After]:
+        """Fire a hook point; await it in the loop's thread."""
+        return self.bench.fire(call_id, occasion)

@@ -13,6 +13,7 @@ from anyio import to_thread
 from toolspan.builtin.tasklist.store import STALE, Store, Task
 from toolspan.builtin.tasklist.update import Updated, update
 from toolspan.errors import ToolError
+from toolspan.hooks.points import Occasion, Point
 from toolspan.profile import Profile
 from toolspan.run.context import ToolContext
 from toolspan.run.tool import Output, Run, Tool
@@ -73,7 +74,7 @@ def task_create_tool(profile: Profile) -> Tool:
         description="Put a task on the list of this session.",
         input_schema=_CREATE,
         parse=checker(_CREATE, coerce=profile.offer.coerces),
-        run=_in_thread(_create),
+        run=_create,
         read_only=True,  # of the project: nobody has to consent to a note
     )
 
@@ -85,7 +86,7 @@ def task_update_tool(profile: Profile) -> Tool:
         description="Change a task of the list: its state, its words, what it waits for.",
         input_schema=_UPDATE,
         parse=checker(_UPDATE, coerce=profile.offer.coerces),
-        run=_in_thread(_update),
+        run=_update,
         read_only=True,
     )
 
@@ -133,9 +134,15 @@ def _store(ctx: ToolContext) -> Store:
     return Store(Path(home) / "tasks" / ctx.session_id)
 
 
-def _create(value: Mapping[str, object], ctx: ToolContext) -> Output:
+async def _create(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    """Put the task on the list; off again, if a hook objects to it."""
     new = {**value, "status": "pending", "blocks": [], "blockedBy": []}
-    task = _store(ctx).create(new)
+    store = _store(ctx)
+    task = await to_thread.run_sync(store.create, new)
+    objection = await _objection("TaskCreated", task, ctx)
+    if objection is not None:
+        await to_thread.run_sync(_tried, {"taskId": task.id, "status": "deleted"}, store)
+        raise ToolError(objection)
     record = {"id": task.id, "subject": task.subject}
     if ctx.profile.todo.tells_description:
         record["description"] = task.description
@@ -143,15 +150,39 @@ def _create(value: Mapping[str, object], ctx: ToolContext) -> Output:
     return Output(text, {"task": record})
 
 
-def _update(value: Mapping[str, object], ctx: ToolContext) -> Output:
+async def _update(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    """Change the task; not at all, if a hook objects to its being done."""
     task_id = str(value["taskId"])
-    done = _tried(value, _store(ctx))
+    store = _store(ctx)
+    if value.get("status") == "completed":
+        task = await to_thread.run_sync(_task, task_id, store)
+        if task is not None and task.status != "completed":
+            objection = await _objection("TaskCompleted", task, ctx)
+            if objection is not None:
+                return Output(objection, _updated(task_id, (), error=objection))
+    done = await to_thread.run_sync(_tried, value, store)
     if done is None:
         return Output(_NOT_FOUND, _updated(task_id, (), error=_NOT_FOUND))
     record = _updated(task_id, done.fields)
     if done.moved:
         record["statusChange"] = {"from": done.before, "to": done.after}
     return Output(f"Updated task #{task_id} {', '.join(done.fields)}", record)
+
+
+async def _objection(point: Point, task: Task, ctx: ToolContext) -> str | None:
+    """What hooks have against it."""
+    fields = {
+        "task_id": task.id,
+        "task_subject": task.subject,
+        "task_description": task.description,
+    }
+    after = await ctx.fire(Occasion(point=point, fields=fields))
+    words = "\n".join(text.strip() for text in after.feedback)
+    return f"{point} hook feedback:\n{words}" if after.feedback else None
+
+
+def _task(task_id: str, store: Store) -> Task | None:
+    return next((one for one in store.tasks() if one.id == task_id), None)
 
 
 def _tried(value: Mapping[str, object], store: Store) -> Updated | None:
@@ -179,8 +210,7 @@ def _updated(
 
 
 def _get(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    tasks = _store(ctx).tasks()
-    task = next((one for one in tasks if one.id == value["taskId"]), None)
+    task = _task(str(value["taskId"]), _store(ctx))
     if task is None:
         return Output(_NOT_FOUND, {"task": None})
     lines = [
