@@ -1,0 +1,179 @@
+"""Points that a tool, a folder or the end of a turn fires, with handlers of settings files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.hooks.stage import at, command, says
+from tests.requirement import requirement
+from toolspan.builtin import coding_tools
+from toolspan.hooks import Hooks
+from toolspan.hooks.make import hooks_of
+from toolspan.hooks.points import Firing, Occasion
+from toolspan.model.live import HookRan, LiveEvent
+from toolspan.profile import profile
+from toolspan.run.define import tool
+from toolspan.run.tool import Tool
+from toolspan.session import Session
+from toolspan.settings import Layer, merge
+from toolspan.settings.load import read_settings
+from toolspan.wire.claude_work_results import TaskUpdateResult
+
+pytestmark = pytest.mark.anyio
+VERSION = "2.1.197"
+"""The newest profile that offers the task list to every model."""
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+
+
+def handlers(block: Mapping[str, object]) -> Firing:
+    layer = Layer("user", Path("s.json"), read_settings({"hooks": block}, "s.json"), {})
+    return hooks_of(merge([layer], trusted=True), profile(VERSION)).hooks
+
+
+class Talk:
+    """A session in which calls are made one by one."""
+
+    def __init__(
+        self, folder: Path, hooks: Firing, tools: Sequence[Tool] = (), version: str = VERSION
+    ) -> None:
+        self.events: list[LiveEvent] = []
+        self.session = Session(
+            cwd=folder,
+            tools=tools or coding_tools(profile(version)),
+            profile=version,
+            hooks=hooks,
+            transcript=folder / "t.jsonl",
+            sinks=[self.events.append],
+        )
+        self._number = 0
+
+    async def calls(self, *blocks: tuple[str, Mapping[str, object]]) -> list[tuple[object, bool]]:
+        """What the model reads of some calls, and whether that is an error."""
+        content = []
+        for name, given in blocks:
+            self._number += 1
+            own = f"c{self._number}"
+            content.append({"type": "tool_use", "id": own, "name": name, "input": given})
+        await self.session.run({"role": "assistant", "content": content})
+        results = [span.result for span in self.session.spans[-len(blocks) :]]
+        return [(one.content, one.is_error is True) for one in results if one is not None]
+
+    async def call(self, name: str, **given: object) -> tuple[object, bool]:
+        (result,) = await self.calls((name, given))
+        return result
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@requirement("hooks.task-created")
+async def test_a_task_that_a_hook_objects_to_is_taken_off_the_list_again(tmp_path: Path) -> None:
+    line = "cat >> told; echo too vague >&2; exit 2"
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
+        async with talk.session:
+            refused = await talk.call("TaskCreate", subject="s", description="d")
+            listed = await talk.call("TaskList")
+            again = await talk.call("TaskCreate", subject="s2", description="d2")
+
+    assert refused == (f"TaskCreated hook feedback:\n[{line}]: too vague", True)
+    assert listed == ("No tasks found", False)
+    assert again[1] is True
+    first, second = rows(tmp_path / "told")
+    assert {key: first[key] for key in list(first)[3:]} == {
+        "hook_event_name": "TaskCreated",
+        "task_id": "1",
+        "task_subject": "s",
+        "task_description": "d",
+    }
+    assert "permission_mode" not in first
+    assert second["task_id"] == "2"
+    ran = [one for one in talk.events if isinstance(one, HookRan)]
+    assert [(one.call_id, one.point, one.outcome) for one in ran] == [
+        ("c1", "TaskCreated", "blocked"),
+        ("c3", "TaskCreated", "blocked"),
+    ]
+
+
+@requirement("hooks.task-completed")
+async def test_a_task_that_is_not_done_for_a_hook_stays_as_it_is(tmp_path: Path) -> None:
+    block = at("TaskCompleted", says({"decision": "block", "reason": "tests are red"}))
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, handlers(block))
+        async with talk.session:
+            await talk.call("TaskCreate", subject="s", description="d")
+            moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
+            refused = await talk.call("TaskUpdate", taskId="1", status="completed", subject="new")
+            structured = talk.session.spans[-1].result
+            shown = await talk.call("TaskGet", taskId="1")
+            unknown = await talk.call("TaskUpdate", taskId="9", status="completed")
+
+    text = "TaskCompleted hook feedback:\ntests are red"
+    assert moved == ("Updated task #1 status", False)
+    assert refused == (text, False)
+    assert structured is not None
+    assert structured.structured == TaskUpdateResult(
+        success=False, task_id="1", updated_fields=(), error=text
+    )
+    assert shown == ("Task #1: s\nStatus: in_progress\nDescription: d", False)
+    assert unknown == ("Task not found", False)
+
+
+@requirement("hooks.task-completed")
+async def test_hooks_that_agree_hear_of_a_task_once_and_functions_are_heard_too(
+    tmp_path: Path,
+) -> None:
+    heard: list[tuple[str, object]] = []
+    hooks = Hooks()
+    for point in ("TaskCreated", "TaskCompleted"):
+
+        @hooks.at(point)
+        def note(occasion: Occasion) -> None:
+            heard.append((occasion.point, occasion.fields["task_subject"]))
+
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, hooks)
+        async with talk.session:
+            await talk.call("TaskCreate", subject="s", description="d")
+            done = await talk.call("TaskUpdate", taskId="1", status="completed")
+            await talk.call("TaskUpdate", taskId="1", status="completed")
+
+    assert done == ("Updated task #1 status", False)
+    assert heard == [("TaskCreated", "s"), ("TaskCompleted", "s")]
+
+
+@requirement("hooks.moved")
+async def test_a_new_folder_is_told_while_the_calls_after_it_still_run(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    moved = anyio.Event()
+    hooks = Hooks()
+
+    @hooks.at("CwdChanged")
+    def note(occasion: Occasion) -> None:
+        told.append(dict(occasion.fields))
+        moved.set()
+
+    @tool()
+    async def meet() -> str:
+        """Wait until the folder was told of."""
+        await moved.wait()
+        return "met"
+
+    told: list[dict[str, object]] = []
+    tools = [*coding_tools(profile()), meet]
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, hooks, tools, "2.1.325")
+        async with talk.session:
+            results = await talk.calls(("Bash", {"command": "cd sub"}), ("meet", {}))
+
+    assert [text for text, _ in results][1:] == ["met"]
+    assert told == [{"old_cwd": str(tmp_path), "new_cwd": str(tmp_path / "sub")}]
