@@ -16,13 +16,11 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.export.made import BOTH, HALF, claude, codex, exported, transcript
 from tests.requirement import requirement
-from toolspan.export import otlp_names
 from toolspan.export.csv import cell
 from toolspan.export.markdown import escaped, fenced
 from toolspan.export.room import Room
 from toolspan.export.story import Story
 from toolspan.export.visible import visible
-from toolspan.telemetry import names as telemetry_names
 from toolspan.testing import TranscriptBuilder, bodies
 
 HOSTILE = (
@@ -286,13 +284,6 @@ def test_otlp_tells_calls_by_the_names_of_telemetry() -> None:
     assert told["toolspan.call.state"].string_value == "succeeded"
     assert json.loads(told["gen_ai.tool.call.arguments"].string_value)["command"] == "some words"
     assert by_name["toolspan.permission_wait"].parent_span_id in {span.span_id for span in spans}
-
-
-@requirement("export.otlp")
-def test_names_are_those_of_telemetry() -> None:
-    ours = {name: value for name, value in vars(otlp_names).items() if name.isupper()}
-
-    assert ours == {name: getattr(telemetry_names, name) for name in ours}
 
 
 @requirement("export.otlp")

@@ -10,19 +10,17 @@ Ids come from the names in the transcript: the same session gives the same trace
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from toolspan.export import otlp_names as names
 from toolspan.export.encode import encoded
 from toolspan.export.record import CallRecord, PhaseRecord
 from toolspan.export.story import Story
 from toolspan.export.visible import one_line, visible
+from toolspan.model import telemetry as names
 from toolspan.report.time.phases import Phase
 
 _LONGEST = 4_096
 """Characters of an attribute; backends cut or refuse longer ones."""
-_LONGEST_NAME = 128
 _INTERNAL = 1
 _ERROR = 2
-_ERROR_TYPES = {"timed_out": "timeout", "cancelled": "cancelled", "interrupted": "interrupted"}
 _PHASES: dict[Phase, str] = {
     "run": names.EXECUTION_SPAN,
     "hooks": names.HOOK_SPAN,
@@ -61,7 +59,7 @@ class _Trace:
         """The conversation, then its calls and what is inside them."""
         head = self._story.head
         start = head.start or 0
-        about = {"gen_ai.operation.name": "invoke_agent", names.CONVERSATION: head.id}
+        about = {names.OPERATION: "invoke_agent", names.CONVERSATION: head.id}
         models = {"gen_ai.request.model": head.models[0]} if head.models else {}
         root = self._span(self._root, "invoke_agent", (start, head.end or start))
         yield {**root, "attributes": _attributes({**about, **models}), "status": {}}
@@ -72,7 +70,7 @@ class _Trace:
         own = self._id(call.id, call.batch)
         start = next((time for time in (call.start, call.end) if time is not None), fallback)
         end = max(start, call.end if call.end is not None else start)
-        tool = one_line(call.tool, _LONGEST_NAME)
+        tool = one_line(call.tool, names.LONGEST_NAME)
         span = self._span(own, names.CALL_SPAN.format(tool=tool), (start, end))
         yield {
             **span,
@@ -130,10 +128,9 @@ def _status(call: CallRecord) -> Json:
 
 
 def _about(call: CallRecord) -> Json:
-    error = None if call.state == "succeeded" else call.error_kind or call.state
     return {
         names.OPERATION: names.OPERATION_VALUE,
-        names.TOOL: one_line(call.tool, _LONGEST_NAME),
+        names.TOOL: one_line(call.tool, names.LONGEST_NAME),
         names.CALL_ID: call.id,
         names.TOOL_TYPE: "extension" if call.kind == "mcp" else "function",
         names.CONVERSATION: call.session,
@@ -141,7 +138,7 @@ def _about(call: CallRecord) -> Json:
         names.MESSAGE: call.batch,
         names.PARENT_CALL: call.parent,
         names.STATE: call.state,
-        names.ERROR_TYPE: _ERROR_TYPES.get(call.state) or error,
+        names.ERROR_TYPE: names.error_type(call.state, call.error_kind),
         names.ERROR_KIND: call.error_kind,
         names.EXIT_CODE: call.exit_code,
         names.INPUT_SIZE: call.input_chars,

@@ -3,7 +3,8 @@
     with OtelSink() as telemetry:
         async with Session(sinks=[telemetry]) as session: ...
 
-Start at `sink.py`; `names.py` has every name that leaves, `words.py` what content may.
+Start at `sink.py`; `words.py` says what content may leave, and `model/telemetry.py`
+has every name that does.
 """
 
 try:

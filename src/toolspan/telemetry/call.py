@@ -8,6 +8,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.util.types import AttributeValue
 
+from toolspan.model import telemetry as names
 from toolspan.model.live import (
     Asked,
     Decided,
@@ -20,27 +21,15 @@ from toolspan.model.live import (
     Started,
 )
 from toolspan.model.span import Call
-from toolspan.model.span import Span as CallLife
-from toolspan.telemetry import names
 from toolspan.telemetry.words import Words, size_of
 
 Attributes = dict[str, AttributeValue]
 DuringCall = HookRan | Asked | Decided | Started | Progressed | Slow | Duplicate
-LONGEST_NAME = 128
-"""Names come from the model, too."""
-_ERROR_TYPES = {"timed_out": "timeout", "cancelled": "cancelled", "interrupted": "interrupted"}
 
 
 def nanoseconds(at: float) -> int:
     """A time as OpenTelemetry counts it."""
     return round(at * 1e6) * 1_000
-
-
-def error_type(life: CallLife) -> str | None:
-    """Why a call did not succeed, in a word; None when it did."""
-    if life.state == "succeeded":
-        return None
-    return _ERROR_TYPES.get(life.state) or life.error_kind or life.state
 
 
 class CallSpans:
@@ -53,7 +42,7 @@ class CallSpans:
         if asked.recovers is not None:
             told[names.RECOVERS] = asked.recovers
         self._call = tracer.start_span(
-            names.CALL_SPAN.format(tool=asked.call.tool[:LONGEST_NAME]),
+            names.CALL_SPAN.format(tool=asked.call.tool[: names.LONGEST_NAME]),
             context=outer,
             kind=SpanKind.INTERNAL,
             attributes=told,
@@ -91,7 +80,7 @@ class CallSpans:
     def finish(self, finished: Finished) -> Context:
         """The call has its result: end its spans; gives the context it lived in."""
         life = finished.span
-        kind = error_type(life)
+        kind = names.error_type(life.state, life.error_kind)
         if kind is not None:
             description = self._words.piece(life.message)
             self._call.set_status(Status(StatusCode.ERROR, description))
@@ -169,7 +158,7 @@ class CallSpans:
 def _about(call: Call) -> Attributes:
     told: dict[str, AttributeValue | None] = {
         names.OPERATION: names.OPERATION_VALUE,
-        names.TOOL: call.tool[:LONGEST_NAME],
+        names.TOOL: call.tool[: names.LONGEST_NAME],
         names.CALL_ID: call.id,
         names.TOOL_TYPE: "extension" if call.tool.startswith("mcp__") else "function",
         names.CONVERSATION: call.session_id,

@@ -16,6 +16,7 @@ from opentelemetry.trace import TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from toolspan.ids import CallId
+from toolspan.model import telemetry as names
 from toolspan.model.live import (
     Asked,
     BatchFinished,
@@ -33,13 +34,10 @@ from toolspan.model.live import (
     Started,
     WriteFailed,
 )
-from toolspan.telemetry import names
 from toolspan.telemetry.call import (
-    LONGEST_NAME,
     Attributes,
     CallSpans,
     DuringCall,
-    error_type,
     nanoseconds,
 )
 from toolspan.telemetry.words import Words
@@ -169,10 +167,10 @@ def _measured(finished: Finished) -> Attributes:
     invented = finished.span.error_kind == "unknown_tool"
     told: Attributes = {
         names.OPERATION: names.OPERATION_VALUE,
-        names.TOOL: names.OTHER_TOOL if invented else finished.span.tool[:LONGEST_NAME],
+        names.TOOL: names.OTHER_TOOL if invented else finished.span.tool[: names.LONGEST_NAME],
         names.STATE: finished.span.state,
     }
-    kind = error_type(finished.span)
+    kind = names.error_type(finished.span.state, finished.span.error_kind)
     return told if kind is None else {**told, names.ERROR_TYPE: kind}
 
 

@@ -1,10 +1,16 @@
 """Every name under which something leaves for OpenTelemetry, in one table.
 
+Calls leave under them while they run (`telemetry/`) and when transcripts are exported
+(`export/otlp.py`), so that both look the same to whoever collects them. Needs no OpenTelemetry.
 `gen_ai.*` follows the semantic conventions for generative AI, which are still in development: when
 they change, this file does. What they do not name is called `toolspan.*`.
 """
 
+from toolspan.model.state import State
+
 SCOPE = "toolspan"
+LONGEST_NAME = 128
+"""Characters of a tool's name: it comes from the model, too."""
 
 # Spans
 CALL_SPAN = "execute_tool {tool}"
@@ -77,3 +83,14 @@ DURATION_BUCKETS = (
 )  # fmt: skip
 OTHER_TOOL = "_OTHER"
 """Stands in metrics for names that are no tool: a model can invent any number of them."""
+
+_ERROR_TYPES: dict[State, str] = {
+    "timed_out": "timeout", "cancelled": "cancelled", "interrupted": "interrupted",
+}  # fmt: skip
+
+
+def error_type(state: State, error_kind: str | None) -> str | None:
+    """Why a call did not succeed, in a word; None when it did."""
+    if state == "succeeded":
+        return None
+    return _ERROR_TYPES.get(state) or error_kind or state
