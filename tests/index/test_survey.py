@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,12 +19,14 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from toolspan.index.cache import Cache, Key, Row, default_folder
-from toolspan.index.survey import stamp, survey
-from toolspan.read.survey import FileFacts, Wanted
+from toolspan.index.survey import recall, stamp, survey
+from toolspan.read.spread import Job, spread
+from toolspan.read.survey import FACTS, FileFacts
 from toolspan.read.survey import survey as survey_files
+from toolspan.report.flow.recovery import FileRecovery, file_recovery
 from toolspan.testing import TranscriptBuilder, bodies
 
-FORMS: tuple[Wanted, ...] = ("all", "failures")
+JOBS: tuple[Job[Any], ...] = (FACTS, Job(file_recovery, FileRecovery))
 LATER = 10_000_000_000
 """Nanoseconds: seen from then, what changed a moment ago has long settled."""
 
@@ -47,10 +50,8 @@ def archive(root: Path, *names: str) -> list[Path]:
     return [story(name).write(root / f"{name}.jsonl") for name in names]
 
 
-def cached(
-    paths: list[Path], cache: Cache, wanted: Wanted = "all", now: Callable[[], int] = later
-) -> list[FileFacts]:
-    return list(survey(paths, cache, wanted=wanted, now=now))
+def cached(paths: list[Path], cache: Cache, now: Callable[[], int] = later) -> list[FileFacts]:
+    return list(survey(paths, cache, now=now))
 
 
 def known(cache: Cache) -> int:
@@ -64,15 +65,15 @@ def _pretend(cache: Cache, path: Path) -> None:
 
 
 @requirement("cache.second")
-@pytest.mark.parametrize("wanted", ["all", "failures"])
-def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path, wanted: Wanted) -> None:
+@pytest.mark.parametrize("job", JOBS)
+def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path, job: Job[Any]) -> None:
     (path,) = archive(tmp_path / "archive", "a")
     cache = Cache(tmp_path / "cache")
-    first = cached([path], cache, wanted)
+    first = list(recall([path], job, cache, now=later))
     path.write_bytes(b"")
     _pretend(cache, path)  # so that only a reader could see that it changed
 
-    assert cached([path], cache, wanted) == first
+    assert list(recall([path], job, cache, now=later)) == first
 
 
 KINDS = ["append", "truncate", "replace", "touch", "delete", "add", "rewrite", "ask"]
@@ -129,10 +130,10 @@ def test_whatever_happens_to_an_archive_the_cache_changes_no_answer(
         for change in changes:
             files.change(*change)
             paths = files.paths()
-            for wanted in FORMS:
-                plain = list(survey_files(paths, wanted=wanted))
-                assert cached(paths, cache, wanted) == plain
-                assert cached(paths, cache, wanted) == plain
+            for job in JOBS:
+                plain = list(spread(paths, job))
+                assert list(recall(paths, job, cache, now=later)) == plain
+                assert list(recall(paths, job, cache, now=later)) == plain
 
 
 @requirement("cache.racing")

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.requirement import requirement
-from toolspan.read import survey as module
-from toolspan.read.survey import Wanted, survey
+from toolspan.read import spread as module
+from toolspan.read.survey import survey
+from toolspan.report.flow.recovery import file_recovery
 from toolspan.testing import TranscriptBuilder, bodies
 
 
@@ -28,16 +29,15 @@ def archive(root: Path) -> list[Path]:
 
 
 @requirement("survey.cores-change-nothing")
-@pytest.mark.parametrize("wanted", ["all", "failures"])
 def test_many_processes_give_what_one_gives(
-    wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = archive(tmp_path)
-    alone = list(survey(paths, wanted=wanted))
+    alone = list(survey(paths))
     monkeypatch.setattr(module, "_ALONE", 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
 
-    together = list(survey(paths, wanted=wanted))
+    together = list(survey(paths))
 
     assert together == alone
     assert [Path(facts.file) for facts in together] == paths
@@ -71,9 +71,9 @@ def test_a_file_that_cannot_be_read_is_told_not_raised(tmp_path: Path) -> None:
 def test_failures_and_names_of_successes_are_all_calls(tmp_path: Path) -> None:
     paths = archive(tmp_path)
 
-    for whole, part in zip(survey(paths), survey(paths, wanted="failures"), strict=True):
-        assert part.calls == [row for row in whole.calls if row.state != "succeeded"]
-        assert len(part.calls) + len(part.successes) == len(whole.calls)
+    for whole, part in zip(survey(paths), map(file_recovery, map(str, paths)), strict=True):
+        assert part.facts.calls == [row for row in whole.calls if row.state != "succeeded"]
+        assert len(part.facts.calls) + len(part.facts.successes) == len(whole.calls)
 
 
 def test_nothing_gives_nothing() -> None:

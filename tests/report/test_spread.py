@@ -8,17 +8,16 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import ToolspanError
-from toolspan.read import survey as survey_module
+from toolspan.read import spread as spread_module
 from toolspan.read.pool import processes
+from toolspan.read.spread import Job, spread
 from toolspan.read.survey import survey
-from toolspan.report import spread as spread_module
 from toolspan.report.flow.flows import FileFlows, file_flows
 from toolspan.report.search import find as search_module
 from toolspan.report.search.calls import complete
 from toolspan.report.search.find import search
 from toolspan.report.search.places import Candidate
 from toolspan.report.search.words import query_of
-from toolspan.report.spread import Job, spread
 
 ODD = (
     r'{"type":"assistant","sessionId":"s","message":{"content":[{"type":"tool_use",'
@@ -43,7 +42,7 @@ def test_what_cannot_be_packed_travels_between_processes_too(
 
     alone = answers()
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    for module in (survey_module, spread_module, search_module):
+    for module in (spread_module, search_module):
         monkeypatch.setattr(module, "_ALONE", 0)
 
     assert answers() == alone

@@ -21,9 +21,9 @@ from toolspan.model.span import moment
 from toolspan.read.facts import CallFacts
 from toolspan.read.groups import ErrorGroup, error_groups
 from toolspan.read.history import Ledger
+from toolspan.read.spread import Job
 from toolspan.report.flow.chains import Ending
 from toolspan.report.flow.recovery import FileRecovery, fates, file_recovery, file_recovery_all
-from toolspan.report.spread import Job
 
 
 @click.command("errors")

@@ -17,12 +17,12 @@ from toolspan.cli.output import console, count, duration, escape, print_json, sh
 from toolspan.cli.select import Filter, filters, in_project, limited, named, wanted_filter
 from toolspan.errors import NotFound
 from toolspan.model.span import moment
+from toolspan.read.spread import Job
 from toolspan.report.flow.batches import Together
 from toolspan.report.flow.chains import CHAIN_NAMES, Chain
 from toolspan.report.flow.flows import FileFlows, Flows, file_flows
 from toolspan.report.flow.missed import Missed
 from toolspan.report.flow.sequences import Flow
-from toolspan.report.spread import Job
 
 _ARROW = " → "
 _EXAMPLES = 3

@@ -15,7 +15,7 @@ from toolspan.cli.select import cache_for, locate
 from toolspan.errors import ToolspanError
 
 if TYPE_CHECKING:
-    from toolspan.report.spread import Job
+    from toolspan.read.spread import Job
 
 
 class Read(Protocol):
@@ -50,16 +50,11 @@ def gather(names: Sequence[str], job: "Job[T]", *, last: bool = False) -> tuple[
 
 def done(paths: Sequence[Path], job: "Job[T]", advance: Advance) -> Iterator[T]:
     """What the job gives for each file, in the order of the paths."""
-    from toolspan.report.spread import spread
-
     cache = cache_for(paths)
     if cache is None:
-        return spread(paths, job, advance=advance)
-    from toolspan.index.survey import Work, recall
+        from toolspan.read.spread import spread
 
-    work = Work(
-        name=f"{job.function.__module__}.{job.function.__qualname__}",
-        gives=job.gives,
-        run=lambda missing, advance: spread(missing, job, advance=advance),
-    )
-    return recall(paths, work, cache, advance=advance)
+        return spread(paths, job, advance=advance)
+    from toolspan.index.survey import recall
+
+    return recall(paths, job, cache, advance=advance)

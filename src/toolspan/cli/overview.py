@@ -14,9 +14,9 @@ from toolspan.cli.select import Filter, Selection, locate, narrow, surveyed
 from toolspan.errors import ToolspanError
 from toolspan.model.span import moment
 from toolspan.read.history import Ledger
+from toolspan.read.spread import Job
 from toolspan.report.live import live_sessions
 from toolspan.report.overview import Overview, overview_of
-from toolspan.report.spread import Job
 from toolspan.report.time.timesheet import Timesheet
 from toolspan.report.time.timing import PARTS, FileTime, file_time
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # the reader is slow to import, and a search begins before it
     from toolspan.index.cache import Cache
     from toolspan.read.facts import CallFacts
     from toolspan.read.history import Ledger, SessionFacts
-    from toolspan.read.survey import FileFacts, Wanted
+    from toolspan.read.survey import FileFacts
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -164,7 +164,7 @@ class Selection(NamedTuple):
         return [row for file in self.ledger.files for row in file.calls]
 
 
-def select(names: Sequence[str], *, last: bool = False, wanted: "Wanted" = "all") -> Selection:
+def select(names: Sequence[str], *, last: bool = False) -> Selection:
     """What the words name: files, folders, session ids; nothing means this user's transcripts.
 
     Raises:
@@ -174,7 +174,7 @@ def select(names: Sequence[str], *, last: bool = False, wanted: "Wanted" = "all"
 
     files, joined = locate(names, last=last)
     with progress(sum(file.size for file in files), "reading") as advance:
-        ledger = Ledger(surveyed([file.path for file in files], wanted=wanted, advance=advance))
+        ledger = Ledger(surveyed([file.path for file in files], advance=advance))
     for file in ledger.files:
         if file.problem:
             if len(files) == 1:
@@ -200,7 +200,6 @@ def cache_for(paths: Sequence[Path]) -> "Cache | None":
 def surveyed(
     paths: Sequence[Path],
     *,
-    wanted: "Wanted" = "all",
     advance: Callable[[int], None] = lambda _: None,
 ) -> "Iterator[FileFacts]":
     """The facts of files; what this user's cache knows is not read again."""
@@ -209,8 +208,8 @@ def surveyed(
 
     cache = cache_for(paths)
     if cache is None:
-        return survey(paths, wanted=wanted, advance=advance)
-    return ask(paths, cache, wanted=wanted, advance=advance)
+        return survey(paths, advance=advance)
+    return ask(paths, cache, advance=advance)
 
 
 def _size(path: Path) -> int:

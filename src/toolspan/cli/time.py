@@ -29,7 +29,7 @@ from toolspan.cli.select import (
 )
 from toolspan.errors import NotFound
 from toolspan.model.span import moment
-from toolspan.report.spread import Job
+from toolspan.read.spread import Job
 from toolspan.report.time.timesheet import (
     AgentSheet,
     SessionSheet,

@@ -1,8 +1,8 @@
 """What is known of files from before is not found out again.
 
-In: paths, a cache, and work to do on each file. Out: what the work gives for them, file by file the
+In: paths, a cache, and a job to do on each file. Out: what the job gives for them, file by file the
 same as without a cache. A file is known as long as its stamp (device, inode, size, times) and the
-code are the same; one that changed a moment ago, or while it was read, is not remembered. The work
+code are the same; one that changed a moment ago, or while it was read, is not remembered. The job
 may depend on the file alone. Facts hold no bodies, but they do hold the beginnings of error texts,
 and what calls were about. Read `recall` first.
 """
@@ -11,16 +11,15 @@ import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache as remembered
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from toolspan.index.cache import Cache, Key, Row
-from toolspan.read.survey import UNPACKABLE, FileFacts, Wanted
-from toolspan.read.survey import survey as survey_files
+from toolspan.read.spread import Advance, Job, spread_packed
+from toolspan.read.survey import FACTS, FileFacts
 from toolspan.wire.paths import hooks_name
 
 _SECOND = 1_000_000_000
@@ -31,12 +30,10 @@ _NO_CODE = frozenset({"__pycache__", "archive", "testing"})
 
 Clock = Callable[[], int]
 """Nanoseconds since 1970."""
-Advance = Callable[[int], None]
-"""Is told how many bytes were done."""
 
 
 class Told(Protocol):
-    """What work gives for one file."""
+    """What a job gives for one file."""
 
     @property
     def problem(self) -> str | None:
@@ -47,40 +44,29 @@ class Told(Protocol):
 T = TypeVar("T", bound=Told)
 
 
-@dataclass(frozen=True)
-class Work(Generic[T]):
-    """Something that is found out about files."""
-
-    name: str
-    """By which answers are told apart from those of other work."""
-    gives: type[T]
-    run: Callable[[Sequence[Path], Advance], Iterator[T]]
-    """Does it, in the order of the paths."""
-
-
 def recall(
     paths: Sequence[Path],
-    work: Work[T],
+    job: Job[T],
     cache: Cache,
     *,
     advance: Advance = lambda _: None,
     now: Clock = time.time_ns,
 ) -> Iterator[T]:
-    """What the work gives for each path, in order; done only for files that are not known."""
-    keys = [Key(os.path.abspath(path), str(path), work.name) for path in paths]  # noqa: PTH100
+    """What the job gives for each path, in order; done only for files that are not known."""
+    keys = [Key(os.path.abspath(path), str(path), job.name) for path in paths]  # noqa: PTH100
     stamps = [stamp(path) for path in paths]
     marked = [(key, mark) for key, mark in zip(keys, stamps, strict=True) if mark is not None]
-    known = _decoded(cache.load(marked), work.gives)
+    known = _decoded(cache.load(marked), job.gives)
     missing = [path for path, key in zip(paths, keys, strict=True) if key not in known]
     started = now()
-    done = work.run(missing, advance)
+    done = spread_packed(missing, job, advance=advance)
     rows: list[Row] = []
     for path, key, mark in zip(paths, keys, stamps, strict=True):
         told = known.get(key)
         if told is None:
-            told = next(done)
-            if mark is not None and told.problem is None and _settled(path, mark, started):
-                rows += _row(key, mark, told)
+            told, packed = next(done)
+            if mark and packed and not told.problem and _settled(path, mark, started):
+                rows.append(Row(key, mark, packed))
         yield told
     if rows:
         cache.store(rows, started // _SECOND)
@@ -90,24 +76,11 @@ def survey(
     paths: Sequence[Path],
     cache: Cache,
     *,
-    wanted: Wanted = "all",
     advance: Advance = lambda _: None,
     now: Clock = time.time_ns,
 ) -> Iterator[FileFacts]:
     """What `read.survey` gives."""
-
-    def run(missing: Sequence[Path], advance: Advance) -> Iterator[FileFacts]:
-        return survey_files(missing, wanted=wanted, advance=advance)
-
-    return recall(paths, Work(f"survey {wanted}", FileFacts, run), cache, advance=advance, now=now)
-
-
-def _row(key: Key, mark: str, told: Told) -> list[Row]:
-    """What is to be remembered; nothing when it holds what cannot be kept."""
-    try:
-        return [Row(key, mark, msgspec.msgpack.encode(told))]
-    except UNPACKABLE:
-        return []
+    return recall(paths, FACTS, cache, advance=advance, now=now)
 
 
 def _decoded(values: dict[Key, bytes], gives: type[T]) -> dict[Key, T]:

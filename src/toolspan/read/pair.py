@@ -212,15 +212,6 @@ class Pairing:
             shelf=self._shelf,
         )
 
-    def failures(self, branches: Branches) -> Iterator[Span]:
-        """Only the calls that did not succeed."""
-        batches = self._batches(branches) if branches else {}
-        return (
-            self._span(life, batches)
-            for life in self._lives.values()
-            if life.verdict is None or life.verdict.state != "succeeded" or not life.call.at
-        )
-
     @property
     def started(self) -> dict[str, str]:
         """Which call started which subagent, by the subagent's id."""

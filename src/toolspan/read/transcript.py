@@ -141,12 +141,6 @@ class Transcript:
         """The same one after another, each let go as it is given, for those who keep none."""
         return self._reader.pairing.surrender(self.branches())
 
-    def failures(self) -> Iterator[Span]:
-        """The calls that did not succeed; cheaper than all of them."""
-        if "spans" in self.__dict__:
-            return (span for span in self.spans if span.state != "succeeded")
-        return self._reader.pairing.failures(self.branches())
-
     @property
     def started(self) -> dict[str, str]:
         """Which call started which subagent, by the subagent's id."""

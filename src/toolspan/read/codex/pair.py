@@ -345,12 +345,6 @@ class Pairing:
         life.events += (Note(kind="inner_call", text=text, at=record.timestamp, place=place),)
         self._touch(life)
 
-    def failures(self, branches: Branches) -> Iterator[Span]:
-        """Only the calls that did not succeed."""
-        others = branches or None
-        spans = (self._span(life, others) for life in self._lives.values())
-        return (span for span in spans if span.state != "succeeded")
-
     def successes(self) -> list[str]:
         """A name for each call that succeeded."""
         return [

@@ -10,12 +10,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.model.session import SessionInfo
-from toolspan.model.span import Counts
-from toolspan.model.tokens import Tokens
 from toolspan.read.facts import facts_of
 from toolspan.read.groups import Fate
-from toolspan.read.survey import FileFacts
+from toolspan.read.survey import FileFacts, unreadable
 from toolspan.read.transcript import read_calls
 from toolspan.report.flow.chains import Ending, endings
 
@@ -47,11 +44,7 @@ def _recovery(path: str, *, everything: bool) -> FileRecovery:
         transcript = read_calls(Path(path))
         spans = transcript.spans
     except SourceError as error:
-        nothing = FileFacts(
-            file=path, info=SessionInfo(), counts=Counts(), calls=[], message_tokens={},
-            tokens_raw_sum=Tokens(), findings=[], problem=str(error),
-        )  # fmt: skip
-        return FileRecovery(facts=nothing, endings=[])
+        return FileRecovery(facts=unreadable(path, error), endings=[])
     wanted = spans if everything else [span for span in spans if span.state != "succeeded"]
     facts = FileFacts(
         file=transcript.file,
