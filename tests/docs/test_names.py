@@ -67,6 +67,23 @@ def test_functions_and_classes_that_the_flow_names_exist() -> None:
     assert sorted(names - defined()) == []
 
 
+def test_the_flow_names_functions_where_they_are() -> None:
+    rows = re.findall(r"\| `([\w.]+)` \| `([\w/]+\.py)` \|$", text(ROOT / "docs/flow.md"), re.M)
+
+    assert len(rows) > 10
+    assert [row for row in rows if not is_in(*row)] == []
+
+
+def is_in(name: str, file: str) -> bool:
+    body = ast.parse((SOURCE / file).read_bytes()).body
+    for part in name.split("."):
+        found = [node for node in body if getattr(node, "name", None) == part]
+        if not found:
+            return False
+        body = getattr(found[0], "body", [])
+    return True
+
+
 @cache
 def defined() -> set[str]:
     """Every name that the code defines: functions, classes, attributes, arguments, texts."""
