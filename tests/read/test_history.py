@@ -1,5 +1,6 @@
 """`toolspan.history`: many files as one, each call once."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -168,3 +169,48 @@ def test_a_name_picks_what_begins_with_it() -> None:
         pick("c", names, "thing")
     with pytest.raises(Ambiguous, match="2 things begin with 'a': aa, aab"):
         pick("a", names, "thing")
+
+
+@requirement("sessions.subagents-belong-to-their-session")
+def test_files_that_tell_nothing_are_no_sessions_and_lone_subagents_are(tmp_path: Path) -> None:
+    story = asked("a", "one")
+    agent = story.agent(story.call("Agent", {"prompt": "look"})).prompt("look")
+    write(tmp_path, story)
+    (tmp_path / "a.jsonl").unlink()  # only the subagent's file is left
+    (tmp_path / "notes.jsonl").write_text('{"milk":1}\n')
+
+    (session,) = toolspan.history(tmp_path).ledger.sessions
+
+    assert (session.id, session.agents) == ("a", [])
+    assert session.file.info.agent_id == agent.agent_id
+
+
+@requirement("tokens.once-per-message")
+def test_messages_without_any_id_count_one_by_one(tmp_path: Path) -> None:
+    usage = {"input_tokens": 3, "output_tokens": 5}
+    said = {"type": "assistant", "uuid": "u", "message": {"model": "m", "usage": usage}}
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text(f"{json.dumps(said)}\n" * 2)
+
+    ledger = toolspan.history(tmp_path).ledger
+
+    assert (ledger.tokens.input_tokens, ledger.tokens.output_tokens) == (12, 20)
+    assert ledger.tokens == ledger.tokens_raw_sum
+
+
+@requirement("tokens.once-per-message")
+def test_counts_that_nobody_can_have_used_are_no_tokens(tmp_path: Path) -> None:
+    usage = {"input_tokens": 3, "output_tokens": 1 << 60}
+    said = {"type": "assistant", "message": {"id": "m1", "model": "m", "usage": usage}}
+    made_up = {"type": "assistant", "message": {"model": "<synthetic>", "usage": usage}}
+    (tmp_path / "a.jsonl").write_text(f"{json.dumps(said)}\n{json.dumps(made_up)}\n")
+
+    tokens = toolspan.history(tmp_path).ledger.tokens
+
+    assert (tokens.input_tokens, tokens.output_tokens) == (3, 0)
+
+
+def test_ids_of_calls_can_be_named_by_what_they_do_not_share() -> None:
+    names = ["toolu_01abc", "toolu_bdrk_01xyz", "call_abd"]
+
+    assert [pick(short, names, "call") for short in ("abc", "xyz", "abd")] == names

@@ -1,5 +1,6 @@
 """The timeline: turns, lanes, and subagents under their calls, whatever layout the client had."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from toolspan.read.discover import discover
 from toolspan.read.messages import script
-from toolspan.read.timeline import Batch, Group, Said, Strand, timeline
+from toolspan.read.timeline import Batch, Group, Said, Strand, timeline, turn_facts
 from toolspan.read.transcript import read
 from toolspan.testing import TranscriptBuilder, bodies
 from toolspan.wire.source import BytesSource
@@ -216,6 +217,96 @@ def test_agents_that_started_each_other_are_all_told_once(tmp_path: Path) -> Non
 
     agents = [found.agent_id for found in strand.strands()]
     assert sorted(filter(None, agents)) == sorted([first.agent_id, second.agent_id])
+
+
+def test_a_session_is_told_as_nested_rows_with_the_words_that_are_wanted(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go").thinking("hmm")
+    call = story.call("Agent", {"description": "a", "prompt": "Look"})
+    agent = story.agent(call).prompt("Look", after_ms=10).text("seen")
+    story.until(agent).result(call, "seen").text("done")
+    stray = story.agent("toolu_gone").prompt("who am I?", after_ms=60_000)
+    story.write(tmp_path / f"{story.session_id}.jsonl")
+
+    (turn,) = turn_facts(strand_in(tmp_path), lambda message: message.voice != "thinking")
+
+    assert turn["prompt"] == "go"
+    items = turn["items"]
+    assert isinstance(items, list)
+    assert [item["type"] for item in items] == ["message", "batch", "message", "agent"]
+    assert [item.get("text") for item in items] == ["go", None, "done", None]
+    (group,) = items[1]["groups"]
+    (row,) = group["calls"]
+    assert (row["id"], row["tool"], row["lane"], row["state"]) == (call, "Agent", 0, "succeeded")
+    (below,) = row["agents"]
+    assert (below["agent"], below["linked"]) == (agent.agent_id, True)
+    assert [item["text"] for item in below["turns"][0]["items"]] == ["Look", "seen"]
+    assert (items[3]["agent"], items[3]["linked"]) == (stray.agent_id, False)
+
+
+def test_a_command_begins_a_turn_and_what_it_printed_does_not() -> None:
+    story = TranscriptBuilder().prompt("one").text("first")
+    story.prompt("<command-name>/clear</command-name>")
+    story.prompt("<local-command-stdout>cleared</local-command-stdout>").text("second")
+
+    turns = strand_of(story).turns
+
+    assert [turn.prompt and turn.prompt.text for turn in turns] == [
+        "one",
+        "<command-name>/clear</command-name>",
+    ]
+
+
+def test_calls_without_times_stand_one_after_the_other() -> None:
+    story = TranscriptBuilder().prompt("go")
+    first, second = (story.call("Bash", {"command": name}) for name in "ab")
+    story.result(first, DONE).result(second, DONE)
+    data = re.sub(rb'"timestamp":"[^"]*"', b'"timestamp":"?"', story.data())
+
+    strand = timeline([script(read(BytesSource(data)))])
+
+    (batch,) = strand.batches
+    assert [[one.span.id for one in group.calls] for group in batch.groups] == [[first], [second]]
+    assert (strand.began, strand.ended, batch.began, batch.ended) == (None, None, None, None)
+
+
+def test_subagents_too_deep_for_a_tree_stand_beside_the_conversation(tmp_path: Path) -> None:
+    main = TranscriptBuilder().prompt("go")
+    made, call = main, main.call("Agent", {"prompt": "0"})
+    for depth in range(18):
+        agent = main.agent(call).prompt(f"{depth}")
+        call = agent.call("Agent", {"prompt": f"{depth + 1}"})
+        made = agent
+    main.write(tmp_path / f"{main.session_id}.jsonl")
+
+    strand = strand_in(tmp_path)
+
+    agents = [one.agent_id for one in strand.strands()]
+    assert len(agents) == len(set(agents)) == 19
+    assert made.agent_id in agents
+    assert [one.linked for one in strand.strands()].count(False) == 1
+
+
+def test_equal_errands_go_to_the_agents_in_the_order_they_began() -> None:
+    version = "1.0.60"
+    story = TranscriptBuilder(version=version).prompt("go")
+    calls = [story.call("Task", {"description": "x", "prompt": "Look"}) for _ in range(2)]
+    agents = [
+        story.agent(call).prompt("Look", after_ms=10 * (n + 1)) for n, call in enumerate(calls)
+    ]
+    for n, agent in enumerate(agents):
+        agent.text(f"seen {n}")
+    for call in calls:
+        story.result(call, "seen", after_ms=100)
+
+    placed = strand_of(story).calls
+
+    assert [call.span.id for call in placed] == calls
+    words = [
+        [item.message.text for turn in agent.turns for item in turn.items if isinstance(item, Said)]
+        for call in placed
+        for agent in call.agents
+    ]
+    assert words == [["Look", "seen 0"], ["Look", "seen 1"]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=8))

@@ -1,0 +1,101 @@
+"""A span's times and advice, whatever a client wrote for them."""
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan import read
+from toolspan.model.inputs import decode_anything
+from toolspan.model.kind import ADVICE
+from toolspan.model.span import Span, moment
+from toolspan.testing import TranscriptBuilder, bodies, outputs
+from toolspan.testing.bodies import Body
+from toolspan.testing.rollouts import RolloutBuilder
+from toolspan.wire.source import BytesSource
+
+
+def span_with(asked: str, answered: str, body: Body | None = None) -> Span:
+    """A call whose two lines were written at these times, as the client spelt them."""
+    story = TranscriptBuilder().prompt("go")
+    story.result(story.call("Bash", {"command": "ls"}), body or bodies.ran("ok"))
+    times = iter(["2026-11-02T09:00:00Z", asked, answered])
+    data = re.sub(
+        rb'"timestamp":"[^"]*"', lambda _: f'"timestamp":"{next(times)}"'.encode(), story.data()
+    )
+    (span,) = read(BytesSource(data)).spans
+    return span
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "seconds"),
+    [
+        ("2026-11-02T09:00:00Z", "2026-11-02T09:00:02.500Z", 2.5),
+        ("2026-11-02T09:00:00+01:00", "2026-11-02T09:00:00Z", 3600),
+        ("2026-11-02T09:00:00", "2026-11-02T09:00:02Z", 2),  # no zone is the world's
+        ("2026-11-02T09:00:02Z", "2026-11-02T09:00:00Z", None),  # a clock that was set back
+        ("some day", "2026-11-02T09:00:00Z", None),
+        ("2026-11-02T09:00:00Z", "", None),
+    ],
+)
+def test_a_duration_is_the_time_between_two_lines_if_both_can_be_read(
+    asked: str, answered: str, seconds: float | None
+) -> None:
+    found = span_with(asked, answered).duration
+
+    assert (found.total_seconds() if found is not None else None) == seconds
+
+
+def test_a_call_without_result_has_no_duration() -> None:
+    story = TranscriptBuilder().prompt("go")
+    story.call("Bash", {"command": "ls"})
+    (span,) = read(BytesSource(story.data())).spans
+
+    assert (span.duration, span.finished) == (None, None)
+
+
+@requirement("codex.times")
+@pytest.mark.parametrize(
+    ("reported", "seconds"), [("2.5", 2.5), ("0.1", 1), ("9" * 20, 1), ("9" * 400, 1)]
+)
+def test_of_what_lines_and_tool_say_the_longer_counts_if_it_can_be(
+    reported: str, seconds: float
+) -> None:
+    made = RolloutBuilder()
+    call = made.call("exec_command", {"cmd": "make"})
+    words = outputs.ran("x").replace("Wall time: 0.1000", f"Wall time: {reported}")
+    made.output(call, words, after_ms=1000)
+    (span,) = read(BytesSource(made.data(), "rollout-x.jsonl")).spans
+
+    assert span.duration is not None
+    assert span.duration.total_seconds() == seconds
+
+
+def test_advice_is_for_what_went_wrong() -> None:
+    times = ("2026-11-02T09:00:00Z", "2026-11-02T09:00:01Z")
+
+    assert span_with(*times).advice is None
+    failed = span_with(*times, bodies.exited(2, "no rule"))
+    assert failed.advice == ADVICE["command_failed"]
+
+
+def test_a_moment_without_a_zone_is_the_worlds_time() -> None:
+    assert moment("2026-11-02T09:00:00") == datetime(2026, 11, 2, 9, tzinfo=UTC)
+    assert moment("2026-11-02T09:00:00+01:00") == datetime(2026, 11, 2, 8, tzinfo=UTC)
+    assert [moment(text) for text in (None, "", "soon")] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b'{"a":1.5}', {"a": 1.5}),
+        (b'"\\ud83d"', "\ud83d"),
+        (b'{"a":"\xff"}', {"a": "\ufffd"}),
+        (b"no json", "no json"),
+        (b"\xff", "\ufffd"),
+        (b"[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_anything_at_all_is_decoded_or_given_as_text(data: bytes, value: object) -> None:
+    assert decode_anything(data) == value
