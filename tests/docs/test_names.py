@@ -18,6 +18,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*
 GUIDE = [page for page in PAGES if page.parent.name != "reference"]
 MODULE = re.compile(r"(?<![\w./~-])((?:[a-z_]+/)+[a-z_]+)(?:\.py)?(?![\w/.-])")
 CONSOLE = re.compile(r"^```(?:console|sh|text|)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+INLINE = re.compile(r"`(toolspan [a-z][^`]*)`")
 BEHIND = {"--", "|", "<", ">", "#", "&&"}
 """What ends the words that are toolspan's own."""
 REFERENCE = [ROOT / "docs/reference.md", *sorted(ROOT.glob("docs/reference/*.md"))]
@@ -107,6 +108,7 @@ def test_commands_and_options_that_a_page_shows_exist(page: Path) -> None:
     lines = [line for block in CONSOLE.findall(text(page)) for line in block.splitlines()]
     typed = [line.removeprefix("$ ").split() for line in lines if line.startswith("$ toolspan ")]
     typed += [line.split() for line in lines if line.startswith("toolspan ")]
+    typed += [code.split() for code in INLINE.findall(CONSOLE.sub("", text(page)))]
 
     assert [words for words in typed if not is_known(words[1:])] == []
 
