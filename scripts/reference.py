@@ -1,9 +1,9 @@
 """The reference of the Python API, made from the code as it stands, without importing it.
 
 In: the sources, and the pages and examples, which say what people are told to import. Out: pages
-as text. Documented are the names of `toolspan` itself, what packages list in `__all__`, and every
-module that a page or an example imports from. A definition stands in one place; the others link to
-it. Start at `pages`.
+as text. Documented are the names of `toolspan` itself and the types they mention, what packages
+list in `__all__`, and every module that a page or an example imports from. A definition stands in
+one place; the others link to it. Start at `pages`.
 """
 
 import ast
@@ -73,7 +73,7 @@ class Page:
 
 def pages() -> dict[str, str]:
     """Every page of the reference, by its path in docs."""
-    modules = sorted(_documented())
+    modules = _contents()
     main = Page("reference.md")
     main.heading(1, "Python reference")
     main.says(NOTE)
@@ -93,9 +93,9 @@ def pages() -> dict[str, str]:
         page.heading(1, f"toolspan.{package}")
         page.says(NOTE)
         page.says("Part of the [Python reference](../reference.md).")
-        for module in modules:
+        for module, names in modules.items():
             if f"{module}.".startswith(f"toolspan.{package}."):
-                _write_module(page, module, places)
+                _write_module(page, module, names, places)
         written.append(page)
     return {page.path: page.text(places) for page in written}
 
@@ -109,12 +109,37 @@ def _module_words(module: str) -> str:
     return ast.get_docstring(_tree(module)) or ""
 
 
-def _write_module(page: Page, module: str, places: dict[tuple[str, str], str]) -> None:
+def _contents() -> dict[str, list[str]]:
+    """The modules that are described, and the names of each."""
+    found: dict[str, list[str]] = {}
+    for module in _documented():
+        listed = _listed(module)
+        found[module] = _defined(module) if listed is None else listed
+    doors = {one.key for module, names in found.items() for one in _resolved(module, names)}
+    doors |= {one.key for one in _resolved("toolspan", _listed("toolspan") or [])}
+    for one in _resolved("toolspan", _listed("toolspan") or []):
+        for node in _mentioned(one.node):
+            named = resolve(one.home, node.id)
+            if named is not None and named.doc and named.key not in doors:
+                doors.add(named.key)
+                found[named.home] = sorted([*found.get(named.home, []), named.name])
+    return dict(sorted(found.items()))
+
+
+def _resolved(module: str, names: list[str]) -> Iterator[Found]:
+    for name in names:
+        found = resolve(module, name)
+        if found is not None:
+            yield found
+
+
+def _write_module(
+    page: Page, module: str, names: list[str], places: dict[tuple[str, str], str]
+) -> None:
     if module != f"toolspan.{page.path.removeprefix('reference/').removesuffix('.md')}":
         page.heading(2, module)
     page.says(text_of(_module_words(module)))
-    listed = _listed(module)
-    for name in listed if listed is not None else _defined(module):
+    for name in names:
         _write(page, module, name, places)
 
 
@@ -162,7 +187,7 @@ def _mentioned(node: Node) -> Iterator[ast.Name]:
         case ast.AnnAssign(annotation=annotation):
             yield from _names([annotation])
         case ast.Assign(value=value):
-            yield from _names([value])
+            yield from (one for one in ast.walk(value) if isinstance(one, ast.Name))
 
 
 def _names(found: Iterable[ast.expr | None]) -> Iterator[ast.Name]:
@@ -333,14 +358,15 @@ def _statements(tree: ast.Module | ast.If | ast.Try) -> Iterator[ast.stmt]:
 
 def _defined(module: str) -> list[str]:
     """The names a module without a list has for others, in its own order."""
+    wanted = {name for origin, name in imported() if origin == module}
     names = []
     for one, doc in _with_words(_tree(module).body):
         match one:
             case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef():
                 names.append(one.name)
-            case ast.Assign(targets=[ast.Name(id=name)]) if doc:
+            case ast.Assign(targets=[ast.Name(id=name)]) if doc or name in wanted:
                 names.append(name)
-            case ast.AnnAssign(target=ast.Name(id=name)) if doc:
+            case ast.AnnAssign(target=ast.Name(id=name)) if doc or name in wanted:
                 names.append(name)
             case _:
                 pass
@@ -371,6 +397,7 @@ def _documented() -> set[str]:
     return found - {"toolspan"}
 
 
+@cache
 def imported() -> set[tuple[str, str]]:
     """What the pages and examples import: modules and names; a whole module has the name ''."""
     pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/journeys/*.md")]
