@@ -466,3 +466,22 @@ def test_a_reader_who_goes_away_ends_the_run(tmp_path: Path) -> None:
     assert process.stderr is not None
     assert b"Traceback" not in process.stderr.read()
     process.stderr.close()
+
+
+@requirement("hooks.rewake")
+def test_a_run_waits_for_a_hook_that_may_wake_the_model(tmp_path: Path) -> None:
+    waits = "until [ -e go ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
+    waker = {"hooks": [{"type": "command", "command": waits, "asyncRewake": True}]}
+    stop = {"hooks": [{"type": "command", "command": "touch go"}]}
+    settings = tmp_path / "settings.json"
+    hooks = {"PostToolUse": [waker], "Stop": [stop]}
+    settings.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
+    script = [[use("Bash", command="true")], say("Done."), say("I mend it.")]
+    (tmp_path / "script.json").write_text(json.dumps(script), encoding="utf-8")
+    done = run(
+        tmp_path,
+        *("-p", "Go.", *ALLOWED, "--settings", str(settings)),
+        *("--model", f"scripted:{tmp_path / 'script.json'}"),
+    )
+
+    assert (done.returncode, done.stdout) == (0, "I mend it.\n")

@@ -160,3 +160,25 @@ def test_a_second_ctrl_c_leaves(tmp_path: Path) -> None:
         somebody.sees("Ctrl-C again leaves.")
         somebody.types(CTRL_C)
         assert somebody.child.wait(PATIENCE) == 130
+
+
+@requirement("hooks.rewake")
+def test_a_hook_that_runs_on_wakes_the_model_while_somebody_could_type(tmp_path: Path) -> None:
+    waits = "until [ -e ../go ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
+    waker = {"hooks": [{"type": "command", "command": waits, "asyncRewake": True}]}
+    settings = tmp_path / "settings.json"
+    settings.write_text(json.dumps({"hooks": {"PostToolUse": [waker]}}), encoding="utf-8")
+    script = [[use("Bash", command="true")], say("Done."), say("I mend it."), say("Welcome.")]
+    options = ("--settings", str(settings), "--permission-mode", "bypassPermissions")
+    with talking(tmp_path, script, *options) as somebody:
+        somebody.types("Go.\n")
+        somebody.sees("Done.")
+        somebody.sees(READY)
+        (tmp_path / "go").touch()
+        somebody.sees("I mend it.")
+        somebody.sees(READY)
+        somebody.types("Thanks.\n")
+        somebody.sees("Welcome.")
+
+    (news,) = [m for m in toolspan.read(transcript(tmp_path)).messages() if "broke" in m.text]
+    assert 'command "PostToolUse:Bash": the build broke' in news.text

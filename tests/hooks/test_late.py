@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -11,9 +12,12 @@ import pytest
 from tests.hooks.stage import at, command, hooks, moment
 from tests.requirement import requirement
 from toolspan.builtin import bash_tool
-from toolspan.hooks.fire import SettingsHooks
+from toolspan.hooks.heard import Heard
+from toolspan.hooks.late import LateHandlers
 from toolspan.hooks.make import Means, hooks_of
+from toolspan.hooks.merge import Ran
 from toolspan.hooks.points import Occasion
+from toolspan.hooks.said import Ear, Said
 from toolspan.model.decision import Deny
 from toolspan.profile import profile
 from toolspan.session import Session
@@ -21,18 +25,20 @@ from toolspan.settings import Layer, merge
 from toolspan.settings.load import read_settings
 
 pytestmark = pytest.mark.anyio
-STOP = Occasion(point="Stop")
 PROMPT = Occasion(point="UserPromptSubmit", fields={"prompt": "x"})
 
 
-async def ended(fired: SettingsHooks) -> None:
-    """Wait until a handler that is to be heard has ended."""
-    while not fired.listens("Stop"):
-        await anyio.lowlevel.checkpoint()
+NOTICE = """\
+<task-notification>
+<summary>Stop hook feedback</summary>
+</task-notification>
+<system-reminder>
+Stop hook blocking error from command "{}": {}
+</system-reminder>"""
 
 
 @requirement("hooks.rewake")
-async def test_a_handler_that_objects_late_wakes_the_model_at_the_end_of_a_turn(
+async def test_a_handler_that_objects_late_wakes_the_model_with_what_it_said(
     tmp_path: Path,
 ) -> None:
     line = "echo words; echo the build broke >&2; exit 2"
@@ -40,14 +46,13 @@ async def test_a_handler_that_objects_late_wakes_the_model_at_the_end_of_a_turn(
     with anyio.fail_after(20):
         async with hooks(tmp_path, block) as fired:
             after = await fired.after(moment(folder=tmp_path))
-            await ended(fired)
-            stop = await fired.fire(STOP)
-            again = await fired.fire(STOP)
+            woken = await fired.wake()
+            again = await fired.wake()
 
     assert (after.feedback, after.contexts) == ((), ())
-    assert (stop.contexts, stop.feedback) == (("the build broke",), ())
-    assert [(one.point, one.exit_code) for one in stop.reports] == [("PostToolUse", 2)]
-    assert again.contexts == ()
+    assert woken.news == (NOTICE.format("PostToolUse:Bash", "the build broke\n"),)
+    assert [(one.point, one.exit_code) for one in woken.reports] == [("PostToolUse", 2)]
+    assert again.news == ()
 
 
 @requirement("hooks.rewake")
@@ -56,12 +61,61 @@ async def test_without_words_on_its_error_output_what_it_printed_is_told(tmp_pat
     with anyio.fail_after(20):
         async with hooks(tmp_path, block) as fired:
             before = await fired.before(moment(folder=tmp_path))
-            await ended(fired)
+            while not fired.calls:
+                await anyio.lowlevel.checkpoint()
             batch = await fired.after_batch([])
 
     assert before.decision is None
-    assert batch.contexts == ("printed",)
-    assert batch.stop is None
+    assert batch.news == (NOTICE.format("PreToolUse:Bash", "printed\n"),)
+    assert (batch.contexts, batch.stop) == ((), None)
+
+
+@requirement("hooks.rewake")
+async def test_a_handler_that_ends_otherwise_wakes_nobody(tmp_path: Path) -> None:
+    late = command("exit 1", asyncRewake=True)
+    with anyio.fail_after(20):
+        async with hooks(tmp_path, at("PreToolUse", late, command("true"))) as fired:
+            await fired.before(moment(folder=tmp_path))
+            woken = await fired.wake()
+            batch = await fired.after_batch([])
+
+    assert (woken.news, batch.news) == ((), ())
+    assert [one.outcome for one in batch.reports] == ["error"]
+
+
+@dataclass
+class Endless:
+    """A handler that runs on until it is ended."""
+
+    exit_code: int | None = None
+
+    async def heard(self) -> Heard:
+        await anyio.sleep_forever()
+        return Heard()
+
+    async def end(self) -> None:
+        self.exit_code = 143
+
+
+@requirement("hooks.rewake")
+async def test_a_handler_whose_time_is_over_is_not_waited_for_and_ended() -> None:
+    now = 0.0
+    endless = Endless()
+    late = LateHandlers(clock=lambda: now)
+    ran = Ran(
+        point="Stop", name="Stop", command="x", source="user", heard=Heard(), said=Said(),
+        duration_ms=0.0, timeout_ms=5_000.0,
+    )  # fmt: skip
+    late.watch(ran, endless, Ear("Stop", "x", "", profile().hooks), wakes=True)
+    before = await late.ended()
+    now = 6.0
+    with anyio.fail_after(5):
+        await late.wait()
+        ended = await late.ended()
+
+    assert before == []
+    assert [one.heard.end for one in ended] == ["timed_out"]
+    assert endless.exit_code == 143
 
 
 @requirement("hooks.async")

@@ -160,6 +160,15 @@ class Hooks:
         answers = await self._fire(occasion.point, occasion.about or "", (occasion,))
         return _merge_after(answers)
 
+    @property
+    def calls(self) -> bool:
+        """Functions are always waited for."""
+        return False
+
+    async def wake(self) -> After:
+        """Functions are always waited for."""
+        return After()
+
     def _register(self, point: str, matcher: str) -> Callable[[_Handler], _Handler]:
         if not isinstance(matcher, str):
             raise ToolspanError(

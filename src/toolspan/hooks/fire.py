@@ -20,7 +20,7 @@ from toolspan.hooks.heard import Handler, Heard, Told
 from toolspan.hooks.late import LateHandlers
 from toolspan.hooks.long import shortened
 from toolspan.hooks.match import Matches
-from toolspan.hooks.merge import Ran, merge_after, merge_before
+from toolspan.hooks.merge import Ran, merge_after, merge_before, reports_on
 from toolspan.hooks.points import After, Before, Moment, Occasion, Point, Report
 from toolspan.hooks.said import Ear, Said
 from toolspan.hooks.scene import Scene
@@ -88,8 +88,8 @@ class SettingsHooks:
         return not self._registered
 
     def listens(self, point: Point) -> bool:
-        """Whether there is a handler at this point, or one that ended late is to be heard there."""
-        return point in self._points or (point == "Stop" and self._late.calls)
+        """Whether there is a handler at this point."""
+        return point in self._points
 
     def bind(self, scene: Scene) -> "SettingsHooks":
         """The same handlers for a session."""
@@ -136,7 +136,11 @@ class SettingsHooks:
         after = merge_after([*ran, *await self._ended()], self._values)
         if after.stop is None and after.feedback:
             after = replace(after, stop=after.feedback[0], reports=_as_stops(after.reports))
-        return replace(after, feedback=(), by=())
+        after = replace(after, feedback=(), by=())
+        if not self._late.calls:
+            return after
+        woken = await self.wake()
+        return replace(after, news=woken.news, reports=(*after.reports, *woken.reports))
 
     async def fire(self, occasion: Occasion) -> After:
         """Fire any other point."""
@@ -155,8 +159,6 @@ class SettingsHooks:
                 return ran
             case "UserPromptSubmit":
                 return [*ran, *await self._ended()]
-            case "Stop":
-                return [*ran, *await self._ended(calling=True)]
             case _:
                 return ran
 
@@ -167,9 +169,23 @@ class SettingsHooks:
         asked = [one.timeout for one in self._registered if one.point == point]
         return min(max((END_BUDGET, *(one for one in asked if one))), END_MOST)
 
-    async def _ended(self, *, calling: bool = False) -> list[Ran]:
+    @property
+    def calls(self) -> bool:
+        """Whether a handler that nobody waited for wants the model to be woken."""
+        return self._late.calls
+
+    async def wake(self) -> After:
+        """Wait for one that wants that, unless none runs that could."""
+        await self._late.wait()
+        woken = await self._late.calling()
+        return After(
+            news=tuple(shortened(text, self._stage.folder) for _, text in woken),
+            reports=tuple(report for ran, _ in woken for report in reports_on(ran)),
+        )
+
+    async def _ended(self) -> list[Ran]:
         """What handlers say that nobody waited for."""
-        ended = await self._late.ended(calling=calling)
+        ended = await self._late.ended()
         return [replace(one, said=self._fitted(one.said)) for one in ended]
 
     @property

@@ -50,6 +50,10 @@ class Later(Protocol):
         """What it left, once it has ended."""
         ...
 
+    async def end(self) -> None:
+        """End it, with everything it started."""
+        ...
+
 
 class Handler(Protocol):
     """Runs one handler. Raises nothing but cancellation: what goes wrong is a `Heard` that failed.

@@ -73,6 +73,26 @@ class JoinedHooks:
         """Fire any other point."""
         return _one_after(await self._all(lambda source: source.fire(occasion)))
 
+    @property
+    def calls(self) -> bool:
+        """Whether some source has a handler that wants the model to be woken."""
+        return any(source.calls for source in self._sources)
+
+    async def wake(self) -> After:
+        """Wait for the first handler of any source that wants that."""
+        woken: list[After] = []
+
+        async def listen(source: Firing, scope: anyio.CancelScope) -> None:
+            after = await source.wake()
+            if after.news:
+                woken.append(after)
+                scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for source in self._sources:
+                group.start_soon(listen, source, group.cancel_scope)
+        return _one_after(woken)
+
     async def _all(self, ask: Callable[[Firing], Awaitable[_Answer]]) -> list[_Answer]:
         slots: list[_Answer | None] = [None] * len(self._sources)
 
@@ -111,6 +131,7 @@ def _one_after(answers: Sequence[After]) -> After:
             feedback=merged.feedback + one.feedback,
             by=merged.by + one.by,
             stop=merged.stop or one.stop,
+            news=merged.news + one.news,
             reports=merged.reports + one.reports,
         )
     return merged

@@ -68,6 +68,8 @@ class After:
     by: tuple[str, ...] = ()
     """Who objects: the handler of each feedback."""
     stop: str | None = None
+    news: tuple[str, ...] = ()
+    """What the model is woken with, by handlers that nobody waited for."""
     reports: tuple[Report, ...] = ()
 
 
@@ -144,12 +146,22 @@ class Firing(Protocol):
         """Any other point."""
         ...
 
+    @property
+    def calls(self) -> bool:
+        """Whether a handler that nobody waited for wants the model to be woken now."""
+        ...
+
+    async def wake(self) -> After:
+        """Wait for such a handler: its `news`; none when none runs that could have some."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class NoHooks:
     """Nobody listens."""
 
     silent: bool = field(default=True, init=False)
+    calls: bool = field(default=False, init=False)
 
     def listens(self, point: Point) -> bool:  # noqa: ARG002 - the protocol's
         """Nobody does."""
@@ -181,4 +193,8 @@ class NoHooks:
 
     async def fire(self, occasion: Occasion) -> After:  # noqa: ARG002
         """Nothing to add."""
+        return After()
+
+    async def wake(self) -> After:
+        """Nobody is waited for."""
         return After()

@@ -36,7 +36,6 @@ from toolspan.llm.model import (
 from toolspan.llm.patient import complete
 from toolspan.model.live import Content
 from toolspan.record import Compacted
-from toolspan.run.tasks import AgentTask
 from toolspan.session.compaction import Budget, asking, opening, tokens_in
 from toolspan.session.session import INTERRUPTED_TURN, Session
 
@@ -165,35 +164,33 @@ class Agent:
         return await self._work(turn)
 
     async def finish(self, content: Content) -> Ended:
-        """As `prompt`, and on until the agents that it sent off are done and it has heard of it."""
+        """As `prompt`, and on until what it left in the background is done and it has heard of it.
+
+        That are agents it sent off, and hooks that run on and may wake it.
+        """
         ended = await self.prompt(content)
         while not ended.is_error and (more := await self.hear_news()) is not None:
             ended = ended.and_then(more)
         return ended
 
     async def hear_news(self) -> Ended | None:
-        """Wait for agents in the background, and let the model work on what came of them.
+        """Wait for agents in the background and hooks that run on; the turn that came of them.
 
         None when there is none to wait for. A wait that somebody interrupts is a turn that was.
         """
         turn = _Turn(self._clock(), first=len(self.session.messages))
         came = False
         with anyio.CancelScope() as self._aside:
-            came = await self._news_come()
+            came = await self.session.news_come()
         aside, self._aside = self._aside, None
         if aside.cancelled_caught:
             turn.interrupted = True
             return self._end(turn, self._why(turn))
         return await self._work(turn) if came else None
 
-    async def _news_come(self) -> bool:
-        tasks = self.session.runner.desk.workspace.tasks
-        while not self.session.hear_news():
-            waits = any(isinstance(task, AgentTask) for task in tasks.running)
-            if not waits or not self.session.profile.tasks.tells:
-                return False
-            await tasks.wait()
-        return True
+    async def work(self) -> Ended:
+        """Let the model work on a turn that the session has begun, such as `Session.woken`."""
+        return await self._work(_Turn(self._clock(), first=len(self.session.messages)))
 
     async def go_on(self) -> Ended:
         """Come back to a call that a hook put off, and let the model work on if it is run."""

@@ -24,6 +24,7 @@ _OF_THE_SESSION: frozenset[Point] = frozenset({
     "SessionStart", "SessionEnd", "UserPromptSubmit", "Stop",
 })  # fmt: skip
 """Points that a subagent has no part in."""
+_MOST_WAKES = 8
 END_PATIENCE = 62.0
 """Seconds after which handlers at the end of a session are given up, should they not give up
 themselves."""
@@ -35,6 +36,8 @@ class TurnEnd:
 
     words: tuple[str, ...] = ()
     """What the model is to go on with; nothing when the turn is over."""
+    news: tuple[str, ...] = ()
+    """The same, by handlers that nobody waited for."""
     stop: str | None = None
 
 
@@ -71,6 +74,8 @@ class Around:
         """What was said when the session began; told with the first words in it."""
         self._refused_ends = 0
         """How often in a row the turn was not allowed to end."""
+        self._woken = 0
+        """How often the model was woken since somebody spoke."""
 
     def listens(self, point: Point) -> bool:
         """Whether there is a handler at this point."""
@@ -114,6 +119,12 @@ class Around:
 
     async def turn_ends(self, reply: Mapping[str, object]) -> TurnEnd:
         """The model has nothing more to do: may the turn end?"""
+        ended = await self._asked_to_end(reply)
+        if ended.words or ended.stop is not None or not self.calls:
+            return ended
+        return TurnEnd(news=await self.wake())
+
+    async def _asked_to_end(self, reply: Mapping[str, object]) -> TurnEnd:
         point: Point = "Stop" if self._aside is None else "SubagentStop"
         if not self.listens(point):
             return TurnEnd()
@@ -121,7 +132,7 @@ class Around:
             point=point,
             about=self._aside.kind if self._aside else None,
             fields={
-                "stop_hook_active": self._refused_ends > 0,
+                "stop_hook_active": self._refused_ends + self._woken > 0,
                 "last_assistant_message": _text(reply.get("content")),
                 "background_tasks": [_task(task) for task in self._desk.workspace.tasks.running],
                 "session_crons": [],
@@ -162,6 +173,29 @@ class Around:
         occasion = Occasion(point="SessionEnd", about=reason, fields={"reason": reason})
         with anyio.CancelScope(shield=True), anyio.move_on_after(END_PATIENCE):
             await self.fire(occasion)
+
+    def spoken(self) -> None:
+        """Somebody speaks: from now on the model can be woken again."""
+        self._woken = 0
+
+    @property
+    def calls(self) -> bool:
+        """Whether a handler that nobody waited for wants the model to be woken, and may."""
+        return self._hooks.calls and self._may_wake
+
+    @property
+    def _may_wake(self) -> bool:
+        """Handlers that wake the model whenever its turn ends would keep it awake for ever."""
+        return self._woken < (self._desk.profile.hooks.stop_blocks or _MOST_WAKES)
+
+    async def wake(self) -> tuple[str, ...]:
+        """Wait for such a handler: what the model is to read; nothing when none is to be heard."""
+        if not self._may_wake:
+            return ()
+        after = await self._hooks.wake()
+        self._woken += bool(after.news)
+        report(CallId(str(uuid.uuid4())), after.reports, self._desk)
+        return after.news
 
     def tell(self, occasion: Occasion, after: After) -> None:
         """Tell what the handlers of a point did."""

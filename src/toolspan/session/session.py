@@ -39,7 +39,7 @@ from toolspan.run.blocks import call_block, read_block
 from toolspan.run.desk import Cancel
 from toolspan.run.runner import Runner
 from toolspan.run.sinks import Only, Sink
-from toolspan.run.tasks import notice
+from toolspan.run.tasks import AgentTask, notice
 from toolspan.run.tool import Tool
 from toolspan.session.around import Around, Aside
 from toolspan.session.blocks import check_prompt, result_blocks, words
@@ -237,6 +237,7 @@ class Session:
             raise ToolspanError("hooks want to see prompts first: use `await session.submit(...)`")
         self._check_prompt(content)
         self._scene.prompt_id = self._turn_id()
+        self._around.spoken()
         self._say(content)
 
     async def submit(self, content: Content) -> bool:
@@ -251,6 +252,9 @@ class Session:
         self._check_prompt(content)
         self._interrupted = False
         self._scene.prompt_id = self._turn_id()
+        self._around.spoken()
+        if self._around.calls:
+            self.mail.extend(await self._around.wake())
         if not self._around.listens("UserPromptSubmit"):
             self._say(content)
             return True
@@ -431,10 +435,11 @@ class Session:
             return False
         if ended.stop is not None:
             self.stopped = ended.stop
-        self.feedback = ended.words
-        if ended.words:
-            self._conversation.add_words(ended.words)
-        return bool(ended.words)
+        self.feedback = ended.words or ended.news
+        if self.feedback:
+            self._conversation.note_news(ended.news)
+            self._conversation.add_words(self.feedback)
+        return bool(self.feedback)
 
     async def _unless_interrupted(self, hooks: Awaitable[T]) -> T | None:
         """What hooks say; None when somebody does not want to wait for it."""
@@ -466,6 +471,7 @@ class Session:
 
     def notices(self, batch: Batch) -> list[dict[str, object]]:
         """What hooks say of the batch, and news of work in the background."""
+        self.mail.extend(batch.after.news)
         told = [f"PostToolBatch hook additional context: {text}" for text in batch.after.contexts]
         return words(told + self._told_news())
 
@@ -493,6 +499,41 @@ class Session:
         self.stopped = None
         self._conversation.add_news(texts, self._scene.prompt_id)
         return True
+
+    async def woken(self) -> bool:
+        """Wait for hooks that run on and want to wake the model: then a turn has begun.
+
+        False when none does, none is left that could, or a call was put off.
+        """
+        if self.deferred is not None:
+            return False
+        self.mail.extend(await self._around.wake())
+        return bool(self.mail) and self.hear_news()
+
+    async def news_come(self) -> bool:
+        """Wait for agents in the background and for hooks that run on; then a turn has begun.
+
+        False when there is nothing to wait for, or nothing came of it.
+        """
+        tasks = self.runner.desk.workspace.tasks
+        while not self.hear_news():
+            waits = any(isinstance(task, AgentTask) for task in tasks.running)
+            if not (waits and self.profile.tasks.tells):
+                return await self.woken()
+            async with anyio.create_task_group() as group:
+                group.start_soon(self._first, tasks.wait, group.cancel_scope)
+                group.start_soon(self._first, self._woken_by_mail, group.cancel_scope)
+        return True
+
+    async def _woken_by_mail(self) -> None:
+        """Return only when a hook has something to say."""
+        self.mail.extend(await self._around.wake())
+        if not self.mail:
+            await anyio.sleep_forever()
+
+    async def _first(self, wait: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
+        await wait()
+        scope.cancel()
 
     def _take_in(self, event: LiveEvent) -> None:
         """What the runner emits, before anything else sees it."""

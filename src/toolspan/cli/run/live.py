@@ -33,6 +33,8 @@ from toolspan.session import Agent, Ended, Session
 
 _PROMPT = "> "
 _MORE = ". "
+_WOKEN = "\0"
+"""What nobody can type: a hook that ran on has woken the model."""
 _LEAVE = frozenset({"/exit", "/quit"})
 _HELP = "/exit or Ctrl-D leaves, Ctrl-C ends a turn, \\ at the end goes on in the next line."
 _DIFF = 40
@@ -264,10 +266,12 @@ async def converse(make: Callable[[Show], Agent], begin: Enter, terminal: Termin
     async with agent.session, anyio.create_task_group() as group:
         await group.start(watch_signals, stop.on_signal, group.cancel_scope)
         begin(show, agent)
-        while (typed := await _typed(terminal, show)) is not None:
+        while (typed := await _typed(terminal, show, agent.session)) is not None:
             stop.presses = 0
             if typed == "/help":
                 show.note(_HELP)
+            elif typed == _WOKEN:
+                show.end(await agent.work())
             elif typed:
                 await _turn(typed, agent, show)
             stop.presses = 0
@@ -315,11 +319,21 @@ class _Presses:
         return False
 
 
-async def _typed(terminal: Terminal, show: LiveShow) -> str | None:
-    """What somebody wants; None when they leave."""
+async def _typed(terminal: Terminal, show: LiveShow, session: Session) -> str | None:
+    """What somebody wants; None when they leave, `_WOKEN` when a hook has begun a turn."""
     sys.stdout.flush()
+    typed: str | None = _WOKEN
+
+    async def listen(scope: anyio.CancelScope) -> None:
+        if await session.woken():
+            scope.cancel()
+
     with show.waiting():
-        return await _read(terminal)
+        async with anyio.create_task_group() as group:
+            group.start_soon(listen, group.cancel_scope)
+            typed = await _read(terminal)
+            group.cancel_scope.cancel()
+    return typed
 
 
 async def _read(terminal: Terminal) -> str | None:

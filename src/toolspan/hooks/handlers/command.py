@@ -7,11 +7,12 @@ told as a failure: half an answer is none. Processes that it leaves run on until
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolspan.hooks.heard import Heard, Told
-from toolspan.process import Capture, Child, Command, StartError
+from toolspan.process import Capture, Child, Command, NotEnded, StartError
 
 LIMIT = 1 << 20
 """Bytes of output that are listened to."""
@@ -98,8 +99,16 @@ class _RunsOn:
 
     async def heard(self) -> Heard:
         """What it left."""
-        ended = await self.child.wait()
+        try:
+            ended = await self.child.wait()
+        except NotEnded as error:
+            return Heard(end="failed", problem=str(error))
         return _heard(self.child.stdout, self.child.stderr, ended.status)
+
+    async def end(self) -> None:
+        """End it; what cannot be ended is left to the custody."""
+        with suppress(NotEnded):
+            await self.child.end(GRACE)
 
 
 def _shell(wanted: str | None) -> str:
