@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 import toolspan
 from tests.requirement import requirement
+from toolspan.export.story import Story
 from toolspan.index.survey import stamp
 from toolspan.report.time.heard import Heard, heard_of
-from toolspan.report.time.timing import PARTS, file_time, split
+from toolspan.report.time.timing import PARTS, Slice, Split, file_time, split
 from toolspan.testing import TranscriptBuilder, bodies
 from toolspan.wire.paths import hooks_path
 
@@ -55,6 +56,32 @@ def test_a_noted_question_is_a_wait_that_is_known_to_the_millisecond(tmp_path: P
         "permission": 15_700,
         "tools": 4_300,
     }
+
+
+@requirement("hook.waits")
+def test_an_export_tells_the_same_times_as_the_report(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "make"}, after_ms=1_000)
+    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
+    path = story.write(tmp_path / "s.jsonl")
+    noted(
+        path,
+        note(1.1, "PreToolUse", call),
+        note(1.2, "PermissionRequest"),
+        note(20.9, "PostToolUse", call, duration_ms=4_000),
+    )
+    told = Story([toolspan.read(path)])
+    (record,) = told.calls()
+    (reported,) = file_time(str(path)).agents
+
+    assert record.wait_certainty == reported.calls[0].certainty == "known"
+    assert {one.phase: one.end - one.start for one in record.phases} == {
+        "queued": 200,
+        "permission": 15_700,
+        "run": 4_100,
+    }
+    parts = Split.of(Slice(one.start, one.end, one.part) for one in told.head.slices)
+    assert parts == Split.of(reported.slices)
 
 
 @requirement("hook.waits")

@@ -6,6 +6,7 @@ when they are asked for, so that bodies of only one call are in memory. Read `St
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -34,7 +35,8 @@ from toolspan.read.timeline import Batch, Item, Said, Strand, opens, timeline
 from toolspan.read.transcript import Transcript
 from toolspan.report.files.change import ChangeKind, FileChange, changes_of
 from toolspan.report.files.story import shown
-from toolspan.report.time.phases import phases, stamp
+from toolspan.report.time.heard import read_all_heard
+from toolspan.report.time.phases import Phases, phases_among, stamp
 from toolspan.report.time.timing import Slice, measure
 from toolspan.report.words import words
 
@@ -81,6 +83,7 @@ class Story:
         self._veil = veil or NoVeil()
         self._choice = choice
         self.strand = timeline([script(transcript) for transcript in transcripts])
+        self._heard = read_all_heard(Path(transcript.file) for transcript in transcripts)
         for transcript in transcripts:
             self._veil.meet(line.data for line in transcript.lines())
         self.head = self._veil.over(self._head())
@@ -108,7 +111,7 @@ class Story:
 
     def _head(self) -> SessionRecord:
         info = self._main.info
-        slices = _merged(measure(self.strand).slices)
+        slices = _merged(measure(self.strand, self._heard).slices)
         return SessionRecord(
             id=self._name,
             dialect=info.dialect,
@@ -126,22 +129,22 @@ class Story:
         )
 
     def _strand(self, strand: Strand, parent: str | None, depth: int) -> Iterator[Row]:
+        phases = phases_among((placed.span for placed in strand.calls), self._heard)
+        around = _Around(strand, parent, phases)
         for turn in strand.turns:
             for item in turn.items:
-                yield from self._item(item, strand, parent, depth)
+                yield from self._item(item, around, depth)
 
-    def _item(self, item: Item, strand: Strand, parent: str | None, depth: int) -> Iterator[Row]:
+    def _item(self, item: Item, around: "_Around", depth: int) -> Iterator[Row]:
         match item:
             case Said():
-                record = self._message(item, strand)
+                record = self._message(item, around.strand)
                 if record.text.strip() and self._choice.message(item.message):
                     yield Row(record, depth)
             case Batch():
-                asked = (stamp(one.span.requested) for one in item.calls)
-                ready = max((time for time in asked if time is not None), default=None)
                 for placed in item.calls:
-                    if self._choice.call(strand.file, placed.span.id):
-                        yield Row(self._record(placed.span, strand, parent, ready), depth)
+                    if self._choice.call(around.strand.file, placed.span.id):
+                        yield Row(self._record(placed.span, around), depth)
                     for agent in placed.agents:
                         yield from self._agent(agent, placed.span.id, depth)
             case Strand():
@@ -181,18 +184,16 @@ class Story:
             chars=len(text),
         )
 
-    def _record(
-        self, span: Span, strand: Strand, parent: str | None, ready: int | None
-    ) -> CallRecord:
+    def _record(self, span: Span, around: "_Around") -> CallRecord:
         call, result = span.call, span.result
-        found = phases(span, ready)
+        found = around.phases(span)
         bodies = _bodies(span, self._main.info.cwd)
         place = call.place or (result.place if result else None)
         return CallRecord(
             session=call.session_id or self._name,
-            agent=strand.agent_id,
+            agent=around.strand.agent_id,
             id=span.id,
-            parent=call.parent_call or parent,
+            parent=call.parent_call or around.parent,
             batch=call.message_id,
             tool=span.tool,
             kind=call.kind,
@@ -227,9 +228,18 @@ class Story:
             evidence=tuple(EvidenceRecord(rule=e.rule, text=e.text) for e in span.evidence),
             started_agent=span.agent,
             problem=bodies.problem,
-            file=strand.file,
+            file=around.strand.file,
             line=place.line if place else None,
         )
+
+
+class _Around(NamedTuple):
+    """What a call of an agent is told with."""
+
+    strand: Strand
+    parent: str | None
+    """The call that started the agent."""
+    phases: Callable[[Span], Phases]
 
 
 def _end(span: Span, took: int | None) -> int | None:

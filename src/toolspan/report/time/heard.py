@@ -59,6 +59,14 @@ def read_heard(transcript: Path) -> Mapping[str, Heard]:
         return {}
 
 
+def read_all_heard(transcripts: Iterable[Path]) -> Mapping[str, Heard]:
+    """What was noted of a session's files; its agents share the notes of their session."""
+    heard: dict[str, Heard] = {}
+    for transcript in {hooks_path(one): one for one in transcripts}.values():
+        heard |= read_heard(transcript)
+    return heard
+
+
 def heard_of(lines: Iterable[bytes]) -> Mapping[str, Heard]:
     """What was noted, by call."""
     desk = _Desk()

@@ -4,10 +4,10 @@ In: a span, when the last call of its batch was asked for, and what hooks of our
 it lived. Out: `Phases`, intervals in whole milliseconds that lie one after another between request
 and result. A wait is `known` when it was noted or the records leave no doubt, `inferred` when the
 tool says how long it ran itself, else `unknown`, and then nothing is made up: the time counts as
-running. Pure. Read `phases` first.
+running. Pure. Read `phases` first; `phases_among` knows when batches were ready.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
@@ -93,6 +93,20 @@ def phases(span: Span, ready: int | None = None, heard: Heard | None = None) -> 
             noted = _noted(hooks, whole, heard)
             found = noted or _ran(span, hooks, whole, ready)
     return found._replace(took=end - start)
+
+
+def phases_among(spans: Iterable[Span], heard: Mapping[str, Heard]) -> Callable[[Span], Phases]:
+    """Tells the phases of each of these calls; a batch is ready when all of it was asked for."""
+    ready: dict[str, int] = {}
+    for span in spans:
+        batch, asked = span.call.message_id or span.id, stamp(span.requested)
+        if asked is not None:
+            ready[batch] = max(asked, ready.get(batch, asked))
+
+    def found(span: Span) -> Phases:
+        return phases(span, ready.get(span.call.message_id or span.id), heard.get(span.id))
+
+    return found
 
 
 def _with(hooks: list[Interval], whole: Interval, phase: Phase, certainty: Certainty) -> Phases:

@@ -27,7 +27,15 @@ from toolspan.read.messages import script
 from toolspan.read.timeline import Said, Strand, timeline
 from toolspan.read.transcript import Transcript, read
 from toolspan.report.time.heard import Heard, read_heard
-from toolspan.report.time.phases import Certainty, Interval, Phase, Phases, phases, stamp, when
+from toolspan.report.time.phases import (
+    Certainty,
+    Interval,
+    Phase,
+    Phases,
+    phases_among,
+    stamp,
+    when,
+)
 
 Part = Literal["model", "tools", "permission", "hooks", "idle"]
 """What an instant of a session belongs to."""
@@ -156,7 +164,8 @@ def measure(strand: Strand, heard: Mapping[str, Heard] = MappingProxyType({})) -
     `heard` is what hooks of ours noted of its calls.
     """
     spans = [placed.span for placed in strand.calls]
-    found = _phases(spans, heard)
+    phases = phases_among(spans, heard)
+    found = [phases(span) for span in spans]
     intervals = [interval for one in found for interval in one.intervals]
     marks = sorted(_marks(strand, spans), key=lambda mark: mark.at)
     slices = _sliced(intervals, marks)
@@ -169,19 +178,6 @@ def measure(strand: Strand, heard: Mapping[str, Heard] = MappingProxyType({})) -
     return AgentTime(
         agent=strand.agent_id, role=strand.role, slices=tuple(slices), calls=tuple(calls)
     )
-
-
-def _phases(spans: Sequence[Span], heard: Mapping[str, Heard]) -> list[Phases]:
-    """The phases of every call; a batch is ready when the model has asked for all of it."""
-    ready: dict[str, int] = {}
-    for span in spans:
-        batch, asked = span.call.message_id or span.id, stamp(span.requested)
-        if asked is not None:
-            ready[batch] = max(asked, ready.get(batch, asked))
-    return [
-        phases(span, ready.get(span.call.message_id or span.id), heard.get(span.id))
-        for span in spans
-    ]
 
 
 class _Mark(NamedTuple):
