@@ -122,11 +122,14 @@ class _Sign(NamedTuple):
     kind: ErrorKind
     words: tuple[str, ...]
     pattern: re.Pattern[str] | None = None
+    hint: str = ""
+    """What every text has that fits the pattern: looking for it is much quicker."""
 
     def shows(self, text: str) -> bool:
-        return any(word in text for word in self.words) or bool(
-            self.pattern and self.pattern.search(text)
-        )
+        for word in self.words:
+            if word in text:
+                return True
+        return self.pattern is not None and self.hint in text and bool(self.pattern.search(text))
 
 
 _REFUSED = (
@@ -145,7 +148,8 @@ _EDITING = (
         ("string to replace not found", "old_string not found", "not found in file",
          "failed to find expected lines", "failed to find context"),
     ),
-    _Sign("ambiguous_match", (), re.compile(r"found \d+ matches of the string to replace")),
+    _Sign("ambiguous_match", (), re.compile(r"found \d+ matches of the string to replace"),
+          "matches of the string"),
     _Sign("no_change", ("no changes to make",)),
 )  # fmt: skip
 _FILES = (
@@ -154,6 +158,7 @@ _FILES = (
         ("file does not exist", "directory does not exist", "no such file or directory", "enoent",
          "file not found", "no files were modified"),
         re.compile(r"path does not exist.*note: your current working directory"),
+        "path does not exist",
     ),
     _Sign("is_directory", ("eisdir",)),
     _Sign("too_large", ("exceeds maximum allowed tokens", "exceeds maximum allowed size")),
@@ -162,12 +167,16 @@ _FILES = (
 _SHELL = (
     _Sign("command_timeout", ("command timed out after",)),
     _Sign(
-        "command_not_found", ("command not found",), re.compile(r"^exit code 127\b", re.MULTILINE)
+        "command_not_found",
+        ("command not found",),
+        re.compile(r"^exit code 127\b", re.MULTILINE),
+        "exit code 127",
     ),
     _Sign(
         "command_failed",
         ("process exited with code",),
         re.compile(r"\Aexit code \d+|\[exit code: -?[1-9]\d*\]"),
+        "exit code",
     ),
 )
 _REST = (
@@ -180,14 +189,16 @@ _REST = (
         "network",
         (),
         re.compile(r"mcp error -32603: (?:failed to evaluate permission: )?fetch failed"),
+        "mcp error -32603",
     ),
-    _Sign("mcp_error", (), re.compile(r"mcp error -\d+")),
+    _Sign("mcp_error", (), re.compile(r"mcp error -\d+"), "mcp error -"),
     _Sign(
         "network",
         ("fetch failed", "econnrefused", "econnreset", "enotfound", "etimedout"),
         re.compile(r"status code [45]\d\d"),
+        "status code",
     ),
-    _Sign("rate_limit", ("rate limit", "limit reached"), re.compile(r"\b429\b")),
+    _Sign("rate_limit", ("rate limit", "limit reached"), re.compile(r"\b429\b"), "429"),
     _Sign("patch_invalid", ("invalid patch", "invalid hunk")),
     _Sign("schema_output", ("output does not match required schema",)),
     _Sign("internal", ("tool result missing due to internal error", "execution error")),
@@ -198,6 +209,7 @@ _MCP = (
         "mcp_no_response",
         ("cannot connect to the mcp server",),
         re.compile(r"\Anot connected"),
+        "not connected",
     ),
 )
 
@@ -228,7 +240,7 @@ def _tables(tool: str) -> tuple[tuple[_Sign, ...], ...]:
             return _REFUSED, _FILES, _REST, _SHELL
 
 
-_COMMAND_TIMEOUT = re.compile(r"Command timed out after")
+_COMMAND_TIMEOUT = "Command timed out after"
 _CALL_TIMEOUT = re.compile(r"\bMCP error -32001\b|timed out after|request timed out")
 _SERVER_TIMEOUT = re.compile(
     r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|request timed out"
@@ -240,10 +252,11 @@ def timeout_words(tool: str, text: str) -> str | None:
     """The words of an error text that say that time ran out, where its tool can have that."""
     kind = tool_kind(tool)
     if kind == "shell":
-        found = _COMMAND_TIMEOUT.search(text)
-    else:
-        regex = _CALL_TIMEOUT if kind == "mcp" else _SERVER_TIMEOUT
-        found = regex.search(text[:_TIMEOUT_HEAD])
+        return _COMMAND_TIMEOUT if _COMMAND_TIMEOUT in text else None
+    head = text[:_TIMEOUT_HEAD]
+    if "timed out" not in head and "-32001" not in head:  # most say neither
+        return None
+    found = (_CALL_TIMEOUT if kind == "mcp" else _SERVER_TIMEOUT).search(head)
     return found[0] if found else None
 
 

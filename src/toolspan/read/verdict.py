@@ -6,6 +6,7 @@ Read `judge` first, then `reconsider`.
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -75,13 +76,17 @@ class _Marker(NamedTuple):
     """A beginning that only the client writes, and what it means."""
 
     rule: str
-    regex: re.Pattern[str]
+    regex: str
     state: State
     kind: ErrorKind
+    hint: str = ""
+    """Words that every such text has, where it does not begin with words of its own."""
 
 
-def _markers(*rows: tuple[str, str, State, ErrorKind]) -> tuple[_Marker, ...]:
-    return tuple(_Marker(rule, re.compile(regex), state, kind) for rule, regex, state, kind in rows)
+def _markers(
+    *rows: tuple[str, str, State, ErrorKind] | tuple[str, str, State, ErrorKind, str],
+) -> tuple[_Marker, ...]:
+    return tuple(_Marker(*row) for row in rows)
 
 
 _REJECTION = "The user doesn't want to proceed with this tool use"
@@ -89,8 +94,9 @@ _REJECTION = "The user doesn't want to proceed with this tool use"
 _MARKERS = _markers(
     ("hook refused", r"(?:Error: )?PreToolUse:\S+ (?:hook error|\[)", "blocked_by_hook",
      "hook_blocked"),
-    ("hook refused", r"Hook PreToolUse:\S+ denied this tool|.{0,200}blocked by PreToolUse hook",
-     "blocked_by_hook", "hook_blocked"),
+    ("hook refused", r"Hook PreToolUse:\S+ denied this tool", "blocked_by_hook", "hook_blocked"),
+    ("hook refused", r".{0,200}blocked by PreToolUse hook", "blocked_by_hook", "hook_blocked",
+     "blocked by PreToolUse hook"),
     ("hook stopped", r"Execution stopped by PreToolUse hook", "blocked_by_hook", "hook_blocked"),
     ("sibling failed", r"Sibling tool call errored|Cancelled: parallel tool call",
      "cancelled", "sibling_error"),
@@ -111,9 +117,9 @@ _MARKERS = _markers(
     ("plan mode", r"Cannot write to .{0,600} while in plan mode", "denied", "rule_denied"),
     ("classifier", r"Permission for this action (?:has been denied\."
      r"|was denied by the Claude Code auto mode classifier)", "denied", "classifier_denied"),
-    ("classifier", r".{0,300}cannot determine the safety of"
-     r"|Auto mode could not evaluate this action",
-     "denied", "classifier_denied"),
+    ("classifier", r".{0,300}cannot determine the safety of", "denied", "classifier_denied",
+     "cannot determine the safety of"),
+    ("classifier", r"Auto mode could not evaluate this action", "denied", "classifier_denied"),
     ("not granted", r"Claude requested permissions to (?s:.{0,1000})haven't granted it yet",
      "denied", "not_granted"),
     ("not granted",
@@ -121,14 +127,22 @@ _MARKERS = _markers(
      r"requires? (?:explicit )?approval",
      "denied", "not_granted"),
     ("not granted", r"Output redirection to .{0,400}needs approval", "denied", "not_granted"),
-    ("not granted", r"[^\n]{0,400} was blocked\.", "denied", "not_granted"),
+    ("not granted", r"[^\n]{0,400} was blocked\.", "denied", "not_granted", " was blocked."),
     ("permission question timed out",
      r"(?:Error calling tool \S+ )?.{0,80}failed to evaluate permission: request timed out",
-     "timed_out", "permission_timeout"),
+     "timed_out", "permission_timeout", "failed to evaluate permission: request timed out"),
 )  # fmt: skip
 
-_ANY_MARKER = re.compile("|".join(f"(?P<m{n}>{m.regex.pattern})" for n, m in enumerate(_MARKERS)))
-"""All of them in one: the first that fits names its group."""
+
+def _one_of(numbers: Iterable[int]) -> re.Pattern[str]:
+    """Several in one: the first that fits names its group."""
+    return re.compile("|".join(f"(?P<m{n}>{_MARKERS[n].regex})" for n in numbers))
+
+
+_HINTS = tuple(marker.hint for marker in _MARKERS if marker.hint)
+_ANY_MARKER = _one_of(range(len(_MARKERS)))
+_FIXED_MARKER = _one_of(n for n, marker in enumerate(_MARKERS) if not marker.hint)
+"""Those that begin with words of their own: it is much quicker to see that none of them fits."""
 _ABORTED = "<error>Command was aborted before completion</error>"
 
 _MISSING = "[Tool result missing due to internal error]"
@@ -281,7 +295,8 @@ def _says_error(answer: Answer) -> bool:
 
 def _marked(text: str) -> Verdict | None:
     """What a beginning that only the client writes says."""
-    found = _ANY_MARKER.match(text)
+    anywhere = any(hint in text for hint in _HINTS)
+    found = (_ANY_MARKER if anywhere else _FIXED_MARKER).match(text)
     if found and found.lastgroup:
         marker = _MARKERS[int(found.lastgroup[1:])]
         return Verdict(

@@ -6,7 +6,6 @@ that a wrong view would show as a difference. Knows no client's fields. Read `fi
 """
 
 import math
-from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
 
@@ -48,7 +47,7 @@ def decode_lines(
     return (views, ends) if len(views) == len(ends) else None
 
 
-_OPEN, _CLOSE = b"{}"
+_OPEN, _CLOSE, _QUOTE = b'{}"'
 
 
 class Decoded(NamedTuple, Generic[V]):
@@ -184,9 +183,11 @@ def text_of(raw: Raw) -> str:
     data = bytes(raw)
     if not data:
         return ""
-    if data.startswith(b'"'):
-        with suppress(*UNFIT):
+    if data[0] == _QUOTE:
+        try:
             return _STRING.decode(data)
+        except UNFIT:
+            pass
     return plain(document.decode_readable(data))
 
 
