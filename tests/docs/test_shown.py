@@ -1,4 +1,4 @@
-"""The commands of the README work, and print what it shows."""
+"""Commands that pages show with their output work, and print it."""
 
 import os
 import re
@@ -14,6 +14,14 @@ import pytest
 from toolspan.sample import archive
 
 ROOT = Path(__file__).parent.parent.parent
+PAGES = {
+    "README.md": 90,
+    "docs/files.md": 88,
+    "docs/flows.md": 88,
+    "docs/search.md": 88,
+    "docs/time.md": 88,
+}
+"""Those whose commands are about the sample as if it were the user's own, and their columns."""
 ELSEWHERE = {"demo", "restore"}
 """Tested by themselves: the one takes long, the other wants to write into somebody's project."""
 
@@ -23,26 +31,34 @@ class Typed(NamedTuple):
 
     words: list[str]
     shown: list[str]
+    columns: int
 
 
-def typed() -> Iterator[Typed]:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for block in re.findall(r"^```console\n(.*?)^```", readme, re.S | re.M):
+def typed(page: str) -> Iterator[Typed]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for block in re.findall(r"^```(?:console)?\n(.*?)^```", text, re.S | re.M):
         for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
             command, _, output = part.partition("\n")
-            words = command.partition("#")[0].split()
+            words = command.partition("#")[0].replace("~/", "./").split()
             if words[0] == "toolspan" and not ELSEWHERE & set(words):
-                yield Typed(words, output.partition("…\n")[0].splitlines())
+                yield Typed(
+                    words, re.split(r"^…\n", output, flags=re.M)[0].splitlines(), PAGES[page]
+                )
 
 
-@pytest.mark.parametrize("command", list(typed()), ids=lambda command: " ".join(command.words))
-def test_a_command_of_the_readme_works(command: Typed, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [command for page in PAGES for command in typed(page)],
+    ids=lambda command: " ".join(command.words),
+)
+def test_a_command_prints_what_its_page_shows(command: Typed, tmp_path: Path) -> None:
     shutil.copytree(archive() / "claude", tmp_path / ".claude")
+    shutil.copytree(archive(), tmp_path / "archive")
 
     done = subprocess.run(
         [sys.executable, "-m", *command.words],
         capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path), "TZ": "UTC", "COLUMNS": "100"},
+        env={**os.environ, "HOME": str(tmp_path), "TZ": "UTC", "COLUMNS": str(command.columns)},
     )  # fmt: skip
 
     assert (done.returncode, done.stderr) == (0, "")
