@@ -16,6 +16,7 @@ from toolspan.builtin import coding_tools
 from toolspan.errors import InUse
 from toolspan.profile import profile
 from toolspan.record import Recorder, intent_path, judged
+from toolspan.record.evidence import Verdict
 from toolspan.session.past import UNANSWERED, past
 
 
@@ -164,3 +165,45 @@ def test_a_session_that_another_process_writes_to_is_refused_by_its_pid(tmp_path
     assert [m["content"] for m in past(path)] == [
         [{"type": "text", "text": "mine"}, {"type": "text", "text": "now mine"}]
     ]
+
+
+@requirement("record.evidence")
+def test_a_file_that_changed_after_its_call_succeeded_was_written(tmp_path: Path) -> None:
+    path, file = tmp_path / "s.jsonl", tmp_path / "f"
+    begun: dict[str, object] = {"begin": "c", "tool": "Write", "path": str(file), "after": "x"}
+    file.write_text("else", encoding="utf-8")
+    written(path, {"asked": ["c"]}, begun, {"settled": "c", "state": "succeeded"})
+    assert judged(path, ["c"])["c"] == Verdict(
+        "happened",
+        f"it wrote {file}, which was changed again since",
+    )
+
+    written(path, {"asked": ["c"]}, begun, {"settled": "c", "state": "failed"})
+    assert outcome(path) == "unknown"
+
+
+@requirement("record.evidence")
+def test_a_file_that_was_to_be_made_and_is_not_there_was_not_made(tmp_path: Path) -> None:
+    path, file = tmp_path / "s.jsonl", tmp_path / "f"
+    written(path, {"begin": "c", "tool": "Write", "path": str(file), "after": "x"})
+    assert judged(path, ["c"])["c"] == Verdict("did_not_happen", f"{file} still does not exist")
+
+    file.mkdir()  # what is there now is no file whose content could tell
+    assert judged(path, ["c"])["c"] == Verdict(
+        "unknown",
+        f"it was about to write {file}, which cannot be read now",
+    )
+
+
+@requirement("record.evidence")
+def test_a_side_file_that_is_torn_or_none_tells_what_it_can(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    assert judged(path, []) == {}
+    written(path, {"asked": ["c"]})
+    with intent_path(path).open("ab") as side:
+        side.write(b'{"begin":"c"\n\xff\n{"settled":"c","state":"failed"}\n')
+    assert outcome(path) == "happened"
+
+    intent_path(path).unlink()
+    intent_path(path).mkdir()
+    assert outcome(path) == "unknown"
