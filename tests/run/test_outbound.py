@@ -45,8 +45,8 @@ class Colour(enum.IntEnum):
 def test_every_value_a_tool_gives_can_be_written(value: object) -> None:
     fitted = fit_json(value)
 
-    msgspec.json.encode(fitted)
-    json.dumps(fitted, allow_nan=False).encode()
+    written = json.dumps(fitted, allow_nan=False).encode()
+    assert msgspec.json.decode(msgspec.json.encode(fitted)) == json.loads(written) == fitted
 
 
 @requirement("outbound.json")
