@@ -181,6 +181,36 @@ async def test_a_handler_with_a_rule_is_run_only_for_calls_the_rule_speaks_of(
 
 
 @requirement("hooks.settings-if")
+@pytest.mark.parametrize(
+    ("rule", "tool", "path", "runs"),
+    [
+        ("Edit(*.txt)", "Edit", "a.txt", True),
+        ("Edit(*.txt)", "Edit", "deep/a.txt", True),
+        ("Edit(*.txt)", "Write", "a.txt", False),
+        ("Write(*.txt)", "Write", "a.txt", True),
+        ("Edit(src/**)", "Edit", "src/a.txt", True),
+        ("Edit(src/**)", "Edit", "deep/src/a.txt", False),
+        ("Edit(src/**)", "Edit", "src/link", True),
+        ("Edit(src/**)", "Edit", "inward", True),
+        ("Read(*.env)", "Edit", "s.env", False),
+        ("Read", "Read", "s.env", True),
+    ],
+)
+async def test_a_handler_with_a_rule_for_files_is_for_the_tool_it_names(
+    tmp_path: Path, rule: str, tool: str, path: str, runs: bool
+) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "link").symlink_to("/elsewhere")
+    (tmp_path / "inward").symlink_to(tmp_path / "src" / "a.txt")
+    block = at("PreToolUse", command("true", **{"if": rule}))
+
+    async with hooks(tmp_path, block) as given:
+        before = await given.before(moment(tool, tmp_path, file_path=str(tmp_path / path)))
+
+    assert bool(before.reports) is runs
+
+
+@requirement("hooks.settings-if")
 async def test_a_handler_with_a_rule_is_never_run_where_there_is_no_call(tmp_path: Path) -> None:
     block = at("UserPromptSubmit", command("true", **{"if": "Bash"}))
 

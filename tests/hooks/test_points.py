@@ -14,12 +14,15 @@ from toolspan.hooks import Hooks
 from toolspan.hooks.make import hooks_of
 from toolspan.hooks.points import Firing, Occasion
 from toolspan.model.live import HookRan, LiveEvent
+from toolspan.permission.decide import Policy
+from toolspan.permission.modes import mode_policy
 from toolspan.profile import profile
 from toolspan.run.define import tool
 from toolspan.run.tool import Tool
-from toolspan.session import Session
+from toolspan.session import Agent, Session
 from toolspan.settings import Layer, merge
 from toolspan.settings.load import read_settings
+from toolspan.testing import ScriptedModel, fail, say
 from toolspan.wire.claude_work_results import TaskUpdateResult
 
 pytestmark = pytest.mark.anyio
@@ -33,16 +36,21 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
 
 
-def handlers(block: Mapping[str, object]) -> Firing:
+def handlers(block: Mapping[str, object], version: str = VERSION) -> Firing:
     layer = Layer("user", Path("s.json"), read_settings({"hooks": block}, "s.json"), {})
-    return hooks_of(merge([layer], trusted=True), profile(VERSION)).hooks
+    return hooks_of(merge([layer], trusted=True), profile(version)).hooks
 
 
 class Talk:
     """A session in which calls are made one by one."""
 
     def __init__(
-        self, folder: Path, hooks: Firing, tools: Sequence[Tool] = (), version: str = VERSION
+        self,
+        folder: Path,
+        hooks: Firing,
+        tools: Sequence[Tool] = (),
+        version: str = VERSION,
+        fallback: Policy | None = None,
     ) -> None:
         self.events: list[LiveEvent] = []
         self.session = Session(
@@ -50,6 +58,7 @@ class Talk:
             tools=tools or coding_tools(profile(version)),
             profile=version,
             hooks=hooks,
+            fallback=fallback,
             transcript=folder / "t.jsonl",
             sinks=[self.events.append],
         )
@@ -177,3 +186,73 @@ async def test_a_new_folder_is_told_while_the_calls_after_it_still_run(tmp_path:
 
     assert [text for text, _ in results][1:] == ["met"]
     assert told == [{"old_cwd": str(tmp_path), "new_cwd": str(tmp_path / "sub")}]
+
+
+@requirement("hooks.permission-denied")
+async def test_hooks_hear_of_a_call_that_nobody_could_judge_and_may_let_it_be_tried_again(
+    tmp_path: Path,
+) -> None:
+    answer = {"hookSpecificOutput": {"hookEventName": "PermissionDenied", "retry": True}}
+    (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
+    told = command("cat >> told; cat answer", **{"if": "Bash(touch *)"})
+    hooks = handlers(at("PermissionDenied", told, matcher="Bash"), "2.1.325")
+    mode = mode_policy("plan", refusals=profile("2.1.325").refusals)
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, hooks, version="2.1.325", fallback=mode)
+        async with talk.session:
+            refused = await talk.calls(
+                ("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"})
+            )
+
+    assert [is_error for _, is_error in refused] == [True, True]
+    (row,) = rows(tmp_path / "told")
+    assert (row["tool_name"], row["tool_use_id"]) == ("Bash", "c1")
+    assert row["reason"] == "Classifier unavailable"
+    assert "The PermissionDenied hook indicated you may retry this tool call." in json.dumps(
+        talk.session.messages
+    )
+    assert json.dumps(talk.session.messages).count("indicated you may retry") == 1
+
+
+@requirement("hooks.stop-failure")
+async def test_hooks_hear_of_a_turn_that_a_failing_model_ends_and_have_no_say(
+    tmp_path: Path,
+) -> None:
+    block = {
+        **at("StopFailure", command("cat >> told; exit 2"), matcher="rate_limit"),
+        **at("Stop", command("touch stopped")),
+    }
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, handlers(block))
+        async with talk.session:
+            agent = Agent(talk.session, ScriptedModel([fail(429), fail(400), say("Well.")]))
+            first = await agent.prompt("Go.")
+            second = await agent.prompt("Go.")
+            assert not (tmp_path / "stopped").exists()
+            third = await agent.prompt("Go.")
+
+    assert [one.reason for one in (first, second, third)] == [
+        "model_error", "model_error", "completed",
+    ]  # fmt: skip
+    (row,) = rows(tmp_path / "told")
+    assert (row["error"], row["hook_event_name"]) == ("rate_limit", "StopFailure")
+    assert row["last_assistant_message"] == first.error
+
+
+@requirement("hooks.permission-request")
+async def test_a_question_offers_what_could_be_said_beside_yes_and_no(tmp_path: Path) -> None:
+    hooks = handlers(at("PermissionRequest", command("cat >> told")), "2.1.325")
+    mode = mode_policy("default", refusals=profile("2.1.325").refusals)
+    outside = str(tmp_path.parent / "other" / "x")
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, hooks, version="2.1.325", fallback=mode)
+        async with talk.session:
+            await talk.call("Write", file_path="n.txt", content="x")
+            await talk.call("Write", file_path=outside, content="x")
+
+    accept = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+    first, second = (row["permission_suggestions"] for row in rows(tmp_path / "told"))
+    assert first == [accept]
+    assert isinstance(second, list)
+    assert {"type": "addDirectories", "directories": [str(tmp_path.parent / "other")],
+            "destination": "session"} in second  # fmt: skip

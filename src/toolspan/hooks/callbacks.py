@@ -303,6 +303,7 @@ def _merge_after(answers: list[_Answer]) -> After:
             feedback=merged.feedback + one.feedback,
             by=merged.by + (one.by or (report.name,) * len(one.feedback)),
             stop=merged.stop or one.stop,
+            retry=merged.retry or one.retry,
             reports=(*merged.reports, report, *one.reports),
         )
     return merged

@@ -151,7 +151,8 @@ class SettingsHooks:
     async def _at(self, occasion: Occasion) -> list[Ran]:
         point = occasion.point
         fields = tell_occasion(occasion, self._stage, self._values)
-        ran = await self._run(_Firing(point, occasion.about, fields, budget=self._budget(point)))
+        fired = _Firing(point, occasion.about, fields, occasion.moment, self._budget(point))
+        ran = await self._run(fired)
         match point:
             case "SessionStart" | "CwdChanged":
                 files = [one.variables for one in ran if one.variables is not None]

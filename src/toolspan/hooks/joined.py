@@ -131,6 +131,7 @@ def _one_after(answers: Sequence[After]) -> After:
             feedback=merged.feedback + one.feedback,
             by=merged.by + one.by,
             stop=merged.stop or one.stop,
+            retry=merged.retry or one.retry,
             news=merged.news + one.news,
             reports=merged.reports + one.reports,
         )

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
+from msgspec import structs
+
 from toolspan.errors import ToolspanError
 from toolspan.hooks.fire import Compose, Registered, SettingsHooks
 from toolspan.hooks.handlers.command import CommandHandler
@@ -18,8 +20,12 @@ from toolspan.hooks.heard import Handler
 from toolspan.hooks.match import BadMatcher, matcher
 from toolspan.hooks.points import Moment, Point
 from toolspan.hooks.scene import Scene
+from toolspan.model.toolkind import tool_kind
 from toolspan.permission.decide import Question
-from toolspan.permission.rules import Rules
+from toolspan.permission.files import path_fits
+from toolspan.permission.ground import Links
+from toolspan.permission.rule import Rule
+from toolspan.permission.rules import Rules, paths_of
 from toolspan.profile import Profile
 from toolspan.settings.handlers import (
     AgentSpec,
@@ -35,6 +41,7 @@ from toolspan.settings.merge import Merged, ScopedGroup
 _POINTS: Mapping[str, Point] = {point: point for point in get_args(Point)}
 _MODEL_TIMEOUT = 30.0
 _AGENT_TIMEOUT = 60.0
+_FILE_KINDS = ("read", "search", "edit", "write")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,12 +192,15 @@ def _timeout(spec: HandlerSpec) -> float | None:
 
 
 class _Condition:
-    """The `if` of a handler: a rule that speaks of a call."""
+    """The `if` of a handler: a rule that names the call's tool, and speaks of the call."""
 
     def __init__(self, text: str) -> None:
+        self._rule = Rule.parse(text)
         self._rules = Rules(deny=[text])  # what denies sees through most disguises
 
     def __call__(self, moment: Moment, scene: Scene) -> bool:
+        if not (self._rule.names(moment.tool) or self._rule.names(moment.call.tool)):
+            return False  # a rule for Edit also governs Write; a handler for Edit is for Edit
         question = Question(
             call=moment.call,
             input=moment.input,
@@ -198,7 +208,24 @@ class _Condition:
             project=scene.project,
             known_as=moment.known_as,
         )
-        return self._rules(question) is not None
+        if self._rule.inside is None or tool_kind(moment.tool) not in _FILE_KINDS:
+            return self._rules(question) is not None
+        return self._is_about(question)
+
+    def _is_about(self, question: Question) -> bool:
+        """Whether a file is one of the rule's, by its name or by what that leads to."""
+        ground = question.ground()
+        named = structs.replace(ground, links=_AsNamed())
+        paths = paths_of(question)
+        meant = [*paths, *map(ground.links.real, paths)]
+        return any(path_fits(self._rule, path, named, granting=True) for path in meant)
+
+
+class _AsNamed(Links):
+    """Paths as they are written."""
+
+    def real(self, path: str) -> str:
+        return path
 
 
 def _condition(text: str | None) -> _Condition | None:

@@ -93,6 +93,7 @@ def merge_after(ran: Sequence[Ran], values: HookValues) -> After:
         feedback=tuple(one.said.block for one in objecting if one.said.block is not None),
         by=tuple(one.command for one in objecting),
         stop=next((one.said.stop for one in ran if one.said.stop), None),
+        retry=any(one.said.retry for one in ran),
         reports=tuple(report for one in ran for report in reports_on(one)),
     )
 

@@ -68,6 +68,8 @@ class After:
     by: tuple[str, ...] = ()
     """Who objects: the handler of each feedback."""
     stop: str | None = None
+    retry: bool = False
+    """After a refusal: the model may ask for the same call again."""
     news: tuple[str, ...] = ()
     """What the model is woken with, by handlers that nobody waited for."""
     reports: tuple[Report, ...] = ()
@@ -83,6 +85,8 @@ class Moment:
     cwd: Path
     known_as: str | None = None
     """The tool's own name, when the model used another one for it."""
+    suggestions: tuple[Mapping[str, object], ...] = ()
+    """Where somebody is asked: what they could say beside yes and no, in the client's words."""
     output: object | None = None
     """After a success: the structured result, else the text."""
     error: str | None = None
@@ -104,6 +108,8 @@ class Occasion:
     """What matchers are compared with: a source, a reason, a kind of agent."""
     fields: Mapping[str, object] = field(default_factory=dict)
     """What handlers are told beside what they always are."""
+    moment: Moment | None = None
+    """The call that it is about after all."""
 
 
 class Firing(Protocol):

@@ -40,6 +40,8 @@ class Said:
     mcp_output: object | UnsetType = UNSET
     block: str | None = None
     """It objects, for this reason."""
+    retry: bool = False
+    """A call that was refused may be asked for again."""
     stop: str | None = None
     message: str | None = None
     """For the person."""
@@ -68,6 +70,7 @@ class _Specific(Struct, rename="camel"):
     updated_tool_output: object | UnsetType = UNSET
     updated_mcp: object | UnsetType = msgspec.field(default=UNSET, name="updatedMCPToolOutput")
     decision: _Permit | None = None
+    retry: bool = False
 
 
 class _Answer(Struct, rename="camel"):
@@ -221,7 +224,11 @@ def _permit(said: Said, permit: _Permit | None) -> Said:
 def _after(said: Said, answer: _Answer, given: _Specific) -> Said:
     block = (answer.reason or "Blocked by hook") if answer.decision == "block" else None
     return replace(
-        said, block=block, output=given.updated_tool_output, mcp_output=given.updated_mcp
+        said,
+        block=block,
+        output=given.updated_tool_output,
+        mcp_output=given.updated_mcp,
+        retry=given.retry,
     )
 
 

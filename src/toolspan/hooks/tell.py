@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from toolspan.hooks.points import Moment, Occasion, Point
 from toolspan.hooks.scene import Scene
 from toolspan.model.span import Span
-from toolspan.model.toolkind import tool_kind
 from toolspan.profile import HookValues
 
 Fields = dict[str, object]
@@ -27,8 +26,8 @@ def tell_call(point: Point, moment: Moment, scene: Scene, values: HookValues) ->
     told = _common(point, scene, str(moment.cwd), values)
     told |= {"tool_name": moment.tool, "tool_input": dict(moment.input)}
     if point == "PermissionRequest":
-        suggestions = _suggestions(moment)
-        return told | ({"permission_suggestions": suggestions} if suggestions else {})
+        suggested = [dict(one) for one in moment.suggestions]
+        return told | ({"permission_suggestions": suggested} if suggested else {})
     if point == "PostToolUse":
         told["tool_response"] = moment.output
     told["tool_use_id"] = moment.call.id
@@ -84,10 +83,3 @@ def _ended(span: Span) -> Mapping[str, object]:
         "tool_use_id": span.id,
         "tool_response": span.result.content if span.result else None,
     }
-
-
-def _suggestions(moment: Moment) -> list[Fields]:
-    """What a person could be offered beside yes and no."""
-    if tool_kind(moment.tool) not in ("edit", "write"):
-        return []
-    return [{"type": "setMode", "mode": "acceptEdits", "destination": "session"}]

@@ -8,14 +8,16 @@ from collections.abc import Awaitable
 from dataclasses import replace
 
 import anyio
+from msgspec import structs
 
 from toolspan.errors import ToolError
-from toolspan.hooks.points import Moment
+from toolspan.hooks.points import Moment, Occasion
 from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.kind import kind_of
 from toolspan.model.live import Asked, Decided, Faulted
 from toolspan.model.span import Call
 from toolspan.permission.decide import Approver, Policy, Question, decide
+from toolspan.permission.suggest import suggestions
 from toolspan.run import denial, grants
 from toolspan.run.desk import Desk, Job, Prepared
 from toolspan.run.ending import Ending, refused
@@ -26,6 +28,7 @@ from toolspan.schema.issue import Invalid
 
 UNASKED = "the question of consent failed"
 """The evidence of a call that nobody could be asked about."""
+_RETRY = "The PermissionDenied hook indicated you may retry this tool call."
 
 
 async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
@@ -51,7 +54,7 @@ async def consent(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending
                 wanted = known_keys(prepared, wanted)
             return with_input(job, prepared, wanted, desk)
         case Deny():
-            return denial.denied(question, answer, desk.profile.refusals)
+            return await _refused(job, question, answer, desk)
         case Ending():
             return answer
 
@@ -92,7 +95,7 @@ def _as_tool_asks(job: Job, decision: Decision) -> Decision:
 async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | Deny | Ending:
     """Somebody is asked; without an approver the answer is no."""
     words = denial.asked_words(question, ask, desk.profile.refusals)
-    hooked = None if desk.hooks.silent else await _hooks_answer(job, question, desk)
+    hooked = None if desk.hooks.silent else await _hooks_answer(job, question, ask, desk)
     if hooked is not None:
         note_decision(job, hooked, desk, asked=ask)
         return hooked
@@ -117,11 +120,31 @@ async def _ask(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | De
     return answer
 
 
-async def _hooks_answer(job: Job, question: Question, desk: Desk) -> Allow | Deny | None:
+async def _refused(job: Job, question: Question, deny: Deny, desk: Desk) -> Ending:
+    """The refusal; where nobody could judge the call, hooks may let the model try it again."""
+    refusal = denial.denied(question, deny, desk.profile.refusals)
+    if deny.basis != "classifier" or desk.hooks.silent:
+        return refusal
+    moment = _moment(job, question)
+    fields = {
+        "tool_name": moment.tool,
+        "tool_input": dict(moment.input),
+        "tool_use_id": job.call.id,
+        "reason": "Classifier unavailable",
+    }
+    occasion = Occasion(point="PermissionDenied", about=moment.tool, fields=fields, moment=moment)
+    after = await desk.hooked(desk.hooks.fire(occasion), job)
+    report(job.call.id, after.reports, desk)
+    return structs.replace(refusal, companions=(_RETRY,)) if after.retry else refusal
+
+
+def _moment(job: Job, question: Question) -> Moment:
+    return Moment(call=job.call, input=question.input, cwd=question.cwd, known_as=question.known_as)
+
+
+async def _hooks_answer(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | Deny | None:
     """What the hooks for questions of consent say in somebody's place."""
-    moment = Moment(
-        call=job.call, input=question.input, cwd=question.cwd, known_as=question.known_as
-    )
+    moment = replace(_moment(job, question), suggestions=suggestions(question, ask))
     said = await desk.hooked(desk.hooks.permission(moment), job)
     report(job.call.id, said.reports, desk)
     match said.decision:

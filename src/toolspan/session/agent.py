@@ -48,6 +48,15 @@ Schema = dict[str, object]
 """A tool as a request offers it."""
 _MOST_BREAKS = 5
 """How many replies in a row may break off after a call."""
+_ERRORS = {
+    "rate_limit_error": "rate_limit",
+    "authentication_error": "authentication_failed",
+    "permission_error": "authentication_failed",
+    "billing_error": "billing_error",
+    "overloaded_error": "server_error",
+    "api_error": "server_error",
+}
+"""What hooks are told of a failure, in the client's words."""
 _TOO_LONG = ("max_tokens", "model_context_window_exceeded")
 
 
@@ -208,7 +217,13 @@ class Agent:
             failure = ModelFailed(f"the reply cannot be answered: {error}")
         self.session.failed(failure)
         turn.error = failure.told()
+        await self._tell_failure(_ERRORS.get(failure.kind, "unknown"), turn.error)
         return self._end(turn, "model_error")
+
+    async def _tell_failure(self, kind: str, words: str) -> None:
+        """Hooks hear that a turn did not come to its end; they have no say."""
+        fields = {"error": kind, "last_assistant_message": words}
+        await self.session.fire(Occasion(point="StopFailure", about=kind, fields=fields))
 
     def interrupt(self) -> None:
         """End the turn; every call still gets its result."""

@@ -21,7 +21,7 @@ from toolspan.run.review import report
 from toolspan.run.tasks import Task, Work
 
 _OF_THE_SESSION: frozenset[Point] = frozenset({
-    "SessionStart", "SessionEnd", "UserPromptSubmit", "Stop",
+    "SessionStart", "SessionEnd", "UserPromptSubmit", "Stop", "StopFailure",
 })  # fmt: skip
 """Points that a subagent has no part in."""
 _MOST_WAKES = 8
