@@ -34,6 +34,27 @@ def test_every_package_is_on_the_map() -> None:
     assert sorted(rows) == sorted(PACKAGES)
 
 
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_the_page_of_a_package_says_what_goes_in_and_out_and_what_is_not_there(
+    package: str,
+) -> None:
+    row = re.search(rf"^\| `{package}` \|.*$", text(ROOT / "docs/README.md"), re.M)
+    assert row is not None
+    page, anchor = re.findall(r"\]\(([\w-]+\.md)(?:#([\w-]+))?", row[0])[0]
+    words = " ".join(below(text(ROOT / "docs" / page), anchor).split())
+
+    assert [word for word in ("**In**", "**Out**", "**Not here**") if word not in words] == []
+
+
+def below(page: str, anchor: str) -> str:
+    """The section with this anchor; the whole page when there is none."""
+    for section in re.split(r"^## ", page, flags=re.M)[1:] if anchor else []:
+        title = section.partition("\n")[0].lower()
+        if re.sub(r"[^\w -]", "", title).replace(" ", "-") == anchor:
+            return section
+    return "" if anchor else page
+
+
 def test_every_page_is_on_the_map() -> None:
     linked = set(re.findall(r"\]\(([\w./-]+)", text(ROOT / "docs/README.md")))
     pages = [str(page.relative_to(ROOT / "docs")) for page in GUIDE if "docs" in page.parts]
