@@ -47,10 +47,8 @@ class TokenCount:
 
     def _put(self, name: str, packed: int) -> None:
         self._raw += packed
-        before = self._usages.get(name)
-        if before is None:
-            self._usages[name] = packed
-        elif before != packed:
+        before = self._usages.setdefault(name, packed)
+        if before != packed:
             self._usages[name] = _most(before, packed)
 
     @property
@@ -73,6 +71,9 @@ _FIELDS = struct.Struct("<4Q")
 _MOST_BITS = 48
 """No message has so many tokens, and many such messages still fit into a field."""
 
+_GIVEN = ((1 << 64) - 1) << 64
+"""Where the tokens of the answer stand."""
+
 
 def _packed(usage: Usage) -> int:
     """Four counts in one number, which also adds up field by field; absurd ones count as none."""
@@ -83,7 +84,7 @@ def _packed(usage: Usage) -> int:
     if (asked | given | made | used) >> _MOST_BITS:
         counts = (asked, given, made, used)
         asked, given, made, used = (n if not n >> _MOST_BITS else 0 for n in counts)
-    return int.from_bytes(_FIELDS.pack(asked, given, made, used), "little")
+    return asked | given << 64 | made << 128 | used << 192
 
 
 def _counts(packed: int) -> tuple[int, int, int, int]:
@@ -102,5 +103,7 @@ def _unpacked(packed: int) -> Tokens:
 
 def _most(first: int, second: int) -> int:
     """Field by field the larger of the two."""
+    if not (first ^ second) & ~_GIVEN:  # most often only what is given grows
+        return max(first, second)
     counts = map(max, _counts(first), _counts(second))
     return int.from_bytes(_FIELDS.pack(*counts), "little")

@@ -69,11 +69,12 @@ class Tree:
             if parent != last:
                 self._elsewhere[len(keys)] = None if parent is None else hash(parent)
             last = uuid
+            flag = SPEAKS if entry.type in _SPEAKERS and not entry.is_meta else 0
+            if entry.is_sidechain or entry.team_name:
+                flag |= ASIDE
             keys.append(hash(uuid))
             lines.append(number)
-            speaks = entry.type in _SPEAKERS and not entry.is_meta
-            aside = entry.is_sidechain or entry.team_name
-            flags.append((SPEAKS if speaks else 0) | (ASIDE if aside else 0))
+            flags.append(flag)
             if entry.logical_parent_uuid is not None:
                 self._logical[len(keys) - 1] = hash(entry.logical_parent_uuid)
         self._last = last

@@ -34,7 +34,14 @@ _HINT = re.compile(
     re.MULTILINE,
 )
 """What a beginning of Codex's has and one of Claude's seldom."""
-_CLAUDE = (b'{"parentUuid":', b'{"type":"user",', b'{"type":"assistant",', b'{"type":"summary",')
+_CLAUDE = tuple(
+    b'{"%s' % key
+    for key in (
+        b'parentUuid":', b'type":"user",', b'type":"assistant",', b'type":"summary",',
+        b'type":"file-history-snapshot",', b'type":"queue-operation",', b'type":"last-prompt",',
+        b'type":"mode",', b'type":"permission-mode",', b'type":"progress",',
+    )
+)  # fmt: skip
 """How most files of Claude's begin, and none of Codex's."""
 _LONG = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"[a-z_]+","payload":')
 

@@ -7,7 +7,7 @@ without its bytes, so memory stays bounded. What a line means is `claude.py`'s b
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
@@ -100,7 +100,8 @@ def read_chunks(source: Source, *, offset: int = 0, limit: int = LINE_LIMIT) -> 
     """
     held = _Held(limit)
     with source.open(offset) as stream, _buffer() as data:
-        while size := _fill(data, stream):
+        fill = _filler(stream)
+        while size := fill(data):
             end = data.rfind(b"\n", 0, size) + 1
             start = 0
             if held and end:
@@ -119,13 +120,17 @@ def read_chunks(source: Source, *, offset: int = 0, limit: int = LINE_LIMIT) -> 
         )
 
 
-def _fill(buffer: bytearray, stream: BinaryIO) -> int:
-    """Read as much as fits or comes; how much that was."""
+def _filler(stream: BinaryIO) -> Callable[[bytearray], int | None]:
+    """Reads as much as fits into a buffer, or comes; tells how much that was."""
     if isinstance(stream, io.RawIOBase | io.BufferedIOBase):
-        return stream.readinto(buffer) or 0
-    data = stream.read(len(buffer))
-    buffer[: len(data)] = data
-    return len(data)
+        return stream.readinto
+
+    def fill(buffer: bytearray) -> int:
+        data = stream.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    return fill
 
 
 _SPARE: list[bytearray] = []
