@@ -1,11 +1,13 @@
-"""Asks the real client: does it resume what we record, and lose nothing?
+"""Asks the real clients: do they resume what we record, and take what we give them?
 
-    python -m tests.oracle [--version 2.1.325] [--only NAME]
+    python -m tests.oracle [--version 2.1.325] [--version codex-0.166.0] [--only NAME]
 
 Records sessions, lets Claude Code go on with them against a scripted model on loopback, and
-compares the history it sends with what was recorded. Needs the harness in $SHARED/oracle (default
-../shared), clients installed by it into $ORACLE_SCRATCH (default /var/tmp/toolspan-oracle), and
-root, for namespaces. Exit code: 0 agreed, 1 not, 2 something is missing.
+compares the history it sends with what was recorded. Stories in a house (`indoors.py`) have
+toolspan installed beside the client: its MCP server, its hooks, a session mended and resumed. Needs
+the harness in $SHARED/oracle (default ../shared), clients installed by it into $ORACLE_SCRATCH
+(default /var/tmp/toolspan-oracle), and root, for namespaces. Exit code: 0 agreed, 1 not, 2
+something is missing.
 """
 
 import json
@@ -21,7 +23,7 @@ from typing import Any
 import anyio
 import click
 
-from tests.oracle import inside
+from tests.oracle import indoors, inside
 from tests.oracle.agents import agents_of
 from tests.oracle.compare import Said, differences, recorded, sent
 from tests.oracle.defects import DEFECTS, HARMLESS, STURDY, base, lost
@@ -37,21 +39,31 @@ from toolspan.wire.paths import parse_name
 
 HARNESS = Path(os.environ.get("SHARED", "../shared")).resolve() / "oracle"
 SCRATCH = Path(os.environ.get("ORACLE_SCRATCH", "/var/tmp/toolspan-oracle")).resolve()
+VERSIONS = ("2.1.325", "codex-0.166.0")
+NAMESPACE = ("unshare", "-n", "-m", "--propagation", "private")
+_CODEX = "codex-"
 REPAIRS = ("2.1.325",)
 """Clients that answer open calls themselves; others leave them out of what they send."""
 
 
 @click.command()
-@click.option("--version", "versions", multiple=True, help="A client's version (default 2.1.325).")
-@click.option("--only", help="One story.")
+@click.option(
+    "--version",
+    "versions",
+    multiple=True,
+    default=VERSIONS,
+    show_default=True,
+    help="A client's version; codex-VERSION for Codex.",
+)
+@click.option("--only", help="Stories whose names begin so.")
 @click.option("--defects", is_flag=True, help="What does the client lose by each defect?")
 def main(versions: tuple[str, ...], only: str | None, *, defects: bool) -> None:
     """Ask the real client whether it resumes what we record, and what we repaired."""
     failed = False
-    for version in versions or ("2.1.325",):
+    for version in versions:
         _require(version)
         for name, question in _questions(version, defects=defects):
-            if only in (None, name):
+            if name.startswith(only or ""):
                 problems = question()
                 failed = failed or bool(problems)
                 click.echo(f"{version} {name}: {'ok' if not problems else 'FAILED'}")
@@ -61,6 +73,9 @@ def main(versions: tuple[str, ...], only: str | None, *, defects: bool) -> None:
 
 
 def _questions(version: str, *, defects: bool) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+    if version.startswith(_CODEX):
+        yield from ((one, partial(ask_indoors, one, version)) for one in indoors.SERVED)
+        return
     if defects:
         yield from ((one.__name__, partial(ask_of_defect, one, version)) for one in DEFECTS)
         return
@@ -69,6 +84,7 @@ def _questions(version: str, *, defects: bool) -> Iterator[tuple[str, Callable[[
     for defect in DEFECTS:
         yield f"repaired_{defect.__name__}", partial(ask_of_repaired, defect, version)
     yield "in_turn", partial(ask_both_in_turn, version)
+    yield from ((one, partial(ask_indoors, one, version)) for one in indoors.STORIES)
 
 
 def ask(story: Callable[[Recorder], None], version: str) -> list[str]:
@@ -131,6 +147,25 @@ def ask_both_in_turn(version: str) -> list[str]:
     return [f"not sent: {one!r}"[:300] for one in wanted]
 
 
+def ask_indoors(story: str, version: str) -> list[str]:
+    """What is wrong in a story in which toolspan is installed beside the client."""
+    is_codex = version.startswith(_CODEX)
+    chosen = "ORACLE_CODEX_VERSION" if is_codex else "ORACLE_CLAUDE_VERSION"
+    program = [sys.executable, "-m", indoors.__name__, str(HARNESS)]
+    run = subprocess.run(
+        [*NAMESPACE, *program, "codex" if is_codex else "claude", story],
+        env={**os.environ, "ORACLE_SCRATCH": str(SCRATCH), chosen: version.removeprefix(_CODEX)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    told = run.stdout.strip().rpartition("\n")[2]
+    if run.returncode:
+        return [f"the story ended with {run.returncode}: {run.stderr.strip()[-400:]}"]
+    problems: list[str] = json.loads(told)
+    return problems
+
+
 def _is_said(said: Said) -> bool:
     """Whether it is no note of the client itself, which it makes anew each time."""
     _, told = said
@@ -171,10 +206,9 @@ def run_inside(place: Path, session_id: str, version: str) -> str:
     name = place.name
     program = Path(shutil.copy(inside.__file__, place))
     python = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin") or sys.executable
-    namespace = ["unshare", "-n", "-m", "--propagation", "private"]
     arguments = [str(HARNESS), str(place / "projects"), session_id, name, MODEL]
     run = subprocess.run(
-        [*namespace, python, str(program), *arguments],
+        [*NAMESPACE, python, str(program), *arguments],
         env={**os.environ, "ORACLE_SCRATCH": str(SCRATCH), "ORACLE_CLAUDE_VERSION": version},
         capture_output=True,
         text=True,
@@ -196,12 +230,17 @@ def _history(requests: Path) -> list[dict[str, Any]] | None:
 
 
 def _require(version: str) -> None:
-    client = SCRATCH / "clients" / f"cc-{version}"
-    install = f"ORACLE_SCRATCH={SCRATCH} CLAUDE_VERSIONS={version} CODEX_VERSIONS= sh install.sh"
+    is_codex, number = version.startswith(_CODEX), version.removeprefix(_CODEX)
+    client = SCRATCH / "clients" / f"{'cx' if is_codex else 'cc'}-{number}"
+    chosen = f"CLAUDE_VERSIONS={'' if is_codex else number}"
+    chosen += f" CODEX_VERSIONS={number if is_codex else ''}"
+    install = f"ORACLE_SCRATCH={SCRATCH} {chosen} sh install.sh"
+    hidden = any(indoors.ROOT.is_relative_to(place) for place in ("/home", "/tmp"))
     missing = {
         f"the harness is not in {HARNESS}; name another folder with SHARED=...": HARNESS.is_dir(),
-        f"Claude Code {version} is not in {client}; in {HARNESS}: {install}": client.is_dir(),
+        f"version {version} is not in {client}; in {HARNESS}: {install}": client.is_dir(),
         "namespaces need root and unshare": os.geteuid() == 0 and bool(shutil.which("unshare")),
+        f"{indoors.ROOT} is out of sight for it; move it out of /home and /tmp": not hidden,
     }
     for reason, there in missing.items():
         if not there:

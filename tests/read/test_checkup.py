@@ -139,11 +139,11 @@ def outside_path() -> bytes:
 CASES: list[tuple[Callable[[], bytes], str, str, bool]] = [
     (torn_line, "error", "skips", False),
     (torn_last_line, "warning", "skips", True),
-    (glued_records, "warning", "skips", True),
+    (glued_records, "error", "loses", False),
     (nul_bytes, "error", "skips", False),
     (invalid_utf8, "error", "accepts", False),
     (byte_order_mark, "info", "accepts", True),
-    (control_characters, "warning", "skips", True),
+    (control_characters, "error", "loses", False),
     (not_an_object, "error", "skips", False),
     (odd_type, "warning", "unknown", True),
     (unknown_type, "info", "accepts", True),

@@ -31,14 +31,14 @@ CODES: dict[str, Meaning] = {
     ),
     "not_an_object": Meaning("error", "The line is JSON but not an object", "skips"),
     "glued_records": Meaning(
-        "warning", "Two or more records stand on one line: a newline was lost", "skips"
+        "error", "Two or more records stand on one line: a newline was lost", "loses"
     ),
     "nul_bytes": Meaning(
         "error", "The line holds NUL bytes: the disk lost a block in a crash", "skips"
     ),
     "invalid_utf8": Meaning("error", "The line is not valid UTF-8", "accepts"),
     "control_characters": Meaning(
-        "warning", "The line has raw control characters inside a string", "skips"
+        "error", "The line has raw control characters inside a string", "loses"
     ),
     "byte_order_mark": Meaning("info", "The file begins with a byte order mark", "accepts"),
     "line_too_long": Meaning(

@@ -40,10 +40,19 @@ def told(answer: Answer, *, structured: bool, nobody: bool = False) -> CallToolR
         meta["toolspan/errorKind"] = finished.span.error_kind
     if finished.stop is not None:
         meta["toolspan/stop"] = finished.stop
+    if answer.is_error:
+        content = _in_one(content)
     result = CallToolResult(content=content, is_error=answer.is_error, _meta=meta)
     if structured and not answer.is_error:
         result.structured_content = _value(finished.span.tool, finished.structured)
     return result
+
+
+def _in_one(content: list[ContentBlock]) -> list[ContentBlock]:
+    """The texts in one: some clients (Claude Code until 2.1.80) read the first of an error only."""
+    texts = [one.text for one in content if isinstance(one, TextContent)]
+    others = [one for one in content if not isinstance(one, TextContent)]
+    return [TextContent(text="\n".join(texts)), *others]
 
 
 def _value(tool: str, value: object) -> dict[str, object] | None:

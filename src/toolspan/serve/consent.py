@@ -19,6 +19,8 @@ from toolspan.run.denial import asked_words
 _LONGEST = 2_000
 """Characters of one value that are shown."""
 _NO = Deny(None, "user_reject")
+_QUICKEST = 0.25
+"""Seconds within which nobody has read a form and said no; a program may have."""
 
 
 class Consent(NamedTuple):
@@ -37,9 +39,12 @@ class Form(NamedTuple):
     always: tuple[Suggestion, ...]
     unanswered: Deny
 
-    def read(self, answer: ElicitResult) -> Consent:
-        """The answer as a decision; anything but a clear yes is a no."""
-        if answer.action == "cancel":  # clients without a person in front say so, too
+    def read(self, answer: ElicitResult, seconds: float) -> Consent:
+        """The answer, which took so long, as a decision; anything but a clear yes is a no.
+
+        Clients without a person in front say `cancel`, or `decline` at once (`codex exec` does).
+        """
+        if answer.action == "cancel" or (answer.action == "decline" and seconds < _QUICKEST):
             return Consent(self.unanswered, nobody=True)
         if answer.action == "decline" or answer.content is None:
             return Consent(_NO)

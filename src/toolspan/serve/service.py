@@ -202,12 +202,13 @@ class Service:
         if visit is None:
             return Deny(None, "user_reject")
         form = form_of(question, ask, self._session.profile.refusals)
+        began = anyio.current_time()
         heard = await (
             self._elicit(visit, form)
             if visit.context.session.can_send_request
             else self._park(visit, form)
         )
-        consent = form.read(heard)
+        consent = form.read(heard, anyio.current_time() - began)
         visit.nobody = consent.nobody
         apply(consent.updates, self._session.runner.desk)
         return consent.decision

@@ -1,0 +1,189 @@
+"""`toolspan mcp` in the hands of real clients, connected as its page says.
+
+Each story goes in a house of its own and yields what is not as it was promised.
+"""
+
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.oracle.house import House, until
+
+Story = Callable[[House], Iterator[str]]
+_LASTING = "echo $$ > pid; exec sleep 1000"
+
+
+def differ(what: str, found: object, wanted: object) -> Iterator[str]:
+    """Something that is not as it should be."""
+    if found != wanted:
+        yield f"{what}: {found!r}, not {wanted!r}"
+
+
+def _moved_in(house: House, *options: str) -> Path:
+    """A file, a hook of the user, a rule of the user, and the client, which may call our tools."""
+    heard = house.home / "heard.jsonl"
+    note = {"type": "command", "command": f"tr -d '\\n' >> {heard}; echo >> {heard}"}
+    own = {
+        "permissions": {"deny": ["Bash(cat secret*)"]},
+        "hooks": {"PreToolUse": [{"matcher": "Bash|Edit", "hooks": [note]}]},
+    }
+    house.writes(".claude/settings.json", json.dumps(own))
+    house.writes("proj/a.txt", "alpha\nbeta\n")
+    house.writes("proj/secret", "hush\n")
+    house.world.settings = {"permissions": {"allow": ["mcp__toolspan", "Bash"]}}
+    connected = house.connects(*options)
+    assert connected.code == 0, connected.all
+    return heard
+
+
+def mcp_tools(house: House) -> Iterator[str]:
+    """The tools are listed and called; our rules refuse, our hooks hear, our record has it."""
+    heard = _moved_in(house, "--tools", "Read,Edit,Bash")
+    path = str(house.cwd / "a.txt")
+    if not house.is_codex:
+        listed = house.types("claude mcp list").all
+        yield from differ("`claude mcp list`", "Connected" in listed, True)
+    house.turn(house.call("Read", file_path=path))
+    house.turn(house.call("Edit", file_path=path, old_string="alpha", new_string="ALPHA"))
+    house.turn(house.call("Bash", command="cat a.txt; exit 3"), house.call("Bash", command="pwd"))
+    house.turn(house.call("Bash", command="cat secret"))
+    house.turn(house.call("Bash", command="make love"))
+    house.turn("That was all.")
+    yield from differ("the client's exit code", house.works(), 0)
+    yield from _offered(house)
+    yield from _told(house)
+    sent = [json.loads(line) for line in heard.read_text(encoding="utf-8").splitlines()]
+    ours = _our_session(house)
+    mine = [one["tool_name"] for one in sent if one["session_id"] == ours]
+    yield from differ("calls that our hooks heard of", mine, ["Edit", *["Bash"] * 4])
+    yield from _on_record(house, ours)
+
+
+def _offered(house: House) -> Iterator[str]:
+    if house.is_codex:  # it tells its model of servers; tools are to be searched for
+        hears = "- toolspan: Tools to read" in house.heard()
+        yield from differ("the model hears of us", hears, True)
+        return
+    tools = set(re.findall(r"mcp__toolspan__(\w+)", house.heard()))
+    yield from differ("the tools that the model hears of", tools, {"Read", "Edit", "Bash"})
+
+
+def _told(house: House) -> Iterator[str]:
+    read, edited, failed, ran, secret, asked = house.answers()
+    yield from differ("Read", read, "1\talpha\n2\tbeta\n3\t")
+    yield from differ("Edit", "has been updated successfully" in edited, True)
+    yield from differ("a command that fails", _before_note(failed), "Exit code 3\nALPHA\nbeta")
+    yield from differ("a command", ran, str(house.cwd))
+    yield from differ("a rule refuses", "denied" in secret and "hush" not in secret, True)
+    nobody = "toolspan: nobody could be asked" in asked
+    yield from differ(f"what nobody can allow ({asked!r})", nobody, True)
+    yield from differ("the file", (house.cwd / "a.txt").read_text(), "ALPHA\nbeta\n")
+
+
+def _before_note(answer: str) -> str:
+    """An answer without what a client adds for a model that has not looked up the tool before."""
+    return answer.partition("\n\nThis tool's input schema")[0]
+
+
+def _our_session(house: House) -> str:
+    """The session that our server recorded."""
+    (found,) = {one["session"] for one in house.calls() if one["tool"] == "Edit"}
+    return str(found)
+
+
+def _on_record(house: House, ours: str) -> Iterator[str]:
+    calls = house.calls(ours)
+    wanted = [
+        ("Read", "succeeded"), ("Edit", "succeeded"), ("Bash", "failed"), ("Bash", "succeeded"),
+        ("Bash", "denied"), ("Bash", "denied"),
+    ]  # fmt: skip
+    yield from differ("our record", [(one["tool"], one["state"]) for one in calls], wanted)
+    theirs = [one for one in house.calls() if one["tool"].startswith("mcp__toolspan__")]
+    yield from differ("calls in the client's own record", len(theirs), len(wanted))
+    sound = house.types(f"toolspan doctor {ours}")
+    yield from differ(f"`toolspan doctor`: {sound.all[-200:]}", sound.code, 0)
+
+
+def mcp_structured(house: House) -> Iterator[str]:
+    """With `--structured` the model reads the value for programs."""
+    _moved_in(house, "--structured")
+    house.turn(house.call("Read", file_path=str(house.cwd / "a.txt")))
+    house.turn(house.call("Bash", command="echo hi"), house.call("Bash", command="ls; exit 3"))
+    house.turn("That was all.")
+    yield from differ("the client's exit code", house.works(), 0)
+    read, ran, failed = house.answers()
+    yield from differ("Read", json.loads(read)["file"]["content"], "alpha\nbeta\n")
+    yield from differ("Bash", json.loads(ran)["stdout"], "hi")
+    yield from differ("a failure is a text", _before_note(failed), "Exit code 3\na.txt\nsecret")
+
+
+def mcp_interrupted(house: House) -> Iterator[str]:
+    """A long command tells of itself; one whose turn is interrupted is ended, and on record."""
+    _moved_in(house, "--allowed-tools", "Bash")
+    slow = "echo one; sleep 1.7; echo two; sleep 2; ls secret"
+    house.turn(house.call("Bash", command=slow))
+    house.turn(house.call("Bash", command=_LASTING))
+    house.turn("That was all.")
+    pid = house.cwd / "pid"
+    ended: list[bool] = []
+
+    def during(client: Any) -> None:
+        until(lambda: pid.exists() and pid.read_text(), what="the command")
+        house.interrupts(client)
+        until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), what="its end")
+        ended.append(True)
+        until(lambda: not house.is_codex or client.poll() is not None, what="the client's end")
+        if client.stdin is not None:
+            client.stdin.close()
+
+    house.works(during)
+    yield from differ("the command is ended", ended, [True])
+    yield from differ("a long command", house.answers()[:1], ["one\ntwo\nsecret"])
+    news = [
+        one["params"] for one in house.said("out") if one.get("method", "").endswith("progress")
+    ]
+    told = [one["message"] for one in news if one["progressToken"] == news[0]["progressToken"]]
+    yield from differ("the news of it", told[:2], ["one", "two"])
+    yield from _ended_on_record(house)
+
+
+def mcp_killed(house: House) -> Iterator[str]:
+    """The client is killed: the server ends, its command too, and both are on record."""
+    _moved_in(house, "--allowed-tools", "Bash")
+    house.turn(house.call("Bash", command=_LASTING))
+    pid = house.cwd / "pid"
+
+    def during(client: Any) -> None:
+        until(lambda: pid.exists() and pid.read_text(), what="the command")
+        time.sleep(0.5)  # its own lines are written a moment later
+        os.kill(client.pid, signal.SIGKILL)  # the server is of its process group
+
+    house.works(during)
+    until(lambda: not Path(f"/proc/{pid.read_text().strip()}").exists(), what="the command's end")
+    until(lambda: not _servers(), what="the server's end")
+    yield from _ended_on_record(house)
+
+
+def _ended_on_record(house: House) -> Iterator[str]:
+    states = [one["state"] for one in house.calls() if one["tool"] == "Bash"]
+    yield from differ("our record", states[-1:], ["interrupted"])
+
+
+def _servers() -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"mcp" in words and any(word.endswith(b"/toolspan") for word in words):
+            found.append(path.parent.name)
+    return found
+
+
+STORIES: tuple[Story, ...] = (mcp_tools, mcp_structured, mcp_interrupted, mcp_killed)
