@@ -191,7 +191,7 @@ def _indented(text: str) -> str:
 def _tail(end: ChildEnd, values: AgentValues) -> str:
     lines = [f"agentId: {end.agent_id} (name it to go on with this agent)"]
     if end.kept is not None:
-        lines += [f"worktreePath: {end.kept.path}", f"worktreeBranch: {end.kept.branch}"]
+        lines += end.kept.lines()
     if values.token_word is not None:
         lines.append(
             f"<usage>{values.token_word}: {end.tokens}\ntool_uses: {len(end.tools)}\n"
@@ -225,7 +225,7 @@ def _record(report: str, end: ChildEnd, wish: ChildWish, values: AgentValues) ->
     if values.tells_kind and end.tools:
         record["toolStats"] = _stats(end)
     if end.kept is not None:
-        record |= {"worktreePath": str(end.kept.path), "worktreeBranch": end.kept.branch}
+        record |= end.kept.record()
     if values.framed:
         record["canContinueAgent"] = True
     return record

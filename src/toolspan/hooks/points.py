@@ -23,7 +23,7 @@ Point = Literal[
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
     "UserPromptSubmit", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact",
     "SessionStart", "SessionEnd", "Notification", "CwdChanged", "TaskCreated", "TaskCompleted",
-    "StopFailure", "PermissionDenied", "WorktreeCreate", "WorktreeRemove",
+    "StopFailure", "PermissionDenied", "WorktreeCreate",
 ]  # fmt: skip
 """Where user code is called."""
 

@@ -15,7 +15,7 @@ Fields = dict[str, object]
 
 _MODELESS = frozenset({
     "SessionStart", "SessionEnd", "PreCompact", "PostCompact", "Notification", "SubagentStart",
-    "CwdChanged", "TaskCreated", "TaskCompleted", "StopFailure", "WorktreeCreate", "WorktreeRemove",
+    "CwdChanged", "TaskCreated", "TaskCompleted", "StopFailure", "WorktreeCreate",
 })  # fmt: skip
 """Points that do not tell the permission mode."""
 _EFFORTLESS = (_MODELESS - {"StopFailure"}) | {"UserPromptSubmit"}

@@ -48,7 +48,17 @@ class Kept:
     """A copy of the repository that has changes in it, and is still there."""
 
     path: Path
-    branch: str
+    branch: str | None = None
+    """None: it is no git worktree, a hook has made it."""
+
+    def record(self) -> dict[str, str]:
+        """What is told of it, in the client's words."""
+        told = {"worktreePath": str(self.path)}
+        return told if self.branch is None else {**told, "worktreeBranch": self.branch}
+
+    def lines(self) -> list[str]:
+        """The same for a model."""
+        return [f"{key}: {value}" for key, value in self.record().items()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from toolspan.record import Recorder
 from toolspan.run.children import Kept, Told
 from toolspan.session.around import Aside
 from toolspan.session.session import Session
+from toolspan.session.subagents.handmade import Handmade
 from toolspan.session.subagents.kinds import Kind
 from toolspan.session.subagents.worktree import Tree
 
@@ -34,7 +35,7 @@ class Child:
     recorder: Recorder | None
     about: dict[str, object]
     """What is kept beside its transcript."""
-    tree: Tree | None = None
+    tree: Tree | Handmade | None = None
     kept: Kept | None = None
     history: list[dict[str, object]] = field(default_factory=list)
     letters: deque[str] = field(default_factory=deque)

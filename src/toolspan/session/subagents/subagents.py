@@ -18,9 +18,10 @@ from pathlib import Path
 import anyio
 
 from toolspan.errors import ToolError, ToolspanError
+from toolspan.hooks.points import Occasion
 from toolspan.ids import CallId
 from toolspan.record import agent_path
-from toolspan.run.children import ChildEnd, ChildWish, Delivered, Launched, Told
+from toolspan.run.children import ChildEnd, ChildWish, Delivered, Kept, Launched, Told
 from toolspan.run.tasks import AgentTask, Report
 from toolspan.run.tool import Tool
 from toolspan.session.agent import Agent, Ended, Limits, Schema
@@ -28,9 +29,10 @@ from toolspan.session.around import Aside
 from toolspan.session.past import past
 from toolspan.session.session import Session
 from toolspan.session.subagents.child import Child, Watch
+from toolspan.session.subagents.handmade import Handmade, handmade
 from toolspan.session.subagents.kinds import GENERAL_KIND, Kind
 from toolspan.session.subagents.staff import Staff, mode_below, new_agent_id, words_for
-from toolspan.session.subagents.worktree import Git, open_tree
+from toolspan.session.subagents.worktree import Git, Tree, open_tree
 from toolspan.wire.paths import meta_path
 
 _CUT = ("max_turns", "max_tokens")
@@ -192,15 +194,18 @@ class Subagents:
         return kind.keeps(tool) and not (starts and self._depth + 1 >= most)
 
     async def _isolate(self, child: Child) -> None:
-        space = self._session.runner.desk.workspace
-        mark = child.aside.call_id or child.id
-        git = Git(space.custody, dict(space.environment), mark)
-        child.tree = await open_tree(git, child.cwd, f"agent-{child.id}")
+        child.tree = await self._tree(child, f"agent-{child.id}")
         child.kept = None
-        child.about |= {
-            "worktreePath": str(child.tree.path),
-            "worktreeBranch": child.tree.branch,
-        }
+        child.about |= Kept(path=child.tree.path, branch=child.tree.branch).record()
+
+    async def _tree(self, child: Child, name: str) -> Tree | Handmade:
+        """A copy of the project: one that hooks make, where there are some for that."""
+        space = self._session.runner.desk.workspace
+        if self._session.hooks.listens("WorktreeCreate"):
+            occasion = Occasion(point="WorktreeCreate", fields={"name": name})
+            return handmade(await self._session.fire(occasion))
+        git = Git(space.custody, dict(space.environment), child.aside.call_id or child.id)
+        return await open_tree(git, child.cwd, name)
 
     # Going on with one
 
@@ -404,9 +409,7 @@ def _trouble(ended: Ended) -> str | None:
 
 def _report(end: ChildEnd) -> Report:
     cut = f"\n\n[Ended early: {end.cut}]" if end.cut else ""
-    kept = (
-        f"\n\nworktreePath: {end.kept.path}\nworktreeBranch: {end.kept.branch}" if end.kept else ""
-    )
+    kept = "\n".join(["", "", *end.kept.lines()]) if end.kept else ""
     return Report(
         text=f"{end.text.strip()}{cut}{kept}",
         error=end.error,
