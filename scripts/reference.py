@@ -1,9 +1,9 @@
 """The reference of the Python API, made from the code as it stands, without importing it.
 
 In: the sources, and the pages and examples, which say what people are told to import. Out: pages
-as text. Documented are the names of `toolspan` itself and the types they mention, what packages
-list in `__all__`, and every module that a page or an example imports from. A definition stands in
-one place; the others link to it. Start at `pages`.
+as text. Documented are the names of `toolspan` itself, what packages list in `__all__`, every
+module that a page or an example imports from, and the types that all of these mention. A
+definition stands in one place; the others link to it. Start at `pages`.
 """
 
 import ast
@@ -115,13 +115,14 @@ def _contents() -> dict[str, list[str]]:
     for module in _documented():
         listed = _listed(module)
         found[module] = _defined(module) if listed is None else listed
-    doors = {one.key for module, names in found.items() for one in _resolved(module, names)}
-    doors |= {one.key for one in _resolved("toolspan", _listed("toolspan") or [])}
-    for one in _resolved("toolspan", _listed("toolspan") or []):
+    doors = [one for module, names in found.items() for one in _resolved(module, names)]
+    doors += _resolved("toolspan", _listed("toolspan") or [])
+    known = {one.key for one in doors}
+    for one in doors:
         for node in _mentioned(one.node):
             named = resolve(one.home, node.id)
-            if named is not None and named.doc and named.key not in doors:
-                doors.add(named.key)
+            if named is not None and named.doc and named.key not in known:
+                known.add(named.key)
                 found[named.home] = sorted([*found.get(named.home, []), named.name])
     return dict(sorted(found.items()))
 
