@@ -60,8 +60,34 @@ def known(cache: Cache) -> int:
 
 def _pretend(cache: Cache, path: Path) -> None:
     """Give what is known of a file the stamp it has now."""
-    with closing(sqlite3.connect(cache.file, isolation_level=None)) as database:
-        database.execute("UPDATE file SET stamp = ? WHERE path = ?", (stamp(path), str(path)))
+    told = "SELECT path, name, form, value FROM file JOIN body USING (id) WHERE path = ?"
+    with closing(sqlite3.connect(cache.file)) as database:
+        found = database.execute(told, [str(path)]).fetchall()
+    cache.store([Row(Key(*key), stamp(path) or "", value) for *key, value in found], 0)
+
+
+@requirement("cache.damage")
+@pytest.mark.parametrize(
+    "mixed_up",
+    [
+        "UPDATE body SET value = (SELECT value FROM body ORDER BY id DESC LIMIT 1)",
+        "UPDATE file SET stamp = stamp || '0'",
+        "UPDATE file SET path = path || '0'",
+    ],
+)
+def test_what_is_kept_for_something_else_is_not_given(tmp_path: Path, mixed_up: str) -> None:
+    cache = Cache(tmp_path)
+    rows = [Row(Key(f"/{n}", f"{n}", "facts"), f"s{n}", b"told of %d" % n) for n in range(2)]
+    cache.store(rows, 0)
+    with closing(sqlite3.connect(cache.file)) as database, database:
+        database.execute(mixed_up)
+
+    keys = [Key(f"/{n}{more}", f"{n}", "facts") for n in range(2) for more in ("", "0")]
+    asked = [(key, f"s{key.name}{more}") for key in keys for more in ("", "0")]
+    right = {row.key: row.value for row in rows}
+
+    assert cache.load(asked).items() <= right.items()
+    assert len(cache.load(asked)) < len(rows)
 
 
 @requirement("cache.second")

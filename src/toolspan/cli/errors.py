@@ -1,6 +1,6 @@
 """`toolspan errors`: what went wrong, grouped, with causes and solutions."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -71,34 +71,41 @@ def _count(found: Selection, rows: Sequence[CallFacts]) -> int:
 
 def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
     out = console()
+    shown = groups[:limit] if limit else groups
+    lines = [_headline(groups, calls), ""]
+    for group in shown:
+        lines += [*_lines(group, out.width), ""]
+    if hidden := len(groups) - len(shown):
+        lines.append(f"{count(hidden, 'more group')} (--limit 0: all)")
+    if groups:
+        lines.append("[dim]toolspan show CALL tells one call in full.[/]")
+    out.print("\n".join(lines))  # all at once, which is much quicker
+
+
+def _headline(groups: Sequence[ErrorGroup], calls: int) -> str:
     orphans = sum(group.count for group in groups if group.kind == "orphan_result")
     total = sum(group.count for group in groups) - orphans
     share = f" ({total / calls:.0%})" if calls else ""
     more = f"; {count(orphans, 'orphan result')}" if orphans else ""
     good = sum(group.recovered or 0 for group in groups)
     made_good = f", {good:,} of them made good by later calls" if good else ""
-    out.print(
-        f"[bold]{total:,}[/] of {count(calls, 'call')} did not succeed{share}{made_good}{more}\n"
+    return f"[bold]{total:,}[/] of {count(calls, 'call')} did not succeed{share}{made_good}{more}"
+
+
+def _lines(group: ErrorGroup, width: int) -> Iterator[str]:
+    """What is told of one group."""
+    example = group.example
+    line = example.request_line or example.result_line
+    yield (
+        f"[bold red]{group.count:>5}×[/] [bold]{group.kind}[/]  {escape(group.tool)}"
+        f"  [dim]{count(group.sessions, 'session')}, last {clock(moment(group.last))}[/]"
     )
-    shown = groups[:limit] if limit else groups
-    for group in shown:
-        example = group.example
-        line = example.request_line or example.result_line
-        out.print(
-            f"[bold red]{group.count:>5}×[/] [bold]{group.kind}[/]  {escape(group.tool)}"
-            f"  [dim]{count(group.sessions, 'session')}, last {clock(moment(group.last))}[/]"
-        )
-        if example.message:
-            out.print(f"       {escape(short(example.message, out.width - 8))}")
-        out.print(f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]")
-        out.print(f"       {_recovered(group)}")
-        place = f"{PurePath(example.file).name[:13]}…:{line}"
-        out.print(f"       [dim]e.g. {escape(example.id)} in {escape(place)}[/]\n")
-    hidden = len(groups) - len(shown)
-    if hidden:
-        out.print(f"{count(hidden, 'more group')} (--limit 0: all)")
-    if groups:
-        out.print("[dim]toolspan show CALL tells one call in full.[/]")
+    if example.message:
+        yield f"       {escape(short(example.message, width - 8))}"
+    yield f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]"
+    yield f"       {_recovered(group)}"
+    place = f"{PurePath(example.file).name[:13]}…:{line}"
+    yield f"       [dim]e.g. {escape(example.id)} in {escape(place)}[/]"
 
 
 def _recovered(group: ErrorGroup) -> str:

@@ -2,7 +2,8 @@
 
 In: a path, the stamp that tells the file's state, bytes. Out: the same bytes, as long as the file
 is in that state. A cache that is damaged, foreign, locked, or in a home that cannot be written is
-as good as empty: nothing here raises. Knows nothing of what the bytes mean. Read `Cache.load` and
+as good as empty: nothing here raises. Nothing waits for the disk: what a failure of power mixes up
+is known by its checksum and not given. Knows nothing of what the bytes mean. Read `Cache.load` and
 `Cache.store` first.
 """
 
@@ -10,6 +11,7 @@ import contextlib
 import os
 import sqlite3
 import stat
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,10 +27,12 @@ _BROKEN = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLI
 _TABLES = """
 CREATE TABLE IF NOT EXISTS file (
     id INTEGER PRIMARY KEY, path TEXT NOT NULL, name TEXT NOT NULL, form TEXT NOT NULL,
-    stamp TEXT NOT NULL, size INTEGER NOT NULL, UNIQUE (path, name, form));
+    stamp TEXT NOT NULL, size INTEGER NOT NULL, checksum INTEGER NOT NULL,
+    UNIQUE (path, name, form));
 CREATE TABLE IF NOT EXISTS body (id INTEGER PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS swept (day INTEGER NOT NULL);
 """
+_THIS = "path = ? AND name = ? AND form = ?"
 
 
 class Key(NamedTuple):
@@ -78,14 +82,13 @@ class Cache:
         """Keep rows; what is said of files that are gone, or too much, goes."""
         with self._broken_is_gone(), self._open(make=True) as database, database:
             database.execute("BEGIN IMMEDIATE")
-            for row in rows:
-                _replace(database, row)
+            _replace(database, rows)
             _sweep(database, today // _DAY)
             _shrink(database, self._limit)
 
     def clear(self) -> None:
         """Forget everything."""
-        for ending in ("", "-wal", "-shm"):
+        for ending in ("", "-journal"):
             with contextlib.suppress(OSError):
                 self.file.with_name(self.file.name + ending).unlink()
 
@@ -128,8 +131,7 @@ class Cache:
         database = sqlite3.connect(self.file, timeout=_PATIENCE, isolation_level=None)
         with closing(database):
             if make:
-                database.execute("PRAGMA journal_mode=WAL")
-                database.execute("PRAGMA synchronous=NORMAL")
+                database.execute("PRAGMA synchronous=OFF")
                 database.executescript(_TABLES)
             yield database
 
@@ -145,26 +147,36 @@ def _refuse_strangers(status: os.stat_result, right: Callable[[int], bool]) -> N
 
 
 def _load(database: sqlite3.Connection, wanted: Iterable[tuple[Key, str]]) -> dict[Key, bytes]:
-    query = (
-        "SELECT value FROM file JOIN body USING (id)"
-        " WHERE path = ? AND name = ? AND form = ? AND stamp = ?"
-    )
+    query = f"SELECT value, checksum FROM file JOIN body USING (id) WHERE {_THIS} AND stamp = ?"
     found: dict[Key, bytes] = {}
     for key, stamp in wanted:
         row = database.execute(query, (*key, stamp)).fetchone()
         if row is not None and isinstance(row[0], bytes):
-            found[key] = row[0]
+            value, checksum = row
+            if checksum == _checksum(Row(key, stamp, value)):
+                found[key] = value
     return found
 
 
-def _replace(database: sqlite3.Connection, row: Row) -> None:
-    same = "SELECT id FROM file WHERE path = ? AND name = ? AND form = ?"
-    _forget(database, database.execute(same, row.key))
-    cursor = database.execute(
-        "INSERT INTO file (path, name, form, stamp, size) VALUES (?, ?, ?, ?, ?)",
-        (*row.key, row.stamp, len(row.value)),
+def _replace(database: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    database.executemany(
+        f"DELETE FROM body WHERE id = (SELECT id FROM file WHERE {_THIS})",
+        (row.key for row in rows),
     )
-    database.execute("INSERT INTO body VALUES (?, ?)", (cursor.lastrowid, row.value))
+    database.executemany(
+        "INSERT OR REPLACE INTO file (path, name, form, stamp, size, checksum)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        ((*row.key, row.stamp, len(row.value), _checksum(row)) for row in rows),
+    )
+    database.executemany(
+        f"INSERT INTO body SELECT id, ? FROM file WHERE {_THIS}",
+        ((row.value, *row.key) for row in rows),
+    )
+
+
+def _checksum(row: Row) -> int:
+    """Of what is kept, and of what it is kept for."""
+    return zlib.crc32(row.value, zlib.crc32("\0".join([*row.key, row.stamp]).encode()))
 
 
 def _forget(database: sqlite3.Connection, numbers: Iterable[tuple[int]]) -> None:
