@@ -2,15 +2,11 @@
 
 import os
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
 
 import anyio
-import anyio.from_thread
-import anyio.lowlevel
 import click
 import msgspec
-from anyio.streams.memory import MemoryObjectSendStream
 
 from toolspan.cli.host import HostWishes, Story, host_options, open_host, open_terminal
 from toolspan.cli.host.faults import Faults
@@ -20,6 +16,7 @@ from toolspan.cli.host.stop import Stop, watch_signals
 from toolspan.errors import ToolspanError
 from toolspan.model.live import Duplicate, Finished, LiveEvent
 from toolspan.process import become_subreaper
+from toolspan.process.feed import feed
 from toolspan.session import Session
 
 _PIECE = 1 << 16
@@ -143,27 +140,11 @@ async def _lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
     """The lines of the input, until its end; none when there is no input."""
     if source is None:
         return
-    send, receive = anyio.create_memory_object_stream[bytes]()
-    token = anyio.lowlevel.current_token()
-    # A daemon: it may block on an input that never ends, and must not keep us from ending.
-    threading.Thread(target=_pump, args=(source, send, token), daemon=True).start()
     number = 0
-    async with receive:
-        async for line in receive:
+    async with feed(_split(source)) as lines:
+        async for line in lines:
             number += 1
             yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-
-
-def _pump(
-    source: int, send: MemoryObjectSendStream[bytes], token: anyio.lowlevel.EventLoopToken
-) -> None:
-    """Bring lines to the event loop, one at a time."""
-    try:
-        for line in _split(source):
-            anyio.from_thread.run(send.send, line, token=token)
-        anyio.from_thread.run(send.aclose, token=token)
-    except (anyio.BrokenResourceError, anyio.RunFinishedError, RuntimeError):
-        return  # nobody listens any more
 
 
 def _split(source: int) -> Iterator[bytes]:

@@ -10,12 +10,19 @@ from typing import Any
 import click
 import msgspec
 from msgspec import Struct
-from rich.table import Table
 
-from toolspan.cli.gather import gather
-from toolspan.cli.output import console, count, duration, escape, print_json, short, table
-from toolspan.cli.select import Filter, filters, in_project, limited, named, wanted_filter
-from toolspan.errors import NotFound
+from toolspan.cli.gather import gather_meant
+from toolspan.cli.output import (
+    console,
+    count,
+    duration,
+    escape,
+    print_json,
+    print_table,
+    short,
+    table,
+)
+from toolspan.cli.select import Filter, filters, limited, named, wanted_filter
 from toolspan.model.span import moment
 from toolspan.read.spread import Job
 from toolspan.report.flow.batches import Together
@@ -81,21 +88,10 @@ def command(
 
 
 def _read(names: Sequence[str], keep: Filter, *, last: bool) -> list[FileFlows]:
-    found, _ = gather(names, Job(file_flows, FileFlows), last=last)
-    kept = [file for file in found if _meant(file, keep)]
-    if keep.session is not None and not kept:
-        raise NotFound(f"no session begins with {keep.session!r}")
-    return kept
+    def meant(file: FileFlows) -> bool:
+        return keep.dialect in (None, file.info.dialect) and _overlaps(file, keep)
 
-
-def _meant(file: FileFlows, keep: Filter) -> bool:
-    info = file.info
-    if keep.project is not None and not in_project(keep.project, file.file, info.cwd):
-        return False
-    if keep.dialect not in (None, info.dialect) or not _overlaps(file, keep):
-        return False
-    wanted = keep.session
-    return wanted is None or any(one.startswith(wanted) for one in info.session_ids)
+    return gather_meant(names, Job(file_flows, FileFlows), keep, last=last, also=meant)
 
 
 def _overlaps(file: FileFlows, keep: Filter) -> bool:
@@ -198,7 +194,7 @@ def _print_chains(chains: Sequence[Chain]) -> None:
             duration(median(walls)) if name and walls else "",
             _thousands(spent) if name else "",
         )
-    _print_table(listing)
+    print_table(listing)
 
 
 def _thousands(n: int) -> str:
@@ -308,7 +304,7 @@ def _print_flows(flows: Sequence[Flow]) -> None:
         example = next(flow for flow in flows if flow.name == name)
         steps = [escape(short(tool, 30)) for tool in example.tools]
         listing.add_row(name, f"{n:,}", _ARROW.join(_folded(steps)))
-    _print_table(listing)
+    print_table(listing)
 
 
 def _print_steps(steps: Counter[tuple[str, ...]], limit: int) -> None:
@@ -317,10 +313,4 @@ def _print_steps(steps: Counter[tuple[str, ...]], limit: int) -> None:
     listing = table("times", "sequence", right=("times",), cut=("sequence",))
     for tools, n in steps.most_common(limit or None):
         listing.add_row(f"{n:,}", _ARROW.join(escape(short(tool, 40)) for tool in tools))
-    _print_table(listing)
-
-
-def _print_table(listing: Table) -> None:
-    out = console()
-    out.print()
-    out.print(listing)
+    print_table(listing)

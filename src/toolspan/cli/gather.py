@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import click
 
 from toolspan.cli.output import progress
-from toolspan.cli.select import cache_for, locate
-from toolspan.errors import ToolspanError
+from toolspan.cli.select import Filter, cache_for, in_project, locate
+from toolspan.errors import NotFound, ToolspanError
 
 if TYPE_CHECKING:
+    from toolspan.model.session import SessionInfo
     from toolspan.read.spread import Job
 
 
@@ -27,7 +28,22 @@ class Read(Protocol):
         ...
 
 
+class OfSession(Read, Protocol):
+    """The same, with the session that the file tells of."""
+
+    @property
+    def file(self) -> str:
+        """Its path."""
+        ...
+
+    @property
+    def info(self) -> "SessionInfo":
+        """What is known of the session."""
+        ...
+
+
 T = TypeVar("T", bound=Read)
+S = TypeVar("S", bound=OfSession)
 Advance = Callable[[int], None]
 
 
@@ -46,6 +62,33 @@ def gather(names: Sequence[str], job: "Job[T]", *, last: bool = False) -> tuple[
         if one.problem:
             click.echo(f"toolspan: {one.problem}", err=True)
     return found, joined
+
+
+def gather_meant(
+    names: Sequence[str],
+    job: "Job[S]",
+    keep: Filter,
+    *,
+    last: bool,
+    also: Callable[[S], bool] = lambda _: True,
+) -> list[S]:
+    """What the job gives for the files of the project and the session that the filter names.
+
+    Raises:
+        ToolspanError: as `gather`; or there is no such session.
+    """
+    found, _ = gather(names, job, last=last)
+    kept = [file for file in found if _is_meant(file, keep) and also(file)]
+    if keep.session is not None and not kept:
+        raise NotFound(f"no session begins with {keep.session!r}")
+    return kept
+
+
+def _is_meant(file: OfSession, keep: Filter) -> bool:
+    if keep.project is not None and not in_project(keep.project, file.file, file.info.cwd):
+        return False
+    wanted = keep.session
+    return wanted is None or any(one.startswith(wanted) for one in file.info.session_ids)
 
 
 def done(paths: Sequence[Path], job: "Job[T]", advance: Advance) -> Iterator[T]:

@@ -90,6 +90,13 @@ def table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()) -> 
     return made
 
 
+def print_table(listing: "Table") -> None:
+    """A table, apart from what stands above it."""
+    out = console()
+    out.print()
+    out.print(listing)
+
+
 @contextlib.contextmanager
 def progress(total: int, label: str) -> Iterator[Callable[[int], None]]:
     """A bar over bytes on a terminal, nothing in a pipe."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
+from toolspan.cli.options import options
 from toolspan.cli.output import console, count, escape, print_json, short
 from toolspan.cli.select import locate
 from toolspan.errors import ToolspanError
@@ -69,20 +70,16 @@ def command() -> None:
     """
 
 
-def _options(function: click.decorators.FC) -> click.decorators.FC:
-    """The options that say which rules and which mode."""
-    options = (
-        click.option("--settings", "settings_file", type=click.Path(path_type=Path),
-                     help="Rules from this settings file."),
-        click.option("--permission-mode", "mode", type=click.Choice(MODES),
-                     help="What happens to calls no rule speaks of."),
-        click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT,
-                     help="The client version whose words are used."),
-        click.option("--json", "as_json", is_flag=True, help="JSON, one object per line."),
-    )  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+_options = options(
+    click.option("--settings", "settings_file", type=click.Path(path_type=Path),
+                 help="Rules from this settings file."),
+    click.option("--permission-mode", "mode", type=click.Choice(MODES),
+                 help="What happens to calls no rule speaks of."),
+    click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT,
+                 help="The client version whose words are used."),
+    click.option("--json", "as_json", is_flag=True, help="JSON, one object per line."),
+)  # fmt: skip
+"""The options that say which rules and which mode."""
 
 
 @command.command("check", cls=_Apart)

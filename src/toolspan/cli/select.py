@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import click
 
+from toolspan.cli.options import options
 from toolspan.cli.output import progress
 from toolspan.errors import NotFound, ToolspanError, UnknownDialect
 from toolspan.model.kind import ERROR_KINDS
@@ -111,25 +112,21 @@ def when(_: click.Context, __: click.Parameter, text: str | None) -> datetime | 
     return found
 
 
-def filters(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds the filter options to a command, which gets them as keywords."""
-    options = (
-        click.option("--tool", multiple=True, help="Only this tool (repeatable)."),
-        click.option("--state", multiple=True, type=click.Choice(STATES), metavar="STATE",
-                     help="Only calls that ended so (repeatable)."),
-        click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
-                     help="Only this error kind (repeatable)."),
-        click.option("--project", help="Only files whose path has this in it."),
-        click.option("--dialect", type=click.Choice(["claude", "codex"]),
-                     help="Only this client's format."),
-        click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01."),
-        click.option("--until", callback=when, help="Before that time."),
-        click.option("--session", help="Only the session whose id begins so."),
-        click.option("--agent", help="Only the subagent whose id begins so."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+filters = options(
+    click.option("--tool", multiple=True, help="Only this tool (repeatable)."),
+    click.option("--state", multiple=True, type=click.Choice(STATES), metavar="STATE",
+                 help="Only calls that ended so (repeatable)."),
+    click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
+                 help="Only this error kind (repeatable)."),
+    click.option("--project", help="Only files whose path has this in it."),
+    click.option("--dialect", type=click.Choice(["claude", "codex"]),
+                 help="Only this client's format."),
+    click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01."),
+    click.option("--until", callback=when, help="Before that time."),
+    click.option("--session", help="Only the session whose id begins so."),
+    click.option("--agent", help="Only the subagent whose id begins so."),
+)  # fmt: skip
+"""Adds the filter options to a command, which gets them as keywords."""
 
 
 def named(command: Callable[P, R]) -> Callable[P, R]:

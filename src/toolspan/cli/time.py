@@ -5,10 +5,9 @@ from typing import Any
 
 import click
 import msgspec
-from rich.table import Table
 from rich.text import Text
 
-from toolspan.cli.gather import gather
+from toolspan.cli.gather import gather_meant
 from toolspan.cli.output import (
     clock,
     console,
@@ -16,18 +15,16 @@ from toolspan.cli.output import (
     duration,
     escape,
     print_json,
+    print_table,
     short,
     table,
 )
 from toolspan.cli.select import (
-    Filter,
     filters,
-    in_project,
     limited,
     named,
     wanted_filter,
 )
-from toolspan.errors import NotFound
 from toolspan.model.span import moment
 from toolspan.read.spread import Job
 from toolspan.report.time.timesheet import (
@@ -70,29 +67,14 @@ def command(
     calls (tool, state, error, agent) choose rows of the tables; the split is of whole sessions.
     """
     keep = wanted_filter(wanted)
-    sheet = Timesheet.of(_read(names, keep, last=last), since=keep.since, until=keep.until)
+    found = gather_meant(names, Job(file_time, FileTime), keep, last=last)
+    sheet = Timesheet.of(found, since=keep.since, until=keep.until)
     rest = keep._replace(project=None, session=None)  # files were chosen by these
     calls = [call for call in sheet.calls if rest.takes(call.call)]
     if as_json:
         print_json(_row(sheet, calls, limit))
     else:
         _print(sheet, calls, limit)
-
-
-def _read(names: Sequence[str], keep: Filter, *, last: bool) -> list[FileTime]:
-    found, _ = gather(names, Job(file_time, FileTime), last=last)
-    kept = [file for file in found if _meant(file, keep)]
-    if keep.session is not None and not kept:
-        raise NotFound(f"no session begins with {keep.session!r}")
-    return kept
-
-
-def _meant(file: FileTime, keep: Filter) -> bool:
-    info = file.info
-    if keep.project is not None and not in_project(keep.project, file.file, info.cwd):
-        return False
-    wanted = keep.session
-    return wanted is None or any(one.startswith(wanted) for one in info.session_ids)
 
 
 def _row(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> dict[str, object]:
@@ -239,7 +221,7 @@ def _print_tools(calls: Sequence[CallTime], limit: int) -> None:
             duration(row.p50_ms),
             duration(row.max_ms),
         )
-    _print_table(listing)
+    print_table(listing)
 
 
 def _print_slowest(calls: Sequence[CallTime], limit: int) -> None:
@@ -258,7 +240,7 @@ def _print_slowest(calls: Sequence[CallTime], limit: int) -> None:
             _wait(row),
             escape(short(call.target, 160)),
         )
-    _print_table(listing)
+    print_table(listing)
     console().print("[dim]Waited: ~ is inferred, ? is not known.[/]")
 
 
@@ -297,10 +279,4 @@ def _print_splits(head: str, rows: Sequence[tuple[AgentSheet, str, str]]) -> Non
         times = [sheet.split.part(part) for part in parts]
         cells = [duration(ms) if ms else "" for ms in times]
         listing.add_row(name, duration(sheet.split.wall_ms), *cells, about)
-    _print_table(listing)
-
-
-def _print_table(listing: Table) -> None:
-    out = console()
-    out.print()
-    out.print(listing)
+    print_table(listing)

@@ -4,34 +4,28 @@ import contextlib
 import getpass
 import platform
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
+from toolspan.cli.options import options
 from toolspan.errors import ToolspanError
 
 if TYPE_CHECKING:
     from toolspan.export.veil import Veil
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def veils(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds `-o`, `--redact` and `--skeleton` to a command."""
-    options = (
-        click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
-                     help="Write there, not to standard output."),
-        click.option("--redact", is_flag=True,
-                     help="Without secrets, addresses, names of users, as far as they are known."),
-        click.option("--skeleton", is_flag=True,
-                     help="Structure, states, times, sizes, tool names; no text at all."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+veils = options(
+    click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
+                 help="Write there, not to standard output."),
+    click.option("--redact", is_flag=True,
+                 help="Without secrets, addresses, names of users, as far as they are known."),
+    click.option("--skeleton", is_flag=True,
+                 help="Structure, states, times, sizes, tool names; no text at all."),
+)  # fmt: skip
+"""Adds `-o`, `--redact` and `--skeleton` to a command."""
 
 
 def veil(*, redact: bool, skeleton: bool) -> "Veil":

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from toolspan.model.hunk import Hunk
 from toolspan.patch.hunks import ADDED, KEPT, NOTE, REMOVED, bare_sides, positions, problems
+from toolspan.patch.make import common_start
 
 
 class PatchError(ValueError):
@@ -154,17 +155,11 @@ def _misfit(steps: Sequence[_Step], lines: list[str]) -> str | None:
 
 def difference(expected: Sequence[str], found: Sequence[str]) -> Difference:
     """The first place where two different lists of lines differ."""
-    at = _common(expected, found)
+    at = common_start(expected, found)
     one = expected[at] if at < len(expected) else None
     other = found[at] if at < len(found) else None
-    near = _common(one or "", other or "")
+    near = common_start(one or "", other or "")
     return Difference(at, f"expected {_excerpt(one, near)}, found {_excerpt(other, near)}")
-
-
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """The length of the common beginning."""
-    shorter = min(len(one), len(other))
-    return next((n for n in range(shorter) if one[n] != other[n]), shorter)
 
 
 def _excerpt(line: str | None, near: int) -> str:

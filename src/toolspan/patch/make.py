@@ -85,14 +85,15 @@ def _changes(before: Sequence[str], after: Sequence[str]) -> list[Change]:
     numbers: dict[str, int] = {}
     old = [numbers.setdefault(line, len(numbers)) for line in before]
     new = [numbers.setdefault(line, len(numbers)) for line in after]
-    skip = _common(old, new)
+    skip = common_start(old, new)
     old, new = old[skip:], new[skip:]
     exact = _shortest(old, new, _BUDGET)
     found = _anchored(old, new) if exact is None else exact
     return [Change(*(place + skip for place in change)) for change in found]
 
 
-def _common(old: Sequence[int], new: Sequence[int]) -> int:
+def common_start(old: Sequence[object], new: Sequence[object]) -> int:
+    """The length of the common beginning."""
     shorter = min(len(old), len(new))
     return next((at for at in range(shorter) if old[at] != new[at]), shorter)
 
@@ -221,8 +222,8 @@ def _anchored(old: Sequence[int], new: Sequence[int]) -> list[Change]:
 
 
 def _gap(old: Sequence[int], new: Sequence[int]) -> list[Change]:
-    head = _common(old, new)
-    tail = _common(old[head:][::-1], new[head:][::-1])
+    head = common_start(old, new)
+    tail = common_start(old[head:][::-1], new[head:][::-1])
     inner_old, inner_new = old[head : len(old) - tail], new[head : len(new) - tail]
     found = _shortest(inner_old, inner_new, _BUDGET // 100)
     if found is None:

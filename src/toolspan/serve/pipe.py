@@ -20,6 +20,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
+from toolspan.process.feed import feed
+
 LONGEST = 64 * 2**20
 """Bytes of a line; a longer one is no message."""
 _PIECE = 1 << 16
@@ -138,11 +140,8 @@ async def _take_in(
     pen: _Pen,
     scope: anyio.CancelScope,
 ) -> None:
-    send, lines = anyio.create_memory_object_stream[bytes | None]()
-    arguments = (source, send, anyio.lowlevel.current_token())
-    threading.Thread(target=_pump, args=arguments, daemon=True).start()
     try:
-        async with into, lines:
+        async with into, feed(_split(source)) as lines:
             async for line in lines:
                 message = _message(line)
                 if isinstance(message, SessionMessage):
@@ -173,16 +172,6 @@ def _message(line: bytes | None) -> SessionMessage | JSONRPCError | None:
 
 def _complaint(code: int, text: str) -> JSONRPCError:
     return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=text))
-
-
-def _pump(source: int, send: MemoryObjectSendStream[bytes | None], token: _Token) -> None:
-    """Bring lines to the event loop, one at a time."""
-    try:
-        for line in _split(source):
-            anyio.from_thread.run(send.send, line, token=token)
-        anyio.from_thread.run(send.aclose, token=token)
-    except (anyio.BrokenResourceError, anyio.RunFinishedError, RuntimeError):
-        return  # nobody listens any more
 
 
 def _split(source: int) -> Iterator[bytes | None]:

@@ -24,6 +24,7 @@ import anyio
 
 from toolspan.builtin import coding_tools
 from toolspan.errors import ToolspanError
+from toolspan.hooks.joined import joined
 from toolspan.hooks.points import After, Firing, NoHooks, Occasion
 from toolspan.ids import CallId, SessionId
 from toolspan.llm.blocks import call_ids
@@ -156,7 +157,7 @@ class Session:
         )
         for call_id in call_ids(self._conversation.messages):
             self.runner.remember(CallId(call_id))
-        self._around = Around(bound, self.runner.desk, self._recorder, aside)
+        self._around = Around(self.runner.desk, self._recorder, aside)
 
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
@@ -260,7 +261,6 @@ class Session:
             return True
         asked = await self._unless_interrupted(self._around.prompt(content))
         if asked is None:
-            self.stopped = INTERRUPTED_TURN
             return False
         if asked.refused is not None:
             self.stopped = asked.refused
@@ -365,6 +365,12 @@ class Session:
         """Fire a hook point that the host knows of: a notification, a subagent, a compaction."""
         return await self._around.fire(occasion)
 
+    def adopt(self, hooks: Firing) -> None:
+        """Further handlers from now on, also for agents that are started later."""
+        desk = self.runner.desk
+        self.hooks = joined(self.hooks, hooks)
+        desk.hooks = joined(desk.hooks, hooks.bind(self._scene))
+
     def interrupt(self, *, by: Cancel = "user") -> None:
         """End every call that runs or waits; each still gets its result, and the turn ends.
 
@@ -431,7 +437,6 @@ class Session:
             return False
         ended = await self._unless_interrupted(self._around.turn_ends(message))
         if ended is None:
-            self.stopped = INTERRUPTED_TURN
             return False
         if ended.stop is not None:
             self.stopped = ended.stop
@@ -442,12 +447,13 @@ class Session:
         return bool(self.feedback)
 
     async def _unless_interrupted(self, hooks: Awaitable[T]) -> T | None:
-        """What hooks say; None when somebody does not want to wait for it."""
+        """What hooks say; None when somebody does not want to wait for it: the turn is over."""
         try:
             with anyio.CancelScope() as self._hooked:
                 return await hooks
         finally:
             self._hooked = None
+        self.stopped = INTERRUPTED_TURN
         return None
 
     def _answer(self, batch: Batch) -> None:

@@ -65,23 +65,24 @@ def _block(index: int, block: Block, torn: str | None) -> Iterator[Event]:
 def _deltas(block: Block, torn: str | None) -> Iterator[Event]:
     match block:
         case {"type": "text", "text": str(text)}:
-            for piece in _pieces(text):
+            for piece in pieces(text):
                 yield {"type": "text_delta", "text": piece}
             citations = block.get("citations")
             for citation in citations if isinstance(citations, list) else ():
                 yield {"type": "citations_delta", "citation": citation}
         case {"type": "thinking", "thinking": str(text), "signature": signature}:
-            for piece in _pieces(text):
+            for piece in pieces(text):
                 yield {"type": "thinking_delta", "thinking": piece}
             yield {"type": "signature_delta", "signature": signature}
         case {"type": "tool_use" | "server_tool_use", "input": given}:
             text = msgspec.json.encode(given).decode() if torn is None else torn
-            for piece in ("", *_pieces(text)):  # the API's first piece is empty
+            for piece in ("", *pieces(text)):  # the API's first piece is empty
                 yield {"type": "input_json_delta", "partial_json": piece}
         case _:
             pass
 
 
-def _pieces(text: str) -> Iterator[str]:
+def pieces(text: str) -> Iterator[str]:
+    """A text in the pieces that it streams in."""
     for start in range(0, len(text), _PIECE):
         yield text[start : start + _PIECE]

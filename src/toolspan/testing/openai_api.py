@@ -11,8 +11,8 @@ import msgspec
 
 from toolspan.llm.history import Block, Message
 from toolspan.llm.scripted import DROPPED, Failure, Spoken
+from toolspan.testing.model_stream import pieces
 
-_PIECE = 12
 _REASONS = {
     "end_turn": "stop",
     "max_tokens": "length",
@@ -88,10 +88,10 @@ def _deltas(spoken: Spoken) -> Iterator[Message]:
     yield {"role": "assistant", "content": ""}
     for block in _content(spoken):
         if block["type"] == "text":
-            for piece in _pieces(str(block["text"])):
+            for piece in pieces(str(block["text"])):
                 yield {"content": piece}
         elif block["type"] == "thinking":
-            for piece in _pieces(str(block["thinking"])):
+            for piece in pieces(str(block["thinking"])):
                 yield {"reasoning_content": piece}
     for n, block in _calls(spoken):
         call = _call(n, block, spoken)
@@ -99,7 +99,7 @@ def _deltas(spoken: Spoken) -> Iterator[Message]:
         arguments = str(function["arguments"]) if isinstance(function, dict) else ""
         begun = {**call, "index": n, "function": {"name": block["name"], "arguments": ""}}
         yield {"tool_calls": [begun]}
-        for piece in _pieces(arguments):
+        for piece in pieces(arguments):
             yield {"tool_calls": [{"index": n, "function": {"arguments": piece}}]}
 
 
@@ -180,11 +180,6 @@ def _tool(tool: object) -> object:
             return {"name": name, "input_schema": schema}
         case _:
             return tool
-
-
-def _pieces(text: str) -> Iterator[str]:
-    for start in range(0, len(text), _PIECE):
-        yield text[start : start + _PIECE]
 
 
 def _line(body: Message) -> bytes:

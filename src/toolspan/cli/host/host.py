@@ -4,12 +4,11 @@ In: options, the same for every command that runs calls. Out: a session with too
 servers and, if wanted, a person to be asked. Read `Host.session` first.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import click
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from toolspan.builtin import coding_tools
 from toolspan.cli.host.settings import SOURCES, HookWishes, HostSettings, host_settings
 from toolspan.cli.host.strange import strange_rules, strange_tools
+from toolspan.cli.options import options
 from toolspan.cli.prompt.approver import TerminalApprover, notice_of_question
 from toolspan.cli.prompt.grants import Keeper, Standing
 from toolspan.cli.prompt.tty import Terminal
@@ -36,8 +36,6 @@ from toolspan.session.subagents import Staff, load_kinds
 from toolspan.session.subagents.staff import FindModel
 from toolspan.settings import TrustStore, default_store
 
-P = ParamSpec("P")
-R = TypeVar("R")
 _PATH = click.Path(path_type=Path)
 _FOLDER = click.Path(path_type=Path, file_okay=False, exists=True)
 
@@ -81,36 +79,32 @@ class HostWishes(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def host_options(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds these options to a command, which gets them as keywords."""
-    options = (
-        click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT,
-                     help="The client version to behave like."),
-        click.option("--settings", "settings_file", type=_PATH,
-                     help="Also use this settings file."),
-        click.option("--setting-sources", default=",".join(SOURCES),
-                     help="Which settings files to look for: user, project, local."),
-        click.option("--permission-mode", "mode", type=click.Choice(MODES),
-                     help="What happens to calls no rule speaks of."),
-        click.option("--allowed-tools", default="",
-                     help="Rules that allow, with spaces or commas."),
-        click.option("--disallowed-tools", default="", help="Rules that deny."),
-        click.option("--tools", help="Only these tools, by name, with commas."),
-        click.option("--permission-prompt-tool", help="An MCP tool that gives consent."),
-        click.option("--ask", is_flag=True, help="Ask the person at the terminal for consent."),
-        click.option("--mcp-config", type=_PATH, help="MCP servers to connect to."),
-        click.option("--cwd", type=_FOLDER, default=Path(), help="Where the calls run."),
-        click.option("--transcript", default="home", help="File to record to, `none`, or `home`:"
-                     " where the client keeps its sessions."),
-        click.option("--compose", type=click.Choice(["parallel", "chain"]), default="parallel",
-                     help="Hooks at the same time, or one after the other on what the one before"
-                     " left."),
-        click.option("--fail-closed", is_flag=True,
-                     help="A hook that fails refuses what it guards."),
-    )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+host_options = options(
+    click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT,
+                 help="The client version to behave like."),
+    click.option("--settings", "settings_file", type=_PATH,
+                 help="Also use this settings file."),
+    click.option("--setting-sources", default=",".join(SOURCES),
+                 help="Which settings files to look for: user, project, local."),
+    click.option("--permission-mode", "mode", type=click.Choice(MODES),
+                 help="What happens to calls no rule speaks of."),
+    click.option("--allowed-tools", default="",
+                 help="Rules that allow, with spaces or commas."),
+    click.option("--disallowed-tools", default="", help="Rules that deny."),
+    click.option("--tools", help="Only these tools, by name, with commas."),
+    click.option("--permission-prompt-tool", help="An MCP tool that gives consent."),
+    click.option("--ask", is_flag=True, help="Ask the person at the terminal for consent."),
+    click.option("--mcp-config", type=_PATH, help="MCP servers to connect to."),
+    click.option("--cwd", type=_FOLDER, default=Path(), help="Where the calls run."),
+    click.option("--transcript", default="home", help="File to record to, `none`, or `home`:"
+                 " where the client keeps its sessions."),
+    click.option("--compose", type=click.Choice(["parallel", "chain"]), default="parallel",
+                 help="Hooks at the same time, or one after the other on what the one before"
+                 " left."),
+    click.option("--fail-closed", is_flag=True,
+                 help="A hook that fails refuses what it guards."),
+)  # fmt: skip
+"""Adds these options to a command, which gets them as keywords."""
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
