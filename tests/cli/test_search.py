@@ -1,6 +1,7 @@
 """`toolspan search`: words, places, filters; and what it prints."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from tests.requirement import requirement
 from toolspan.cli.app import app
+from toolspan.report.search import newest
 from toolspan.testing import TranscriptBuilder, bodies
 
 
@@ -89,6 +91,22 @@ def test_people_see_what_who_when_and_how_many_were_cut(archive: Path) -> None:
     assert "4 matches, the newest 2 shown (--limit 0: all)" in shown
     assert "1 match\n" in search("light", archive).stdout
     assert "0 matches" in search("beacon", archive).stdout
+
+
+@requirement("search.newest")
+def test_where_nobody_counted_the_matches_it_says_so(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest, "_LITTLE", 0)
+    other = TranscriptBuilder(session_id="0ther", start=datetime(2026, 11, 1, tzinfo=UTC))
+    other.prompt("an old lantern").write(archive / "-harbour" / "0ther.jsonl")
+
+    few = search("lantern", archive, "--limit", "2").stdout
+
+    assert "more than 2 matches, the newest 2 shown (--limit 0: all, in up to 2 files)" in few
+    assert "5 matches\n" in search("lantern", archive, "--limit", "0").stdout
+    assert "5 matches\n" in search("lantern", archive, "--limit", "5").stdout
+    assert [row["call"] for row in rows("lantern", archive, "--limit", "1")] == ["c2"]
 
 
 @requirement("search.command")

@@ -19,7 +19,7 @@ from toolspan.read.transcript import read
 from toolspan.report.search.calls import complete, numbered
 from toolspan.report.search.find import Found, Match, search
 from toolspan.report.search.places import Prefilter, ripgrep
-from toolspan.report.search.scan import SIDES, Side
+from toolspan.report.search.texts import SIDES, Side
 from toolspan.report.search.words import QueryError, query_of
 from toolspan.testing import TranscriptBuilder, bodies
 

@@ -1,9 +1,17 @@
 """The command line: thin, one file per command. `app.py` holds the table of commands."""
 
+import gc
 import os
 import sys
 
+TYPE_CHECKING = False  # typing's own constant would cost more to import than all the rest
+
+if TYPE_CHECKING:
+    from toolspan.report.search.ripgrep import Ripgrep
+
 _UNWRITABLE = 3
+_GARBAGE = 50_000
+"""So many new objects before the collector looks for cycles: importing makes many, and none."""
 
 
 def main() -> None:
@@ -13,12 +21,14 @@ def main() -> None:
 
         record()
         sys.exit(0)
+    gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
     if sys.stdout is None:  # started without one
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
+    ahead = _begin(sys.argv[1:])
     from toolspan.cli.app import CLOSED
 
     try:
-        code = _run()
+        code = _run(ahead)
         if code == CLOSED:
             _drop_output()
         sys.stdout.flush()
@@ -29,16 +39,29 @@ def main() -> None:
         code = _UNWRITABLE
         _drop_output()
         sys.stderr.write(f"toolspan: cannot write: {error.strerror}\n")
+    finally:
+        if ahead is not None:
+            ahead.close()
+    gc.freeze()  # what is left is not looked through once more before the end
     sys.exit(code)
 
 
-def _run() -> int:
+def _begin(arguments: list[str]) -> "Ripgrep | None":
+    """What is started before anything else is loaded."""
+    if arguments[:1] != ["search"]:
+        return None
+    from toolspan.cli.ahead import begin
+
+    return begin(arguments[1:])
+
+
+def _run(ahead: "Ripgrep | None") -> int:
     import click
 
     from toolspan.cli.app import app
 
     try:
-        return app.main(prog_name="toolspan", standalone_mode=False) or 0
+        return app.main(prog_name="toolspan", standalone_mode=False, obj=ahead) or 0
     except click.Abort:
         return 130
     except click.ClickException as error:

@@ -1,25 +1,29 @@
 """`toolspan search`: the calls and messages in which words stand."""
 
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolspan.cli.ahead import apart
 from toolspan.cli.output import clean, clock, count, print_json, short
 from toolspan.cli.select import Filter, filters, in_project, surveyed, wanted_filter
 from toolspan.model.span import moment
 from toolspan.read.discover import default_roots
-from toolspan.report.search.places import Prefilter, ripgrep
+from toolspan.report.search.places import Prefilter
+from toolspan.report.search.ripgrep import Ripgrep, ripgrep
 from toolspan.report.search.words import query_of
 
 if TYPE_CHECKING:
     from toolspan.report.search.find import Found, Match
-    from toolspan.report.search.scan import Side
+    from toolspan.report.search.texts import Side
+    from toolspan.report.search.words import Query
 
 _SHOWN = 20
+_WIDE = 160
+"""Columns where there is no terminal."""
 _ROOM = 12
 """With less room than this at the end of a line, nothing is put there."""
 _SIDES: dict[str, "tuple[Side, ...]"] = {
@@ -63,35 +67,40 @@ def command(
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         click.get_current_context().color = False
     keep = wanted_filter(wanted)
-    named, places = _apart(words)
+    named, places = apart(words)
     query = query_of(named, regex=regex, ignore_case=ignore_case)
-    prefilter = Prefilter(places or default_roots(), query.rarest, program=ripgrep())
-    try:
-        from toolspan.report.search.find import search  # while ripgrep is at work
-
-        found = search(prefilter.candidates(), query, sides=_SIDES[inside])
-    finally:
-        prefilter.close()
+    most = limit if limit is not None else 0 if as_json else _SHOWN
+    found = _found(query, places, most, sides=_SIDES[inside], keep=keep)
     for problem in found.problems:
         click.echo(f"toolspan: {problem}", err=True)
-    matches = _kept(found.matches, keep)
-    most = limit if limit is not None else 0 if as_json else _SHOWN
-    shown = _completed(matches[:most] if most else matches, all_lines=as_json)
+    shown = _completed(found.matches[:most] if most else found.matches, all_lines=as_json)
     if as_json:
         for match in shown:
             print_json(match)
     else:
-        _print(shown, len(matches), found)
-        if not matches:
+        _print(shown, found)
+        if not found.matches:
             _hint(named)
 
 
-def _apart(words: Sequence[str]) -> tuple[list[str], list[Path]]:
-    """The words, and the names of files and folders that follow them."""
-    end = len(words)
-    while end > 1 and _is_name(words[end - 1]):
-        end -= 1
-    return list(words[:end]), [Path(name) for name in words[end:]]
+def _found(
+    query: "Query", places: Sequence[Path], most: int, *, sides: "tuple[Side, ...]", keep: Filter
+) -> "Found":
+    """The matches that the filter takes: all, or the newest and one more than are shown."""
+    program = ripgrep()
+    ahead = click.get_current_context().find_object(Ripgrep)
+    prefilter = Prefilter(places or default_roots(), query.rarest, program=program, ahead=ahead)
+
+    def kept(matches: "Sequence[Match]") -> "list[Match]":
+        return _kept(matches, keep)
+
+    try:
+        from toolspan.report.search.newest import newest  # while ripgrep is at work
+
+        candidates = prefilter.candidates()
+    finally:
+        prefilter.close()
+    return newest(candidates, query, most, sides=sides, keep=kept, program=program)
 
 
 def _hint(words: Sequence[str]) -> None:
@@ -101,16 +110,7 @@ def _hint(words: Sequence[str]) -> None:
             click.secho(f"{clean(word)} is no folder or transcript; it was a word", dim=True)
 
 
-def _is_name(word: str) -> bool:
-    if "/" not in word and not word.endswith((".jsonl", ".jsonl.zst")):
-        return False
-    try:
-        return Path(word).is_dir() or (Path(word).is_file() and ".jsonl" in word)
-    except (OSError, ValueError):
-        return False
-
-
-def _kept(matches: "list[Match]", keep: Filter) -> "list[Match]":
+def _kept(matches: "Sequence[Match]", keep: Filter) -> "list[Match]":
     """The matches that the filter takes; files are only read for what their lines do not tell."""
     dialects = _Dialects()
     near = [
@@ -159,26 +159,44 @@ def _completed(matches: "Sequence[Match]", *, all_lines: bool = False) -> "list[
         return []
     from toolspan.report.search.calls import complete, numbered
 
-    return complete(numbered(matches, calls=all_lines), surveyed)
+    return complete(numbered(matches, calls=all_lines), surveyed, program=ripgrep())
 
 
-def _print(shown: "Sequence[Match]", total: int, found: "Found") -> None:
-    width = shutil.get_terminal_size((160, 24)).columns
+def _print(shown: "Sequence[Match]", found: "Found") -> None:
+    width = _width()
     for match in shown:
         click.echo(_headline(match, width))
         click.echo("    " + _excerpt(match, width - 4) + "\n")
-    cut = f", the newest {len(shown)} shown (--limit 0: all)" if len(shown) < total else ""
-    click.echo(f"{total:,} {'match' if total == 1 else 'matches'}{cut}")
+    click.echo(_total(len(shown), found))
     if found.passed:
         click.echo(f"{count(found.passed, 'line')} too long to look into")
     if any(match.kind == "call" for match in shown):
         click.secho("toolspan show CALL tells one call in full.", dim=True)
 
 
+def _width() -> int:
+    """Of the terminal; as `shutil` tells it, which is slow to import."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    try:
+        return os.get_terminal_size(1).columns or _WIDE
+    except OSError:
+        return _WIDE
+
+
+def _total(shown: int, found: "Found") -> str:
+    """How many there are; where nobody has counted them, in how many files they may stand."""
+    total = len(found.matches)
+    newest = f"the newest {shown:,} shown (--limit 0: all"
+    if found.among is not None:
+        return f"more than {shown:,} matches, {newest}, in up to {found.among:,} files)"
+    text = f"{total:,} {'match' if total == 1 else 'matches'}"
+    return f"{text}, {newest})" if shown < total else text
+
+
 def _headline(match: "Match", width: int) -> str:
     """Who, what, when: a call with tool and state, a message with its voice."""
-    from toolspan.read.history import short_id
-
     agent = " ↳" if match.agent else ""
     session = clean((match.session or Path(match.file).stem)[:8]) + agent
     when = f"{clock(moment(match.at))}  {session}  "
@@ -197,6 +215,8 @@ def _headline(match: "Match", width: int) -> str:
             (match.call or "", {"fg": "cyan"}),
         ]
         if len(when) + sum(len(text) for text, _ in words) > width:
+            from toolspan.read.history import short_id
+
             words[-1] = (short_id(match.call or "")[:8], {"fg": "cyan"})
     line = when + "".join(click.style(clean(text), **how) for text, how in words)
     room = width - len(when) - sum(len(text) for text, _ in words) - 2

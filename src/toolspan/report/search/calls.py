@@ -3,43 +3,50 @@
 In: matches, and somebody who can give the facts of whole files. Out: the same matches, completed.
 Request and result mostly stand close together, and that a call succeeded is to be seen from these
 two lines alone, so the neighbourhood of a match is read first; a plain failure needs the lines
-that name the call. Only files with calls whose story is longer are read as a whole. Read
-`complete` first.
+that name the call, which ripgrep finds. Only files with calls whose story is longer are read as a
+whole. Read `complete` first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from toolspan.errors import SourceError
 from toolspan.model.span import Span
 from toolspan.read.facts import CallFacts, facts_of
-from toolspan.read.survey import FileFacts
 from toolspan.read.transcript import read
 from toolspan.report.search.find import Match
-from toolspan.report.search.scan import rows
+from toolspan.report.search.places import lines_naming
+from toolspan.report.search.scan import line_at, rows
 from toolspan.report.search.words import Sieve
 from toolspan.wire.jsonl import read_chunks
 from toolspan.wire.source import BytesSource, Source, source_of
 
-_NEAR = 1 << 17
+if TYPE_CHECKING:
+    from toolspan.read.survey import FileFacts
+
+_NEAR = 1 << 16
 """So many bytes before and after a match are its neighbourhood."""
-_SMALL = 2 << 20
-"""In a file that is not bigger than this, all lines are looked through at once."""
 _FEW = 8
 """With more calls than this in one file, the facts of the whole file come cheaper."""
+_ASKED = 64
+"""ripgrep is not asked for more calls than this at once."""
 
-Survey = Callable[[Sequence[Path]], Iterable[FileFacts]]
+Survey = Callable[[Sequence[Path]], "Iterable[FileFacts]"]
 """Gives the facts of files, of all their calls; may read them, on all cores."""
 
 _Calls = dict[tuple[str, str], CallFacts]
 
 
-def complete(matches: Sequence[Match], survey: Survey) -> list[Match]:
-    """The matches with tool, state and target."""
-    known = _from_mentions(matches)
-    files = {m.file for m in matches if m.call is not None and (m.file, m.call) not in known}
+def complete(
+    matches: Sequence[Match], survey: Survey, *, program: str | None = None
+) -> list[Match]:
+    """The matches with tool, state and target; `program` is ripgrep, where there is one."""
+    untold = [match for match in matches if match.call is not None and match.state is None]
+    known = _from_mentions(untold, program)
+    files = {match.file for match in untold if (match.file, match.call or "") not in known}
     for facts in survey([Path(file) for file in sorted(files)]) if files else ():
         known |= {(facts.file, row.id): row for row in facts.calls}
     return [_told(match, known.get((match.file, match.call or ""))) for match in matches]
@@ -65,35 +72,62 @@ def _told(match: Match, row: CallFacts | None) -> Match:
     return replace(match, tool=row.tool, state=row.state, error=row.error_kind, target=row.target)
 
 
-def _from_mentions(matches: Sequence[Match]) -> _Calls:
+def _from_mentions(matches: Sequence[Match], program: str | None) -> _Calls:
     """The calls whose story is told by the lines that name them."""
-    calls: dict[str, list[Match]] = {}
+    calls: dict[str, dict[str, Match]] = {}
     for match in matches:
-        if match.call is not None:
-            calls.setdefault(match.file, []).append(match)
-    return {
-        (file, span.id): facts_of(span, file)
-        for file, those in calls.items()
-        if len(those) <= _FEW
-        for span in _mentioned(source_of(file), those)
-    }
+        calls.setdefault(match.file, {})[match.call or ""] = match
+    few = {file: names for file, names in calls.items() if len(names) <= _FEW}
+    known: _Calls = {}
+    for file, names in few.items():
+        known |= {(file, span.id): facts_of(span, file) for span in _nearby(file, names)}
+    left = {file: [name for name in few[file] if (file, name) not in known] for file in few}
+    for file, names_left, lines in _naming({f: left[f] for f in left if left[f]}, program):
+        spans = (span for span in _spans(lines) if span.id in names_left and _certain(span))
+        known |= {(file, span.id): facts_of(span, file) for span in spans}
+    return known
 
 
-def _mentioned(source: Source, those: Sequence[Match]) -> list[Span]:
-    """The calls of some matches in one file, as far as the lines that name them tell."""
-    names = {str(match.call): match for match in those}
-    found: list[Span] = []
+def _nearby(file: str, names: dict[str, Match]) -> Iterator[Span]:
+    """The calls of some matches in one file, as far as the neighbourhood tells."""
+    source = source_of(file)
     try:
-        if source.read(_SMALL, 1):
-            near = {name: _near(source, _bytes(name), match) for name, match in names.items()}
-            spans = [span for name in near for span in _spans(near[name]) if span.id == name]
-            found = [span for span in spans if span.state == "succeeded"]
-        left = names.keys() - {span.id for span in found}
-        wanted = [_bytes(name) for name in left]
-        spans = _spans(_anywhere(source, wanted)) if wanted else []
+        for name, match in () if file.endswith(".zst") else names.items():
+            lines, whole = _near(source, _bytes(name), match)
+            for span in _spans(lines):
+                if span.id == name and _certain(span) and (whole or span.state == "succeeded"):
+                    yield span
     except SourceError:
-        return found
-    return found + [span for span in spans if span.id in left and _certain(span)]
+        return
+
+
+def _near(source: Source, name: bytes, match: Match) -> tuple[list[bytes], bool]:
+    """The lines around a match that name its call, and whether there can be no others."""
+    start = max(0, match.offset - _NEAR)
+    length = match.offset - start + match.length + _NEAR
+    data = source.read(start, length)
+    whole = not start and len(data) < length
+    lines = data[: len(data) if whole else data.rfind(b"\n") + 1].split(b"\n")
+    return [line for line in lines[start > 0 :] if name in line], whole
+
+
+def _naming(
+    calls: dict[str, list[str]], program: str | None
+) -> Iterator[tuple[str, list[str], list[bytes]]]:
+    """Files, calls in them, and all lines that name one of these; nothing of unreadable files."""
+    names = [name for those in calls.values() for name in those]
+    plain = [file for file in calls if not file.endswith(".zst")]
+    found = lines_naming(names, plain, program) if len(names) <= _ASKED else None
+    for file, those in calls.items():
+        source = source_of(file)
+        try:
+            if found is not None and file in plain:
+                lines = [line_at(source, offset) or b"" for offset in found.get(file, ())]
+            else:
+                lines = list(_anywhere(source, [_bytes(name) for name in those]))
+        except SourceError:
+            continue
+        yield file, those, lines
 
 
 def _bytes(name: str) -> bytes:
@@ -112,13 +146,6 @@ def _certain(span: Span) -> bool:
 
 def _spans(lines: Iterable[bytes]) -> list[Span]:
     return read(BytesSource(b"".join(line + b"\n" for line in lines))).spans
-
-
-def _near(source: Source, name: bytes, match: Match) -> list[bytes]:
-    start = max(0, match.offset - _NEAR)
-    data = source.read(start, match.offset - start + match.length + _NEAR)
-    whole = data[: data.rfind(b"\n") + 1].split(b"\n")
-    return [line for line in whole[start > 0 :] if name in line]
 
 
 def _anywhere(source: Source, names: Sequence[bytes]) -> Iterator[bytes]:

@@ -3,8 +3,8 @@
 In: candidates, as `places.py` tells them, and a query. Out: `Found`, the matches of all
 files, the newest first. Files are looked through on all cores; a call whose words stand partly in
 its input and partly in its result is one match, and copies in resumed or forked files are one as
-well. What a match's own line does not tell (tool, state) is filled in by `calls.py`. Read
-`search` first.
+well. What a match's own line does not tell (tool, state) is filled in by `calls.py`; where only the
+newest are wanted, `newest.py` looks at fewer files. Read `search` first.
 """
 
 import os
@@ -21,10 +21,11 @@ from toolspan.model.message import Voice
 from toolspan.model.span import moment
 from toolspan.model.state import State
 from toolspan.read.pool import processes
-from toolspan.read.survey import UNPACKABLE
 from toolspan.report.search.places import Candidate
-from toolspan.report.search.scan import SIDES, Hit, Scanned, Side, Snippet, scan
+from toolspan.report.search.scan import Hit, Scanned, Snippet, scan
+from toolspan.report.search.texts import SIDES, Side
 from toolspan.report.search.words import Query
+from toolspan.wire.codex_paths import is_rollout
 
 _ALONE = 16 << 20
 """Below so many bytes a pool costs more than it gives."""
@@ -32,7 +33,7 @@ _SHARES = 8
 """Shares per worker, so that none waits long for another."""
 _LINE = 1 << 13
 """How long a line is, about."""
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 class Match(Struct, frozen=True, kw_only=True):
@@ -73,6 +74,8 @@ class Found(Struct, frozen=True, kw_only=True):
 
     matches: list[Match]
     """The newest first."""
+    among: int | None = None
+    """So many files may hold matches, and not all were looked into: the rest is older."""
     passed: int = 0
     """Lines so long that nobody looked into them."""
     problems: list[str] = []
@@ -83,18 +86,56 @@ def search(
     candidates: Sequence[Candidate], query: Query, *, sides: Iterable[Side] = SIDES
 ) -> Found:
     """The calls and messages in which all words stand, each once."""
-    scanned = list(_scanned(candidates, query, frozenset(sides)))
-    every = (1 << len(query.words)) - 1
-    matches = _once(match for file in scanned for match in _matches(file, every))
-    return Found(
-        matches=sorted(matches, key=_newness, reverse=True),
-        passed=sum(file.passed for file in scanned),
-        problems=[file.problem for file in scanned if file.problem],
-    )
+    gathered = Gathered(query)
+    for file in scanned(candidates, query, frozenset(sides)):
+        gathered.add(file)
+    return gathered.found()
+
+
+class Gathered:
+    """The matches of files, each once: what is resumed or forked repeats lines, times included."""
+
+    def __init__(self, query: Query) -> None:
+        self._every = (1 << len(query.words)) - 1
+        self._matches: dict[object, Match] = {}
+        self._passed = 0
+        self._problems: list[str] = []
+
+    def add(self, file: Scanned) -> list[Match]:
+        """What one file gave that no other did; the order of files does not matter."""
+        fresh: list[Match] = []
+        self._passed += file.passed
+        if file.problem:
+            self._problems.append(file.problem)
+        for match in _matches(file, self._every):
+            key: object = match.file, match.offset, match.call, match.voice, match.snippet
+            if match.at is not None:
+                key = match.at, match.call, match.voice, match.snippet
+            known = self._matches.get(key)
+            if known is None:
+                self._matches[key] = match
+                fresh.append(match)
+            else:
+                first = match if match.file < known.file else known
+                self._matches[key] = replace(first, copies=known.copies + 1)
+        return fresh
+
+    def found(self) -> Found:
+        """All of it, the newest first."""
+        return Found(
+            matches=sorted(self._matches.values(), key=_newness, reverse=True),
+            passed=self._passed,
+            problems=sorted(self._problems),
+        )
+
+
+def newness(match: Match) -> datetime:
+    """When it was written; what states no time was long ago."""
+    return moment(match.at) or LONG_AGO
 
 
 def _newness(match: Match) -> tuple[datetime, str, int]:
-    return moment(match.at) or _LONG_AGO, match.file, match.offset
+    return newness(match), match.file, match.offset
 
 
 def _matches(file: Scanned, every: int) -> Iterator[Match]:
@@ -115,11 +156,16 @@ def _matches(file: Scanned, every: int) -> Iterator[Match]:
 
 def _match(file: str, hits: list[Hit]) -> Match:
     first = hits[0]
+    told = first.told
     return Match(
         kind="message" if first.call is None else "call",
         sides=tuple(side for side in SIDES if any(hit.side == side for hit in hits)),
         snippet=first.snippet,
         call=first.call,
+        tool=told.tool if told else None,
+        state=told.state if told else None,
+        error=told.error if told else None,
+        target=told.target if told else None,
         voice=first.voice,
         at=first.at,
         session=first.session,
@@ -131,23 +177,12 @@ def _match(file: str, hits: list[Hit]) -> Match:
     )
 
 
-def _once(matches: Iterable[Match]) -> list[Match]:
-    """Each once: a resumed or forked session repeats lines, times included."""
-    found: dict[object, Match] = {}
-    for match in matches:
-        key: object = match.file, match.offset, match.call, match.voice, match.snippet
-        if match.at is not None:
-            key = match.at, match.call, match.voice, match.snippet
-        known = found.get(key)
-        found[key] = match if known is None else replace(known, copies=known.copies + 1)
-    return list(found.values())
-
-
-def _scanned(
+def scanned(
     candidates: Sequence[Candidate], query: Query, sides: frozenset[Side]
 ) -> Iterator[Scanned]:
+    """What each file gives, looked through on all cores where that is worth it."""
     workers = min(os.cpu_count() or 1, len(candidates))
-    if workers < 2 or sum(map(_work, candidates)) < _ALONE:
+    if workers < 2 or sum(map(work, candidates)) < _ALONE:
         yield from (scan(one.path, query, sides, one.offsets) for one in candidates)
         return
     with processes(workers) as pool:
@@ -158,8 +193,10 @@ def _scanned(
             yield from _DECODER.decode(answer) if isinstance(answer, bytes) else answer
 
 
-def _work(candidate: Candidate) -> int:
-    """How many bytes are to be looked at, about."""
+def work(candidate: Candidate) -> int:
+    """How many bytes are to be looked at, about; a rollout is read as a whole, which is slower."""
+    if is_rollout(os.path.basename(candidate.path)):  # noqa: PTH119 - asked of very many files
+        return 2 * candidate.size
     return candidate.size if candidate.offsets is None else len(candidate.offsets) * _LINE
 
 
@@ -169,6 +206,8 @@ _DECODER = msgspec.msgpack.Decoder(list[Scanned])
 def _encoded(
     candidates: list[Candidate], query: Query, sides: frozenset[Side]
 ) -> bytes | list[Scanned]:
+    from toolspan.read.spread import UNPACKABLE
+
     found = [scan(one.path, query, sides, one.offsets) for one in candidates]
     try:
         return msgspec.msgpack.encode(found)
@@ -178,7 +217,7 @@ def _encoded(
 
 def _shares(candidates: Sequence[Candidate], count: int) -> list[list[Candidate]]:
     """Neighbouring files in about equal shares of work."""
-    wanted = sum(map(_work, candidates)) / count
+    wanted = sum(map(work, candidates)) / count
     shares: list[list[Candidate]] = [[]]
     held = 0
     for one in candidates:
@@ -186,5 +225,5 @@ def _shares(candidates: Sequence[Candidate], count: int) -> list[list[Candidate]
             shares.append([])
             held = 0
         shares[-1].append(one)
-        held += _work(one)
+        held += work(one)
     return shares

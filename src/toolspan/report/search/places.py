@@ -8,29 +8,26 @@ over, are always given. Started early, ripgrep works while Python still imports.
 
 import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from toolspan.read.discover import discover, is_file, is_folder
+from toolspan.report.search.ripgrep import (
+    FEW,
+    Ripgrep,
+    lines_command,
+    naming_command,
+    ripgrep,
+    started,
+)
 from toolspan.report.search.words import Sieve
 from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.paths import inside, parse_name
 
-_FEW = 16
-"""ripgrep stops after so many lines of a file; such a file is looked through as a whole."""
-_OPTIONS = (
-    "--no-config", "--no-messages", "--no-ignore", "--hidden", "--text", "--encoding=none",
-    "--color=never", "--no-heading", "--no-line-number", "--with-filename", "--null",
-    "--glob=*.jsonl", "--glob=rollout-*.json", "--byte-offset", "--max-columns=1",
-    f"--max-count={_FEW}",
-)  # fmt: skip
-_NOTHING = 1
-"""How ripgrep exits when it found nothing and met no trouble."""
-_ROW = re.compile(rb"([^\0]+)\0(\d+):[^\n]*\n")
+__all__ = ["Candidate", "Prefilter", "ripgrep"]
+
+_OFFSET = re.compile(rb"^(\d+):", re.MULTILINE)
 
 
 class Candidate(NamedTuple):
@@ -45,10 +42,22 @@ class Candidate(NamedTuple):
 class Prefilter:
     """ripgrep at work in some folders; files named one by one need none."""
 
-    def __init__(self, names: Sequence[Path], sieve: Sieve, *, program: str | None) -> None:
+    def __init__(
+        self,
+        names: Sequence[Path],
+        sieve: Sieve,
+        *,
+        program: str | None,
+        ahead: Ripgrep | None = None,
+    ) -> None:
+        """Start ripgrep, unless the one that was started ahead does what is wanted."""
         self._names = names
         self._folders = [name for name in names if name.is_dir()]
-        self._process = _start(program, self._folders, sieve)
+        command = lines_command(program, self._folders, sieve)
+        if ahead is not None and ahead.command == command:
+            self._ripgrep: Ripgrep | None = ahead
+        else:
+            self._ripgrep = started(command)
 
     def candidates(self) -> list[Candidate]:
         """The transcripts that may hold the word, by path.
@@ -57,68 +66,50 @@ class Prefilter:
             SourceError: a folder cannot be listed.
         """
         single = [name for name in self._names if name not in self._folders]
-        folders = self._folders if self._process is not None else ()
+        folders = self._folders if self._ripgrep is not None else ()
         unread = [*single, *(path for one in folders for path in _passed_over(one))]
-        rows = self._rows()  # after the walk, which takes as long as ripgrep
-        if rows is None:
+        output = self._ripgrep.output() if self._ripgrep else None  # after the walk, which is long
+        if output is None:
             found = [file for name in self._names for file in discover(name)]
             paths = {str(file.path): Candidate(str(file.path), file.size, None) for file in found}
         else:
-            rows |= {str(path): None for path in unread}
+            rows = dict(_rows(output)) | {str(path): None for path in unread}
             paths = {path: Candidate(path, _size(path), rows[path]) for path in rows}
         return [paths[path] for path in sorted(paths)]
 
-    def _rows(self) -> dict[str, tuple[int, ...] | None] | None:
-        """What ripgrep found; None when it could not tell of all files."""
-        if self._process is None:
-            return None
-        output, _ = self._process.communicate()
-        if self._process.returncode not in (0, _NOTHING):
-            return None
-        found: dict[str, list[int]] = {}
-        for name, offset in _ROW.findall(output):
-            found.setdefault(os.fsdecode(name), []).append(int(offset))
-        return {
-            str(Path(name)): tuple(offsets) if len(offsets) < _FEW else None
-            for name, offsets in found.items()
-            if parse_name(Path(name)).role != "other"
-        }
-
     def close(self) -> None:
-        """End it, if it still runs."""
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            self._process.communicate()
+        """End ripgrep, if it still runs."""
+        if self._ripgrep is not None:
+            self._ripgrep.close()
 
 
-def ripgrep() -> str | None:
-    """Where ripgrep is: beside this Python, among its scripts, or on the path."""
-    beside = Path(sys.executable).with_name("rg")
-    if beside.is_file():
-        return str(beside)
-    import sysconfig  # slow to import
-
-    packaged = Path(sysconfig.get_path("scripts")) / "rg"
-    return str(packaged) if packaged.is_file() else shutil.which("rg")
+def _rows(output: bytes) -> Iterator[tuple[str, tuple[int, ...] | None]]:
+    """Transcripts and the offsets of lines in them; None when ripgrep did not tell all."""
+    for path, lines in _groups(output):
+        if parse_name(path).role != "other":
+            yield path, _offsets(lines) if lines.count(b"\n") < FEW - 1 else None
 
 
-def _start(
-    program: str | None, folders: Sequence[Path], sieve: Sieve
-) -> "subprocess.Popen[bytes] | None":
-    wanted = sieve.literal or sieve.pattern
-    if program is None or not folders or wanted is None:
-        return None
-    how = ["--fixed-strings"] if sieve.literal else []
-    case = ["--ignore-case"] if sieve.folded else []
-    try:
-        return subprocess.Popen(
-            [program, *_OPTIONS, *how, *case, "-e", os.fsdecode(wanted), "--", *map(str, folders)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-    except (OSError, ValueError):
-        return None
+def _groups(output: bytes) -> Iterator[tuple[str, bytes]]:
+    """Files and lines in what ripgrep printed: a name, NUL, lines, a blank line."""
+    name, *rest = output.removesuffix(b"\n").split(b"\0")
+    for piece in rest:
+        lines, _, following = piece.partition(b"\n\n")
+        yield os.fsdecode(name).removeprefix("./"), lines
+        name = following
+
+
+def _offsets(lines: bytes) -> tuple[int, ...]:
+    return tuple(map(int, _OFFSET.findall(lines)))
+
+
+def lines_naming(
+    names: Sequence[str], files: Sequence[str], program: str | None
+) -> dict[str, tuple[int, ...]] | None:
+    """The offsets of lines that hold one of several names, by file; None when nobody can tell."""
+    asked = started(naming_command(program, names, files))
+    output = asked.output() if asked else None
+    return None if output is None else {path: _offsets(lines) for path, lines in _groups(output)}
 
 
 def _passed_over(root: Path) -> Iterator[Path]:
@@ -145,6 +136,6 @@ def _copy(path: Path) -> bool:
 
 def _size(path: str) -> int:
     try:
-        return Path(path).stat().st_size
+        return os.stat(path).st_size  # noqa: PTH116 - asked of very many files
     except OSError:
         return 0

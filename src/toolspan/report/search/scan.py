@@ -6,33 +6,33 @@ holds nothing yet. The same function of one file serves a process pool and a sin
 `scan` first.
 """
 
-import re
+import os
 from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Literal, NamedTuple
 
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from toolspan.errors import SourceError
+from toolspan.model.kind import ErrorKind
 from toolspan.model.message import Voice
 from toolspan.model.place import Place
+from toolspan.model.span import Span
+from toolspan.model.state import State
 from toolspan.read.messages import heard
-from toolspan.read.transcript import read, reader_for
+from toolspan.report.search.texts import Look, Side, Text, Where, strings
 from toolspan.report.search.words import Query, Sieve
 from toolspan.wire import claude, document
 from toolspan.wire.claude import CALL_BLOCKS, Entry
+from toolspan.wire.codex_paths import is_rollout
+from toolspan.wire.detect import reads_as
 from toolspan.wire.jsonl import CHUNK, LINE_LIMIT, Chunk, read_chunks
 from toolspan.wire.source import BytesSource, Source, source_of
 
-Side = Literal["input", "result", "message"]
-SIDES: tuple[Side, ...] = ("input", "result", "message")
-
 _SLICE = 32 << 20
 """Lines that hit are decoded when so many bytes of them have come together."""
-_HELD = 64 << 20
+_HEAD = 1 << 16
 _STEP = 1 << 16
 _AROUND = 60
-_WHITE = re.compile(r"\s+")
 
 
 class Snippet(Struct, frozen=True, gc=False):
@@ -41,6 +41,15 @@ class Snippet(Struct, frozen=True, gc=False):
     before: str
     match: str
     after: str
+
+
+class Told(Struct, frozen=True, kw_only=True, gc=False):
+    """What the lines of a call tell about it together."""
+
+    tool: str | None
+    state: State
+    error: ErrorKind | None
+    target: str | None
 
 
 class Hit(Struct, frozen=True, kw_only=True, gc=False):
@@ -52,6 +61,8 @@ class Hit(Struct, frozen=True, kw_only=True, gc=False):
     snippet: Snippet
     call: str | None = None
     """The call whose input or result it is."""
+    told: Told | None = None
+    """What is known of the call, where the whole file was read."""
     voice: Voice | None = None
     """Who said it, when it is a message."""
     at: str | None = None
@@ -74,39 +85,6 @@ class Scanned(Struct, frozen=True, kw_only=True):
     """Set when the file could not be read to its end."""
 
 
-class _Where(NamedTuple):
-    """What a line tells about all that stands in it."""
-
-    at: str | None
-    session: str | None
-    agent: str | None
-    cwd: str | None
-    offset: int
-    length: int
-
-
-class _Text(NamedTuple):
-    """A text of a call or a message."""
-
-    side: Side
-    text: str
-    where: _Where
-    call: str | None = None
-    voice: Voice | None = None
-
-
-class _Look(NamedTuple):
-    """What is looked at."""
-
-    sides: frozenset[Side]
-    sieves: Sequence[Sieve]
-
-    def may_hold(self, body: Raw) -> bool:
-        """Whether a part of a line may hold a word: most parts of most lines hold none."""
-        data = bytes(body)
-        return any(sieve.finder(data, len(data))(0) >= 0 for sieve in self.sieves)
-
-
 def scan(
     path: str, query: Query, sides: frozenset[Side], offsets: Sequence[int] | None = None
 ) -> Scanned:
@@ -114,36 +92,50 @@ def scan(
 
     With `offsets`, only the lines that begin there are looked at.
     """
-    lines = _Lines(path, query, offsets if len(query.words) == 1 else None)
+    lines = _Lines(source_of(path), query, offsets if len(query.words) == 1 else None)
     hits: list[Hit] = []
     problem = None
     try:
-        codex = _dialect(path) == "codex"
-        for piece in lines.pieces():
-            texts = _rollout(path, sides) if codex else _claude(piece, _Look(sides, lines.sieves))
-            hits += [hit for text in texts if (hit := _hit(text, query)) is not None]
-            if codex:
-                break
+        for text in _texts(path, lines, Look(sides, lines.sieves)):
+            hit = _hit(text, query)
+            if hit is not None:
+                hits.append(hit)
     except SourceError as error:
         problem = str(error)
     return Scanned(file=path, hits=hits, passed=lines.passed, problem=problem)
 
 
-def _dialect(path: str) -> str:
-    """Whose file it is, by what reading goes by."""
-    source = source_of(path)
-    beginning = source.read(0, CHUNK)
-    return reader_for(source, Chunk(offset=0, data=beginning, end=len(beginning))).dialect
+def _texts(path: str, lines: "_Lines", look: Look) -> Iterator[Text]:
+    """The texts in which words may stand."""
+    if _is_codex(lines.source):
+        from toolspan.report.search.rollout import rollout_texts  # with the whole reader
+
+        marked = [one for piece in lines.pieces() for one in piece.items()]
+        yield from rollout_texts(path, marked, look) if marked else ()
+        return
+    for piece in lines.pieces():
+        yield from _claude(piece, look)
+
+
+def _is_codex(source: Source) -> bool:
+    """Whose file it is, by what reading goes by; of most, a short beginning tells."""
+    name = source.name
+    beginning = source.read(0, _HEAD)
+    if is_rollout(os.path.basename(name)) or b"\n" not in beginning:  # noqa: PTH119
+        beginning = source.read(0, CHUNK)
+    return reads_as(name, beginning, 0, len(beginning)) != "claude"
 
 
 class _Lines:
     """The lines of a file that may hold a word."""
 
-    def __init__(self, path: str, query: Query, offsets: Sequence[int] | None) -> None:
-        self._source = source_of(path)
+    def __init__(self, source: Source, query: Query, offsets: Sequence[int] | None) -> None:
+        self.source = source
         self._offsets = offsets
         self.sieves = [word.sieve for word in query.words]
         self._met = [False] * len(self.sieves)
+        self._window = 0, b""
+        """What was read last: lines that hit often stand close together."""
         self.passed = 0
 
     def pieces(self) -> Iterator[dict[int, bytes]]:
@@ -153,7 +145,7 @@ class _Lines:
             return
         held: dict[int, bytes] = {}
         size = 0
-        for chunk in read_chunks(self._source):
+        for chunk in read_chunks(self.source):
             if chunk.passed:
                 self.passed += 1
                 continue
@@ -167,16 +159,15 @@ class _Lines:
             yield held
 
     def _line(self, offset: int) -> bytes:
-        """The line that begins at an offset; empty when it is over the limit."""
-        line = b""
-        while len(line) <= LINE_LIMIT:
-            piece = self._source.read(offset + len(line), max(_STEP, len(line)))
-            before, newline, _ = piece.partition(b"\n")
-            line += before
-            if newline or not piece:
-                return line
-        self.passed += 1
-        return b""
+        start, data = self._window
+        if not start <= offset < start + len(data):
+            start, data = self._window = offset, self.source.read(offset, _STEP)
+        end = data.find(b"\n", offset - start)
+        if end >= 0:
+            return data[offset - start : end]
+        line = line_at(self.source, offset)
+        self.passed += line is None
+        return line or b""
 
     def _taken(self, chunk: Chunk) -> list[tuple[int, int]]:
         """Where in the chunk's buffer the lines lie that a sieve stops at."""
@@ -186,6 +177,22 @@ class _Lines:
                 found[start] = end
                 self._met[n] = True
         return sorted(found.items())
+
+
+def line_at(source: Source, offset: int) -> bytes | None:
+    """The line that begins at an offset; None when it is over the limit.
+
+    Raises:
+        SourceError: the source cannot be read.
+    """
+    line = b""
+    while len(line) <= LINE_LIMIT:
+        piece = source.read(offset + len(line), max(_STEP, len(line)))
+        before, newline, _ = piece.partition(b"\n")
+        line += before
+        if newline or not piece:
+            return line
+    return None
 
 
 def rows(chunk: Chunk, sieve: Sieve) -> Iterator[tuple[int, int]]:
@@ -200,7 +207,7 @@ def rows(chunk: Chunk, sieve: Sieve) -> Iterator[tuple[int, int]]:
         at = find(end + 1)
 
 
-def _hit(text: _Text, query: Query) -> Hit | None:
+def _hit(text: Text, query: Query) -> Hit | None:
     words, first = 0, None
     for n, word in enumerate(query.words):
         found = word.within(text.text)
@@ -214,6 +221,7 @@ def _hit(text: _Text, query: Query) -> Hit | None:
         words=words,
         snippet=_snippet(text.text, *first),
         call=text.call,
+        told=_told(text.span) if text.span else None,
         voice=text.voice,
         at=text.where.at,
         session=text.where.session,
@@ -221,6 +229,15 @@ def _hit(text: _Text, query: Query) -> Hit | None:
         cwd=text.where.cwd,
         offset=text.where.offset,
         length=text.where.length,
+    )
+
+
+def _told(span: Span) -> Told:
+    return Told(
+        tool=span.call.tool or None,
+        state=span.state,
+        error=span.error_kind,
+        target=span.call.target,
     )
 
 
@@ -233,10 +250,13 @@ def _snippet(text: str, start: int, end: int) -> Snippet:
 
 def _squeezed(text: str) -> str:
     """White space shortened to one blank; what is blank at the ends stays so."""
-    return _WHITE.sub(" ", text)
+    words = " ".join(text.split())
+    if not words:
+        return text[:1] and " "
+    return f"{' ' * text[0].isspace()}{words}{' ' * text[-1].isspace()}"
 
 
-def _claude(piece: dict[int, bytes], look: _Look) -> Iterator[_Text]:
+def _claude(piece: dict[int, bytes], look: Look) -> Iterator[Text]:
     """The texts of lines that Claude Code wrote."""
     for offset, data in piece.items():
         for entry, at, own in _entries(offset, data):
@@ -252,16 +272,16 @@ def _entries(offset: int, data: bytes) -> Iterator[tuple[Entry, int, bytes]]:
             yield claude.decode(piece.data).entry, offset + piece.offset, piece.data
 
 
-def _entry_texts(entry: Entry, offset: int, data: bytes, look: _Look) -> Iterator[_Text]:
-    where = _Where(entry.timestamp, entry.session, entry.agent_id, entry.cwd, offset, len(data))
+def _entry_texts(entry: Entry, offset: int, data: bytes, look: Look) -> Iterator[Text]:
+    where = Where(entry.timestamp, entry.session, entry.agent_id, entry.cwd, offset, len(data))
     if "message" in look.sides:
         for message in heard(entry, Place("", 1, 0, len(data)), BytesSource(data)):
-            yield _Text("message", message.text, where, voice=message.voice)
+            yield Text("message", message.text, where, voice=message.voice)
     if entry.type in ("user", "assistant"):
         yield from _blocks(entry, data, where, look)
 
 
-def _blocks(entry: Entry, data: bytes, where: _Where, look: _Look) -> Iterator[_Text]:
+def _blocks(entry: Entry, data: bytes, where: Where, look: Look) -> Iterator[Text]:
     """What the blocks of an entry gave to calls, and got from them."""
     content = entry.message.content if entry.message else None
     inputs: list[claude.Body] | None = None
@@ -271,55 +291,9 @@ def _blocks(entry: Entry, data: bytes, where: _Where, look: _Look) -> Iterator[_
             name = block.id or next(nameless)
             inputs = inputs or claude.decode_bodies(data).blocks
             given = inputs[n].input
-            for text in _strings(given) if "input" in look.sides and look.may_hold(given) else ():
-                yield _Text("input", text, where, call=name)
+            for text in strings(given) if "input" in look.sides and look.may_hold(given) else ():
+                yield Text("input", text, where, call=name)
         elif block.type.endswith("tool_result"):
             name = block.tool_use_id or next(nameless)
             if "result" in look.sides and look.may_hold(block.content):
-                yield _Text("result", claude.text_of(block.content), where, call=name)
-
-
-def _strings(body: bytes | Raw) -> Iterator[str]:
-    """Every string in a JSON document, keys left out."""
-    data = bytes(body)
-    try:
-        waiting = [document.decode(data)] if data else []
-    except ValueError:
-        return
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, dict):
-            waiting.extend(reversed(value.values()))
-        elif isinstance(value, list):
-            waiting.extend(reversed(value))
-
-
-def _rollout(path: str, sides: frozenset[Side]) -> Iterator[_Text]:
-    """The texts of a rollout, which is read as a whole: its lines say little by themselves."""
-    transcript = read(_held(path))
-    session, cwd = transcript.session_id, transcript.info.cwd
-
-    def where(at: str | None, agent: str | None, place: Place) -> _Where:
-        return _Where(at, session, agent, cwd, place.offset, place.length)
-
-    for span in transcript.spans:
-        call, result = span.call, span.result
-        if "input" in sides and call.place is not None:
-            asked = where(call.requested_at, call.agent_id, call.place)
-            for text in _strings(call.raw_input):
-                yield _Text("input", text, asked, call=call.id)
-        if "result" in sides and result is not None:
-            answered = where(result.finished_at, call.agent_id, result.place)
-            yield _Text("result", result.text, answered, call=call.id)
-    for message in transcript.messages() if "message" in sides else ():
-        said = where(message.at, message.agent_id, message.place)
-        yield _Text("message", message.text, said, voice=message.voice)
-
-
-def _held(path: str) -> Source:
-    """The file in memory, unless it is too big: its texts are asked for one by one."""
-    source = source_of(path)
-    data = source.read(0, _HELD)
-    return BytesSource(data, path) if len(data) < _HELD else source
+                yield Text("result", claude.text_of(block.content), where, call=name)

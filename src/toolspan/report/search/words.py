@@ -4,14 +4,12 @@ In: what somebody typed. Out: a `Query`, whose words know how to find themselves
 whose sieves find every line of JSON that may hold them. A client may write `"` as `\"`, `é` as
 `\u00e9` or `/` as `\/`, and JSON inside JSON adds backslashes; a sieve looks for a part that has
 only one spelling, or else for all spellings. It may let a line pass that holds no word, never the
-other way round. Knows nothing of files.
+other way round. Knows nothing of files, and imports little: a search starts with it.
 """
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
-
-from msgspec import Struct
+from typing import NamedTuple
 
 from toolspan.errors import ToolspanError
 
@@ -30,7 +28,7 @@ class QueryError(ToolspanError):
     """What was typed cannot be looked for."""
 
 
-class Sieve(Struct, frozen=True, kw_only=True, gc=False):
+class Sieve(NamedTuple):
     """Finds the places in raw bytes where a word may stand."""
 
     literal: bytes | None = None
@@ -54,18 +52,12 @@ class Sieve(Struct, frozen=True, kw_only=True, gc=False):
         return find
 
 
-class Word(Struct, frozen=True, kw_only=True, dict=True):
+class Word(NamedTuple):
     """One thing that is looked for."""
 
-    pattern: str
-    """As a regular expression on decoded text."""
-    ignore_case: bool = False
+    expression: re.Pattern[str]
+    """On decoded text."""
     sieve: Sieve
-
-    @cached_property
-    def expression(self) -> re.Pattern[str]:
-        """The compiled pattern."""
-        return re.compile(self.pattern, _flags(ignore_case=self.ignore_case))
 
     def within(self, text: str) -> tuple[int, int] | None:
         """Where it first stands in a text."""
@@ -73,7 +65,7 @@ class Word(Struct, frozen=True, kw_only=True, dict=True):
         return found.span() if found else None
 
 
-class Query(Struct, frozen=True, kw_only=True):
+class Query(NamedTuple):
     """Words that must all occur in the same call or message."""
 
     words: tuple[Word, ...]
@@ -108,7 +100,8 @@ def _literal(word: str, *, ignore_case: bool) -> Word:
     """The cases of each letter are spelled out, so that text and bytes agree on what is equal."""
     spelled = [_cases(letter) if ignore_case else [letter] for letter in word]
     pattern = "".join(_either([re.escape(one) for one in cases]) for cases in spelled)
-    return Word(pattern=pattern, sieve=_sieve(spelled, word))
+    expression = re.compile(pattern, _flags(ignore_case=False))
+    return Word(expression=expression, sieve=_sieve(spelled, word))
 
 
 def _cases(letter: str) -> list[str]:
@@ -157,17 +150,16 @@ def _hex(digits: str) -> str:
 
 def _regex(word: str, *, ignore_case: bool) -> Word:
     try:
-        re.compile(word, _flags(ignore_case=ignore_case))
+        expression = re.compile(word, _flags(ignore_case=ignore_case))
     except (re.error, OverflowError, RecursionError) as error:
         raise QueryError(f"{word!r} is not a regular expression: {error}") from error
     needed = max(_needed(word), key=len, default="")
     if ignore_case:
         needed = max(re.split(f"[{''.join(_ODD_CASE)}]", needed), key=len)
     if len(needed) < _ENOUGH:
-        return Word(pattern=word, ignore_case=ignore_case, sieve=Sieve())
+        return Word(expression=expression, sieve=Sieve())
     literal = (needed.lower() if ignore_case else needed).encode("ascii")
-    sieve = Sieve(literal=literal, folded=ignore_case)
-    return Word(pattern=word, ignore_case=ignore_case, sieve=sieve)
+    return Word(expression=expression, sieve=Sieve(literal=literal, folded=ignore_case))
 
 
 _TOKEN = re.compile(

@@ -1,0 +1,91 @@
+"""What a search starts before its command line is understood."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from tests.requirement import requirement
+from toolspan.cli.ahead import begin
+from toolspan.cli.app import app
+from toolspan.report.search.ripgrep import lines_command, ripgrep
+from toolspan.report.search.words import query_of
+from toolspan.testing import TranscriptBuilder
+
+PROGRAM = ripgrep()
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="without ripgrep nothing is started")
+
+
+def guessed(*arguments: str) -> tuple[str, ...] | None:
+    started = begin(arguments)
+    if started is None:
+        return None
+    started.close()
+    return started.command
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    TranscriptBuilder(session_id="s").prompt("light the lantern").write(tmp_path / "s.jsonl")
+    return tmp_path
+
+
+@requirement("search.ahead")
+@pytest.mark.parametrize(
+    "options", [[], ["--json"], ["--in", "result"], ["--limit=3"], ["--tool", "Bash", "--json"]]
+)
+def test_ripgrep_is_started_for_what_is_asked(archive: Path, options: list[str]) -> None:
+    wanted = lines_command(PROGRAM, [archive], query_of(["lantern"]).rarest)
+
+    assert guessed("lantern", *options, str(archive)) == wanted
+    assert guessed(*options, "lantern", f"{archive}/") == wanted
+
+
+@requirement("search.ahead")
+def test_the_case_and_the_expression_are_heeded(archive: Path) -> None:
+    for options, query in (
+        (["-i"], query_of(["lantern"], ignore_case=True)),
+        (["--regex"], query_of(["lantern"], regex=True)),
+    ):
+        wanted = lines_command(PROGRAM, [archive], query.rarest)
+        assert guessed(*options, "lantern", str(archive)) == wanted
+
+
+@requirement("search.ahead")
+def test_without_a_place_the_clients_own_folders_are_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+    folders = [tmp_path / "claude" / "projects", tmp_path / "codex" / "archived_sessions"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+
+    wanted = lines_command(PROGRAM, folders, query_of(["lantern"]).rarest)
+    assert guessed("lantern") == wanted
+
+
+@requirement("search.ahead")
+@pytest.mark.parametrize(
+    "arguments", [[], [""], ["--help"], ["--", "-x"], ["-x", "word"], ["--regex", "("]]
+)
+def test_what_is_not_plain_starts_nothing(archive: Path, arguments: list[str]) -> None:
+    assert guessed(*arguments, *([str(archive)] if arguments else [])) is None
+
+
+@requirement("search.ahead")
+@pytest.mark.parametrize("change", [lambda words: words, lambda words: ["--", *words]])
+def test_the_answer_is_the_same_with_and_without_it(
+    archive: Path, change: Callable[[list[str]], list[str]]
+) -> None:
+    words = ["search", *change(["lantern", str(archive)])]
+
+    done = subprocess.run(
+        [sys.executable, "-m", "toolspan", *words], capture_output=True, text=True, check=True
+    )
+
+    assert "1 match\n" in done.stdout
+    assert done.stdout == CliRunner().invoke(app, words, env={"COLUMNS": ""}).stdout

@@ -1,0 +1,139 @@
+"""The newest matches alone: the same as a search of everything would give first."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from toolspan.report.search import newest as newest_module
+from toolspan.report.search.find import Found, Match, search
+from toolspan.report.search.newest import Keep, newest
+from toolspan.report.search.places import Candidate, Prefilter, ripgrep
+from toolspan.report.search.words import query_of
+from toolspan.testing import TranscriptBuilder
+from toolspan.testing.rollouts import RolloutBuilder
+
+START = datetime(2026, 11, 2, 9, tzinfo=UTC)
+QUERY = query_of(["lantern"])
+PROGRAMS = [ripgrep(), None]
+
+
+@pytest.fixture(autouse=True)
+def _plenty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is, it counts as too much to look into all of it."""
+    monkeypatch.setattr(newest_module, "_LITTLE", 0)
+
+
+def candidates(root: Path, program: str | None) -> list[Candidate]:
+    return Prefilter([root], QUERY.rarest, program=program).candidates()
+
+
+def dig(root: Path, most: int, *, program: str | None, keep: Keep = list) -> Found:
+    return newest(candidates(root, program), QUERY, most, keep=keep, program=program)
+
+
+def texts(matches: Sequence[Match]) -> list[str]:
+    return [match.snippet.after.strip() for match in matches]
+
+
+def night(root: Path, name: str, *minutes: int, changed: int = 100) -> Path:
+    """A session that says `lantern N` at each of some minutes, in this order."""
+    story = TranscriptBuilder(session_id=name, start=START)
+    for before, minute in zip((0, *minutes), minutes, strict=False):
+        story.prompt(f"lantern {minute} {name}", after_ms=(minute - before) * 60_000)
+    path = story.write(root / f"{name}.jsonl")
+    when = (START + timedelta(minutes=changed)).timestamp()
+    os.utime(path, (when, when))
+    return path
+
+
+@requirement("search.newest")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_only_the_newest_files_are_looked_into(tmp_path: Path, program: str | None) -> None:
+    for number in range(9):
+        night(tmp_path, f"n{number}", number, number + 10, changed=number + 10)
+
+    found = dig(tmp_path, 2, program=program)
+
+    assert texts(found.matches)[:2] == ["18 n8", "17 n7"]
+    assert len(found.matches) == 3
+    assert found.among == 9
+
+
+@requirement("search.newest")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_file_whose_lines_are_not_in_order_hides_nothing(
+    tmp_path: Path, program: str | None
+) -> None:
+    night(tmp_path, "even", 40, 50)
+    night(tmp_path, "odd", 60, 1)
+    night(tmp_path, "old", 2, 3)
+
+    assert texts(dig(tmp_path, 1, program=program).matches)[:1] == ["60 odd"]
+
+
+@requirement("search.newest")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_where_all_files_had_to_be_looked_into_all_matches_are_known(
+    tmp_path: Path, program: str | None
+) -> None:
+    night(tmp_path, "a", 1, 2)
+    night(tmp_path, "b", 3)
+
+    found = dig(tmp_path, 5, program=program)
+
+    assert texts(found.matches) == ["3 b", "2 a", "1 a"]
+    assert found.among is None
+
+
+@requirement("search.newest")
+def test_when_few_are_kept_older_files_are_looked_into(tmp_path: Path) -> None:
+    for number in range(60):
+        night(tmp_path, f"n{number:02}", number, changed=number)
+
+    def old(matches: Sequence[Match]) -> list[Match]:
+        return [match for match in matches if match.file.endswith("n01.jsonl")]
+
+    found = dig(tmp_path, 1, program=PROGRAMS[0], keep=old)
+
+    assert texts(found.matches) == ["1 n01"]
+    assert found.among is None
+
+
+@requirement("search.newest")
+def test_rollouts_come_in_their_turn(tmp_path: Path) -> None:
+    night(tmp_path, "claude", 5)
+    for minute in (2, 8):
+        story = RolloutBuilder(start=START, cwd="/home/dev")
+        story.prompt(f"lantern {minute} codex", after_ms=minute * 60_000)
+        story.write(tmp_path / str(minute))
+
+    assert texts(dig(tmp_path, 2, program=PROGRAMS[0]).matches)[:2] == ["8 codex", "5 claude"]
+
+
+@requirement("search.newest")
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(st.integers(0, 59), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_the_newest_are_what_a_search_of_everything_begins_with(
+    minutes: list[list[int]], most: int, copied: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for number, those in enumerate(minutes):
+            night(root, f"n{number}", *those)
+        if copied:
+            (root / "copy.jsonl").write_bytes((root / "n0.jsonl").read_bytes())
+        some = candidates(root, PROGRAMS[0])
+        found = newest(some, QUERY, most, program=PROGRAMS[0]).matches
+
+        assert found[:most] == search(some, QUERY).matches[:most]
