@@ -2,18 +2,21 @@
 
     coverage json -o - | python scripts/coverage_table.py [--min 90] [--missing]
 
-In: the report of coverage.py as JSON. Out: one row per package below `toolspan`, and exit code 1
-when the tests take less of a package than the least share. With --missing, the branches that no
-test takes, file by file. `make coverage` runs it; pyproject.toml names the packages.
+In: the report of coverage.py as JSON. Out: one row per package that pyproject.toml names, and exit
+code 1 when the tests take less of one than the least share, or nothing was measured of it. With
+--missing, the branches that no test takes, file by file. `make coverage` runs it.
 """
 
 import argparse
 import json
 import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TypedDict
+
+ROOT = Path(__file__).parent.parent
 
 
 class Summary(TypedDict):
@@ -63,16 +66,21 @@ def package_of(path: str) -> str:
     return parts[parts.index("toolspan") + 1]
 
 
-def packages(files: Mapping[str, File]) -> dict[str, Package]:
-    """The shares of each package, by name."""
-    found: dict[str, Package] = {}
-    for path, file in files.items():
-        counted = file["summary"]
-        branches = Share(counted["covered_branches"], counted["num_branches"])
-        lines = Share(counted["covered_lines"], counted["num_statements"])
-        before = found.get(name := package_of(path), Package(Share(0, 0), Share(0, 0)))
-        found[name] = Package(before.branches + branches, before.lines + lines)
-    return dict(sorted(found.items()))
+def wanted() -> list[str]:
+    """The packages that are to be measured."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    names: list[str] = project["tool"]["coverage"]["run"]["source_pkgs"]
+    return sorted(name.rpartition(".")[2] for name in names)
+
+
+def measured(name: str, files: Mapping[str, File]) -> Package | None:
+    """The shares of a package; None when nothing was measured of it."""
+    counted = [file["summary"] for path, file in files.items() if package_of(path) == name]
+    if not counted:
+        return None
+    branches = (Share(one["covered_branches"], one["num_branches"]) for one in counted)
+    lines = (Share(one["covered_lines"], one["num_statements"]) for one in counted)
+    return Package(sum(branches, Share(0, 0)), sum(lines, Share(0, 0)))
 
 
 def missing(files: Mapping[str, File]) -> list[str]:
@@ -94,16 +102,22 @@ def main() -> None:
     if options.missing:
         print(*missing(files), sep="\n")  # noqa: T201
     print(f"{'package':<12}{'branches':>17}{'lines':>16}")  # noqa: T201
-    found = packages(files)
-    for name, package in found.items():
-        few = "  too few" if package.branches.percent < options.min else ""
-        print(f"{name:<12}{cell(package.branches)}{cell(package.lines)}{few}")  # noqa: T201
-    if not found or any(package.branches.percent < options.min for package in found.values()):
+    rows = {name: measured(name, files) for name in wanted()}
+    for name, package in rows.items():
+        print(row(name, package, options.min))  # noqa: T201
+    if any(package is None or package.branches.percent < options.min for package in rows.values()):
         sys.exit(1)
 
 
-def cell(share: Share) -> str:
-    """A share as it stands in the table."""
+def row(name: str, package: Package | None, least: float) -> str:
+    """A line of the table."""
+    if package is None:
+        return f"{name:<12}{'not measured':>18}"
+    few = "  too few" if package.branches.percent < least else ""
+    return f"{name:<12}{_cell(package.branches)}{_cell(package.lines)}{few}"
+
+
+def _cell(share: Share) -> str:
     return f"{share.taken:>7}/{share.of:<5}{share.percent:>4.0f} %"
 
 
