@@ -11,15 +11,15 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.disk.load import load
-from toolspan.errors import ToolError
+from toolspan.errors import ToolError, ToolspanError
 from toolspan.profile import Profile
-from toolspan.run.context import ToolContext
+from toolspan.run.context import Adopt, ToolContext
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
 
 MOST_SKILL = 1 << 20
 _NAME = re.compile(r"[\w.:-]+", re.ASCII)
-_FRONT = re.compile(r"\A---\r?\n.*?^---\r?$\n?", re.DOTALL | re.MULTILINE)
+_FRONT = re.compile(r"\A---\r?\n(.*?)^---\r?$\n?", re.DOTALL | re.MULTILINE)
 _SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {
@@ -56,13 +56,25 @@ async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:
     if path is None:  # it was there a moment ago
         raise ToolError(f"Unknown skill: {name}", kind="not_found", wrapped=True)
     loaded = await to_thread.run_sync(load, path, MOST_SKILL)
-    body = _FRONT.sub("", loaded.data.decode("utf-8", "replace"), count=1).strip()
+    text = loaded.data.decode("utf-8", "replace")
+    head = _FRONT.match(text)
+    if head is not None and ctx.workspace.adopt is not None:
+        _adopt(head[1], path, ctx.workspace.adopt)
+    body = text[head.end() if head else 0 :].strip()
     args = value.get("args")
-    text = f"Base directory for this skill: {path.parent}\n\n{body}"
+    told = f"Base directory for this skill: {path.parent}\n\n{body}"
     if args:
-        text += f"\n\nARGUMENTS: {args}"
+        told += f"\n\nARGUMENTS: {args}"
     record = {"success": True, "commandName": name}
-    return Output(f"Launching skill: {name}", record, companions=(text,))
+    return Output(f"Launching skill: {name}", record, companions=(told,))
+
+
+def _adopt(head: str, path: Path, adopt: Adopt) -> None:
+    """The skill's own hooks; without them it is not launched, for they may be what guards it."""
+    try:
+        adopt(head, path)
+    except ToolspanError as error:
+        raise ToolError(f"The hooks of this skill cannot be used: {error}") from error
 
 
 def _name(value: Mapping[str, object]) -> str:

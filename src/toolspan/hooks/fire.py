@@ -59,6 +59,8 @@ class Registered:
     """Failing, it objects."""
     wakes: bool = False
     """Nobody waits for it; but the model is to hear of it if it objects."""
+    once: bool = False
+    """It is run for the first call that it is for, and no other."""
 
 
 class SettingsHooks:
@@ -80,6 +82,8 @@ class SettingsHooks:
         self._compose = compose
         self._fail_closed = fail_closed
         self._late = LateHandlers()
+        self._spent: set[int] = set()
+        """The places of those that were to run once, and did."""
         self._variables = Variables()
 
     @property
@@ -235,9 +239,13 @@ class SettingsHooks:
     def _chosen(self, fired: "_Firing") -> list[Registered]:
         """The handlers that want to hear of it, each once."""
         chosen: dict[object, Registered] = {}
-        for one in self._registered:
-            if one.point == fired.point and fired.matches(one) and self._wants(one, fired):
+        for place, one in enumerate(self._registered):
+            if one.point != fired.point or place in self._spent:
+                continue
+            if fired.matches(one) and self._wants(one, fired):
                 chosen.setdefault((type(one.handler), one.handler.key), one)
+                if one.once:
+                    self._spent.add(place)
         return list(chosen.values())
 
     def _wants(self, one: Registered, fired: "_Firing") -> bool:

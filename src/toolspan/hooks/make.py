@@ -124,6 +124,7 @@ class _Maker:
                 speaks_of=_condition(spec.if_),
                 timeout=_timeout(spec),
                 closed=spec.on_failure == "block",
+                once=spec.once and scoped.scope == "skill",
                 wakes=isinstance(spec, CommandSpec) and spec.async_rewake,
             )
             for spec in scoped.group.hooks

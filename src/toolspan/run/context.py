@@ -66,6 +66,8 @@ class Workspace:
     """Who starts agents below this one; None where no model is at hand."""
     tracking: Tracking = field(default_factory=lambda: Tracking("main"))
     model: str | None = None
+    adopt: "Adopt | None" = None
+    """Takes on the hooks of a skill that is launched; None: skills bring none along here."""
     journal: "Journal | None" = None
     """Told of every call that may do something, right before; None: nobody keeps that."""
 
@@ -78,6 +80,14 @@ class Workspace:
     def tasks_folder(self) -> Path:
         """Where the output of work in the background goes."""
         return self.folder / "tasks"
+
+
+Adopt = Callable[[str, Path], None]
+"""Takes on the hooks in the head of a file, if there are any: its lines, and where it lies.
+
+Raises:
+    ToolspanError: there are some, and they cannot be used.
+"""
 
 
 class Journal(Protocol):

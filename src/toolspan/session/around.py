@@ -63,10 +63,7 @@ class Aside:
 class Around:
     """Fires the points around a conversation; one aside has no start and end of its own."""
 
-    def __init__(
-        self, hooks: Firing, desk: Desk, recorder: Recorder | None, aside: Aside | None = None
-    ) -> None:
-        self._hooks = hooks
+    def __init__(self, desk: Desk, recorder: Recorder | None, aside: Aside | None = None) -> None:
         self._desk = desk
         self._recorder = recorder
         self._aside = aside
@@ -76,6 +73,11 @@ class Around:
         """How often in a row the turn was not allowed to end."""
         self._woken = 0
         """How often the model was woken since somebody spoke."""
+
+    @property
+    def _hooks(self) -> Firing:
+        """Those of the calls: a session may get further ones."""
+        return self._desk.hooks
 
     def listens(self, point: Point) -> bool:
         """Whether there is a handler at this point."""

@@ -53,6 +53,8 @@ from toolspan.session.scribe import Scribe
 
 T = TypeVar("T")
 INTERRUPTED_TURN = "interrupted by the user"
+SkillHooks = Callable[[str, Path], Firing | None]
+"""Makes handlers of a file's head: its lines, and where it lies; raises `ToolspanError`."""
 OnBlock = Callable[[Mapping[str, object], Mapping[str, object]], None]
 """Is told of each block of a reply that counts, with its message; before it is started. Must not
 raise."""
@@ -131,11 +133,16 @@ class Session:
             tools = coding_tools(self.profile, person=approver is not None)
         space = make_workspace(folder, self._recorder, aside, self._has_effects)
         space.session_id, space.model = self.session_id, model
+        space.adopt = self._adopt_from
         self._scene = make_scene(
             space, self._recorder, aside, permission_mode, lambda: self.runner.context
         )
         self.hooks: Firing = hooks or NoHooks()
         """The handlers, as they were given: a subagent has the same."""
+        self.skill_hooks: SkillHooks | None = None
+        """Makes handlers of what a skill's file has in its head; None: skills bring none along."""
+        self._skills: set[Path] = set()
+        """Those whose handlers are here already."""
         self.mail: deque[str] = deque()
         """What somebody has said to the model meanwhile; it reads it with the next results."""
         bound = self.hooks.bind(self._scene)
@@ -370,6 +377,15 @@ class Session:
         desk = self.runner.desk
         self.hooks = joined(self.hooks, hooks)
         desk.hooks = joined(desk.hooks, hooks.bind(self._scene))
+
+    def _adopt_from(self, head: str, path: Path) -> None:
+        """The handlers of a skill that is launched; they stay for the rest of the session."""
+        if self.skill_hooks is None or path in self._skills:
+            return
+        hooks = self.skill_hooks(head, path)
+        self._skills.add(path)
+        if hooks is not None:
+            self.adopt(hooks)
 
     def interrupt(self, *, by: Cancel = "user") -> None:
         """End every call that runs or waits; each still gets its result, and the turn ends.

@@ -4,8 +4,7 @@ Our own words, and few. In: facts about the place. Out: a text.
 """
 
 import platform
-from collections.abc import Callable
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 _WORDS = """\
@@ -21,19 +20,15 @@ You work on software for the person who writes to you, with the tools you are of
 - Be brief. End with what is done and what is open."""
 
 
-def _today() -> date:
-    return datetime.now(UTC).date()
-
-
-def system_words(cwd: Path, *, more: str = "", today: Callable[[], date] = _today) -> str:
+def system_words(cwd: Path, *, more: str = "") -> str:
     """The words for a session in a folder; `more` comes after them."""
-    facts = place_words(cwd, today=today)
+    facts = place_words(cwd)
     return "\n\n".join(part for part in (_WORDS, facts, more.strip()) if part)
 
 
-def place_words(cwd: Path, *, today: Callable[[], date] = _today) -> str:
+def place_words(cwd: Path) -> str:
     """Where and when a session is."""
     return (
         f"Working folder: {cwd}\nSystem: {platform.system()} {platform.release()}\n"
-        f"Date: {today().isoformat()}"
+        f"Date: {datetime.now(UTC).date().isoformat()}"
     )

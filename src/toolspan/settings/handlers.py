@@ -84,9 +84,6 @@ class Group(Struct, frozen=True):
     matcher: str = ""
 
 
-HookBlock = Mapping[str, tuple[Group, ...]]
-
-
 def read_hooks(block: object, where: str) -> dict[str, tuple[Group, ...]]:
     """The groups of each point; `where` is the file, for messages.
 

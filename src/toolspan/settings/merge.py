@@ -8,12 +8,16 @@ trusted only refusals are taken; what was left out is told. A pure function.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from toolspan.settings.handlers import Group
+from toolspan.settings.handlers import Group, read_hooks
 from toolspan.settings.load import Permissions, Settings, Switches
 from toolspan.settings.scopes import OF_THE_PROJECT, Layer, Scope
+
+Head = Literal["agent", "skill"]
+"""Whose file begins with handlers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +26,7 @@ class ScopedGroup:
 
     point: str
     group: Group
-    scope: Scope
+    scope: Scope | Head
     path: Path
 
 
@@ -60,6 +64,27 @@ def merge(layers: Iterable[Layer], *, trusted: bool) -> Merged:
         layers=kept,
         withheld=withheld,
     )
+
+
+def of_head(merged: Merged, block: object, path: Path, head: Head) -> Merged:
+    """The same settings with the handlers in the head of a file, and no others.
+
+    An agent's turn ends as that of an agent below: its `Stop` is `SubagentStop`.
+
+    Raises:
+        BadSetting: something in the block is no handler.
+    """
+    found = read_hooks(block, str(path))
+    switches = merged.switches
+    if switches.disable_all_hooks or switches.allow_managed_hooks_only:
+        return replace(merged, hooks=())
+    named = {"Stop": "SubagentStop"} if head == "agent" else {}
+    groups = tuple(
+        ScopedGroup(named.get(point, point), group, head, path)
+        for point, given in found.items()
+        for group in given
+    )
+    return replace(merged, hooks=groups)
 
 
 def _distrusted(layer: Layer) -> Layer:

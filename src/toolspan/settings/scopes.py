@@ -69,6 +69,11 @@ class Places:
         return self.project / ".claude" / "agents"
 
     @property
+    def skills(self) -> Path:
+        """The project's own skills, one folder each."""
+        return self.project / ".claude" / "skills"
+
+    @property
     def mcp(self) -> Path:
         """The project's own servers."""
         return self.project / ".mcp.json"

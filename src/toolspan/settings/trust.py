@@ -10,6 +10,7 @@ Scripts that a command names are not part of the digest: who can change them cou
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -71,9 +72,24 @@ def claim_of(places: Places, layers: Iterable[Layer]) -> Claim:
         servers = load_json(places.mcp).get("mcpServers")
         if servers:
             wishes[places.mcp.name] = {"mcpServers": servers}
-    for path in sorted(places.agents.rglob("*.md")) if places.agents.is_dir() else ():
-        wishes[os.path.relpath(path, places.project)] = {"agent": _fingerprint(path)}
+    for path, kind in _described(places):
+        wishes[os.path.relpath(path, places.project)] = {kind: _fingerprint(path)}
     return Claim(places.project, wishes)
+
+
+def _described(places: Places) -> Iterator[tuple[Path, str]]:
+    """A project's own agents, and those of its skills that bring hooks along."""
+    yield from ((path, "agent") for path in sorted(places.agents.rglob("*.md")))
+    skills = sorted(places.skills.glob("*/SKILL.md"))
+    yield from ((path, "skill") for path in skills if _has_hooks(path))
+
+
+def _has_hooks(path: Path) -> bool:
+    """Whether a skill's file may bring hooks along; in doubt it does."""
+    try:
+        return re.search(rb"^hooks[ \t]*:", path.read_bytes(), re.MULTILINE) is not None
+    except OSError:
+        return True
 
 
 def _fingerprint(path: Path) -> str:

@@ -14,6 +14,7 @@ import click
 import msgspec
 
 from toolspan.builtin import coding_tools
+from toolspan.cli.host.heads import SkillHooks
 from toolspan.cli.host.settings import SOURCES, HookWishes, HostSettings, host_settings
 from toolspan.cli.host.strange import strange_rules, strange_tools
 from toolspan.cli.options import options
@@ -144,9 +145,7 @@ class Host:
         rules = standing.permissions.rules
         person = self._person(standing, chosen)
         approver = person or self._approver()
-        hook_wishes = HookWishes(
-            compose=wishes.compose, fail_closed=wishes.fail_closed, person=person is not None
-        )
+        hook_wishes = self._hook_wishes(person=person is not None)
         session = Session(
             cwd=wishes.cwd,
             tools=self._tools(chosen, rules, person=approver is not None),
@@ -167,16 +166,24 @@ class Host:
             person.notify = partial(notice_of_question, session)
         space = session.runner.desk.workspace
         space.environment = {**space.environment, **settings.merged.env}
+        make = settings.maker(chosen, self.servers, hook_wishes)
+        session.skill_hooks = SkillHooks(settings, make)
         self.servers.on_change = partial(self._renew_tools, session, rules)
         self._tell_strange(session, rules)
         return session
 
     def staff(self, find_model: FindModel) -> Staff:
         """The agents that work can be given to; what is wrong with their files is told."""
-        found = load_kinds(self.settings.agent_folders)
+        wishes = self._hook_wishes(person=self.terminal is not None)
+        make = self.settings.maker(profile(self.wishes.name), self.servers, wishes)
+        found = load_kinds(self.settings.agent_folders, partial(make, "agent"))
         for line in found.problems:
             click.echo(f"toolspan: {line}", err=True)
         return Staff(found.kinds, find_model=find_model)
+
+    def _hook_wishes(self, *, person: bool) -> HookWishes:
+        compose, closed = self.wishes.compose, self.wishes.fail_closed
+        return HookWishes(compose=compose, fail_closed=closed, person=person)
 
     def _tell_strange(self, session: Session, rules: Rules) -> None:
         """Say which names of tools are none, for they do nothing."""

@@ -3,7 +3,7 @@
 In: what the command line says of settings. Out: rules, hooks, variables and servers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ from toolspan.settings import (
     merge,
 )
 from toolspan.settings.load import load_json, unknown_keys
+from toolspan.settings.merge import Head, of_head
 from toolspan.settings.scopes import OF_THE_PROJECT
 
 _ORIGINS: Mapping[Scope, str] = {
@@ -48,6 +49,12 @@ _ORIGINS: Mapping[Scope, str] = {
     "user": "userSettings",
 }
 SOURCES = ("user", "project", "local")
+MakeHeadHooks = Callable[[Head, object, Path], Firing]
+"""Makes handlers of the hooks in the head of an agent's or a skill's file.
+
+Raises:
+    ToolspanError: they are none.
+"""
 
 
 class HookWishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +76,8 @@ class HostSettings:
     """MCP servers of a project that is trusted."""
     agent_folders: Sequence[Path] = ()
     """Where agents are described; the project's only if it is trusted."""
+    trusted: bool = False
+    """Whether the project is."""
 
     @property
     def mode(self) -> Mode:
@@ -105,10 +114,28 @@ class HostSettings:
 
     def hooks(self, chosen: Profile, servers: McpServers, wishes: HookWishes) -> Firing:
         """The handlers of all files."""
+        return self._made(self.merged, chosen, servers, wishes)
+
+    def maker(self, chosen: Profile, servers: McpServers, wishes: HookWishes) -> MakeHeadHooks:
+        """Makes handlers of the hooks in the head of a file."""
+
+        def make(head: Head, block: object, path: Path) -> Firing:
+            return self._made(of_head(self.merged, block, path, head), chosen, servers, wishes)
+
+        return make
+
+    def counts(self, path: Path) -> bool:
+        """Whether what could run something is used of a file: not of an untrusted project's."""
+        own = self.places.project / ".claude"
+        return self.trusted or not path.absolute().is_relative_to(own)
+
+    def _made(
+        self, merged: Merged, chosen: Profile, servers: McpServers, wishes: HookWishes
+    ) -> Firing:
         if wishes.person:  # then questions of consent are fired in every client version
             chosen = replace(chosen, hooks=replace(chosen.hooks, asks_permission_headless=True))
         made = hooks_of(
-            self.merged,
+            merged,
             chosen,
             means=Means(call_tool=caller(servers)),
             compose=wishes.compose,
@@ -174,7 +201,7 @@ def host_settings(project: Path, named: Path | None, sources: str) -> HostSettin
         )
     folders = [places.user / "agents"] if "user" in scopes else []
     folders += [places.agents] if "project" in scopes and trusted else []
-    return HostSettings(merged, places, claim.servers if trusted else {}, folders)
+    return HostSettings(merged, places, claim.servers if trusted else {}, folders, trusted)
 
 
 def _scopes(sources: str) -> frozenset[Scope]:

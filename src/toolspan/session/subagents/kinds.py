@@ -7,12 +7,15 @@ and the others count. Whether a project's own count is not asked here (`settings
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from toolspan.builtin.agent import GENERAL
+from toolspan.errors import ToolspanError
+from toolspan.hooks.points import Firing
 from toolspan.run.tool import Tool
+from toolspan.settings.head import hooks_in
 
 MOST = 1 << 20
 """Bytes of a file; what is longer is no description of an agent."""
@@ -27,10 +30,16 @@ _RULE = re.compile(r"\(.*?\)")
 _MODES = ("default", "acceptEdits", "plan", "dontAsk")
 _KNOWN = frozenset({
     "name", "description", "tools", "disallowedTools", "model", "permissionMode", "maxTurns",
-    "background", "isolation", "color",
+    "background", "isolation", "color", "hooks",
 })  # fmt: skip
 
 Field = str | list[str]
+MakeHooks = Callable[[object, Path], Firing]
+"""Makes handlers of the hooks in the head of a file.
+
+Raises:
+    ToolspanError: they are none.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +62,8 @@ class Kind:
     """It always works in a copy of the repository."""
     in_background: bool = False
     """It is always sent off."""
+    hooks: Firing | None = field(default=None, compare=False)
+    """Handlers beside those of the session, while it works."""
     path: Path | None = None
     """Where it was written down; None for our own."""
 
@@ -79,14 +90,18 @@ class Found:
     """Files that are not used, or not wholly, and why."""
 
 
-def load_kinds(folders: Iterable[Path]) -> Found:
-    """The agents in these folders; of several with one name, the last counts."""
+def load_kinds(folders: Iterable[Path], make_hooks: MakeHooks | None = None) -> Found:
+    """The agents in these folders; of several with one name, the last counts.
+
+    `make_hooks` makes handlers of what stands behind `hooks:` in a file's head; an agent that has
+    such, and could not have them, is not there.
+    """
     kinds: dict[str, Kind] = {}
     problems: list[str] = []
     for path in agent_files(folders):
         try:
-            kind, notes = read_kind(path)
-        except ValueError as problem:
+            kind, notes = read_kind(path, make_hooks)
+        except (ValueError, ToolspanError) as problem:
             problems.append(f"{path}: {problem}; this agent is not there")
             continue
         kinds[kind.name] = kind
@@ -99,11 +114,12 @@ def agent_files(folders: Iterable[Path]) -> list[Path]:
     return [path for folder in folders if folder.is_dir() for path in sorted(folder.rglob("*.md"))]
 
 
-def read_kind(path: Path) -> tuple[Kind, Sequence[str]]:
+def read_kind(path: Path, make_hooks: MakeHooks | None = None) -> tuple[Kind, Sequence[str]]:
     """The agent that a file describes, and what of it is not used.
 
     Raises:
         ValueError: it describes none.
+        ToolspanError: its hooks are none.
     """
     try:
         with path.open("rb") as file:
@@ -117,7 +133,13 @@ def read_kind(path: Path) -> tuple[Kind, Sequence[str]]:
         raise ValueError("it does not begin with lines between `---`")
     fields = front_fields(found[1])
     notes = [f"{name} is not used" for name in fields if name not in _KNOWN]
-    return _kind(fields, found[2].strip(), path), notes
+    kind = _kind(fields, found[2].strip(), path)
+    block = hooks_in(found[1])
+    if block is None:
+        return kind, notes
+    if make_hooks is None:
+        raise ValueError("it has hooks, and nobody here runs them")
+    return replace(kind, hooks=make_hooks(block, path)), notes
 
 
 def _kind(fields: Mapping[str, Field], words: str, path: Path) -> Kind:

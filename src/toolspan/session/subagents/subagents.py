@@ -18,6 +18,7 @@ from pathlib import Path
 import anyio
 
 from toolspan.errors import ToolError, ToolspanError
+from toolspan.hooks.joined import joined
 from toolspan.hooks.points import Occasion
 from toolspan.ids import CallId
 from toolspan.record import agent_path
@@ -326,7 +327,7 @@ class Subagents:
             tools=desk.tools.filtered(lambda tool: self._keeps(kind, tool)),
             profile=above.profile,
             model=child.model.name,
-            hooks=above.hooks,
+            hooks=joined(above.hooks, kind.hooks),
             policies=desk.policies,
             fallback=desk.fallback,
             approver=desk.approver,
@@ -338,6 +339,7 @@ class Subagents:
             permission_mode=mode,
             clock=desk.clock,
         )
+        session.skill_hooks = above.skill_hooks
         own = session.runner.desk
         if mode != above.permission_mode or "permission_mode" in desk.context.values:
             values = {**own.context.values, "permission_mode": mode}

@@ -1,0 +1,145 @@
+"""Hooks that agents and skills have in the heads of their files, at the command line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.requirement import requirement
+from toolspan.hooks import Hooks
+from toolspan.hooks.points import Firing
+from toolspan.session.subagents import load_kinds
+from toolspan.testing import say, use
+
+AGENT = """\
+---
+name: helper
+description: Helps.
+hooks:
+  PreToolUse:
+    - matcher: Bash
+      hooks:
+        - type: command
+          command: "echo agent $(cat) >> {log}"
+  Stop:
+    - hooks:
+        - type: command
+          command: "echo stop $(cat) >> {log}"
+---
+You help.
+"""
+SKILL = """\
+---
+name: doit
+description: Does it.
+hooks:
+  PreToolUse:
+    - matcher: Bash
+      hooks:
+        - type: command
+          command: "echo skill $(cat) >> {log}"
+        - type: command
+          once: true
+          command: "echo once $(cat) >> {log}"
+---
+Do it.
+"""
+
+
+def run(folder: Path, script: object) -> subprocess.CompletedProcess[str]:
+    (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "toolspan", "run", "-p", "Go.", "--transcript", "none"),
+            *("--permission-mode", "bypassPermissions"),
+            *("--model", f"scripted:{folder / 'script.json'}"),
+        ],
+        cwd=folder / "work",
+        env={"PATH": os.environ["PATH"], "HOME": str(folder / "home")},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
+def heard(log: Path) -> list[tuple[str, str, str | None]]:
+    """Which handler was run at which point, and for which kind of agent."""
+    found = []
+    for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
+        name, _, told = line.partition(" ")
+        row = json.loads(told)
+        found.append((name, row["hook_event_name"], row.get("agent_type")))
+    return found
+
+
+def bash(line: str) -> dict[str, object]:
+    return use("Bash", command=line)
+
+
+@requirement("hooks.heads")
+def test_an_agents_hooks_live_while_it_works_and_a_skills_from_then_on(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    log = tmp_path / "log"
+    write(tmp_path / "home/.claude/agents/helper.md", AGENT.format(log=log))
+    write(tmp_path / "home/.claude/skills/doit/SKILL.md", SKILL.format(log=log))
+    errand = use(
+        "Agent", description="x", prompt="Help.", subagent_type="helper", run_in_background=False
+    )
+    script = [
+        [bash("true")], [errand], [bash("true")], say("Helped."),
+        [use("Skill", skill="doit")], [use("Skill", skill="doit")],
+        [bash("true")], [bash("true")], say("Done."),
+    ]  # fmt: skip
+    done = run(tmp_path, script)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Done.\n", "")
+    assert sorted(heard(log)[:2]) == [
+        ("agent", "PreToolUse", "helper"), ("stop", "SubagentStop", "helper"),
+    ]  # fmt: skip
+    assert sorted(heard(log)[2:]) == [
+        ("once", "PreToolUse", None), ("skill", "PreToolUse", None), ("skill", "PreToolUse", None),
+    ]  # fmt: skip
+
+
+@requirement("hooks.heads")
+def test_hooks_of_a_skill_of_a_project_that_is_not_trusted_are_left_out(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write(tmp_path / "work/.claude/skills/doit/SKILL.md", SKILL.format(log=log))
+    done = run(tmp_path, [[use("Skill", skill="doit")], [bash("true")], say("Done.")])
+
+    assert (done.returncode, heard(log)) == (0, [])
+    assert "SKILL.md: the folder is not trusted; its hooks are left out" in done.stderr
+
+
+@requirement("hooks.heads")
+def test_hooks_that_are_none_are_told_and_guard_nothing_by_being_left_out(tmp_path: Path) -> None:
+    broken = SKILL.format(log="x").replace("type: command", "type: commando")
+    write(tmp_path / "home/.claude/skills/doit/SKILL.md", broken)
+    (tmp_path / "work").mkdir()
+    done = run(tmp_path, [[use("Skill", skill="doit")], say("I could not.")])
+
+    assert done.stdout == "I could not.\n"
+    write(tmp_path / "home/.claude/agents/helper.md", AGENT.format(log="x") + "\n")
+    assert load_kinds([tmp_path / "home/.claude/agents"]).kinds == ()
+
+
+@requirement("hooks.heads")
+def test_a_program_makes_the_hooks_of_agents_itself(tmp_path: Path) -> None:
+    write(tmp_path / "helper.md", AGENT.format(log="x"))
+    own = Hooks()
+    asked: list[object] = []
+
+    def make(block: object, path: Path) -> Firing:
+        asked.append((sorted(block) if isinstance(block, dict) else None, path.name))
+        return own
+
+    (kind,) = load_kinds([tmp_path], make).kinds
+    assert kind.hooks is own
+    assert asked == [(["PreToolUse", "Stop"], "helper.md")]
