@@ -9,7 +9,7 @@ import pytest
 from tests.mcp.stage import LONG, talk, text
 from tests.requirement import requirement
 from toolspan.ids import CallId
-from toolspan.mcp.naming import LONGEST, server_and_tool, tool_name
+from toolspan.mcp.naming import LONGEST, tool_name
 from toolspan.model.live import Finished
 
 pytestmark = pytest.mark.anyio
@@ -40,8 +40,6 @@ def test_long_names_are_cut_and_stay_apart() -> None:
 
     assert len(names) == 2
     assert {len(name) for name in names} == {LONGEST}
-    assert server_and_tool("mcp__a__b__c") == ("a", "b__c")
-    assert server_and_tool("mcp__a") is None
 
 
 @requirement("mcp.arguments")

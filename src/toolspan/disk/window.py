@@ -81,7 +81,6 @@ class _Decoder:
 
     def __init__(self, *, utf16: bool) -> None:
         self._utf16 = utf16
-        self._codec: Codec | None = None
         self._decoder: codecs.IncrementalDecoder | None = None
         self._carriage = ""
         self.bad_bytes = False
@@ -91,7 +90,6 @@ class _Decoder:
             codec = sniff(piece)
             if codec.encoding != "utf-8" and not self._utf16:
                 codec = Codec("utf-8")
-            self._codec = codec
             self._decoder = codecs.getincrementaldecoder(codec.encoding)("strict")
             piece = piece[len(codec.mark) :]
         return self._whole_ends(self._decoded(self._decoder, piece, final=False))

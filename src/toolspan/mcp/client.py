@@ -48,7 +48,6 @@ class McpServers:
         cwd: Path | str = ".",
         environment: Mapping[str, str] | None = None,
         validate: Check = "none",
-        negotiation: "Negotiation | None" = None,
     ) -> None:
         """Read the configuration; nothing is started before the servers are entered.
 
@@ -65,7 +64,7 @@ class McpServers:
         self._environment = dict(os.environ if environment is None else environment)
         self._cwd = Path(cwd).expanduser().resolve()
         self._check = validate
-        self._negotiation = negotiation or _negotiation(self._environment)
+        self._negotiation = _negotiation(self._environment)
         self._stack: AsyncExitStack | None = None
         patience = _patience(self._environment, self.profile.mcp)
         self._servers = {

@@ -24,10 +24,3 @@ def tool_name(server: str, tool: str) -> str:
         return name
     tag = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:_HASH]
     return f"{name[: LONGEST - _HASH - 1]}_{tag}"
-
-
-def server_and_tool(name: str) -> tuple[str, str] | None:
-    """The two parts of such a name, as it shows them; None for any other name."""
-    prefix, _, rest = name.partition("__")
-    server, _, tool = rest.partition("__")
-    return (server, tool) if prefix == "mcp" and server and tool else None

@@ -24,9 +24,9 @@ from toolspan.process.tree import Tree
 class Custody:
     """The owner of all children of one runner."""
 
-    def __init__(self, *, grace: float = GRACE, system: System | None = None) -> None:
+    def __init__(self, *, grace: float = GRACE) -> None:
         self._grace = grace
-        self._system = system or System.here()
+        self._system = System.here()
         self._children: list[Child] = []
         self._part = new_part("custody")
         self._over = Tree(since=float("inf"), parts={self._part})

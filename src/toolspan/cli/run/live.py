@@ -54,9 +54,8 @@ class _Running:
 class LiveShow:
     """Shows a session to a person."""
 
-    def __init__(self, out: Console, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, out: Console) -> None:
         self._out = out
-        self._clock = clock
         self._calls: dict[CallId, _Running] = {}
         self._asked: set[CallId] = set()
         """Calls that somebody was asked about."""
@@ -228,7 +227,7 @@ class LiveShow:
             live.stop()
 
     def _bottom(self) -> Text:
-        now = self._clock()
+        now = time.time()
         started = [one for one in list(self._calls.values()) if one.since is not None]
         lines = [
             Text.assemble(

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
-from typing import Literal, get_args
+from typing import Literal
 
 from msgspec import Struct
 
@@ -18,7 +18,6 @@ from toolspan.report.flow.chains import by_agent
 from toolspan.report.flow.target import looks_by, shows_only
 
 FlowName = Literal["file_modification", "error_recovery", "search_and_modify", "parallel_lookup"]
-FLOW_NAMES: tuple[FlowName, ...] = get_args(FlowName)
 
 _CANONICAL = {
     "AgentOutputTool": "TaskOutput", "KillBash": "TaskStop", "KillShell": "TaskStop",
