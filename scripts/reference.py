@@ -215,7 +215,7 @@ def _described(found: Found, door: str) -> str:
 
 
 def _code(text: str) -> str:
-    return f"```py\n{text}\n```"
+    return f"```text\n{text}\n```"
 
 
 def _assigned(node: ast.Assign | ast.AnnAssign) -> str:

@@ -90,7 +90,7 @@ def text_of(doc: str) -> str:
             if parts and parts[-1].endswith("\n```"):
                 parts[-1] = f"{parts[-1].removesuffix('```')}\n{code}\n```"
             else:
-                parts.append(f"```py\n{code}\n```")
+                parts.append(f"```text\n{code}\n```")
         else:
             parts.append(_words(paragraph))
     return "\n\n".join(part for part in parts if part)
@@ -142,7 +142,7 @@ class Member:
         assert isinstance(self.node, ast.FunctionDef | ast.AsyncFunctionDef)
         marks = {ast.unparse(mark) for mark in self.node.decorator_list}
         head = "classmethod " if "classmethod" in marks else ""
-        return f"```py\n{head}{signature(self.node)}\n```\n\n{text_of(self.doc)}".rstrip()
+        return f"```text\n{head}{signature(self.node)}\n```\n\n{text_of(self.doc)}".rstrip()
 
 
 def _default(value: ast.expr | None) -> str:
