@@ -45,6 +45,8 @@ _TIDY = 16
 _MOST_EDITS = 50
 """Edits between two runs of a command that a chain names."""
 _EDITING = frozenset({"edit", "write"})
+_TARGETED = frozenset({"shell", "read", "edit", "write"})
+"""Kinds whose calls are about something that their input names."""
 _REFUSED: frozenset[State] = frozenset({"denied", "blocked_by_hook"})
 _RAN: frozenset[State] = frozenset({"succeeded", "failed", "timed_out"})
 _LADDER = {"MultiEdit": 0, "Edit": 1, "Write": 2}
@@ -397,6 +399,8 @@ def _in_parts(span: Span) -> bool:
 
 
 def _same_input(first: Span, second: Span) -> bool:
+    if first.call.kind in _TARGETED and first.call.target != second.call.target:
+        return False  # told without reading either again
     one, other = _arguments(first), _arguments(second)
     return bool(one) and one == other
 

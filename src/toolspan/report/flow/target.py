@@ -5,6 +5,7 @@ at the call's target only, never at its whole input. Pure. Read `key_of` first.
 """
 
 import re
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -82,6 +83,7 @@ def host_of(address: str) -> str:
         return ""
 
 
+@lru_cache(maxsize=1_024)
 def head_of(command: str) -> str:
     """A command's program and what it is told to do: `git push`, `npm run build`, `make test`."""
     start = _PREFIXES.match(command)
