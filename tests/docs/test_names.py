@@ -3,6 +3,7 @@
 import ast
 import re
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -76,6 +77,30 @@ def test_modules_that_a_page_names_exist(page: Path) -> None:
 def is_module(name: str) -> bool:
     path = SOURCE / name
     return path.is_dir() or path.with_name(f"{path.name}.py").exists()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in GUIDE if page.name != "telemetry.md"],  # names of attributes look the same
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_dotted_names_that_a_page_names_exist(page: Path) -> None:
+    named = set(re.findall(r"`toolspan((?:\.\w+)+)[^`]*`", text(page)))
+
+    assert [name for name in sorted(named) if not is_there(name.split(".")[1:])] == []
+
+
+def is_there(parts: list[str]) -> bool:
+    """Whether the parts of a name lead to a module, or to something that a module has."""
+    length = len(parts)
+    while length and not is_module("/".join(parts[:length])):
+        length -= 1
+    if length == len(parts):
+        return True
+    found: object = import_module(".".join(["toolspan", *parts[:length]]))
+    for part in parts[length:]:
+        found = getattr(found, part, None)
+    return found is not None
 
 
 def test_functions_and_classes_that_the_flow_names_exist() -> None:
