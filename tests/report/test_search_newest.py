@@ -107,6 +107,20 @@ def test_when_few_are_kept_older_files_are_looked_into(tmp_path: Path) -> None:
 
 
 @requirement("search.newest")
+def test_when_it_takes_too_long_all_files_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest_module, "_PATIENCE", 0)
+    for number in range(5):
+        night(tmp_path, f"n{number}", number, changed=number)
+
+    found = dig(tmp_path, 2, program=PROGRAMS[0])
+
+    assert texts(found.matches) == [f"{number} n{number}" for number in (4, 3, 2, 1, 0)]
+    assert found.among is None
+
+
+@requirement("search.newest")
 def test_rollouts_come_in_their_turn(tmp_path: Path) -> None:
     night(tmp_path, "claude", 5)
     for minute in (2, 8):

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from toolspan.errors import SourceError
 from toolspan.model.span import moment
 from toolspan.report.search.find import (
     LONG_AGO,
@@ -33,13 +34,16 @@ from toolspan.report.search.ripgrep import EVERY, started
 from toolspan.report.search.scan import Scanned, scan
 from toolspan.report.search.texts import SIDES, Side
 from toolspan.report.search.words import Query
+from toolspan.wire.source import source_of
 
 _LITTLE = 5 << 20
 """Candidates with less work than this are all looked into, so that all matches are known."""
+_PATIENCE = 16 << 20
+"""After so much work on one file after the other, all others are looked into on all cores."""
 _AGAIN = 8
 """When too few are kept, so many times as many are looked for; after that, all."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
-_TAILS = (1 << 13, 1 << 20)
+_TAILS = (1 << 12, 1 << 16, 1 << 20)
 """Where the last time is looked for: so many bytes before the end of a file."""
 _TIME = re.compile(rb'"timestamp"\s*:\s*"(\d{4}-[^"]{1,40})"')
 _NAMES = 1_000
@@ -68,7 +72,7 @@ def newest(
         return replace(found, matches=keep(found.matches))
     dig = _Dig(candidates, query, chosen)
     for wanted in (most + 1, _AGAIN * (most + 1)):
-        found = dig.first(wanted, program)
+        found = dig.first(wanted, program) or dig.all()
         kept = keep(found.matches)
         if len(kept) > most or found.among is None:
             return replace(found, matches=kept)
@@ -82,8 +86,6 @@ class _Dated(NamedTuple):
     candidate: Candidate
     last: datetime
     """The last time it states."""
-    changed: float
-    """When it was last written to."""
 
 
 class _Dig:
@@ -96,13 +98,16 @@ class _Dig:
         self._sides = sides
         self._gathered = Gathered(query)
         self._files = len(candidates)
+        self._work = 0
         self._times: list[datetime] = []
         """Of the matches so far, rising."""
         self._unseen = sorted(map(_dated, candidates), key=attrgetter("last"))
 
-    def first(self, wanted: int, program: str | None) -> Found:
-        """So many matches that are known to be the newest; all, when there are fewer."""
+    def first(self, wanted: int, program: str | None) -> Found | None:
+        """So many matches that are known to be the newest; None when it takes too long."""
         while self._unseen and not self._settled(wanted):
+            if self._work > _PATIENCE:
+                return None
             self._look(self._unseen.pop().candidate)
         if self._unseen:
             late = _late(self._unseen, self._times[-wanted], program)
@@ -119,6 +124,7 @@ class _Dig:
         rest = [file.candidate for file in self._unseen]
         for file in scanned(rest, self._query, self._sides):
             self._add(file)
+        self._unseen = []
         return self._gathered.found()
 
     def _settled(self, wanted: int) -> bool:
@@ -126,6 +132,7 @@ class _Dig:
         return len(self._times) >= wanted and self._times[-wanted] > self._unseen[-1].last
 
     def _look(self, one: Candidate) -> None:
+        self._work += work(one)
         self._add(scan(one.path, self._query, self._sides, one.offsets))
 
     def _add(self, file: Scanned) -> None:
@@ -134,34 +141,49 @@ class _Dig:
 
 
 def _dated(one: Candidate) -> _Dated:
-    """A file with its times; one that tells none counts as the newest and is looked into."""
-    if one.path.endswith(".zst"):
-        return _Dated(one, _NEVER, 0)
+    """A file with its last time; one that tells none counts as the newest and is looked into."""
     try:
-        opened = os.open(one.path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        if one.path.endswith(".zst"):
+            return _Dated(one, _time_in(_packed_end(one.path)) or _NEVER)
+        opened = os.open(one.path, os.O_RDONLY | os.O_NONBLOCK)
         try:
-            return _Dated(one, _last(opened, one.size), os.fstat(opened).st_mtime)
+            return _Dated(one, _last(opened, one.size))
         finally:
             os.close(opened)
-    except OSError:
-        return _Dated(one, _NEVER, 0)
+    except (OSError, SourceError):
+        return _Dated(one, _NEVER)
 
 
 def _last(opened: int, size: int) -> datetime:
     """The last time that an open file states."""
     for length in _TAILS:
-        os.lseek(opened, max(0, size - length), os.SEEK_SET)
-        times = _TIME.findall(os.read(opened, length))
-        if times:
-            return moment(max(times).decode("utf-8", "replace")) or _NEVER
+        found = _time_in(os.pread(opened, length, max(0, size - length)))
+        if found is not None:
+            return found
         if length >= size:
             return LONG_AGO
     return _NEVER
 
 
+def _packed_end(path: str) -> bytes:
+    """The end of a compressed file, which has to be unpacked for that."""
+    end = b""
+    with source_of(path).open() as stream:
+        while piece := stream.read(_TAILS[-1]):
+            end = (end + piece)[-_TAILS[1] :]
+    return end
+
+
+def _time_in(data: bytes) -> datetime | None:
+    times = _TIME.findall(data)
+    return moment(max(times).decode("utf-8", "replace")) if times else None
+
+
 def _late(files: Sequence[_Dated], since: datetime, program: str | None) -> list[_Dated]:
     """The files that state a time not before a moment; without ripgrep those that may."""
-    changed = {file.candidate.path: file for file in files if file.changed >= since.timestamp()}
+    changed = {
+        file.candidate.path: file for file in files if file.candidate.changed >= since.timestamp()
+    }
     names = list(changed)
     found: list[str] = []
     for n in range(0, len(names), _NAMES):

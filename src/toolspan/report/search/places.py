@@ -37,6 +37,8 @@ class Candidate(NamedTuple):
     size: int
     offsets: tuple[int, ...] | None
     """Of the lines that may hold it; None: any may."""
+    changed: float = 0.0
+    """When it was last written to."""
 
 
 class Prefilter:
@@ -71,10 +73,10 @@ class Prefilter:
         output = self._ripgrep.output() if self._ripgrep else None  # after the walk, which is long
         if output is None:
             found = [file for name in self._names for file in discover(name)]
-            paths = {str(file.path): Candidate(str(file.path), file.size, None) for file in found}
+            paths = {str(one.path): _candidate(str(one.path), None) for one in found}
         else:
             rows = dict(_rows(output)) | {str(path): None for path in unread}
-            paths = {path: Candidate(path, _size(path), rows[path]) for path in rows}
+            paths = {path: _candidate(path, rows[path]) for path in rows}
         return [paths[path] for path in sorted(paths)]
 
     def close(self) -> None:
@@ -121,9 +123,10 @@ def _passed_over(root: Path) -> Iterator[Path]:
                 items = list(listing)
         except OSError:
             continue
-        waiting += [item.path for item in items if is_folder(item)]
         for item in items:
-            if item.name.endswith(".zst") or (item.is_symlink() and is_file(item)):
+            if is_folder(item):
+                waiting.append(item.path)
+            elif item.name.endswith(".zst") or (item.is_symlink() and is_file(item)):
                 path = Path(item.path)
                 if parse_name(path).role != "other" and inside(path, root) and not _copy(path):
                     yield path
@@ -134,8 +137,9 @@ def _copy(path: Path) -> bool:
     return is_rollout(path.name) and path.suffix == ".zst" and path.with_suffix("").exists()
 
 
-def _size(path: str) -> int:
+def _candidate(path: str, offsets: tuple[int, ...] | None) -> Candidate:
     try:
-        return os.stat(path).st_size  # noqa: PTH116 - asked of very many files
+        status = os.stat(path)  # noqa: PTH116 - asked of very many files
     except OSError:
-        return 0
+        return Candidate(path, 0, offsets)
+    return Candidate(path, status.st_size, offsets, status.st_mtime)

@@ -162,17 +162,16 @@ def _regex(word: str, *, ignore_case: bool) -> Word:
     return Word(expression=expression, sieve=Sieve(literal=literal, folded=ignore_case))
 
 
-_TOKEN = re.compile(
+_TOKEN = (
     r"(?P<flags>\(\?[a-zA-OQ-Z-])|(?P<open>\()|(?P<close>\))"
     r"|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<maybe>[*?]|\{\d*,?\d*\})|(?P<again>\+)"
-    r"|\\(?P<escaped>[^a-zA-Z0-9])|(?P<special>\\.|[.^$])|(?P<either>\|)|(?P<letter>.)",
-    re.DOTALL,
+    r"|\\(?P<escaped>[^a-zA-Z0-9])|(?P<special>\\.|[.^$])|(?P<either>\|)|(?P<letter>.)"
 )
 
 
 def _needed(expression: str) -> Iterator[str]:
     """Runs of plain characters that every match holds; none where that is hard to tell."""
-    tokens = list(_TOKEN.finditer(expression))
+    tokens = list(re.finditer(_TOKEN, expression, re.DOTALL))
     if any(token.lastgroup in ("flags", "either") for token in tokens):
         return
     depth, run = 0, ""
