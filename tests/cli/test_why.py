@@ -8,14 +8,18 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.hooks.stage import at, command, decides, says
 from tests.requirement import requirement
 from toolspan.builtin import coding_tools
 from toolspan.cli.app import app
+from toolspan.hooks.make import hooks_of
 from toolspan.model.decision import Allow, Ask, Deny
 from toolspan.permission import Permissions, Rules
 from toolspan.permission.decide import Question
 from toolspan.profile import profile
 from toolspan.session import Session
+from toolspan.settings import Layer, merge
+from toolspan.settings.load import read_settings
 from toolspan.testing import TranscriptBuilder, bodies
 
 pytestmark = pytest.mark.anyio
@@ -116,3 +120,57 @@ def test_a_call_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
 
     assert done.exit_code == 2
     assert "no call begins with 'toolu_zzz'" in done.output
+
+
+@requirement("why.hooks")
+async def test_which_handler_said_what_is_told_with_its_command(tmp_path: Path) -> None:
+    denies = says(
+        {
+            "hookSpecificOutput": {
+                "hookEventName": "PermissionRequest",
+                "decision": {"behavior": "deny", "message": "ask me later"},
+            }
+        }
+    )
+    objects = says({"decision": "block", "reason": "that is secret"})
+    block = {
+        **at("PreToolUse", decides("allow"), command("echo seen >&2"), matcher="Bash"),
+        **at("PostToolUse", objects, matcher="Bash"),
+        **at("PermissionRequest", denies, matcher="Write"),
+    }
+    layer = Layer("user", tmp_path / "s.json", read_settings({"hooks": block}, "s.json"), {})
+    chosen = profile("2.1.325")
+    permissions = Permissions(Rules(), refusals=chosen.refusals)
+    path = tmp_path / "t.jsonl"
+    session = Session(
+        cwd=tmp_path,
+        tools=coding_tools(chosen),
+        profile=chosen,
+        hooks=hooks_of(merge([layer], trusted=True), chosen).hooks,
+        policies=permissions.policies,
+        fallback=permissions.fallback,
+        transcript=str(path),
+    )
+    given = {"file_path": "n.txt", "content": "x"}
+    blocks = [
+        {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": {"command": "true"}},
+        {"type": "tool_use", "id": "toolu_1", "name": "Write", "input": given},
+    ]
+    with anyio.fail_after(20):
+        async with session:
+            await session.run({"role": "assistant", "content": blocks})
+    states = [span.state for span in session.spans]
+
+    assert states == ["succeeded", "blocked_by_hook"]
+    first, second = (answer(f"toolu_{n}", path) for n in range(2))
+    assert (first["source"], first["allowed"]) == ("hook", True)
+    assert [one.split(", by ")[0] for one in first["hooks"]] == [
+        "PreToolUse:Bash: success",
+        "PreToolUse:Bash: success (seen)",
+        "PostToolUse:Bash: blocked (that is secret)",
+    ]
+    assert first["hooks"][1].endswith(", by echo seen >&2")
+    assert (second["state"], second["source"], second["code"]) == (
+        "blocked_by_hook", "hook", "hook:PermissionRequest",
+    )  # fmt: skip
+    assert "what a hook said in a person's place" in why("toolu_1", path).stdout

@@ -1,5 +1,6 @@
 """`toolspan why`: who decided whether a call may run, and on what ground."""
 
+import json
 from pathlib import PurePath
 
 import click
@@ -37,6 +38,8 @@ _CODES = {
     "workingDir": "it is outside the session's folders",
     "mode:plan": "the session was in plan mode",
     "mode:dontAsk": "the session was told not to ask",
+    "hook:PreToolUse": "what a hook said before the call",
+    "hook:PermissionRequest": "what a hook said in a person's place",
 }
 _REASONS = {
     "rule": "a rule",
@@ -124,12 +127,31 @@ def answer_of(span: Span) -> Answer:
         origin=told.origin if told else None,
         code=told.code if told else None,
         scope=told.scope if told else None,
-        hooks=tuple(f"{one.name or one.point}: {one.outcome}" for one in hooks),
+        hooks=tuple(map(_told_hook, hooks)),
         evidence=tuple(f"{one.rule}: {one.text}" for one in span.evidence),
         said=result.text if refused and result else None,
         file=place.file if place else "",
         line=place.line if place else None,
     )
+
+
+def _told_hook(one: Hook) -> str:
+    """What a handler did, in its words, and which it was."""
+    words, command = _objection(one)
+    said = f" ({short(words, 100)})" if words else ""
+    by = f", by {short(command, 80)}" if command else ""
+    return f"{one.name or one.point}: {one.outcome}{said}{by}"
+
+
+def _objection(one: Hook) -> tuple[str | None, str | None]:
+    """What a handler said, and its command: of an objection both are in one text."""
+    if one.outcome != "blocked" or not (one.text or "").startswith("{"):
+        return one.text, one.command
+    try:
+        told = json.loads(one.text or "")
+    except ValueError:
+        return one.text, one.command
+    return str(told.get("blockingError", one.text)), told.get("command") or one.command
 
 
 def _allowed(span: Span, told: Permission | None) -> bool | None:
@@ -161,13 +183,13 @@ def _in_words(state: str) -> str:
 
 def _grounds(answer: Answer) -> list[tuple[str, str]]:
     """Who, and on what ground; only what is known."""
-    rows = [
+    rows: list[tuple[str, str | None]] = [
         ("by", _BY.get(answer.source or "", answer.source)),
         ("because", _REASONS.get(answer.reason or "", answer.reason)),
         ("rule of", _ORIGINS.get(answer.origin or "", answer.origin)),
         ("about", _CODES.get(answer.code or "", answer.code)),
         ("for", answer.scope),
-        ("hooks", "; ".join(answer.hooks)),
+        *(("hook", one) for one in answer.hooks),
     ]
     if answer.source is None:
         rows.append(("evidence", "; ".join(answer.evidence)))

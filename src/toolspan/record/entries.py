@@ -155,6 +155,7 @@ _CODES: Mapping[str, str] = {
     "classifier": "classifier:auto-mode:unavailable",
 }
 
+_SOURCES: Mapping[str, str] = {"user_session": "user_temporary", "permission_hook": "hook"}
 _SCOPES: Mapping[str, str] = {
     "user_temporary": "once",
     "user_session": "session",
@@ -167,8 +168,11 @@ def consent(decided: Decided) -> Fields:
     source = decided.source
     told: Fields = {
         "decision": "accept" if decided.allowed else "reject",
-        "source": "user_temporary" if source == "user_session" else source,
+        "source": _SOURCES.get(source, source),
     }
+    if source == "permission_hook":
+        code = "unknown" if decided.allowed else "hook:PermissionRequest"
+        return told | {"reasonType": "hook", "reasonCode": code}
     basis = "hook" if source == "hook" else decided.basis
     if basis is not None and basis in _REASONS and not decided.asked:
         told["reasonType"] = _REASONS[basis]

@@ -152,7 +152,8 @@ async def _hooks_answer(job: Job, question: Question, ask: Ask, desk: Desk) -> A
             for told in grants.apply(said.updates, desk):
                 fault = Faulted(where="hook", reason=told, call_id=job.call.id, at=desk.clock())
                 desk.emit(fault)
-            return await _still_allowed(Allow(reason, "hook", given), question, job, desk)
+            allow = Allow(reason, "permission_hook", given)
+            return await _still_allowed(allow, question, job, desk)
         case Deny(reason, _, stop):
             words = reason or denial.asked_words(question, Ask(), desk.profile.refusals)
             return Deny(words, "permission_hook", stop)

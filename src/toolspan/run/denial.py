@@ -27,7 +27,7 @@ class Words:
 
 def denied(question: Question, decision: Deny, refusals: Refusals) -> Ending:
     """Somebody said no."""
-    if decision.source == "hook":
+    if decision.source in ("hook", "permission_hook"):
         return _blocked(question, decision, refusals)
     if decision.source in PEOPLE:
         return _by_person(decision, refusals)
@@ -105,7 +105,9 @@ def _by_person(decision: Deny, refusals: Refusals) -> Ending:
 
 def _blocked(question: Question, decision: Deny, refusals: Refusals) -> Ending:
     text = refusals.hook_denied_silently.format(name=question.tool)
-    if decision.reason:
+    if decision.source == "permission_hook":  # it speaks in a person's place
+        text = clean(decision.reason or text)
+    elif decision.reason:
         text = clean(refusals.hook_denied.format(name=question.tool, reason=decision.reason))
     return Ending(
         state="blocked_by_hook",
