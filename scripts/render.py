@@ -34,7 +34,7 @@ def _plain(text: str) -> str:
 def signature(node: ast.FunctionDef | ast.AsyncFunctionDef, *, name: str | None = None) -> str:
     """A function as it is called: without `self`, one argument a line when it is long."""
     arguments = _arguments(node)
-    gives = "" if node.returns is None else f" -> {ast.unparse(node.returns)}"
+    gives = "" if node.returns is None else f" -> {_type(node.returns)}"
     head = "async " if isinstance(node, ast.AsyncFunctionDef) else ""
     short = f"{head}{name or node.name}({', '.join(arguments)}){gives}"
     if len(short) <= WIDTH:

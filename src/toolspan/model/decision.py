@@ -41,19 +41,25 @@ class Allow(Struct, frozen=True, tag="allow"):
     """It may; with `input`, it runs with that instead of what was asked."""
 
     reason: str | None = None
+    """Why, in words."""
     source: str = "config"
     """Who said so: `config`, `hook`, or a person: `user_temporary` for this once, `user_session`
     as long as the session lasts, `user_permanent` for good; …"""
     input: Mapping[str, object] | None = None
+    """What it runs with instead; None: as asked."""
     rule: str | None = None
     """The rule that decided, as it was written."""
     origin: str | None = None
     """Where that rule comes from: `projectSettings`, `cliArg`, …"""
     basis: Basis | None = None
+    """What it rests on."""
 
 
 class Deny(Struct, frozen=True, tag="deny"):
-    """It may not; the reason goes to the model, None takes the client's own words."""
+    """It may not; the reason goes to the model, None takes the client's own words.
+
+    The other fields are those of `Allow`.
+    """
 
     reason: str | None = None
     source: str = "config"
@@ -65,7 +71,10 @@ class Deny(Struct, frozen=True, tag="deny"):
 
 
 class Ask(Struct, frozen=True, tag="ask"):
-    """Somebody has to be asked; without anybody there the answer is no."""
+    """Somebody has to be asked; without anybody there the answer is no.
+
+    The other fields are those of `Allow`.
+    """
 
     reason: str | None = None
     source: str = "config"

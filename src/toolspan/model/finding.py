@@ -14,9 +14,12 @@ class Finding(Struct, frozen=True, kw_only=True, gc=False):
     """One problem, where it is, and whether the client that wrote the file would still take it."""
 
     code: str
+    """One of the codes that `toolspan doctor` reports."""
     severity: Severity
     place: Place | None
+    """Where it is first seen; None for the file as a whole."""
     explanation: str
+    """What it means, in a sentence."""
     client: Acceptance
     """What the writing client does on resume: accepts it, skips the line, loses a call, refuses."""
     count: int = 1

@@ -70,6 +70,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     at: int
     """Its place, packed; 0 for an orphan result."""
     requested_at: str | None
+    """The time as it is written; `Span.requested` has it parsed."""
     target: str | None
     """What it is about: a path, command, pattern, address, question."""
     session_id: SessionId | None = None
@@ -78,10 +79,12 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
     message_id: str | None = None
     """The assistant message it belongs to: calls that share one are a batch."""
     prompt_id: str | None = None
+    """The turn it belongs to."""
     parent_call: CallId | None = None
     """The call that started the subagent which asked, or the process it speaks to."""
     dialect: Dialect = "claude"
     shelf: Shelf
+    """Where its body is read from when somebody asks."""
 
     @property
     def place(self) -> Place | None:
@@ -117,13 +120,19 @@ class Result(Struct, frozen=True, kw_only=True, gc=False):
     at: int
     """Its place, packed."""
     finished_at: str | None
+    """The time as it is written; `Span.finished` has it parsed."""
     is_error: bool | None
     """As written: most successes do not carry the flag at all."""
     exit_code: int | None = None
+    """Of a command, as the text or the companion tells it."""
     denial_kind: str | None = None
+    """How the client itself names a refusal, where it does."""
     truncated: bool = False
+    """The model got only a part of it."""
     persisted_path: str | None = None
+    """The file that holds the whole."""
     background_task: str | None = None
+    """The work that goes on after the call."""
     reported_ms: float | None = None
     """The duration the tool itself reported."""
     shelf: Shelf
@@ -168,12 +177,16 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
 
     call: Call
     result: Result | None
+    """None while there is none."""
     state: State
     evidence: tuple[Evidence, ...]
+    """Why it is in that state."""
     error_kind: ErrorKind | None = None
+    """What went wrong, when it did not succeed."""
     message: str | None = None
     """The beginning of the error text, tags removed."""
     events: tuple[Event, ...] = ()
+    """Hooks, progress, permission decisions, notifications, in order."""
     background: bool = False
     """The call returned while its work goes on."""
     ambiguous: bool = False
@@ -181,7 +194,9 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     synthetic: bool = False
     """The result was made up by the client to repair a broken conversation."""
     deferred: bool = False
+    """A hook put it off: somebody is to come back to it."""
     branch: Branch = "active"
+    """Whether the conversation still goes through it."""
     agent: str | None = None
     """The subagent this call started."""
     copies: tuple[Copy, ...] = ()

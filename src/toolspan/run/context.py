@@ -151,10 +151,15 @@ class ToolContext(Struct, kw_only=True, eq=False):
     """One call's view on its surroundings; a tool function asks for it by annotation."""
 
     call: Call
+    """The call that runs."""
     context: Context
+    """What the call starts from."""
     workspace: Workspace
+    """What all calls of the conversation share."""
     profile: Profile
+    """The client version that is followed."""
     bench: Bench
+    """The runner, as far as a call may ask it something."""
     message: Mapping[str, object] | None = None
     """The assistant message the call came in."""
     partial: Callable[[], str] | None = None

@@ -62,6 +62,23 @@ class Runner:
         by_path: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """Make a runner of tools, and of everybody who has a say.
+
+        Args:
+            tools: What can be called.
+            cwd: The folder the first call starts in; else the current one.
+            profile: The client version that is followed; else the newest that is known.
+            hooks: User code around calls.
+            policies: Have opinions on whether a call may run: deny wins over ask, ask over allow.
+            fallback: Decides where none has an opinion; without it such calls run.
+            approver: Answers what has to be asked; without one the answer is no.
+            sinks: Get every event in their own time.
+            direct: Get every event at once, before the call goes on.
+            workspace: What is known of files, and where outputs go; else a new one.
+            recoveries: What is tried when a call fails; nothing unless it is named here.
+            by_path: Calls that name the files they touch wait only for those of the same files.
+            clock: Tells the time in seconds.
+        """
         folder = Path(cwd or Path.cwd()).absolute()
         self._sinks = tuple(sinks)
         self._direct = tuple(direct)

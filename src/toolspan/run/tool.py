@@ -60,9 +60,11 @@ class Output(Struct, frozen=True):  # one is made for every call: a Struct costs
     structured_output: object | None = None
     """An answer in a shape the host asked for, emitted apart."""
     background_task: str | None = None
+    """The work that goes on after the call."""
     agent: str | None = None
     """The subagent that the call started."""
     exit_code: int | None = None
+    """Of a command."""
     persisted: Path | None = None
     """The file that holds the whole, when the content is only its announcement."""
     beside: Mapping[str, object] | None = None

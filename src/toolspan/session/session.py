@@ -88,12 +88,27 @@ class Session:
     ) -> None:
         """Make a session; nothing is opened or written before it is entered and spoken to.
 
-        `history` is what was said before, when a conversation goes on (`past.py` reads it). `aside`
-        names a session that another one has started (`subagents/`).
-
-        `sinks` get every event in their own time; `direct` ones at once, before the call goes on.
-        `transcript` is a file, `"home"` for the place where the client keeps its sessions, a
-        recorder that is made already (a subagent's), or None for no record.
+        Args:
+            cwd: The folder it works in.
+            tools: What the model may call; else the tools of the profile's client version.
+            profile: The client version that is followed, or its name; else the newest.
+            model: The model's name, where tools and texts depend on it.
+            hooks: User code around calls and turns.
+            policies: Have opinions on whether a call may run: deny wins over ask, ask over allow.
+            fallback: Decides where none has an opinion; without it such calls run.
+            approver: Answers what has to be asked; without one the answer is no.
+            sinks: Get every event in their own time.
+            direct: Get every event at once, before the call goes on.
+            recoveries: What is tried when a call fails; nothing unless it is named here.
+            by_path: Calls that name the files they touch wait only for those of the same files.
+            transcript: A file; `"home"` for the place where the client keeps its sessions; a
+                recorder that is made already (a subagent's); or None for no record.
+            session_id: Its id; else a new one.
+            history: What was said before, when a conversation goes on (`past.py` reads it).
+            aside: Names a session that another one has started (`subagents/`).
+            permission_mode: What hooks and the record are told of the mode.
+            fsync: Which lines are forced to the disk: `never`, `results`, `always`.
+            clock: Tells the time in seconds.
         """
         folder = Path(cwd).expanduser().resolve()
         self.profile = _profile(profile, model)
