@@ -79,18 +79,26 @@ class Peer:
     name: str
     version: str
     index: Literal["npm", "pypi"]
+    folder: str = ""
+    """Where it lies below the prefix, if not under its name."""
+
+    def home(self, prefix: Path) -> Path:
+        """The folder it is installed to."""
+        return prefix / (self.folder or self.name)
 
     def program(self, prefix: Path) -> Path:
         """Where its command is once installed."""
         if self.index == "npm":
-            return prefix / self.name / "node_modules" / ".bin" / self.name
-        return prefix / self.name / "bin" / self.name
+            return self.home(prefix) / "node_modules" / ".bin" / self.name
+        return self.home(prefix) / "bin" / self.name
 
 
-CCUSAGE = Peer("ccusage", "20.0.24", "npm")
+CCUSAGE = Peer("ccusage", "20.0.26", "npm")
+CCUSAGE_EARLY = Peer("ccusage", "20.0.11", "npm", "ccusage-early")
+"""Its first releases of that number took more than twice as long as the last."""
 AGENTSVIEW = Peer("agentsview", "0.46.1", "pypi")
 CLAUDE_CODE_LOG = Peer("claude-code-log", "1.7.0", "pypi")
-PEERS = (CCUSAGE, AGENTSVIEW, CLAUDE_CODE_LOG)
+PEERS = (CCUSAGE, CCUSAGE_EARLY, AGENTSVIEW, CLAUDE_CODE_LOG)
 
 DISPATCHERS = (
     "pydantic-ai-slim==2.66.0",
@@ -108,7 +116,7 @@ def install(peer: Peer, prefix: Path) -> None:
         subprocess.CalledProcessError: pip or npm could not, or the command does not start.
         FileNotFoundError: npm is missing, or the package came without its command.
     """
-    home = prefix / peer.name
+    home = peer.home(prefix)
     home.mkdir(parents=True, exist_ok=True)
     if peer.index == "npm":
         npm = shutil.which("npm")
@@ -179,10 +187,10 @@ def scalar(database: sqlite3.Connection, query: str) -> int:
     return int(number or 0)
 
 
-def ccusage_job(bench: Bench, _: Path) -> Job:
+def ccusage_job(bench: Bench, _: Path, peer: Peer = CCUSAGE) -> Job:
     """`ccusage claude daily`, prices from the package itself."""
     return Job(
-        [program_of(CCUSAGE, bench), "claude", "daily", "--json", "--offline"],
+        [program_of(peer, bench), "claude", "daily", "--json", "--offline"],
         env={"CLAUDE_CONFIG_DIR": str(bench.config)},
         answer=lambda stdout: Answer(
             tokens=camel_tokens(json.loads(stdout.read_bytes())["totals"])

@@ -42,7 +42,7 @@ PERMISSIONS = {
 }
 HERE = Path.cwd()
 _IDS = count()
-_CACHES = (seen.see, command.opened, command._forms, command._readings)
+_CACHES = (seen.see, command.opened, command._forms, command._bare)
 
 _SHORT = [
     "git status", "git diff {0}", "npm run {0}", "ls -la {0}", "cat src/{0}/main.py | head -20",

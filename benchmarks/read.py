@@ -26,6 +26,7 @@ from pathlib import Path
 from peers import (
     AGENTSVIEW,
     CCUSAGE,
+    CCUSAGE_EARLY,
     CLAUDE_CODE_LOG,
     TOKEN_FIELDS,
     Answer,
@@ -236,6 +237,12 @@ CONTESTANTS = (
         f"ccusage {CCUSAGE.version}: `claude daily --json --offline`",
         ccusage_job,
         peer=CCUSAGE,
+    ),
+    Contestant(
+        "ccusage-early",
+        f"ccusage {CCUSAGE_EARLY.version}: the same",
+        lambda bench, run_dir: ccusage_job(bench, run_dir, CCUSAGE_EARLY),
+        peer=CCUSAGE_EARLY,
     ),
     Contestant(
         "agentsview",
