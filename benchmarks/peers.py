@@ -93,7 +93,7 @@ class Peer:
         return self.home(prefix) / "bin" / self.name
 
 
-CCUSAGE = Peer("ccusage", "20.0.26", "npm")
+CCUSAGE = Peer("ccusage", "20.0.24", "npm")
 CCUSAGE_EARLY = Peer("ccusage", "20.0.11", "npm", "ccusage-early")
 """Its first releases of that number took more than twice as long as the last."""
 AGENTSVIEW = Peer("agentsview", "0.46.1", "pypi")
