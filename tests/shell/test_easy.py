@@ -1,6 +1,7 @@
 """Plain lines: what is seen at a glance is what the tree says, and bash agrees."""
 
 import random
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,55 @@ spoiled = st.builds(
     st.sampled_from(HOSTILE) | st.characters(),
     st.integers(0, 200),
 )
+MARKS = ("'EOF'", '"EOF"', "EOF", "'E'", "\\EOF", "-'EOF'", "'E F'", "''")
+IN_DOCUMENTS = (
+    "a b", "\n", "\n", "\n\n", " ", "\t", "'", '"', "`p`", "$x", "$(p)", "\\", "\\\n", "EOF", "E",
+    "<<", "<<'E'", ")", ')"', "(", "#", "é", "\u00a0", "\u2028", "\r", "\x01", "\x02", "\ud800",
+    "{", "|", "\\E",
+)  # fmt: skip
+READERS = (
+    "cat <<", "cat > f <<", "a | b 2>&1 <<", "cd x && cat <<", "a; b - << ", "cat<<", "a 2<<",
+    "(a <<", "a '<<", "a # <<", 'git commit -m "$(cat <<', 'a -m "x" -b "$( cat <<', "a $(b <<",
+    'a -b="$(cat <<', 'a "b"$(cat <<', 'a > "$(cat <<',
+)  # fmt: skip
+AT_MARKS = (
+    "",
+    "",
+    "",
+    " ",
+    " > f",
+    " 2>&1",
+    " | b",
+    " && b",
+    " x",
+    " > $x",
+    " <<X",
+    " \\",
+    " #",
+    ";",
+)
+BEHIND_DOCUMENTS = (
+    "", "\n", "\n\n", "\nls", "\n)", '\n)"', '\n  )"', '\n)" && b | c', '\n)" x\n', "\n# c", "x",
+    " ", "\nb <<'E'\nE\n", '\n)"\nb -m "$(cat <<E\nx\nE\n)"', "\n && b", "\n'",
+)  # fmt: skip
+
+
+def with_document(reader: str, mark: str, at_mark: str, body: list[str], behind: str) -> str:
+    """A line with a here-document, or something like one."""
+    name = re.sub(r"['\"\\-]", "", mark)
+    text = "".join(body)
+    text += "" if text[-1:] in ("", "\n") else "\n"
+    return f"{reader}{mark}{at_mark}\n{text}{name}{behind}"
+
+
+with_documents = st.builds(
+    with_document,
+    st.sampled_from(READERS),
+    st.sampled_from(MARKS),
+    st.sampled_from(AT_MARKS),
+    st.lists(st.sampled_from(IN_DOCUMENTS), max_size=7),
+    st.sampled_from(BEHIND_DOCUMENTS),
+)
 LETTERS = "ab12 \t\n-=~*?[]{}()<>|&;'\"\\$`#!%^@+:,./é\u00a0"
 
 
@@ -77,6 +127,46 @@ def test_no_other_line_passes_for_a_plain_one(line: str) -> None:
 
 
 @requirement("shell.plain-lines")
+@settings(max_examples=400)
+@given(with_documents)
+@example("cat <<'EOF'\n\n\\x\nEOF\n")
+@example("cat <<'E' > '<<x'\nE\nls")
+@example("a -m \"$(cat <<'E'\nx \\\ny\nE\n)\" | b")
+def test_a_document_that_is_only_text_is_seen_as_its_tree_would_be(line: str) -> None:
+    says_the_same(line)
+
+
+@requirement("shell.plain-lines")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "cat > a.py <<'EOF'\nx = '$(rm)'\nEOF\nls", "python3 <<EOF\nprint(1)\nEOF",
+        "git add a && git commit -m \"$(cat <<'EOF'\nIt's `done`\n\nEOF\n)\" && git log -1",
+        'gh pr create --title "x" --body "$(cat <<"EOF"\n# A\nEOF\n)" 2>&1 | tail -1',
+        "cat <<'A' >> f\na\nA\ncat <<'B' >> f\nb\nB\n",
+    ],
+)  # fmt: skip
+def test_everyday_documents_are_plain(line: str) -> None:
+    assert says_the_same(line)
+
+
+@requirement("shell.plain-lines")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a - <<'E'\nE", "a <<E\n$(b)\nE", "a <<E\n`b`\nE", "a <<E\n\\x\nE", "a <<'E'\nb",
+        "a <<'E'\n E\nE", "a <<'E'\nEx\nE", "a <<'E' | b\nE", "a <<'E' && b\nE", "a <<'E' b\nE",
+        "a <<'E' <<'F'\nE\nF", "a <<'E'\nb\nE\n$x", "$x <<'E'\nE", "a '<<E\nE\n'",
+        "a \"b\"\"$(cat <<'E'\nE\n)\"",
+        "a \"$(b <<'E'\nE\n)\"", "a \"$(cat <<E\n$(b)\nE\n)\"", "a \"$(cat <<'E'\nE\nb)\"",
+        "a <<'E'\n\x01\nE", "a \x01 <<'E'\nE", "a \x02", "a \x01", "a \"$(cat <<'E' > f\nE\n)\"",
+    ],
+)  # fmt: skip
+def test_documents_that_could_hold_more_are_left_to_the_tree(line: str) -> None:
+    assert easy(line) is None
+
+
+@requirement("shell.plain-lines")
 @pytest.mark.parametrize(
     "line",
     [
@@ -93,7 +183,7 @@ def test_everyday_lines_are_plain(line: str) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "", " ", "#", "a $x", "a `b`", "a $(b)", "(a)", "{ a; }", "a <<E\nE", "a <(b)", "a # b",
+        "", " ", "#", "a $x", "a `b`", "a $(b)", "(a)", "{ a; }", "a <<E\n$x\nE", "a <(b)", "a # b",
         "x=1 a", "if a; then b; fi", "export A=1", "! a", "[ a ]", "a \\\nb", "a 'b", 'a "b',
         "a é", "a\u00a0b", "a \r", "a \0", "~/a", "'a' b", "a >&b", "a 3>c", "a;;b", "; a", "a |",
         "a && ", "a & ; b", "a{b,c}", "time a", "function a", "a ()",

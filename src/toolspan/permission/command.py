@@ -8,12 +8,14 @@ understood is searched as bare text. Read `mentions` first.
 import re
 from functools import lru_cache
 
+from msgspec import Struct
+
 from toolspan.permission.rule import command_like
 from toolspan.shell.inside import Unfolded, base, plain, unfold
 from toolspan.shell.seen import Program, see
 
-_QUOTES = re.compile(r"[\"'\\]")
-_MARKS = re.compile(r"[\"'\\`]|\$\(|[(){};&|]")
+_MARK = r"(?:[\"'\\`(){};&|]|\$\()"
+_MARKS = re.compile(_MARK)
 
 
 @lru_cache(maxsize=256)
@@ -23,24 +25,27 @@ def opened(line: str) -> Unfolded:
 
 
 @lru_cache(maxsize=256)
-def _forms(line: str) -> frozenset[str]:
+def _forms(line: str) -> tuple[str, ...]:
     """Every command of a line, in every way a rule might name it."""
-    found = {line.strip()}
+    found = [line.strip()]
     for one in opened(line).found:
-        if one.program.words:
-            words = [word.text for word in one.program.words]
-            found.add(one.program.text)
-            found.add(" ".join(words))
-            words[0] = base(words[0])
-            found.add(" ".join(words))
-    return frozenset(found)
+        words = one.program.words
+        if words:
+            text, name = one.program.text, words[0].text
+            found.append(text)
+            said = " ".join([word.text for word in words])
+            if said != text:
+                found.append(said)
+            if "/" in name:
+                found.append(base(name) + said[len(name) :])
+    return tuple(found)
 
 
 def is_far_from(line: str, beginnings: tuple[str, ...]) -> bool:
     """Whether no command of a line can fit a pattern that has one of these beginnings."""
     if opened(line).unclear:
         return False
-    return all(not form.startswith(beginnings) for form in _forms(line))
+    return not [form for form in _forms(line) if form.startswith(beginnings)]
 
 
 def mentions(line: str, pattern: str) -> bool:
@@ -51,30 +56,61 @@ def mentions(line: str, pattern: str) -> bool:
 
 
 def in_text(text: str, pattern: str) -> bool:
-    """Whether the fixed words at the pattern's beginning stand in a text, quoted or not."""
+    """Whether the fixed words at the pattern's beginning stand in a text, quoted or not.
+
+    They may have blanks between them, or quotes and signs; or quotes may be anywhere.
+    """
     wanted = _wanted(pattern)
-    return wanted is None or any(wanted.search(one) for one in _readings(text))
+    if wanted is None or (wanted.first in text and wanted.is_apart_in(text)):
+        return True
+    bare = _bare(text)
+    return wanted.first in bare and wanted.words.search(bare) is not None
+
+
+class _Wanted(Struct, frozen=True):
+    """The fixed words at a pattern's beginning."""
+
+    first: str
+    words: re.Pattern[str]
+    """With blanks between them."""
+    apart: re.Pattern[str] | None
+    """With blanks, quotes or signs between them; None when they hold signs themselves."""
+
+    def is_apart_in(self, text: str) -> bool:
+        """Whether they stand in a text, with whatever parts words between them."""
+        if self.apart is not None:
+            return self.apart.search(text) is not None
+        return any(self.words.search(one) for one in (text, _MARKS.sub(" ", text)))
 
 
 @lru_cache(maxsize=256)
-def _wanted(pattern: str) -> re.Pattern[str] | None:
+def _wanted(pattern: str) -> _Wanted | None:
     """The fixed words at a pattern's beginning; None when there are none."""
     head = pattern.partition("*")[0].removesuffix(":").split()
-    words = r"\s+".join(map(re.escape, head))
-    return re.compile(rf"(?<![\w.-]){words}(?![\w-])") if head else None
+    if not head:
+        return None
+    signs = any("$" in word or _MARKS.search(word) for word in head)
+    apart = None if signs else _in_a_row(head, rf"(?:\s|{_MARK})+")
+    return _Wanted(head[0], _in_a_row(head, r"\s+"), apart)
+
+
+def _in_a_row(words: list[str], between: str) -> re.Pattern[str]:
+    first, *rest = map(re.escape, words)
+    # What stands before the first word is looked at last: then words are found fast.
+    return re.compile(between.join([rf"{first}(?<![\w.-]{first})", *rest]) + r"(?![\w-])")
 
 
 @lru_cache(maxsize=16)
-def _readings(text: str) -> tuple[str, str, str]:
-    """A text as it stands, with blanks for quotes and signs, and with quotes left out."""
-    return text, _MARKS.sub(" ", text), _QUOTES.sub("", text)
+def _bare(text: str) -> str:
+    """A text with its quotes left out."""
+    return text.replace('"', "").replace("'", "").replace("\\", "")
 
 
 def may_hide(line: str, patterns: list[str]) -> bool:
     """Whether a command that fits could be in the line without being seen."""
     unfolded = opened(line)
-    if unfolded.unclear:
-        return True
+    if unfolded.unclear or not unfolded.code:
+        return bool(unfolded.unclear)
     return any(in_text(code, pattern) for code in unfolded.code for pattern in patterns)
 
 

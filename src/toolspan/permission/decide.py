@@ -45,13 +45,19 @@ class Question:
 
     def ground(self) -> Ground:
         """Where it may go."""
+        cwd = _text(self.cwd)
+        project = cwd if self.project is self.cwd else _text(self.project)
         return Ground(
-            _text(self.cwd),
-            (_text(self.project), *map(_text, self.folders)),
-            os.environ.get("HOME") or str(Path.home()),
+            cwd,
+            (project, *map(_text, self.folders)) if self.folders else (project,),
+            _home,
             None if self.own is None else str(self.own),
             self.links,
         )
+
+
+def _home() -> str:
+    return os.environ.get("HOME") or str(Path.home())
 
 
 def _text(folder: Path) -> str:

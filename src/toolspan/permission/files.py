@@ -8,19 +8,27 @@ means all that is in it.
 import os
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 from toolspan.permission.ground import Ground, Links
 from toolspan.permission.rule import Rule
 
 
+def is_at_home(rule: Rule) -> bool:
+    """Whether a rule means something else for somebody with another home."""
+    return rule.inside is not None and rule.inside.startswith("~/")
+
+
 def any_of(rules: tuple[Rule, ...], ground: Ground) -> re.Pattern[str]:
     """Every path that one of the rules forbids or asks about."""
-    return _together(rules, ground.folders[0], ground.cwd, ground.home)
+    at_home = any(map(is_at_home, rules))
+    return _together(rules, ground.folders[0], ground.cwd, ground.home if at_home else "")
 
 
 def path_fits(rule: Rule, path: str, ground: Ground, *, granting: bool) -> bool:
     """Whether a rule speaks of a file; to grant, it must speak of what a link leads to as well."""
-    patterns = _patterns(rule, ground.folders[0], ground.cwd, ground.home, granting)
+    home = ground.home if is_at_home(rule) else ""
+    patterns = _patterns(rule, ground.folders[0], ground.cwd, home, granting)
     if _any_fits(patterns, path) is not granting:
         return not granting
     end = ground.links.real(path)
@@ -34,8 +42,8 @@ def _any_fits(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
 @lru_cache(maxsize=64)
 def _together(rules: tuple[Rule, ...], project: str, cwd: str, home: str) -> re.Pattern[str]:
     """All that rules forbid, in one pattern."""
-    ground = Ground(cwd, (project,), home)
-    patterns = [one.pattern for rule in rules for one in _anchored(rule, ground, granting=False)]
+    places = _Places(project, cwd, home)
+    patterns = [one.pattern for rule in rules for one in _anchored(rule, places, granting=False)]
     return re.compile("|".join(f"(?:{one})" for one in patterns), re.DOTALL)
 
 
@@ -47,15 +55,24 @@ def _patterns(
     home: str,
     granting: bool,  # noqa: FBT001 - for the cache
 ) -> tuple[re.Pattern[str], ...]:
-    ground = Ground(cwd, (project,), home)
-    return tuple(_anchored(rule, ground, granting=granting))
+    places = _Places(project, cwd, home)
+    return tuple(_anchored(rule, places, granting=granting))
 
 
-def _anchored(rule: Rule, ground: Ground, *, granting: bool) -> list[re.Pattern[str]]:
+class _Places(NamedTuple):
+    """Where patterns begin."""
+
+    project: str
+    cwd: str
+    home: str
+    """Nothing, where no pattern begins there."""
+
+
+def _anchored(rule: Rule, places: _Places, *, granting: bool) -> list[re.Pattern[str]]:
     """The pattern, from each folder in which it may begin."""
     pattern = rule.inside or "**"
-    project = ground.folders[0]
-    for start, folder in (("//", "/"), ("~/", ground.home), ("/", str(rule.folder or project))):
+    project = places.project
+    for start, folder in (("//", "/"), ("~/", places.home), ("/", str(rule.folder or project))):
         if pattern.startswith(start):
             return _from([folder], pattern.removeprefix(start), deep=False)
     if pattern.startswith("../"):
@@ -66,7 +83,7 @@ def _anchored(rule: Rule, ground: Ground, *, granting: bool) -> list[re.Pattern[
     if granting:
         return _from([project], body, deep="/" not in body and not here)
     # What is denied is denied wherever a folder of that name is.
-    return _from([project, ground.cwd], body, deep="/" not in body.removesuffix("/**"))
+    return _from([project, places.cwd], body, deep="/" not in body.removesuffix("/**"))
 
 
 def _from(folders: list[str], pattern: str, *, deep: bool) -> list[re.Pattern[str]]:

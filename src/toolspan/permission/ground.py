@@ -7,8 +7,8 @@ for each only once in a decision.
 
 import os
 import re
-from collections.abc import Iterable
-from os.path import islink, normpath
+from collections.abc import Callable, Iterable
+from os.path import normpath
 from stat import S_ISLNK
 
 from msgspec import Struct, field
@@ -27,18 +27,13 @@ _FILES = frozenset({
 })  # fmt: skip
 
 
+_NOWHERE = "/dev/null"
+_GOING = ("", ".", "~")
+"""How a word begins that may be more than the name of something in a folder."""
 _CLEAN = re.compile(r"[^./~][^/]*+(?:/[^./][^/]*+)*+")
 """A path that says nothing twice and does not go up."""
-_PLAIN = re.compile(r"[^/.~=][^/=]*+")
 _ASKS_IN_ONE = os.access in os.supports_follow_symlinks and os.getuid() == os.geteuid()
 _OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
-
-
-def _is_link(path: str) -> bool:
-    """Whether a path is a link; most that are asked about are nothing at all."""
-    if _ASKS_IN_ONE and not os.access(path, os.F_OK, follow_symlinks=False):
-        return False
-    return islink(path)  # noqa: PTH114 - many in a decision, and texts all of them
 
 
 class Links:
@@ -47,7 +42,7 @@ class Links:
     __slots__ = ("_bare", "_known")
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {"/": "/"}
+        self._known: dict[str, str] = {}
         self._bare: set[str] = set()
         """Where nothing is, and so nothing below."""
 
@@ -56,11 +51,42 @@ class Links:
 
         What stands in `/proc` stays as it is: its links lead each process elsewhere.
         """
-        found = self._known.get(path)
+        known = self._known or self._begin()
+        found = known.get(path)
         if found is None:
-            self._known[path] = path  # links that lead to each other lead nowhere
-            found = self._known[path] = self._followed(path)
+            known[path] = path  # links that lead to each other lead nowhere
+            folder, _, name = path.rpartition("/")
+            above = known.get(folder) or self.real(folder or "/")
+            here = path if above == folder else _below(above, name)
+            if above in self._bare:
+                self._bare.add(here)
+                found = here
+            else:
+                found = self._followed(here, above)
+            known[path] = found
         return found
+
+    def is_nothing(self, path: str) -> bool:
+        """Whether nothing is there, in a folder that is reached without links."""
+        if path in self._known:
+            return path in self._bare
+        if not _ASKS_IN_ONE or os.access(path, os.F_OK, follow_symlinks=False):
+            return False
+        self._known[path] = path
+        self._bare.add(path)
+        return True
+
+    def _begin(self) -> dict[str, str]:
+        """What is known at once: the system names the folder one is in without its links."""
+        known = self._known
+        known["/"] = "/"
+        known[_NOWHERE] = _NOWHERE
+        try:
+            here = os.getcwd()  # noqa: PTH109 - a text
+        except OSError:  # it has been removed
+            return known
+        known[here] = here
+        return known
 
     def along(self, path: str) -> str:
         """The same for a path with `..` in it, which is above what a link leads to."""
@@ -72,21 +98,17 @@ class Links:
                 here = self.real(_below(here, name))
         return here
 
-    def _followed(self, path: str) -> str:
-        folder, _, name = path.rpartition("/")
-        above = self.real(folder or "/")
-        here = _below(above, name)
-        if above in self._bare or above == "/proc" or above.startswith("/proc/"):
+    def _followed(self, here: str, above: str) -> str:
+        """What a name leads to that stands in a folder without links."""
+        foreign = above[:5] == "/proc" and above[5:6] in ("", "/")
+        if foreign or (_ASKS_IN_ONE and not os.access(here, os.F_OK, follow_symlinks=False)):
             self._bare.add(here)
             return here
         try:
             if not S_ISLNK(os.lstat(here).st_mode):
                 return here
             target = os.readlink(here)  # noqa: PTH115 - as above
-        except FileNotFoundError:
-            self._bare.add(here)
-            return here
-        except OSError:  # it cannot be looked at
+        except OSError:  # it is gone, or cannot be looked at
             return here
         return self.along(target if target[:1] == "/" else f"{above}/{target}")
 
@@ -101,15 +123,21 @@ class Ground(Struct, frozen=True):
     cwd: str
     folders: tuple[str, ...]
     """The project first, then what was added."""
-    home: str
+    find_home: Callable[[], str]
+    """Asked only when a path begins there; most do not."""
     own: str | None = None
     """The session's own folder: free to read."""
     links: Links = field(default_factory=Links)
 
+    @property
+    def home(self) -> str:
+        """The home of whoever runs the session."""
+        return self.find_home()
+
     def place(self, name: str) -> str:
         """A path as a call names it, made absolute; nothing is looked up."""
         if _CLEAN.fullmatch(name):
-            return _below(self.cwd, name)
+            return f"{self.cwd}/{name}" if self.cwd != "/" else f"/{name}"
         path = normpath(self._spelled_out(name))
         return path if path[:2] != "//" else path[1:]
 
@@ -124,12 +152,28 @@ class Ground(Struct, frozen=True):
         """Where the disk finds what a call names, `..` by `..`."""
         return self.links.along(self._spelled_out(name))
 
-    def is_far_from(self, name: str, paths: re.Pattern[str]) -> bool:
-        """Whether a plain name is neither such a path nor a link; False when in doubt."""
-        path = f"{self.cwd}/{name}"
-        if _PLAIN.fullmatch(name) is None or paths.match(path) is not None or self.cwd == "/":
+    def near(self, names: Iterable[str], paths: re.Pattern[str]) -> set[str]:
+        """Those names that may be such a path or lead to one; most are no files at all."""
+        folder, links = self.cwd, self.links
+        direct = links.real(folder) == folder and folder != "/" and folder[:5] != "/proc"
+        found: set[str] = set()
+        for name in names:
+            if direct and "/" not in name and name[:1] not in _GOING:
+                path = f"{folder}/{name}"
+                if links.is_nothing(path) and paths.match(path) is None:
+                    continue
+            if not self._is_far_from(name, paths):
+                found.add(name)
+        return found
+
+    def _is_far_from(self, name: str, paths: re.Pattern[str]) -> bool:
+        """Whether a name is neither such a path nor behind a link; False when in doubt."""
+        if ".." in name or name[:1] == "~":
             return False
-        return self.links.real(self.cwd) == self.cwd and not _is_link(path)
+        path = self.place(name)
+        if paths.match(path) is not None or path.startswith("/proc/"):
+            return False
+        return self.links.real(path) == path
 
     def meanings(self, name: str) -> list[str]:
         """Everything that a path may mean to the program it is given to."""
@@ -150,11 +194,14 @@ class Ground(Struct, frozen=True):
     def inside(self, path: str, *, reading: bool = False) -> bool:
         """Whether a path, and what it leads to, is in one of the folders."""
         folders = self.folders if self.own is None or not reading else (*self.folders, self.own)
-        return self._in_any(path, folders) and self._in_any(self.links.real(path), folders)
+        if not self._in_any(path, folders):
+            return False
+        end = self.links.real(path)
+        return end == path or self._in_any(end, folders)
 
     def _in_any(self, path: str, folders: Iterable[str]) -> bool:
         for folder in folders:
-            if _within(path, folder):
+            if path.startswith(folder) and _within(path, folder):
                 return True
             target = self.links.real(folder)
             if target != folder and _within(path, target):

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from toolspan.model.decision import Needs, Reach
 from toolspan.permission.ground import Ground
 from toolspan.permission.rule import Rule
-from toolspan.shell.argument import Files, files_of
+from toolspan.shell.argument import CHANGERS, READERS, Files, files_of
 from toolspan.shell.inside import SHELLS, base, plain
 from toolspan.shell.line import Redirect, Word
-from toolspan.shell.readonly import reads
+from toolspan.shell.readonly import KNOWN, reads
 from toolspan.shell.seen import Program, Seen
 from toolspan.shell.variable import is_harmless, is_strong
 
@@ -28,6 +28,8 @@ _FREE = frozenset({
     "shift", "true", "typeset", "unset", "wait",
 })  # fmt: skip
 """What the shell does by itself, as long as it sets nothing of consequence."""
+_JUDGED = _FREE | KNOWN | READERS.keys() | CHANGERS.keys() | {"cd", "read"}
+"""Every program that may be free; all others never are."""
 _EDITORS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
 """What counts as editing files, where edits are accepted."""
 _EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
@@ -38,6 +40,8 @@ _MOST = 1_000
 _BRACES = re.compile(r"\{([^{}]*(?:,|\.\.)[^{}]*)\}")
 """The innermost ones, which can be filled in without regard to those around them."""
 _MOST_BRACES = 20
+_SET = ("HOME", "PWD")
+"""Variables that are set before the line is."""
 _DESCRIPTOR = re.compile(r"\d+-?|-")
 _NAME = re.compile(r"\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)\})", re.ASCII)
 
@@ -83,23 +87,30 @@ def judge(seen: Seen, ground: Ground, freedom: Freedom) -> Verdict:
     judging = _Judging(ground, freedom)
     for program in seen.programs:
         judging.take(program)
-    parts = tuple(dict.fromkeys(judging.parts))
+    parts = judging.parts
     if seen.unclear and not parts:
-        parts = (seen.text,)
+        parts = [seen.text]
     if not parts:
         return Verdict(None, tuple(judging.rules), judging.forbidden)
-    of = max(sum(bool(program.words) for program in seen.programs), len(parts))
-    needs = Needs(parts=parts, of=of, reach=judging.reach, leaves=judging.left)
+    needed = tuple(dict.fromkeys(parts)) if len(parts) > 1 else tuple(parts)
+    of = max(len([1 for program in seen.programs if program.words]), len(needed))
+    needs = Needs(parts=needed, of=of, reach=judging.reach, leaves=judging.left)
     return Verdict(needs, tuple(judging.rules), judging.forbidden)
 
 
 class _Judging:
     """Goes through the programs of a line in their order; `cd` moves the ground."""
 
+    __slots__ = (
+        "_forbids", "_freedom", "_ground", "_lost", "_origin", "_rule", "_values", "forbidden",
+        "left", "parts", "reach", "rules",
+    )  # fmt: skip
+
     def __init__(self, ground: Ground, freedom: Freedom) -> None:
         self._ground, self._origin, self._freedom = ground, ground, freedom
+        self._rule, self._forbids = freedom.rule, freedom.forbids
         self._lost = False
-        self._values: dict[str, str | None] = {"HOME": ground.home, "PWD": ground.cwd}
+        self._values: dict[str, str | None] = {}
         self.parts: list[str] = []
         self.rules: list[Rule] = []
         self.reach: Reach | None = None
@@ -108,23 +119,22 @@ class _Judging:
 
     def take(self, program: Program) -> None:
         """Judge one program."""
-        self._remember(program)
-        self._forbidden(program)
-        self._redirects(program)
+        if program.sets:
+            self._remember(program)
+        if self._forbids is not None:
+            self._forbidden(program, self._forbids)
+        if program.redirects:
+            self._redirects(program)
         if not program.words:
             if any(map(is_strong, program.sets)):
                 self._need(" ".join(f"{name}=" for name in program.sets))
             return
-        rule = self._freedom.rule(program)
+        rule = self._rule(program)
         if rule is not None:
             self.rules.append(rule)
             self._follow(program)
-        elif not self._is_itself(program) or not self._is_free(plain(program)):
+        elif (program.sets and not _is_itself(program)) or not self._is_free(plain(program)):
             self._need(program.text)
-
-    def _is_itself(self, program: Program) -> bool:
-        """Whether it runs as it would without the variables that are set for it."""
-        return program.name in _FREE or all(map(is_harmless, program.sets))
 
     def _need(self, text: str, reach: Reach | None = None) -> None:
         self.parts.append(text)
@@ -135,35 +145,32 @@ class _Judging:
             return
         for name, value in zip(program.sets, program.values, strict=False):
             said = None if value.runs else self._resolved(value)
-            self._values[name] = said if name not in self._values else None
+            self._values[name] = None if name in self._values or name in _SET else said
 
-    def _forbidden(self, program: Program) -> None:
+    def _forbidden(self, program: Program, forbids: Forbids) -> None:
         """Whether a file that the program names is one that a rule forbids."""
-        forbids = self._freedom.forbids
-        if forbids is None:
-            return
         for word in program.choices:
             self._forbid(word, forbids, changes=False)
-        if program.name not in ("cd", "echo", "printf"):
+        if len(program.words) > 1 and program.name not in ("cd", "echo", "printf"):
             self._forbid_arguments(program, forbids)
         for redirect in program.redirects:
             if not _is_descriptor(redirect):
                 self._forbid(redirect.target, forbids, changes=">" in redirect.operator)
 
     def _forbid_arguments(self, program: Program, forbids: Forbids) -> None:
-        far = self._ground.is_far_from
-        # Most words are the name of no file at all: that is soon seen.
-        words = [
-            word
-            for word in program.words[1:]
-            if word.filled or not far(word.text, forbids.anything)
-        ]
-        files = files_of(base(program.name), program.words[1:]) if words else None
+        arguments = program.words[1:]
+        names = [word.text for word in arguments if not word.filled]
+        values = [name.partition("=")[2] for name in names if "=" in name]
+        near = self._ground.near(names + values, forbids.anything)
+        if not near and len(names) == len(arguments):
+            return
+        files = files_of(base(program.name), arguments)
         changed = files.changed if files is not None else ()
-        for word in words:
-            self._forbid(word, forbids, changes=word in changed)
-            if "=" in word.text:
-                value = Word(word.text.partition("=")[2], word.filled)
+        for word in arguments:
+            value = Word(word.text.partition("=")[2], word.filled)
+            if word.filled or word.text in near:
+                self._forbid(word, forbids, changes=word in changed)
+            if "=" in word.text and (word.filled or value.text in near):
                 self._forbid(value, forbids, changes=False)
 
     def _forbid(self, word: Word, forbids: Forbids, *, changes: bool) -> None:
@@ -188,13 +195,14 @@ class _Judging:
     # Programs
 
     def _is_free(self, program: Program) -> bool:
-        name, arguments = program.name, program.words[1:]
-        if any(word.filled for word in arguments):
-            arguments = tuple(map(self._settled, arguments))
+        name = program.name
+        if name not in _JUDGED:
+            return False
         if name == "cd":
             return self._moves(program)
         if name in _FREE:
             return not any(map(is_strong, program.sets))
+        arguments = self._settled(program.words[1:])
         if name == "read":
             return _only_reads_lines(arguments)
         files = files_of(name, arguments)
@@ -257,7 +265,7 @@ class _Judging:
 
     def _path(self, word: Word) -> str | None:
         """Where a word leads; None when only the shell could tell."""
-        text = self._resolved(word)
+        text = self._resolved(word) if word.filled or word.text[:1] == "~" else word.text
         if text is None or (self._lost and not text.startswith(("/", "~"))):
             return None
         if text.startswith("~") and text[1:2] not in ("", "/"):
@@ -267,10 +275,18 @@ class _Judging:
             if ".." in text[cut.start() :] or "{" in text:
                 return None
             text = text[: cut.start()].rpartition("/")[0] or ("/" if text[0] == "/" else ".")
-        return self._ground.place(text) if self._ground.has_one_meaning(text) else None
+        if ".." in text and not self._ground.has_one_meaning(text):
+            return None
+        return self._ground.place(text)
 
-    def _settled(self, word: Word) -> Word:
-        """A word that the shell fills in as one knows is as good as written out."""
+    def _settled(self, words: tuple[Word, ...]) -> tuple[Word, ...]:
+        """What the shell fills in as one knows is as good as written out."""
+        for word in words:
+            if word.filled:
+                return tuple(map(self._written, words))
+        return words
+
+    def _written(self, word: Word) -> Word:
         text = self._resolved(word) if word.filled else None
         if not text or text[:1] == "-" or re.search(r"[*?\[{\s]", text):
             return word
@@ -286,12 +302,18 @@ class _Judging:
 
         def value(found: re.Match[str]) -> str:
             nonlocal missing
-            known = self._values.get(found[1] or found[2])
+            known = self._value(found[1] or found[2])
             missing = missing or known is None
             return known or ""
 
         text = _NAME.sub(value, word.text)
         return None if missing or "$" in text or "`" in text else text
+
+    def _value(self, name: str) -> str | None:
+        """What a variable holds, as far as the line tells."""
+        if name in _SET and name not in self._values:
+            return self._origin.home if name == "HOME" else self._origin.cwd
+        return self._values.get(name)
 
     # Redirects
 
@@ -353,7 +375,10 @@ def _counted(inner: str) -> str:
 
 def _is_descriptor(redirect: Redirect) -> bool:
     """Whether a stream goes where another one goes, and to no file."""
-    return redirect.operator[-1] == "&" and _DESCRIPTOR.fullmatch(redirect.target.text) is not None
+    if redirect.operator[-1] != "&":
+        return False
+    text = redirect.target.text
+    return text in ("1", "2") or _DESCRIPTOR.fullmatch(text) is not None
 
 
 def _plain_sed(name: str, program: Program) -> bool:
@@ -377,6 +402,11 @@ def _only_reads_lines(arguments: tuple[Word, ...]) -> bool:
         if option and not re.fullmatch(r"-[rs]+|-d|-n\d*|-t\d*|-a", word.text):
             return False
     return True
+
+
+def _is_itself(program: Program) -> bool:
+    """Whether it runs as it would without the variables that are set for it."""
+    return program.name in _FREE or all(map(is_harmless, program.sets))
 
 
 def rule_suffices(pattern: str | None, program: Program) -> bool:

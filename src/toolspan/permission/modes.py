@@ -87,10 +87,10 @@ class _Stance:
     refusals: Refusals
 
     def on(self, question: Question, mode: str) -> Decision:
-        kind = tool_kind(question.tool)
         command = command_of(question)
         if command is not None:
             return self._on_line(command, question, mode)
+        kind = tool_kind(question.tool)
         if kind in _EDITS:
             return _on_edit(question, mode)
         if kind in ("read", "search"):
@@ -139,8 +139,11 @@ def guard(mode: Mode) -> Callable[[Question], Decision | None]:
     """What is asked about whatever a rule or a hook allows: protected files, costly removals."""
 
     def decide(question: Question) -> Decision | None:
-        costly = _costly(question)
-        if costly is not None:
+        command = command_of(question)
+        if command is not None:
+            costly = _costly(command, question) if "rm" in command else None
+            if costly is None:
+                return None
             words = f"{costly} could remove far more than is meant, and is always asked about."
             return Ask(words, "config", basis="critical")
         now = question.mode or mode
@@ -155,11 +158,8 @@ def guard(mode: Mode) -> Callable[[Question], Decision | None]:
     return decide
 
 
-def _costly(question: Question) -> str | None:
+def _costly(command: str, question: Question) -> str | None:
     """The removal in a command line that could cost everything."""
-    command = command_of(question)
-    if command is None or "rm" not in command:
-        return None
     ground = question.ground()
     for found in opened(command).found:
         program = found.program

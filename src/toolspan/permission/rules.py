@@ -19,7 +19,7 @@ from toolspan.model.decision import Allow, Ask, Basis, Decision, Deny, Needs
 from toolspan.model.toolkind import tool_kind
 from toolspan.permission.command import granted, is_far_from, may_hide, mentions, opened
 from toolspan.permission.decide import Question
-from toolspan.permission.files import any_of, path_fits
+from toolspan.permission.files import any_of, is_at_home, path_fits
 from toolspan.permission.ground import Ground
 from toolspan.permission.line import Forbids, Freedom, Verdict, judge, rule_suffices
 from toolspan.permission.rule import Rule, beginning, is_prefix, like
@@ -35,6 +35,7 @@ _IDLE = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
 _PATHS = ("file_path", "notebook_path", "path")
 _MAIN = frozenset({"command", "url", *_PATHS})
 _MOST_TOOLS = 256
+_MOST_PLACES = 64
 _PARAMETER = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
 
 
@@ -56,6 +57,18 @@ class _Concerned(Struct, frozen=True):
         if shell is None or self.always or not self.parameters.isdisjoint(question.input):
             return False
         return is_far_from(shell, self.beginnings)
+
+
+class _Speakers(Struct, frozen=True):
+    """Rules that may speak of a tool's calls."""
+
+    deny: _Concerned
+    ask: _Concerned
+    either: _Concerned
+    """Those that deny and those that ask: most calls are spoken of by none of them."""
+    allow: tuple[Rule, ...]
+    whole: tuple[Rule, ...]
+    """Those of them that may allow a command line as it is."""
 
 
 def _refuse_text(**given: Iterable[str]) -> None:
@@ -91,8 +104,11 @@ class Rules:
     def _prepare(self) -> None:
         """What can be known before anything is asked."""
         self._latest: tuple[object, Verdict] | None = None
-        self._known: dict[tuple[str, str], tuple[_Concerned, _Concerned, tuple[Rule, ...]]] = {}
+        self._known: dict[tuple[str, str], _Speakers] = {}
+        self._freedoms: dict[tuple[bool, bool, str, str, str], Freedom] = {}
         self._files = tuple(filter(_is_about_files, self.deny))
+        self._at_home = any(map(is_at_home, self._files))
+        self._granting_files = tuple(rule for rule in self.allow if _may_grant_files(rule))
         self._shell = tuple(rule for rule in self.allow if rule.names("Bash"))
         self._begin = tuple(beginning(rule.inside or "") for rule in self._shell)
         stopped = (rule for rule in (*self.deny, *self.ask) if rule.names("Bash"))
@@ -110,18 +126,21 @@ class Rules:
     def __call__(self, question: Question) -> Decision | None:
         """The opinion of the rules on a call."""
         shell = command_of(question)
-        deny, ask, allow = self._concerned(question)
-        denying = _speaking(deny, question, shell) or self._forbidden(question, shell)
+        speakers = self._speakers(question)
+        silent = speakers.either.is_silent(question, shell)
+        denying = None if silent else _speaking(speakers.deny, question, shell)
+        if denying is None and self._files and shell is not None:
+            denying = self._forbidden(question, shell)
         if denying is not None:
             text, origin = denying.text, denying.origin
             return Deny(None, "config", rule=text, origin=origin, basis=_basis(shell))
-        asking = _speaking(ask, question, shell)
+        asking = None if silent else _speaking(speakers.ask, question, shell)
         if asking is not None:
             return Ask(None, "config", asking.text, asking.origin, "rule")
-        if shell is not None and self._hides(shell):
+        if shell is not None and self._stopped and may_hide(shell, self._stopped):
             needs = Needs(parts=(shell,), of=1)
             return Ask(None, "config", basis="unclear", needs=needs)
-        return self._granted(allow, question, shell)
+        return self._granted(speakers, question, shell)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -134,14 +153,22 @@ class Rules:
 
     def freedom(self, ground: Ground, *, edits: bool, redirects: bool) -> Freedom:
         """What these rules allow of the commands in a line, and what a mode adds to that."""
-        return Freedom(
-            rule=self._granting,
-            writes=self._may_write,
-            looks=self._may_read,
-            forbids=Forbids(any_of(self._files, ground), self._forbid) if self._files else None,
-            edits=edits,
-            redirects=redirects,
-        )
+        home = ground.home if self._at_home else ""
+        key = (edits, redirects, ground.cwd, ground.folders[0], home)
+        found = self._freedoms.get(key)
+        if found is None:
+            if len(self._freedoms) >= _MOST_PLACES:
+                self._freedoms.clear()
+            files = self._files
+            found = self._freedoms[key] = Freedom(
+                rule=self._granting,
+                writes=self._may_write,
+                looks=self._may_read,
+                forbids=Forbids(any_of(files, ground), self._forbid) if files else None,
+                edits=edits,
+                redirects=redirects,
+            )
+        return found
 
     def verdict(self, line: str, question: Question, *, edits: bool, redirects: bool) -> Verdict:
         """What a line needs beside what these rules and a mode allow."""
@@ -155,22 +182,25 @@ class Rules:
 
     # Denying and asking
 
-    def _concerned(self, question: Question) -> tuple[_Concerned, _Concerned, tuple[Rule, ...]]:
-        """The rules that may deny such a call, those that may ask, and those that may allow it."""
+    def _speakers(self, question: Question) -> _Speakers:
+        """The rules that may speak of such a call."""
         key = (question.tool, question.call.tool)
         found = self._known.get(key)
         if found is None:
             if len(self._known) >= _MOST_TOOLS:
                 self._known.clear()
             allow = tuple(rule for rule in self.allow if _may_grant(rule, question))
-            found = _concerned(self.deny, question), _concerned(self.ask, question), allow
-            self._known[key] = found
+            found = self._known[key] = _Speakers(
+                deny=_concerned(self.deny, question),
+                ask=_concerned(self.ask, question),
+                either=_concerned((*self.deny, *self.ask), question),
+                allow=allow,
+                whole=tuple(rule for rule in allow if not is_prefix(rule.inside or "")),
+            )
         return found
 
-    def _forbidden(self, question: Question, shell: str | None) -> Rule | None:
+    def _forbidden(self, question: Question, shell: str) -> Rule | None:
         """The path rule that a command line goes against."""
-        if shell is None or not self._files:
-            return None
         inner = [found.program for found in opened(shell).found if found.through]
         if inner:
             ground = question.ground()
@@ -188,16 +218,10 @@ class Rules:
                 return rule
         return None
 
-    def _hides(self, shell: str) -> bool:
-        """Whether a command that is denied or asked for could be in a line unseen."""
-        return bool(self._stopped) and may_hide(shell, self._stopped)
-
     # Allowing
 
-    def _granted(
-        self, allow: tuple[Rule, ...], question: Question, shell: str | None
-    ) -> Allow | None:
-        for rule in allow:
+    def _granted(self, speakers: _Speakers, question: Question, shell: str | None) -> Allow | None:
+        for rule in speakers.allow if shell is None else speakers.whole:
             if _grants(rule, question, shell):
                 return Allow(rule.text, "config", None, rule.text, rule.origin, "rule")
         if shell is None:
@@ -225,12 +249,12 @@ class Rules:
         return self._path_granted(_EDIT_RULES, ground, path)
 
     def _path_granted(self, tools: frozenset[str], ground: Ground, path: str) -> bool:
-        return any(
-            rule.tool in tools
-            and rule.tool not in _IDLE
-            and (rule.inside is None or path_fits(rule, path, ground, granting=True))
-            for rule in self.allow
-        )
+        for rule in self._granting_files:
+            if rule.tool not in tools:
+                continue
+            if rule.inside is None or path_fits(rule, path, ground, granting=True):
+                return True
+        return False
 
 
 def command_of(question: Question) -> str | None:
@@ -291,12 +315,12 @@ def _may_grant(rule: Rule, question: Question) -> bool:
 
 def _grants(rule: Rule, question: Question, shell: str | None) -> bool:
     """Whether one rule allows the call as a whole."""
+    if shell is not None:
+        return rule.inside is None or shell.strip() == rule.inside
     if not _names(rule, question):
         return _any_path(rule, question, granting=True)
     if rule.inside is None:
         return True
-    if shell is not None:
-        return shell.strip() == rule.inside and not is_prefix(rule.inside)
     return rule.tool not in _IDLE and _main_fits(rule, question, granting=True)
 
 
@@ -312,6 +336,10 @@ def _names(rule: Rule, question: Question) -> bool:
 
 def _is_about_files(rule: Rule) -> bool:
     return rule.inside is not None and rule.tool in _FILE_RULES
+
+
+def _may_grant_files(rule: Rule) -> bool:
+    return rule.tool in _FILE_RULES and rule.tool not in _IDLE
 
 
 def _path_rule(rule: Rule, question: Question) -> bool:

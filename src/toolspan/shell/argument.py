@@ -156,7 +156,7 @@ def _starting_points(arguments: Sequence[Word]) -> tuple[Word, ...]:
 def _given(form: _Form, arguments: Sequence[Word]) -> tuple[Word, ...]:
     found: list[Word] = []
     before, at, options = form.before, 0, True
-    if any(word.text.partition("=")[0] in form.instead for word in arguments):
+    if before and any(word.text.partition("=")[0] in form.instead for word in arguments):
         before = 0
     while at < len(arguments):
         word = arguments[at]

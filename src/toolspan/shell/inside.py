@@ -66,6 +66,7 @@ PLAIN: Mapping[str, _Wrapper] = {
 }
 """Wrappers that change nothing of what the program inside may do."""
 
+_LOOKED_THROUGH = frozenset({*PLAIN, "xargs"})
 _WRAPPERS: Mapping[str, _Wrapper] = {
     **PLAIN,
     "busybox": _takes(""),
@@ -163,6 +164,8 @@ _FINDS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 def unfold(seen: Seen) -> Unfolded:
     """Every program of the line, and those inside them."""
+    if not any(map(_may_run, seen.programs)):
+        return Unfolded(tuple(map(Found, seen.programs)), (), seen.unclear)
     unfolder = _Unfolder()
     unfolder.line(seen, (), 0)
     return Unfolded(
@@ -170,13 +173,22 @@ def unfold(seen: Seen) -> Unfolded:
     )
 
 
+def _may_run(program: Program) -> bool:
+    """Whether there may be more to a program than itself."""
+    words = program.words
+    name = words[0].text.rpartition("/")[2] if words else ""
+    return bool(program.sets) or name in _TELLING_OR_RUNNING
+
+
 def plain(program: Program) -> Program:
     """The program without wrappers that an allow rule looks through."""
-    while program.name in PLAIN or (program.name == "xargs" and _bare_xargs(program)):
+    if not program.words or program.words[0].text not in _LOOKED_THROUGH:
+        return program
+    while (name := program.name) in PLAIN or (name == "xargs" and _bare_xargs(program)):
         words = tuple(program.words)
-        if program.name == "command" and len(words) > 1 and words[1].text[:2] in ("-v", "-V"):
+        if name == "command" and len(words) > 1 and words[1].text[:2] in ("-v", "-V"):
             return program
-        start = _program_at(words, PLAIN.get(program.name) or _Wrapper())
+        start = _program_at(words, PLAIN.get(name) or _Wrapper())
         if start is None or start >= len(words) or words[start].filled:
             return program
         program = _rest(program, start)
@@ -442,3 +454,4 @@ def _find_runs(words: Sequence[Word]) -> Iterator[tuple[int, int]]:
 _RUNNERS = frozenset({
     *_WRAPPERS, *SHELLS, *_CODE, *_AWKS, "eval", "trap", "source", ".", "find",
 })  # fmt: skip
+_TELLING_OR_RUNNING = _TELLING | _RUNNERS

@@ -176,3 +176,5 @@ _JUDGES: Mapping[str, Callable[[Arguments], bool]] = {
     "uniq": _uniq,
 }
 """Programs that read unless their arguments say otherwise; those must be known for that."""
+KNOWN = _ALWAYS | _JUDGES.keys()
+"""Every program that may only read."""
