@@ -11,40 +11,31 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.command import home_at, run, saved
+from tests.cli.command import rows as rows_of
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.read.facts import CallFacts
-from toolspan.testing import TranscriptBuilder, bodies, project_name
+from toolspan.testing import TranscriptBuilder, bodies
 
-CWD = "/home/dev/project"
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
 
 
 def calls(*words: str | Path, root: Path | None = None) -> Result:
-    env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
-    return CliRunner().invoke(app, ["calls", *map(str, words)], env=env)
+    return run("calls", *words, code=None, env=home_at(root))
 
 
 def listed(*words: str | Path, root: Path | None = None) -> str:
-    done = calls(*words, root=root)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return run("calls", *words, env=home_at(root)).stdout
 
 
 def rows(*words: str | Path, root: Path | None = None) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in listed(*words, "--json", root=root).splitlines()]
+    return rows_of(run("calls", *words, "--json", env=home_at(root)))
 
 
 def ids(*words: str | Path, root: Path | None = None) -> list[str]:
     return [row["id"] for row in rows(*words, root=root)]
-
-
-def saved(story: TranscriptBuilder, root: Path) -> Path:
-    """A session in the folder of a client."""
-    folder = root / "projects" / project_name(CWD)
-    folder.mkdir(parents=True, exist_ok=True)
-    return story.write(folder / f"{story.session_id}.jsonl")
 
 
 def asked(session_id: str, *names: str) -> TranscriptBuilder:

@@ -7,20 +7,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.cli.command import home_at, run
+from tests.cli.command import rows as rows_of
 from tests.requirement import requirement
-from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, bodies, project_name
 
 
 def doctor(*words: str | Path, root: Path | None = None) -> Result:
-    env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
-    return CliRunner().invoke(app, ["doctor", *map(str, words)], env=env)
+    return run("doctor", *words, code=None, env=home_at(root))
 
 
 def rows(*words: str | Path, root: Path | None = None) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in doctor(*words, "--json", root=root).stdout.splitlines()]
+    return rows_of(doctor(*words, "--json", root=root))
 
 
 def healthy(session_id: str = "s") -> TranscriptBuilder:

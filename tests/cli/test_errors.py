@@ -1,15 +1,14 @@
 """`toolspan errors`: what went wrong, grouped, with what helps."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.cli.command import rows, run
 from tests.requirement import requirement
-from toolspan.cli.app import app
 from toolspan.model.kind import ADVICE
 from toolspan.testing import TranscriptBuilder, bodies
 
@@ -17,13 +16,11 @@ EVERYTHING = ["--since", "2000-01-01"]
 
 
 def errors(*words: str | Path) -> Result:
-    done = CliRunner().invoke(app, ["errors", *map(str, words)])
-    assert done.exit_code == 0, done.output
-    return done
+    return run("errors", *words)
 
 
 def groups(*words: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in errors(*words, "--json").stdout.splitlines()]
+    return rows(errors(*words, "--json"))
 
 
 def night(session_id: str = "night") -> TranscriptBuilder:

@@ -13,17 +13,13 @@ from typing import IO
 import pytest
 
 import toolspan
+from tests.cli.person import message
 from tests.requirement import requirement
 
 COMMAND = [
     *(sys.executable, "-m", "toolspan", "exec", "--permission-mode", "bypassPermissions"),
     *("--setting-sources", ""),  # a developer's own settings are not for tests
 ]
-
-
-def message(*calls: tuple[str, str, dict[str, object]]) -> str:
-    content = [{"type": "tool_use", "id": i, "name": n, "input": given} for i, n, given in calls]
-    return json.dumps({"type": "assistant", "message": {"role": "assistant", "content": content}})
 
 
 def run(

@@ -6,32 +6,23 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import toolspan
+from tests.cli.command import home_at, saved
+from tests.cli.command import run as typed
 from tests.requirement import requirement
-from toolspan.cli.app import app
-from toolspan.testing import TranscriptBuilder, bodies, project_name
+from toolspan.testing import TranscriptBuilder, bodies
 
 ARCHIVE = str(toolspan.sample.archive())
-CWD = "/home/dev/project"
 
 
 def run(*words: str | Path, root: Path | None = None) -> Result:
-    env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
-    return CliRunner().invoke(app, list(map(str, words)), env=env)
+    return typed(*words, code=None, env=home_at(root))
 
 
 def exported(*words: str | Path) -> str:
-    done = run("export", *words)
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def session(root: Path, story: TranscriptBuilder) -> Path:
-    folder = root / "projects" / project_name(CWD)
-    folder.mkdir(parents=True, exist_ok=True)
-    return story.write(folder / f"{story.session_id}.jsonl")
+    return typed("export", *words, env=home_at(None)).stdout
 
 
 @requirement("export.choice")
@@ -47,8 +38,8 @@ def test_an_export_has_the_calls_that_calls_lists() -> None:
 def test_a_forked_call_is_exported_once(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("Look")
     story.result(story.call("Bash", {"command": "ls"}), bodies.ran("a"), after_ms=9)
-    session(tmp_path, story)
-    session(tmp_path, story.fork("11111111-2222-3333-4444-555555555555"))
+    saved(story, tmp_path)
+    saved(story.fork("11111111-2222-3333-4444-555555555555"), tmp_path)
 
     assert len(exported(tmp_path).splitlines()) == 1
 

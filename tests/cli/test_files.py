@@ -1,12 +1,13 @@
 """`toolspan files`: what calls did to files, for people and for programs."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.command import rows as rows_of
+from tests.cli.command import run
 from tests.report.file_acts import Desk, Rollout
 from tests.requirement import requirement
 from toolspan.cli.app import app
@@ -17,17 +18,15 @@ ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
 
 def files(*words: str | Path, columns: int = 160) -> Result:
-    return CliRunner().invoke(app, ["files", *map(str, words)], env={"COLUMNS": str(columns)})
+    return run("files", *words, code=None, env={"COLUMNS": str(columns)})
 
 
 def printed(*words: str | Path, columns: int = 160) -> str:
-    done = files(*words, columns=columns)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return run("files", *words, env={"COLUMNS": str(columns)}).stdout
 
 
 def rows(*words: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in printed(*words, "--json").splitlines()]
+    return rows_of(run("files", *words, "--json"))
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ from typing import Any
 
 from click.testing import CliRunner, Result
 
+from tests.cli.command import rows as rows_of
+from tests.cli.command import run
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, bodies, outputs
@@ -15,13 +17,11 @@ EDIT = {"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}
 
 
 def flows(*words: str | Path, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, ["flows", *map(str, words)])
-    assert done.exit_code == code, done.output
-    return done
+    return run("flows", *words, code=code)
 
 
 def rows(*words: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in flows(*words, "--json").stdout.splitlines()]
+    return rows_of(flows(*words, "--json"))
 
 
 def story(session_id: str = "s") -> TranscriptBuilder:

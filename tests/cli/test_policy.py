@@ -5,22 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.cli.command import one_row, run
 from tests.requirement import requirement
-from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, bodies
 
 
 def policy(*words: str | Path) -> Result:
-    return CliRunner().invoke(app, ["policy", *map(str, words)])
+    return run("policy", *words, code=None)
 
 
 def checked(*words: str | Path) -> dict[str, Any]:
-    done = policy("check", "--json", *words)
-    assert done.exit_code == 0, done.output
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return one_row(run("policy", "check", "--json", *words))
 
 
 @requirement("policy.check")

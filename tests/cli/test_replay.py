@@ -1,15 +1,14 @@
 """`toolspan replay`: what it prints, and its exit codes."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.command import rows
 from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder
 
@@ -42,10 +41,6 @@ def replay(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """A process of its own: the command takes in the orphans of whoever runs it."""
     words = [sys.executable, "-m", "toolspan", "replay", *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-
-
-def rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 @requirement("replay.command")

@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
+from tests.cli.command import rows, run
 from tests.requirement import requirement
-from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, bodies
 
 
 def printed(*words: str | Path) -> str:
-    done = CliRunner().invoke(app, ["sessions", *map(str, words)])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return run("sessions", *words).stdout
 
 
 def sessions(*words: str | Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in printed(*words, "--json").splitlines()]
+    return rows(run("sessions", *words, "--json"))
 
 
 def write(story: TranscriptBuilder, root: Path) -> Path:

@@ -7,27 +7,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.cli.command import CWD, home_at, run, saved
 from tests.report.file_acts import Rollout
 from tests.requirement import requirement
-from toolspan.cli.app import app
 from toolspan.patch.envelope import Add, Chunk, Update
-from toolspan.testing import TranscriptBuilder, bodies, project_name
+from toolspan.testing import TranscriptBuilder, bodies
 
-CWD = "/home/dev/project"
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
 
 def show(*words: str | Path, root: Path | None = None) -> Result:
-    env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
-    return CliRunner().invoke(app, ["show", *map(str, words)], env=env)
+    return run("show", *words, code=None, env=home_at(root))
 
 
 def shown(*words: str | Path, root: Path | None = None) -> str:
-    done = show(*words, root=root)
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return run("show", *words, env=home_at(root)).stdout
 
 
 def row(output: str, words: str) -> str:
@@ -45,13 +41,6 @@ def fact(output: str, label: str) -> str:
 def column(output: str, words: str) -> int:
     """Where on its line something stands."""
     return row(output, words).index(words)
-
-
-def saved(story: TranscriptBuilder, root: Path) -> Path:
-    """A session in the folder of a client."""
-    folder = root / "projects" / project_name(CWD)
-    folder.mkdir(parents=True, exist_ok=True)
-    return story.write(folder / f"{story.session_id}.jsonl")
 
 
 def parallel() -> TranscriptBuilder:

@@ -1,6 +1,5 @@
 """`toolspan stats`: numbers per tool, tokens counted once."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -8,20 +7,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from tests.cli.command import one_row, run
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, bodies
 
 
 def printed(*words: str | Path) -> str:
-    done = CliRunner().invoke(app, ["stats", *map(str, words)])
-    assert done.exit_code == 0, done.output
-    return done.stdout
+    return run("stats", *words).stdout
 
 
 def stats(*words: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(printed(*words, "--json"))
-    return found
+    return one_row(run("stats", *words, "--json"))
 
 
 def timed(*durations: int) -> TranscriptBuilder:

@@ -1,27 +1,23 @@
 """`toolspan time`: where the time went."""
 
-import json
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.cli.command import one_row, run
 from tests.requirement import requirement
-from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, bodies
 
 PARTS = ("model", "tools", "permission", "hooks", "idle")
 
 
 def time(*words: str | Path, code: int = 0) -> Result:
-    done = CliRunner().invoke(app, ["time", *map(str, words)])
-    assert done.exit_code == code, done.output
-    return done
+    return run("time", *words, code=code)
 
 
 def told(*words: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(time(*words, "--json").stdout)
-    return found
+    return one_row(time(*words, "--json"))
 
 
 def day(session_id: str = "day", tool: str = "Bash") -> TranscriptBuilder:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.cli.command import rows
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder
@@ -76,10 +77,6 @@ def watch(*arguments: str | Path) -> Result:
     if done.exit_code == 0:
         assert done.exception is None
     return done
-
-
-def rows(done: Result) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def told(done: Result) -> list[tuple[str, str]]:

@@ -24,13 +24,6 @@ from toolspan.permission.decide import Question
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def prices(tmp_path: Path) -> Path:
-    path = tmp_path / "prices.csv"
-    path.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
-    return path
-
-
 def told(line: Object) -> str:
     """What a line of a transcript is about."""
     if line["type"] == "progress":

@@ -42,13 +42,6 @@ from toolspan.wire.narrow import narrow_result
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def prices(tmp_path: Path) -> Path:
-    path = tmp_path / "prices.csv"
-    path.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
-    return path
-
-
 def record(played: Played, id: str = "toolu_1") -> object:
     """What stands beside a call's result."""
     (found,) = (

@@ -28,13 +28,6 @@ from toolspan.wire.claude_results import ReadText
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def prices(tmp_path: Path) -> Path:
-    path = tmp_path / "prices.csv"
-    path.write_text("tea,3\ncake,4\nsoup,6\n", encoding="utf-8")
-    return path
-
-
 def reads(path: Path) -> Sequence[Object]:
     return [call("Read", "toolu_0", file_path=str(path))]
 

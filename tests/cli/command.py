@@ -1,0 +1,47 @@
+"""Commands as they are typed: what they print, and the code they end with."""
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner, Result
+
+from toolspan.cli.app import app
+from toolspan.testing import TranscriptBuilder
+from toolspan.wire.paths import project_name
+
+CWD = "/home/dev/project"
+"""Where sessions of builders run."""
+Env = Mapping[str, str | None]
+
+
+def run(*words: str | Path, code: int | None = 0, env: Env | None = None) -> Result:
+    """Run a command, which is to end with this code; None for any."""
+    done = CliRunner().invoke(app, [str(word) for word in words], env=env)
+    assert code is None or done.exit_code == code, done.output
+    return done
+
+
+def home_at(root: Path | None) -> Env:
+    """Where a client keeps its sessions; None for nowhere that is named."""
+    return {"CLAUDE_CONFIG_DIR": str(root) if root else None}
+
+
+def rows(done: Result | subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """What a command has printed with --json."""
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def one_row(done: Result) -> dict[str, Any]:
+    """What a command has printed that prints one object."""
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def saved(story: TranscriptBuilder, root: Path, cwd: str | Path = CWD) -> Path:
+    """A session in the folder of a client."""
+    folder = root / "projects" / project_name(str(cwd))
+    folder.mkdir(parents=True, exist_ok=True)
+    return story.write(folder / f"{story.session_id}.jsonl")
