@@ -33,6 +33,7 @@ from toolspan.run.grants import apply
 from toolspan.run.sinks import Sink
 from toolspan.run.toolset import Toolset
 from toolspan.session import Session
+from toolspan.session.mind import Mind
 from toolspan.session.subagents import Staff, load_kinds
 from toolspan.session.subagents.staff import FindModel
 from toolspan.settings import TrustStore, default_store
@@ -124,6 +125,8 @@ class Host:
     settings: HostSettings
     servers: McpServers
     terminal: Terminal | None
+    mind: Mind | None = None
+    """Whom hooks can ask."""
 
     @property
     def mode(self) -> Mode:
@@ -166,6 +169,8 @@ class Host:
             person.notify = partial(notice_of_question, session)
         space = session.runner.desk.workspace
         space.environment = {**space.environment, **settings.merged.env}
+        if self.mind is not None:
+            self.mind.look = partial(self._onlooker, chosen, standing)
         make = settings.maker(chosen, self.servers, hook_wishes)
         session.skill_hooks = SkillHooks(settings, make)
         self.servers.on_change = partial(self._renew_tools, session, rules)
@@ -183,7 +188,20 @@ class Host:
 
     def _hook_wishes(self, *, person: bool) -> HookWishes:
         compose, closed = self.wishes.compose, self.wishes.fail_closed
-        return HookWishes(compose=compose, fail_closed=closed, person=person)
+        return HookWishes(compose=compose, fail_closed=closed, person=person, mind=self.mind)
+
+    def _onlooker(self, chosen: Profile, standing: Standing) -> Session:
+        """A session that changes nothing, for an agent that a hook asks."""
+        only = self.wishes.named_tools
+        tools = [one for one in coding_tools(chosen, only=only) if one.read_only]
+        return Session(
+            cwd=self.wishes.cwd,
+            tools=tools,
+            profile=chosen,
+            policies=standing.policies,
+            fallback=standing.fallback,
+            transcript=None,
+        )
 
     def _tell_strange(self, session: Session, rules: Rules) -> None:
         """Say which names of tools are none, for they do nothing."""
@@ -238,9 +256,9 @@ def open_terminal(*, wanted: bool) -> Iterator[Terminal | None]:
 
 @asynccontextmanager
 async def open_host(
-    wishes: HostWishes, *, model: str | None, terminal: Terminal | None
+    wishes: HostWishes, *, model: str | None, terminal: Terminal | None, mind: Mind | None = None
 ) -> AsyncIterator[Host]:
-    """Connect what is to be connected.
+    """Connect what is to be connected; `mind` is whom hooks can ask.
 
     Raises:
         ToolspanError: what was asked for cannot be had.
@@ -257,7 +275,7 @@ async def open_host(
         for name, health in servers.health.items():
             if health.state == "failed":
                 click.echo(f"toolspan: MCP server {name!r}: {health.reason}", err=True)
-        yield Host(wishes, settings, servers, terminal)
+        yield Host(wishes, settings, servers, terminal, mind)
 
 
 def _set_mode(session: Session, mode: Mode) -> None:

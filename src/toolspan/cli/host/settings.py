@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
-import msgspec
 
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.hooks.fire import Compose
@@ -24,6 +23,7 @@ from toolspan.permission import Rules
 from toolspan.permission.modes import MODES, Mode
 from toolspan.permission.source import rules_of
 from toolspan.profile import Profile
+from toolspan.session.mind import Mind
 from toolspan.settings import (
     SCOPES,
     Claim,
@@ -57,13 +57,16 @@ Raises:
 """
 
 
-class HookWishes(msgspec.Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookWishes:
     """How hooks are to be run."""
 
     compose: Compose = "parallel"
     fail_closed: bool = False
     person: bool = False
     """Somebody is there to be asked."""
+    mind: Mind | None = None
+    """A model is there to be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ class HostSettings:
         made = hooks_of(
             merged,
             chosen,
-            means=Means(call_tool=caller(servers)),
+            means=_means(servers, wishes.mind),
             compose=wishes.compose,
             fail_closed=wishes.fail_closed,
         )
@@ -210,6 +213,12 @@ def _scopes(sources: str) -> frozenset[Scope]:
     if unknown:
         raise ToolspanError(f"{unknown[0]!r} is no source of settings: {', '.join(SOURCES)}")
     return frozenset(scope for scope in SCOPES if scope not in SOURCES or scope in wanted)
+
+
+def _means(servers: McpServers, mind: Mind | None) -> Means:
+    if mind is None:
+        return Means(call_tool=caller(servers))
+    return Means(call_tool=caller(servers), ask_model=mind.ask, ask_agent=mind.ask_agent)
 
 
 def caller(servers: McpServers) -> CallTool:

@@ -25,6 +25,7 @@ from toolspan.llm.model import MAX_TOKENS, Model
 from toolspan.process import become_subreaper
 from toolspan.session import Agent, Ended, Limits
 from toolspan.session.compaction import Budget
+from toolspan.session.mind import Mind
 from toolspan.session.subagents import Staff, Subagents
 from toolspan.session.system_words import system_words
 
@@ -101,16 +102,18 @@ async def _main(asked: _Asked) -> int:
     prompt = prompt_of(wishes)
     model = model_of(wishes)
     story = story_of(wishes, asked.host.place, cwd)
+    mind = Mind(model)
     with open_terminal(wanted=asked.host.ask or prompt is None) as terminal:
         if prompt is None and terminal is None:
             raise ToolspanError("there is no terminal to talk at: give a prompt with -p")
         async with (
             AsyncExitStack() as stack,
-            open_host(asked.host, model=model.name, terminal=terminal) as host,
+            open_host(asked.host, model=model.name, terminal=terminal, mind=mind) as host,
         ):
             stack.push_async_callback(model.close)
             staff = host.staff(partial(other_model, wishes))
             stack.push_async_callback(staff.close)
+            mind.find = partial(staff.model, above=model)
             setting = _Setting(wishes, host, model, story, staff)
             if prompt is not None:
                 return await _headless(prompt, setting, _show(wishes))
