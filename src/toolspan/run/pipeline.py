@@ -177,11 +177,9 @@ async def _limited(job: Job, prepared: Prepared, desk: Desk) -> Output | Failure
     tool = prepared.tool
     if tool.timeout is None:
         return await _in_room(job, prepared, desk)
-    with anyio.move_on_after(tool.timeout) as limit:
+    with anyio.move_on_after(tool.timeout):
         return await _in_room(job, prepared, desk)
-    if limit.cancelled_caught:
-        raise _LimitPassedError
-    raise RuntimeError("a tool ended without an output")
+    raise _LimitPassedError
 
 
 def _success(job: Job, prepared: Prepared, output: Output, desk: Desk) -> Ending:
