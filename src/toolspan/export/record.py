@@ -17,7 +17,7 @@ from toolspan.model.span import Branch
 from toolspan.model.state import State
 from toolspan.model.tokens import Tokens
 from toolspan.model.toolkind import ToolKind
-from toolspan.report.files.change import ChangeKind
+from toolspan.report.files.told import ChangeKind
 from toolspan.report.time.phases import Certainty, Phase
 
 

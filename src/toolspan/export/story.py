@@ -33,8 +33,9 @@ from toolspan.read.lineage import sum_tokens
 from toolspan.read.messages import script
 from toolspan.read.timeline import Batch, Item, Said, Strand, opens, timeline
 from toolspan.read.transcript import Transcript
-from toolspan.report.files.change import ChangeKind, FileChange, changes_of
+from toolspan.report.files.change import FileChange, changes_of
 from toolspan.report.files.story import shown
+from toolspan.report.files.told import ChangeKind
 from toolspan.report.time.heard import read_all_heard
 from toolspan.report.time.phases import Phases, phases_among, stamp
 from toolspan.report.time.timing import Slice, measure

@@ -15,12 +15,13 @@ from msgspec import Struct
 
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.read.transcript import Transcript
-from toolspan.report.files.change import ChangeKind, FileChange
+from toolspan.report.files.change import FileChange
 from toolspan.report.files.content import Life, Point, Recovered, Side
 from toolspan.report.files.doubt import may_write
 from toolspan.report.files.effect import Wrote
 from toolspan.report.files.place import ends_with, spelled, whole
 from toolspan.report.files.printed import Sight
+from toolspan.report.files.told import ChangeKind
 from toolspan.report.files.walk import Attempt, Key, Ran, Wants, What, walk
 
 _BETWEEN = "anybody may have written it between two sessions"

@@ -11,9 +11,10 @@ from toolspan.patch import Change, unified
 from toolspan.patch.envelope import Update
 from toolspan.patch.make import make
 from toolspan.report.files.archive import FileArchive
-from toolspan.report.files.change import ChangeKind, FileChange
+from toolspan.report.files.change import FileChange
 from toolspan.report.files.content import Part, Recovered
 from toolspan.report.files.effect import Absent, Content, Edited, Effect, Fitted, MovedHere, Unclear
+from toolspan.report.files.told import ChangeKind
 
 
 class ChangeRow(Struct, frozen=True, kw_only=True):

@@ -19,13 +19,9 @@ from toolspan.model.inputs import BashInput, ReadInput
 from toolspan.model.span import Span, moment
 from toolspan.read.history import Ledger
 from toolspan.read.transcript import Transcript
-from toolspan.report.files.change import (
-    FileChange,
-    changes_of,
-    commands_of,
-    may_change,
-    patched_paths,
-)
+from toolspan.report.files.by_command import commands_of
+from toolspan.report.files.by_patch import patched_paths
+from toolspan.report.files.change import FileChange, changes_of, may_change
 from toolspan.report.files.content import Part
 from toolspan.report.files.effect import ABSENT
 from toolspan.report.files.place import whole
