@@ -281,6 +281,42 @@ async def test_a_recovery_that_crashes_costs_no_call_its_result(tmp_path: Path) 
 
 
 @requirement("recover.degrade")
+@pytest.mark.parametrize("text", [b"nothing of it\n", b"one \xff three\n"])
+async def test_edits_that_fit_nothing_leave_the_file_alone_and_that_is_told(
+    text: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_bytes(text)
+    given = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
+    tools = with_tools(silent("MultiEdit"), silent("Edit"))
+    session, told = await run(tmp_path, "MultiEdit", given, Degrade(), tools=tools)
+
+    assert [span.tool for span in session.spans] == ["MultiEdit", "Edit"]
+    assert told.recovered == [("a", "degrade", False)]
+    assert (tmp_path / "a.txt").read_bytes() == text
+
+
+@requirement("recover.read-and-retry")
+async def test_a_write_over_a_file_nobody_read_is_tried_again_after_a_look(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
+    write = {"file_path": str(tmp_path / "a.txt"), "content": "two\n"}
+    session, told = await run(tmp_path, "Write", write, ReadAndRetry())
+
+    assert [span.tool for span in session.spans] == ["Write", "Read", "Write"]
+    assert told.recovered == [("a", "read and retry", True)]
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
+
+
+@requirement("recover.read-and-retry")
+async def test_an_edit_that_does_not_fit_what_was_read_is_not_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
+    edit = {"file_path": str(tmp_path / "a.txt"), "old_string": "nine", "new_string": "two"}
+    session, told = await run(tmp_path, "Edit", edit, ReadAndRetry())
+
+    assert [span.tool for span in session.spans] == ["Edit", "Read"]
+    assert told.recovered == [("a", "read and retry", False)]
+
+
+@requirement("recover.degrade")
 def test_edits_apply_in_order_or_not_at_all() -> None:
     assert apply_edits("a b", [{"old_string": "a", "new_string": "b"}]) == "b b"
     assert apply_edits("a a", [{"old_string": "a", "new_string": "b"}]) is None
