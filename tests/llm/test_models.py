@@ -1,16 +1,21 @@
 """Models behind real servers: what the SDKs get becomes the same events, whoever serves it."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from tests.requirement import requirement
+from toolspan import Session, read
 from toolspan.errors import ToolspanError
 from toolspan.llm.anthropic_api import AnthropicModel
+from toolspan.llm.anthropic_api import _Reader as AnthropicReader
 from toolspan.llm.choose import chosen, make_model
 from toolspan.llm.model import (
     Began,
@@ -23,16 +28,20 @@ from toolspan.llm.model import (
     Request,
     Retrying,
     Stopped,
+    Stream,
     TextDelta,
     ThinkingDelta,
     Usage,
 )
 from toolspan.llm.openai_api import OpenAIModel
+from toolspan.llm.openai_api import _Reader as OpenAIReader
 from toolspan.llm.openai_words import chat_messages
 from toolspan.llm.patient import Patience, Patient
+from toolspan.session import Agent
 from toolspan.testing import (
     ModelServer,
     ScriptedModel,
+    check_history,
     cut,
     drop,
     fail,
@@ -43,6 +52,10 @@ from toolspan.testing import (
     use,
 )
 from toolspan.testing.http11 import Connection, Response
+
+if TYPE_CHECKING:
+    from anthropic.types import RawMessageStreamEvent
+    from openai.types.chat import ChatCompletionChunk
 
 pytestmark = pytest.mark.anyio
 
@@ -422,3 +435,104 @@ async def test_a_server_that_is_not_there_is_named_without_its_password() -> Non
                 pass
         assert "secret" not in str(told.value)
         await model.close()
+
+
+class Repeating:
+    """A model that anybody may have written: one id for all its calls, with odd letters in it."""
+
+    name = "repeating"
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+        self._turns = 0
+
+    async def stream(self, request: Request) -> Stream:
+        self.refused += check_history(list(request.messages))
+        self._turns += 1
+        yield Began(f"msg_{self._turns}", self.name)
+        for _ in range(2 if self._turns < 3 else 0):
+            yield CallBegan("call:1/ä", "Bash")
+            yield InputDelta("call:1/ä", '{"command": "echo hi"}')
+            block = {"id": "call:1/ä", "name": "Bash", "input": {"command": "echo hi"}}
+            yield BlockDone({"type": "tool_use", **block})
+        if self._turns == 3:
+            yield BlockDone({"type": "text", "text": "Four times hi."})
+        yield Stopped("end_turn" if self._turns == 3 else "tool_use")
+
+    async def close(self) -> None:
+        """Nothing to let go."""
+
+
+@requirement("llm.own-ids")
+async def test_ids_that_no_server_takes_or_that_come_again_cost_nothing(tmp_path: Path) -> None:
+    model = Repeating()
+    transcript = tmp_path / "s.jsonl"
+    with anyio.fail_after(30):
+        async with Session(cwd=tmp_path, transcript=transcript) as session:
+            ended = await Agent(session, model).prompt("Say hi")
+
+    assert (ended.text, ended.turns) == ("Four times hi.", 3)
+    assert model.refused == []
+    assert [span.state for span in read(transcript).spans] == ["succeeded"] * 4
+
+
+class Piece(str):
+    """A piece of a text that may be put to others once, at the end: adding copies all before."""
+
+    __slots__ = ()
+
+    def __add__(self, other: str) -> str:
+        raise AssertionError("copied")
+
+    def __radd__(self, other: str) -> str:
+        raise AssertionError("copied")
+
+
+def deltas(kind: str, field: str, count: int) -> Iterator[object]:
+    """A block in pieces, as the SDK gives it."""
+    begin = {"type": kind, "id": "a", "name": "Bash", "input": {}} if kind == "tool_use" else {}
+    block = SimpleNamespace(model_dump=lambda **_: begin or {"type": kind, field: ""})
+    yield SimpleNamespace(type="content_block_start", content_block=block)
+    told = {"text": "text_delta", "thinking": "thinking_delta"}.get(field, "input_json_delta")
+    for _ in range(count):
+        delta = SimpleNamespace(type=told, **{field: Piece(" ")})
+        yield SimpleNamespace(type="content_block_delta", delta=delta)
+    yield SimpleNamespace(type="content_block_stop")
+
+
+@requirement("llm.linear")
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [("text", "text"), ("thinking", "thinking"), ("tool_use", "partial_json")],
+)
+def test_a_block_in_many_pieces_is_put_together_once(kind: str, field: str) -> None:
+    reader = AnthropicReader(set(), None)
+    pieces = cast("Iterator[RawMessageStreamEvent]", deltas(kind, field, 1_000))
+    (*_, done) = (told for event in pieces for told in reader.read(event))
+
+    assert isinstance(done, BlockDone)
+    whole = done.block.get(field, done.block.get("input"))
+    assert whole == (" " * 1_000 if kind != "tool_use" else {})
+
+
+@requirement("llm.linear")
+def test_arguments_in_many_pieces_are_put_together_once() -> None:
+    def chunk(**delta: object) -> SimpleNamespace:
+        choice = SimpleNamespace(
+            delta=SimpleNamespace(
+                **{"model_extra": None, "content": None, "refusal": None, **delta}
+            ),
+            finish_reason=None,
+        )
+        return SimpleNamespace(id="c", model="m", usage=None, choices=[choice])
+
+    def part(text: str) -> SimpleNamespace:
+        given = SimpleNamespace(name="Bash", arguments=text)
+        return SimpleNamespace(index=0, id="a", function=given)
+
+    reader = OpenAIReader(set(), None)
+    chunks = [chunk(tool_calls=[part(Piece(" "))]) for _ in range(1_000)]
+    told = [one for each in chunks for one in reader.read(cast("ChatCompletionChunk", each))]
+
+    assert len([one for one in told if isinstance(one, InputDelta)]) == 1_000
+    assert BlockDone({"type": "tool_use", "id": "a", "name": "Bash", "input": {}}) in reader.end()

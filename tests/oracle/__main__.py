@@ -30,7 +30,8 @@ from tests.oracle.defects import DEFECTS, HARMLESS, STURDY, base, lost
 from tests.oracle.stories import STORIES, record
 from tests.record.story import MODEL, SESSION
 from toolspan import Session
-from toolspan.llm.scripted import ScriptedModel, say
+from toolspan.llm.script import say
+from toolspan.llm.scripted import ScriptedModel
 from toolspan.record import Recorder
 from toolspan.repair import repair
 from toolspan.session import Agent

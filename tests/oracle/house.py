@@ -216,7 +216,8 @@ class House:
     def heard(self) -> str:
         """What the model was sent before it called one of our tools, tools included."""
         whole = (self.captured / "requests.jsonl").read_text(encoding="utf-8")
-        asked = [line for line in whole.splitlines() if '"tool_names"' in line][1]
+        ours = [line for line in whole.splitlines() if '"route": "main"' in line]
+        asked = [line for line in ours if '"tool_names"' in line][1]
         blobs = (self.captured.parent / "_blobs").glob("*.json")
         return asked + "".join(one.read_text("utf-8") for one in blobs if one.stem in asked)
 

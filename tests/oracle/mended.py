@@ -7,6 +7,7 @@ other it forgets, and old clients send what a server refuses.
 
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -94,18 +95,31 @@ def _mended(house: House, path: Path, said: list[Said]) -> Iterator[str]:
 def _resumed(shell: Screen, command: str) -> None:
     """Type the command, and a prompt once the conversation is on the screen."""
 
-    def shows(words: str) -> None:  # the client may take the whole screen, and leave it again
-        try:
-            until(lambda: words in "\n".join(shell.lines()), what=words)
-        except TimeoutError as error:
-            raise TimeoutError(f"{error}; there is:\n" + "\n".join(shell.lines())) from None
+    def shows(*words: str) -> bool:  # the client may take the whole screen, and leave it again
+        return any(one in "\n".join(shell.lines()) for one in words)
+
+    def enters(words: str, *, then: Callable[[], bool]) -> None:
+        shell.presses(words)
+        until(lambda: shows(words), what=words)
+        for _ in range(10):  # what comes too fast is taken for pasted, an end of line included
+            time.sleep(1)
+            shell.presses("Enter")
+            if _soon(then):
+                return
+        raise TimeoutError(f"{words}: no answer, but\n" + "\n".join(shell.lines()))
 
     shell.starts(command)
-    shows("All is watered.")
-    shell.types("go on [[s:resumed]]")
-    shows("Nothing is forgotten.")
-    shell.types("/exit")
-    until(lambda: shell.lines()[-1] == "$", what="the end of the client")
+    until(lambda: shows("All is watered."), what="the conversation")
+    enters("go on [[s:resumed]]", then=lambda: shows("Nothing is forgotten."))
+    enters("/exit", then=lambda: shell.lines()[-1] == "$")
+
+
+def _soon(holds: Callable[[], bool]) -> bool:
+    """Whether something comes about within some seconds."""
+    end = time.monotonic() + 5
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.1)
+    return holds()
 
 
 def _told(pattern: str, shown: str) -> str:

@@ -104,7 +104,8 @@ class _Reader:
         self._taken = taken
         self._request_id = request_id
         self._block: Block = {}
-        self._input: list[str] = []
+        self._pieces: dict[str, list[str]] = {}
+        """What came of each of the block's texts; joined when the block is complete."""
 
     def read(self, event: "RawMessageStreamEvent") -> Iterator[ModelEvent]:
         """What an event of the API means."""
@@ -132,7 +133,7 @@ class _Reader:
                 return
 
     def _begin(self, block: Block) -> Iterator[ModelEvent]:
-        self._block, self._input = block, []
+        self._block, self._pieces = block, {}
         if block["type"] == "tool_use":
             made = call_id(str(block["id"]), self._taken)
             self._taken.add(made)
@@ -143,28 +144,33 @@ class _Reader:
         block = self._block
         match delta.type:
             case "text_delta":
-                block["text"] = str(block.get("text", "")) + delta.text
+                self._keep("text", delta.text)
                 yield TextDelta(delta.text)
             case "thinking_delta":
-                block["thinking"] = str(block.get("thinking", "")) + delta.thinking
+                self._keep("thinking", delta.thinking)
                 yield ThinkingDelta(delta.thinking)
             case "signature_delta":
-                block["signature"] = str(block.get("signature", "")) + delta.signature
+                self._keep("signature", delta.signature)
             case "input_json_delta":
-                self._input.append(delta.partial_json)
+                self._keep("input", delta.partial_json)
                 if block.get("type") == "tool_use":
                     yield InputDelta(str(block["id"]), delta.partial_json)
             case "citations_delta":
                 told = block.get("citations")
-                before: list[object] = told if isinstance(told, list) else []
-                block["citations"] = [*before, _plain(delta.citation)]
+                if not isinstance(told, list):
+                    block["citations"] = told = []
+                told.append(_plain(delta.citation))
+
+    def _keep(self, field: str, piece: str) -> None:
+        self._pieces.setdefault(field, []).append(piece)
 
     def _done(self) -> ModelEvent:
-        block = self._block
-        if block.get("type") in _CALLS:
-            text = "".join(self._input)
-            given = block.get("input")
-            block["input"] = parsed(text) if text or not isinstance(given, dict) else given
+        block, pieces = self._block, self._pieces
+        given = "".join(pieces.pop("input", ()))
+        for field, told in pieces.items():
+            block[field] = "".join((str(block.get(field, "")), *told))
+        if block.get("type") in _CALLS and (given or not isinstance(block.get("input"), dict)):
+            block["input"] = parsed(given)
         return BlockDone(block)
 
 

@@ -6,7 +6,7 @@ characters that servers allow, each id once. Pure but for new ids.
 
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -33,10 +33,10 @@ def parsed(text: str) -> dict[str, object]:
     return found
 
 
-def call_id(wanted: str | None, taken: Iterable[str]) -> str:
+def call_id(wanted: str | None, taken: Container[str]) -> str:
     """An id that servers take and that nobody has: the wanted one if it is such."""
     cleaned = _ODD.sub("_", wanted or "")
-    if cleaned and cleaned not in set(taken):
+    if cleaned and cleaned not in taken:
         return cleaned
     return f"call_{uuid.uuid4().hex[:24]}"
 

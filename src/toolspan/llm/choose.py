@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 from toolspan.errors import ToolspanError
 from toolspan.llm.model import Model
 from toolspan.llm.patient import Patience, Patient
-from toolspan.llm.scripted import ScriptedModel, load_script
+from toolspan.llm.script import load_script
+from toolspan.llm.scripted import ScriptedModel
 
 KINDS = ("anthropic", "openai", "scripted")
 _GUESSED = {"claude": "anthropic", "gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}

@@ -22,6 +22,7 @@ from toolspan.errors import BadCall
 from toolspan.hooks.points import Occasion
 from toolspan.llm.blocks import text_of
 from toolspan.llm.history import blocks_of
+from toolspan.llm.mended import mended
 from toolspan.llm.model import (
     MAX_TOKENS,
     Model,
@@ -287,7 +288,7 @@ class Agent:
         """The model's stream, noted as it passes."""
         since = self._clock()
         try:
-            async with aclosing(self.model.stream(request)) as events:
+            async with aclosing(mended(self.model, request)) as events:
                 async for event in events:
                     match event:
                         case Usage():
