@@ -12,7 +12,7 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from toolspan.llm.scripted import Answer, Step
+from toolspan.llm.script import Answer, Step
 from toolspan.session.past import past
 from toolspan.testing import (
     ModelServer,

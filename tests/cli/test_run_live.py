@@ -14,7 +14,7 @@ from pathlib import Path
 import toolspan
 from tests.cli.person import MENU, PATIENCE, Person
 from tests.requirement import requirement
-from toolspan.llm.scripted import Answer
+from toolspan.llm.script import Answer
 from toolspan.session.past import past
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
 

@@ -28,7 +28,7 @@ from toolspan.llm.model import (
     TextDelta,
 )
 from toolspan.llm.patient import Patience, Patient
-from toolspan.llm.scripted import Step
+from toolspan.llm.script import Step
 from toolspan.profile import VERSIONS, profile
 from toolspan.session import Agent, Limits
 from toolspan.session.compaction import Budget

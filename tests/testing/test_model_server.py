@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.llm.scripted import Step
+from toolspan.llm.script import Step
 from toolspan.testing import (
     ModelServer,
     Reply,

@@ -6,12 +6,9 @@ Messages API and as chat completions. `check_history` says what that API would r
 """
 
 from toolspan.llm.history import check_history
-from toolspan.llm.scripted import (
-    ApiError,
+from toolspan.llm.script import (
     Failure,
     Reply,
-    ScriptedModel,
-    ScriptExhausted,
     cut,
     drop,
     fail,
@@ -23,6 +20,7 @@ from toolspan.llm.scripted import (
     think,
     use,
 )
+from toolspan.llm.scripted import ApiError, ScriptedModel, ScriptExhausted
 from toolspan.testing.bodies import Body
 from toolspan.testing.model_api import ModelServer
 from toolspan.testing.shape import project_name

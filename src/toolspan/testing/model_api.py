@@ -19,18 +19,16 @@ from anyio.abc import ByteStream, SocketAttribute
 from anyio.from_thread import start_blocking_portal
 
 from toolspan.llm.history import Message
+from toolspan.llm.script import DROPPED, Failure, fail
 from toolspan.llm.scripted import (
-    DROPPED,
     MODEL_NAME,
     ApiError,
-    Failure,
     ScriptedModel,
     ScriptExhausted,
     Spoken,
     checked,
     count_tokens,
     error_body,
-    fail,
 )
 from toolspan.llm.seeded import Ids
 from toolspan.testing.http11 import GONE, Connection, Malformed, Request, Response

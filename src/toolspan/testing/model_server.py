@@ -11,7 +11,8 @@ from pathlib import Path
 import anyio
 import click
 
-from toolspan.llm.scripted import ScriptedModel, ScriptExhausted, load_script, say
+from toolspan.llm.script import load_script, say
+from toolspan.llm.scripted import ScriptedModel, ScriptExhausted
 from toolspan.testing.model_api import ModelServer
 
 

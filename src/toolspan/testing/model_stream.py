@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from toolspan.llm.history import Block
-from toolspan.llm.scripted import DROPPED, Spoken, error_body
+from toolspan.llm.script import DROPPED
+from toolspan.llm.scripted import Spoken, error_body
 
 Event = dict[str, object]
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from toolspan.llm.history import Block, Message
-from toolspan.llm.scripted import DROPPED, Failure, Spoken
+from toolspan.llm.script import DROPPED, Failure
+from toolspan.llm.scripted import Spoken
 from toolspan.testing.model_stream import pieces
 
 _REASONS = {

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from toolspan.hooks.callbacks import Hooks
-from toolspan.llm.scripted import ScriptedModel, say, use
+from toolspan.llm.script import say, use
+from toolspan.llm.scripted import ScriptedModel
 from toolspan.model.decision import Allow, Deny
 from toolspan.model.live import LiveEvent
 from toolspan.model.span import Call
