@@ -78,8 +78,8 @@ async def test_it_is_told_who_decided_and_by_which_rules(tmp_path: Path) -> None
     ] == [
         (False, "config", "subcommandResults", "projectSettings", "rule:projectSettings"),
         (True, "config", "subcommandResults", None, None),
-        (True, "user_temporary", None, None, "unknown"),
-        (False, "user_reject", None, None, "unknown"),
+        (True, "user_temporary", None, None, "bashMiss:no-rule-match"),
+        (False, "user_reject", None, None, "bashMiss:no-rule-match"),
     ]
     assert told[0]["said"] == "Permission to use Bash with command curl x has been denied."
     assert told[2]["scope"] == "once"
@@ -174,3 +174,38 @@ async def test_which_handler_said_what_is_told_with_its_command(tmp_path: Path) 
         "blocked_by_hook", "hook", "hook:PermissionRequest",
     )  # fmt: skip
     assert "what a hook said in a person's place" in why("toolu_1", path).stdout
+
+
+@requirement("why.lines")
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("make it", "bashMiss:no-rule-match"),
+        ("ls; make it", "bashMiss:no-rule-match"),
+        ("cd / && make it", "bashMiss:cd-compound-read"),
+        ("cd / && touch y", "bashMiss:cd-compound-write"),
+        ("touch y", "unknown"),
+        ("cat /etc/hostname", "unknown"),
+    ],
+)
+async def test_why_a_command_line_was_not_free_is_recorded_in_the_clients_word(
+    tmp_path: Path, line: str, code: str
+) -> None:
+    chosen = profile("2.1.325")
+    permissions = Permissions(Rules(), refusals=chosen.refusals)
+    path = tmp_path / "t.jsonl"
+    session = Session(
+        cwd=tmp_path,
+        tools=coding_tools(chosen),
+        profile=chosen,
+        policies=permissions.policies,
+        fallback=permissions.fallback,
+        transcript=str(path),
+    )
+    given = {"command": line}
+    block = {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": given}
+    with anyio.fail_after(20):
+        async with session:
+            await session.run({"role": "assistant", "content": [block]})
+
+    assert answer("toolu_0", path)["code"] == code

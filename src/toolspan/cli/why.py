@@ -38,6 +38,12 @@ _CODES = {
     "workingDir": "it is outside the session's folders",
     "mode:plan": "the session was in plan mode",
     "mode:dontAsk": "the session was told not to ask",
+    "bashMiss:no-rule-match": "no rule speaks of the command",
+    "bashMiss:too-complex": "it cannot be told what the line would run",
+    "bashMiss:cd-compound-read": "it goes to another folder and reads there",
+    "bashMiss:cd-compound-write": "it goes to another folder and changes something there",
+    "bashMiss:cd-compound-redirect": "it goes to another folder and writes to a file there",
+    "bashMiss:cd-git-compound": "it goes to another folder and runs git there",
     "hook:PreToolUse": "what a hook said before the call",
     "hook:PermissionRequest": "what a hook said in a person's place",
 }

@@ -78,6 +78,8 @@ class Decided(Struct, frozen=True, kw_only=True, tag="permission.decided"):
     """Where that rule comes from."""
     basis: Basis | None = None
     """What the decision rests on; for an answer, what the question rested on."""
+    missed: str | None = None
+    """Why a command line is not free, in the client's word."""
     mode: str | None = None
     """The permission mode, when it decided and a tool had set it."""
     asked: bool = False

@@ -190,6 +190,8 @@ def _code(decided: Decided, basis: str | None) -> str:
         return f"rule:{decided.origin}" if decided.origin else "unknown"
     if basis == "mode":
         return f"mode:{decided.reason or 'default'}"
+    if decided.missed is not None:
+        return f"bashMiss:{decided.missed}"
     return _CODES.get(basis or "", "unknown")
 
 

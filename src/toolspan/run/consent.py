@@ -12,7 +12,7 @@ from msgspec import structs
 
 from toolspan.errors import ToolError
 from toolspan.hooks.points import Moment, Occasion
-from toolspan.model.decision import Allow, Ask, Decision, Deny
+from toolspan.model.decision import Allow, Ask, Decision, Deny, Needs
 from toolspan.model.kind import kind_of
 from toolspan.model.live import Asked, Decided, Faulted
 from toolspan.model.span import Call
@@ -25,6 +25,7 @@ from toolspan.run.review import report
 from toolspan.run.tool import Input, Tool, Valid
 from toolspan.run.valid import known_keys, with_input
 from toolspan.schema.issue import Invalid
+from toolspan.shell.argument import CHANGERS
 
 UNASKED = "the question of consent failed"
 """The evidence of a call that nobody could be asked about."""
@@ -234,12 +235,23 @@ def note_decision(
         rule=ground.rule,
         origin=ground.origin,
         basis="hook" if ground.source == "hook" else ground.basis,
+        missed=None if asked is None or asked.needs is None else _missed(asked, asked.needs),
         mode=_mode(desk) if by_mode else None,
         asked=asked is not None,
         waited_ms=waited,
         at=desk.clock(),
     )
     desk.emit(job.decided)
+
+
+def _missed(ask: Ask, needs: Needs) -> str | None:
+    """Why a command line is not free; None where the place that it reaches says it."""
+    if ask.basis == "unclear":
+        return "too-complex"
+    if needs.leaves and needs.of > 1:
+        changes = any(part.partition(" ")[0] in CHANGERS for part in needs.parts)
+        return "cd-compound-write" if changes else "cd-compound-read"
+    return None if needs.reach is not None else "no-rule-match"
 
 
 def question_of(job: Job, prepared: Prepared, desk: Desk) -> Question:
