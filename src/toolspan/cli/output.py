@@ -119,6 +119,8 @@ def short(text: str | None, width: int) -> str:
 
 def clean(text: str) -> str:
     """A text without anything that would move the cursor or change colours."""
+    if text.isprintable():  # nearly always
+        return text
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

@@ -7,16 +7,17 @@ first; the lanes are in `_marks`.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from rich.cells import cell_len
+from rich.color import ColorSystem
 from rich.console import Console
 from rich.text import Text
 
-from toolspan.cli.output import STATE_STYLE, clock, count, duration, short
+from toolspan.cli.output import STATE_STYLE, clean, clock, count, duration, short
 from toolspan.errors import SourceError
 from toolspan.model.event import Event, Hook, Note, Notification, Permission, Progress
 from toolspan.model.message import Message, Voice
@@ -65,6 +66,13 @@ _LEAST = 24
 """Columns that what happened keeps before what stands at the right."""
 _EDITS = (results.EditResult, results.MultiEditResult, results.WriteResult)
 
+_COLOURS = {
+    "standard": ColorSystem.STANDARD,
+    "256": ColorSystem.EIGHT_BIT,
+    "truecolor": ColorSystem.TRUECOLOR,
+}
+_SINGLE = re.compile(r"[ -~✓✗⊘■◷▸❯∴≡◆…·─│┌└┬┴╷╎╵┊┄]+")
+"""Signs that take one column each."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 
@@ -76,10 +84,7 @@ def plain_line(text: str | None, width: int) -> str:
 def plain_lines(text: str) -> list[str]:
     """A text as lines, colour codes gone, controls shown."""
     bare = _ESCAPES.sub("", text).replace("\r\n", "\n").expandtabs(4)
-    return [
-        "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
-        for line in bare.split("\n")
-    ]
+    return [clean(line) for line in bare.split("\n")]
 
 
 def joined(*parts: str | None) -> str:
@@ -134,6 +139,29 @@ class Row(NamedTuple):
         return self._replace(body=body)
 
 
+def draw(lines: Iterable[Text], out: Console) -> None:
+    """Print lines that are cut to the width already, which is what takes a console most time."""
+    system = _COLOURS.get(out.color_system or "")
+    for line in lines:
+        if out.no_color or out.legacy_windows:
+            out.print(line, soft_wrap=True)
+        elif system is None:
+            out.file.write(f"{line.plain}\n")
+        else:
+            styled = Text().append_text(line) if line.style else line
+            pieces = styled.render(out, end="\n")
+            out.file.write("".join(
+                style.render(text, color_system=system) if style else text
+                for text, style, _ in pieces
+            ))  # fmt: skip
+
+
+def _cells(text: str) -> int:
+    """How many columns a text takes; quicker where it is letters and our own signs."""
+    odd = _SINGLE.sub("", text)
+    return len(text) - len(odd) + cell_len(odd) if odd else len(text)
+
+
 def facts(label: str, value: str | None, width: int, style: str = "") -> Iterator[Text]:
     """A labelled fact in one line; none when nobody knows it."""
     margin = max(_CLOCK, len(label[:_LEAST])) + 1
@@ -171,10 +199,16 @@ def session_lines(strand: Strand, look: Look) -> Iterator[Text]:
 
 def _laid_out(row: Row, time: str, width: int) -> Text:
     line = Text().append(f"{time:{_CLOCK}}", style="dim").append(row.gutter, style="blue")
-    room = width - line.cell_len - 1
-    right = row.right if room - row.right.cell_len >= _LEAST else Text()
+    room = width - _cells(line.plain) - 1
+    beside = _cells(row.right.plain)
+    right, beside = (row.right, beside) if room - beside >= _LEAST else (Text(), 0)
+    room = max(room - beside, 8)
     body = row.body.copy()
-    body.truncate(max(room - right.cell_len, 8), overflow="ellipsis", pad=bool(right.plain))
+    taken = _cells(body.plain)
+    if taken > room:
+        body.truncate(room, overflow="ellipsis")
+    elif right.plain:
+        body.append(" " * (room - taken))
     return line.append_text(body).append(" " if right.plain else "").append_text(right)
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from toolspan.cli.output import STATE_STYLE, console, count, print_json, progress
 from toolspan.cli.portrait import Portrait, call_json, call_lines, period, portrait_of
-from toolspan.cli.render import GLYPHS, Look, facts, joined, session_lines
+from toolspan.cli.render import GLYPHS, Look, draw, facts, joined, session_lines
 from toolspan.cli.select import complete_session, newest_session, session_files
 from toolspan.cli.veiled import deliver, veil, veils
 from toolspan.errors import Ambiguous, NotFound, SourceError
@@ -81,8 +81,7 @@ def command(
         print_json(_session_json(told, look) if isinstance(told, Told) else call_json(told))
         return
     lines = _session_lines(told, look) if isinstance(told, Told) else call_lines(told, look)
-    for line in lines:
-        out.print(line, soft_wrap=True)
+    draw(lines, out)
 
 
 def _columns() -> int | None:

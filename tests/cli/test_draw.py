@@ -1,0 +1,50 @@
+"""Lines drawn without a console's own layout: the same bytes, sooner."""
+
+import io
+from typing import Literal
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from tests.requirement import requirement
+from toolspan.cli.render import draw
+
+LINES = [
+    Text(),
+    Text("plain, ✓ signs · and 日本 wide"),
+    Text("dim all over", style="dim"),
+    Text().append("09:00:00  ", style="dim").append("│ ", style="blue").append("x" * 200),
+    Text().append("✗ Bash", style="bold red").append(" ls ").append("  2.0 s", style="#123456"),
+]
+
+
+def printed(system: Literal["standard", "256", "truecolor"] | None, **how: bool) -> tuple[str, str]:
+    """What a console prints of the lines, and what is drawn of them."""
+    outs = [
+        Console(file=io.StringIO(), width=80, color_system=system, highlight=False, **how)  # type: ignore[arg-type]
+        for _ in range(2)
+    ]
+    for line in LINES:
+        outs[0].print(line, soft_wrap=True)
+    draw(LINES, outs[1])
+    first, second = (out.file.getvalue() for out in outs)  # type: ignore[attr-defined]
+    return first, second
+
+
+@requirement("show.drawn")
+@pytest.mark.parametrize("system", [None, "standard", "256", "truecolor"])
+def test_what_is_drawn_is_what_a_console_prints(
+    system: Literal["standard", "256", "truecolor"] | None,
+) -> None:
+    expected, drawn = printed(system, force_terminal=system is not None)
+
+    assert drawn == expected
+    assert ("\x1b[" in drawn) == (system is not None)
+
+
+@requirement("show.drawn")
+def test_where_no_colours_are_wished_only_they_are_left_out() -> None:
+    expected, drawn = printed("truecolor", force_terminal=True, no_color=True)
+
+    assert drawn == expected
