@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from toolspan.llm.model import ModelFailed, Retrying
 from toolspan.model.live import Content
-from toolspan.record import Compacted, Recorder
+from toolspan.record import Compacted, Recorder, Trouble
 from toolspan.record.entries import INTERRUPTED
 from toolspan.session.blocks import words
 from toolspan.session.incoming import Block, Incoming, sendable
-from toolspan.session.trouble import trouble
 
 Message = dict[str, object]
 
@@ -112,14 +111,26 @@ class Conversation:
     def note_retry(self, retry: Retrying) -> None:
         """A reply begins anew."""
         if self._recorder is not None:
-            self._recorder.retrying(trouble(retry.failure, retry))
+            self._recorder.retrying(_trouble(retry.failure, retry))
 
     def note_failure(self, failure: ModelFailed) -> None:
         """There is no reply."""
         if self._recorder is not None:
-            self._recorder.failed(trouble(failure), failure.told())
+            self._recorder.failed(_trouble(failure), failure.told())
 
     def note_turns_spent(self, most: int, turns: int) -> None:
         """The model has spoken often enough."""
         if self._recorder is not None:
             self._recorder.turns_spent(most, turns)
+
+
+def _trouble(failure: ModelFailed, retry: Retrying | None = None) -> Trouble:
+    """What went wrong with a model, as a transcript tells it."""
+    return Trouble(
+        message=failure.message,
+        kind=failure.kind,
+        status=failure.status,
+        attempt=retry.attempt if retry else 0,
+        of=retry.of if retry else 0,
+        wait_s=retry.wait_s if retry else 0.0,
+    )

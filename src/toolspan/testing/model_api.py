@@ -2,7 +2,7 @@
 
 In: HTTP requests of any client of the Messages API or of chat completions. Out: what the scripted
 model says, whole or streamed, and the APIs' error bodies. It knows their paths and headers; what is
-said is `scripted.py`'s business, how it is streamed `model_stream.py`'s and `openai_api.py`'s,
+said is `llm/scripted.py`'s business, how it is streamed `model_stream.py`'s and `openai_api.py`'s,
 bytes on the wire `http11.py`'s. Read `ModelServer._answer` first.
 """
 
