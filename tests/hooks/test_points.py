@@ -256,3 +256,37 @@ async def test_a_question_offers_what_could_be_said_beside_yes_and_no(tmp_path: 
     assert isinstance(second, list)
     assert {"type": "addDirectories", "directories": [str(tmp_path.parent / "other")],
             "destination": "session"} in second  # fmt: skip
+
+
+@requirement("hooks.files")
+async def test_a_file_that_changes_is_told_before_the_next_call_and_may_set_variables(
+    tmp_path: Path,
+) -> None:
+    watch = {"hookEventName": "SessionStart", "watchPaths": [str(tmp_path / "far" / "b.txt")]}
+    env = 'cat >> told; cat .envrc >> "$CLAUDE_ENV_FILE"'
+    block = {
+        **at("SessionStart", says({"hookSpecificOutput": watch})),
+        "FileChanged": [
+            {"matcher": "nothing.txt|.envrc", "hooks": [command(env)]},
+            {"hooks": [command("cat >> all; exit 2")]},
+        ],
+    }
+    (tmp_path / "far").mkdir()
+    with anyio.fail_after(30):
+        talk = Talk(tmp_path, handlers(block))
+        async with talk.session:
+            await talk.call("Bash", command="echo export HERE=one > .envrc; echo > other")
+            first = await talk.call("Bash", command="echo $HERE")
+            (tmp_path / "far" / "b.txt").touch()
+            (tmp_path / ".envrc").write_text("export HERE=two\n", encoding="utf-8")
+            second = await talk.call("Bash", command="echo $HERE")
+            await talk.call("Bash", command="rm .envrc")
+
+    assert (first, second) == (("one", False), ("two", False))
+    told = [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "told")]
+    own = str(tmp_path / ".envrc")
+    assert told == [(own, "add"), (own, "change"), (own, "unlink")]
+    assert [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "all")] == [
+        (own, "add"), (own, "change"), (str(tmp_path / "far" / "b.txt"), "add"), (own, "unlink"),
+    ]  # fmt: skip
+    assert talk.session.stopped is None

@@ -27,6 +27,7 @@ from toolspan.hooks.scene import Scene
 from toolspan.hooks.stray import is_cancelled
 from toolspan.hooks.tell import tell_batch, tell_call, tell_occasion
 from toolspan.hooks.variables import NAME, WRITING, Variables
+from toolspan.hooks.watched import Watched
 from toolspan.model.decision import Deny
 from toolspan.model.span import Span
 from toolspan.profile import HookValues
@@ -59,6 +60,8 @@ class Registered:
     """Failing, it objects."""
     wakes: bool = False
     """Nobody waits for it; but the model is to hear of it if it objects."""
+    names: tuple[str, ...] = ()
+    """Files in the session's folder that it wants to hear of."""
     once: bool = False
     """It is run for the first call that it is for, and no other."""
 
@@ -85,6 +88,14 @@ class SettingsHooks:
         self._spent: set[int] = set()
         """The places of those that were to run once, and did."""
         self._variables = Variables()
+        self._watched = self._watch() if scene is not None and scene.agent_id is None else None
+
+    def _watch(self) -> Watched | None:
+        """The files that are looked at; an agent below leaves that to the session."""
+        if "FileChanged" not in self._points:
+            return None
+        names = [name for one in self._registered for name in one.names]
+        return Watched(names, self._stage.project)
 
     @property
     def silent(self) -> bool:
@@ -109,9 +120,11 @@ class SettingsHooks:
 
     async def before(self, moment: Moment) -> Before:
         """Fire PreToolUse."""
+        seen = await self._look() if self._watched is not None else ()
         if "PreToolUse" not in self._points:
-            return Before()
-        return merge_before(await self._at_call("PreToolUse", moment), self._values)
+            return Before(reports=seen)
+        before = merge_before(await self._at_call("PreToolUse", moment), self._values)
+        return replace(before, reports=(*seen, *before.reports)) if seen else before
 
     async def after(self, moment: Moment) -> After:
         """Fire PostToolUse."""
@@ -133,6 +146,7 @@ class SettingsHooks:
 
     async def after_batch(self, spans: Sequence[Span]) -> After:
         """Fire PostToolBatch; an objection ends the turn."""
+        seen = await self._look() if self._watched is not None else ()
         ran: list[Ran] = []
         if "PostToolBatch" in self._points:
             fields = tell_batch(spans, self._stage, self._values)
@@ -140,7 +154,7 @@ class SettingsHooks:
         after = merge_after([*ran, *await self._ended()], self._values)
         if after.stop is None and after.feedback:
             after = replace(after, stop=after.feedback[0], reports=_as_stops(after.reports))
-        after = replace(after, feedback=(), by=())
+        after = replace(after, feedback=(), by=(), reports=(*seen, *after.reports))
         if not self._late.calls:
             return after
         woken = await self.wake()
@@ -158,7 +172,8 @@ class SettingsHooks:
         fired = _Firing(point, occasion.about, fields, occasion.moment, self._budget(point))
         ran = await self._run(fired)
         match point:
-            case "SessionStart" | "CwdChanged":
+            case "SessionStart" | "CwdChanged" | "FileChanged":
+                self._follow(ran)
                 files = [one.variables for one in ran if one.variables is not None]
                 await self._variables.take(point, files, self._stage)
                 return ran
@@ -166,6 +181,19 @@ class SettingsHooks:
                 return [*ran, *await self._ended()]
             case _:
                 return ran
+
+    def _follow(self, ran: Sequence[Ran]) -> None:
+        named = [one.said.watches for one in ran if one.said.watches is not None]
+        if named and self._watched is not None:
+            self._watched.follow(path for paths in named for path in paths)
+
+    async def _look(self) -> tuple[Report, ...]:
+        """Tell of files that have changed since the last look; handlers have no say there."""
+        found: list[Ran] = []
+        for path, change in self._watched.changes() if self._watched is not None else ():
+            fields = {"file_path": str(path), "event": change}
+            found += await self._at(Occasion(point="FileChanged", about=path.name, fields=fields))
+        return tuple(report for one in found for report in reports_on(one))
 
     def _budget(self, point: Point) -> float | None:
         """Seconds that all handlers of a point have together."""

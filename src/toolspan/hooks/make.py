@@ -124,6 +124,7 @@ class _Maker:
                 speaks_of=_condition(spec.if_),
                 timeout=_timeout(spec),
                 closed=spec.on_failure == "block",
+                names=_names(scoped),
                 once=spec.once and scoped.scope == "skill",
                 wakes=isinstance(spec, CommandSpec) and spec.async_rewake,
             )
@@ -178,6 +179,14 @@ class _Maker:
 
     def _note(self, scoped: ScopedGroup, words: str) -> None:
         self.notes.append(f"{scoped.path}: hooks.{scoped.point}: {words}")
+
+
+def _names(scoped: ScopedGroup) -> tuple[str, ...]:
+    """The files that a matcher at `FileChanged` names."""
+    if scoped.point != "FileChanged":
+        return ()
+    names = (name.strip() for name in scoped.group.matcher.split("|"))
+    return tuple(name for name in names if name not in ("", "*"))
 
 
 def _timeout(spec: HandlerSpec) -> float | None:

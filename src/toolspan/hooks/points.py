@@ -23,7 +23,7 @@ Point = Literal[
     "PreToolUse", "PostToolUse", "PostToolUseFailure", "PostToolBatch", "PermissionRequest",
     "UserPromptSubmit", "Stop", "SubagentStart", "SubagentStop", "PreCompact", "PostCompact",
     "SessionStart", "SessionEnd", "Notification", "CwdChanged", "TaskCreated", "TaskCompleted",
-    "StopFailure", "PermissionDenied", "WorktreeCreate",
+    "StopFailure", "PermissionDenied", "WorktreeCreate", "FileChanged",
 ]  # fmt: skip
 """Where user code is called."""
 

@@ -40,6 +40,8 @@ class Said:
     mcp_output: object | UnsetType = UNSET
     block: str | None = None
     """It objects, for this reason."""
+    watches: tuple[str, ...] | None = None
+    """Files that it wants to hear of; None: it says nothing of that."""
     retry: bool = False
     """A call that was refused may be asked for again."""
     stop: str | None = None
@@ -71,6 +73,7 @@ class _Specific(Struct, rename="camel"):
     updated_mcp: object | UnsetType = msgspec.field(default=UNSET, name="updatedMCPToolOutput")
     decision: _Permit | None = None
     retry: bool = False
+    watch_paths: list[str] | None = None
 
 
 class _Answer(Struct, rename="camel"):
@@ -229,6 +232,7 @@ def _after(said: Said, answer: _Answer, given: _Specific) -> Said:
         output=given.updated_tool_output,
         mcp_output=given.updated_mcp,
         retry=given.retry,
+        watches=None if given.watch_paths is None else tuple(given.watch_paths),
     )
 
 

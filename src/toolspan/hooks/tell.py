@@ -16,6 +16,7 @@ Fields = dict[str, object]
 _MODELESS = frozenset({
     "SessionStart", "SessionEnd", "PreCompact", "PostCompact", "Notification", "SubagentStart",
     "CwdChanged", "TaskCreated", "TaskCompleted", "StopFailure", "WorktreeCreate",
+    "FileChanged",
 })  # fmt: skip
 """Points that do not tell the permission mode."""
 _EFFORTLESS = (_MODELESS - {"StopFailure"}) | {"UserPromptSubmit"}

@@ -20,7 +20,7 @@ from toolspan.hooks.scene import Scene
 from toolspan.process import Command, StartError
 
 NAME = "CLAUDE_ENV_FILE"
-WRITING: frozenset[Point] = frozenset({"SessionStart", "CwdChanged"})
+WRITING: frozenset[Point] = frozenset({"SessionStart", "CwdChanged", "FileChanged"})
 """The points whose handlers may write."""
 PATIENCE = 10.0
 """Seconds that a file may take."""
@@ -35,7 +35,7 @@ class Variables:
 
     def __init__(self) -> None:
         self._set: dict[str, str] = {}
-        """By the handlers at the session's start."""
+        """By handlers that are about no folder."""
         self._before: Mapping[str, str | None] = {}
         """What the variables were that were set for the folder in which the session is."""
 
@@ -56,7 +56,7 @@ class Variables:
         with suppress(OSError):
             (scene.folder / "hook-env").rmdir()
             scene.folder.rmdir()  # if there is nothing else in it
-        if point == "SessionStart":
+        if point != "CwdChanged":
             self._set |= found
             scene.export(found)
         else:
