@@ -11,6 +11,7 @@ import pytest
 from tests.mcp.stage import LONG, config, talk, text
 from tests.requirement import requirement
 from toolspan.mcp import McpServers
+from toolspan.model.live import Finished
 from toolspan.process import is_subreaper
 
 pytestmark = pytest.mark.anyio
@@ -87,6 +88,45 @@ async def test_all_calls_in_flight_settle_when_the_server_dies(tmp_path: Path) -
 
     assert {text(one) for one in ended} == {"Connection closed"}
     assert conversation.health.errors == {"closed": 8}
+
+
+@requirement("mcp.in-flight")
+@pytest.mark.parametrize("end", ["die", "endless", "close_stdout"])
+async def test_a_call_beside_the_one_that_ends_the_server_ends_with_it(
+    end: str, tmp_path: Path
+) -> None:
+    async with talk(tmp_path) as conversation:  # a call may take ten minutes here
+        ended: list[Finished] = []
+
+        async def call(tool: str) -> None:
+            ended.append(await conversation.call(tool))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "hang")
+            await conversation.hears("tools/call")
+            group.start_soon(call, end)
+
+    assert [text(one) for one in ended] == ["Connection closed"] * 2
+    assert conversation.health.errors == {"closed": 2}
+
+
+@requirement("mcp.in-flight")
+async def test_what_a_dead_server_left_behind_does_not_keep_its_calls(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        await conversation.call("fork")  # it has the server's pipes, and stays
+        ended: list[Finished] = []
+
+        async def call(tool: str) -> None:
+            ended.append(await conversation.call(tool))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "hang")
+            with anyio.fail_after(LONG):
+                while len([m for m in conversation.heard() if m.get("method") == "tools/call"]) < 2:
+                    await anyio.lowlevel.checkpoint()
+            group.start_soon(call, "die")
+
+    assert [text(one) for one in ended] == ["Connection closed"] * 2
 
 
 @requirement("mcp.nothing-left")

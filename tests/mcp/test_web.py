@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
+import anyio
 import psutil
 import pytest
 
-from tests.mcp.stage import talk, text
+from tests.mcp.stage import LONG, talk, text
 from tests.mcp.web_server import WebServer
 from tests.requirement import requirement
+from toolspan.model.live import Finished
 
 pytestmark = pytest.mark.anyio
 
@@ -64,6 +66,74 @@ async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
         assert bad.span.state in ("failed", "timed_out")
         assert text(good) == '{"n": 1}'
         assert set(conversation.finished.values()) == {1}
+
+
+def waiting(web: WebServer) -> int:
+    return web.methods.count("tools/call")
+
+
+@requirement("mcp.in-flight")
+@pytest.mark.parametrize(("wire", "path"), WIRES)
+async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
+    wire: str, path: str, web: WebServer, tmp_path: Path
+) -> None:
+    async with talk(tmp_path, servers=config(web, wire, path), env={"KEY": "k"}) as conversation:
+        ended: list[Finished] = []
+
+        async def hang() -> None:
+            ended.append(await conversation.call("hang"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(hang)
+            group.start_soon(hang)
+            with anyio.fail_after(LONG):
+                while waiting(web) < 2:
+                    await anyio.sleep(0.01)
+            web.die()
+        good = await conversation.call("echo", n=1)
+
+    assert {text(one) for one in ended} <= {"fetch failed", "Connection closed"}
+    assert conversation.health.errors == {"closed": 2}
+    assert text(good) == '{"n": 1}'
+
+
+@requirement("mcp.in-flight")
+async def test_a_call_whose_connection_is_dropped_takes_no_other_along(
+    web: WebServer, tmp_path: Path
+) -> None:
+    servers = config(web, *WIRES[0])
+    env = {"KEY": "k", "MCP_TOOL_TIMEOUT": "1000"}
+    async with talk(tmp_path, servers=servers, env=env) as conversation:
+        ended: dict[str, Finished] = {}
+
+        async def call(tool: str) -> None:
+            ended[tool] = await conversation.call(tool)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "hang")
+            with anyio.fail_after(LONG):
+                while waiting(web) < 1:
+                    await anyio.sleep(0.01)
+            await call("drop")
+            assert set(ended) == {"drop"}
+
+    assert text(ended["drop"]) == "fetch failed"
+    assert "timed out after" in text(ended["hang"])
+    assert conversation.health.restarts == 0
+
+
+@requirement("mcp.remote-settles")
+@pytest.mark.parametrize("tool", ["drop", "crash"])
+async def test_a_message_that_does_not_arrive_is_not_waited_for(
+    tool: str, web: WebServer, tmp_path: Path
+) -> None:
+    servers = config(web, *WIRES[1])
+    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+        bad = await conversation.call(tool)
+        good = await conversation.call("echo", n=1)
+
+    assert text(bad) == "Connection closed"
+    assert text(good) == '{"n": 1}'
 
 
 @requirement("mcp.session-lost")

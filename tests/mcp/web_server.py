@@ -2,13 +2,16 @@
 
 Its life is a `with WebServer() as server` block; `server.url` is where it listens. Tools: `echo`,
 `hang` (never answers), `drop` (closes the connection), `news` (progress, then an answer, as a
-stream), `crash` (HTTP 500). `forget()` makes it lose its sessions.
+stream), `crash` (HTTP 500). `forget()` makes it lose its sessions,
+`die()` its connections.
 """
 
 import json
 import queue
+import socket
 import threading
 import uuid
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
@@ -28,6 +31,7 @@ class WebServer:
         self.methods: list[str] = []
         self.streams: dict[str, queue.Queue[Message | None]] = {}
         self.over = threading.Event()
+        self.connections: list[socket.socket] = []
         owner = self
 
         class Handler(_Handler):
@@ -53,6 +57,12 @@ class WebServer:
         self._thread.join()
         self._server.server_close()
 
+    def die(self) -> None:
+        """Cut all connections, as the end of a process would."""
+        for connection in self.connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
     def forget(self) -> None:
         """Know no session any more."""
         self.sessions.clear()
@@ -61,6 +71,10 @@ class WebServer:
 class _Handler(BaseHTTPRequestHandler):
     server_: WebServer
     protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        super().setup()
+        self.server_.connections.append(self.connection)
 
     def log_message(self, format: str, *args: object) -> None:
         """Say nothing."""
@@ -93,7 +107,15 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def _legacy(self, message: Message) -> None:
-        self._reply(202, headers={"connection": "close"})
+        match self._tool(message):
+            case "crash":
+                self._reply(500)
+                return
+            case "drop":
+                self.close_connection = True
+                return
+            case _:
+                self._reply(202, headers={"connection": "close"})
         answer = self._answer(message) if "id" in message else None
         if answer is not None:
             self.server_.streams[self.path.rpartition("/")[2]].put(answer)

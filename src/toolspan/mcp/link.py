@@ -30,6 +30,7 @@ from toolspan.mcp.fault import CONNECTION_CLOSED, Fault, words
 from toolspan.mcp.listing import Listed
 from toolspan.mcp.naming import plain
 from toolspan.mcp.stdio import Ears, stdio_streams
+from toolspan.mcp.web import BROKEN, Apart, Telling
 from toolspan.process import Command, Custody
 
 Negotiation = Literal["legacy", "auto"]
@@ -216,6 +217,8 @@ class Link:
         try:
             yield
         except MCPError as error:
+            if (error.code, error.message) == (CONNECTION_CLOSED, BROKEN):
+                raise Fault("closed", BROKEN) from error
             if error.code == CONNECTION_CLOSED and self.lost:
                 raise Fault("closed", error.message, error.code) from error
             raise Fault("protocol", error.message, error.code) from error
@@ -255,7 +258,7 @@ class Link:
         async with (
             queue,
             said,
-            _transport(spec, station, self.ears) as (read, write),
+            self._transport(spec, station) as (read, write),
             anyio.create_task_group() as group,
         ):
             group.start_soon(self._pass_on, said, write)
@@ -263,6 +266,41 @@ class Link:
                 yield _Tap(read, self.done), queue
             finally:
                 group.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _transport(
+        self, spec: ServerSpec, station: Station
+    ) -> AsyncIterator[tuple[_Reading, _Writing]]:
+        """The streams of messages from and to a server."""
+        match spec:
+            case Local():
+                command = _command(spec, station)
+                async with stdio_streams(command, station.custody, self.ears) as streams:
+                    yield streams
+            case Remote(wire="sse"):
+                headers = dict(spec.headers)
+                sse = sse_client(
+                    spec.url, headers, _HTTP_TIMEOUT, httpx_client_factory=self._telling
+                )
+                async with sse as streams:
+                    yield streams
+            case Remote():
+                limits = httpx2.Timeout(_HTTP_TIMEOUT, read=None)  # a call has its own deadline
+                async with (
+                    Apart(headers=dict(spec.headers), timeout=limits) as client,
+                    streamable_http_client(spec.url, http_client=client) as streams,
+                ):
+                    yield streams
+
+    def _telling(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        client = Telling(headers=headers, timeout=timeout, auth=auth)
+        client.failed = self.close
+        return client
 
     async def _pass_on(
         self, said: MemoryObjectReceiveStream[SessionMessage], write: _Writing
@@ -309,28 +347,6 @@ class _Tap:
     ) -> None:
         self._ended.set()
         await self.aclose()
-
-
-@asynccontextmanager
-async def _transport(
-    spec: ServerSpec, station: Station, ears: Ears
-) -> AsyncIterator[tuple[_Reading, _Writing]]:
-    """The streams of messages from and to a server."""
-    match spec:
-        case Local():
-            async with stdio_streams(_command(spec, station), station.custody, ears) as streams:
-                yield streams
-        case Remote(wire="sse"):
-            sse = sse_client(spec.url, headers=dict(spec.headers), timeout=_HTTP_TIMEOUT)
-            async with sse as streams:
-                yield streams
-        case Remote():
-            limits = httpx2.Timeout(_HTTP_TIMEOUT, read=None)  # a call has its own deadline
-            async with (
-                httpx2.AsyncClient(headers=dict(spec.headers), timeout=limits) as client,
-                streamable_http_client(spec.url, http_client=client) as streams,
-            ):
-                yield streams
 
 
 def _command(spec: Local, station: Station) -> Command:

@@ -179,7 +179,7 @@ class Server:
                 link.close()
                 again = await self._connected()
                 return await again.call(asked.tool, asked.arguments, asked.call_id, hear)
-            if fault.kind == "closed":
+            if fault.kind == "closed" and link.lost:
                 await self._broken(link)
             raise
 
