@@ -255,3 +255,19 @@ def test_without_an_input_there_is_nothing_to_do(tmp_path: Path) -> None:
     done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, timeout=60, check=False)
 
     assert done.returncode == 0
+
+
+@requirement("exec.notices")
+def test_words_beside_all_results_of_a_message_come_after_them(tmp_path: Path) -> None:
+    said = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
+    handler = {"type": "command", "command": f"echo {shlex.quote(json.dumps(said))}"}
+    settings = {"hooks": {"PostToolBatch": [{"matcher": "", "hooks": [handler]}]}}
+    (tmp_path / "s.json").write_text(json.dumps(settings), encoding="utf-8")
+    rows, _ = run(
+        tmp_path,
+        message(("a", "Bash", {"command": "echo hi"})),
+        options=("--transcript", "none", "--settings", "s.json"),
+    )
+
+    assert [row["type"] for row in rows] == ["result", "notice"]
+    assert rows[1]["content"] == ["PostToolBatch hook additional context: well"]

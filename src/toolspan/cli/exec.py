@@ -41,7 +41,8 @@ def command(ctx: click.Context, /, **_: object) -> None:
     Further lines, for the sake of hooks: {"type":"user","message":{"content":"..."}} is a prompt
     and gets {"type":"prompt","accepted":...}; {"type":"run_deferred"} comes back to a call that was
     put off. A turn that hooks end gets {"type":"stopped"}, one they want to go on
-    {"type":"feedback"} with the words for the model.
+    {"type":"feedback"} with the words for the model. What the model is to read beside all results
+    of a message (words of hooks, news of the background) comes after them as {"type":"notice"}.
     """
     become_subreaper()
     wishes = msgspec.convert(ctx.params, _Wishes)
@@ -130,6 +131,9 @@ async def _take(message: dict[str, object], session: Session, printer: Printer) 
             await session.run_deferred()
         case _:
             await session.run(message)
+            if session.notes:
+                texts = [block["text"] for block in session.notes]
+                printer.put({"type": "notice", "content": texts})
     if session.feedback:
         printer.put({"type": "feedback", "content": list(session.feedback)})
     if session.stopped is not None:

@@ -119,6 +119,8 @@ class Session:
         """Why the last turn ended early: a hook, a refusal, an interruption."""
         self.feedback: tuple[str, ...] = ()
         """What hooks want the model to go on with, though its turn seemed over."""
+        self.notes: list[dict[str, object]] = []
+        """What the model reads beside the last results: words of hooks on all of them, news."""
         self.spans: list[Span] = []
         """The calls that ended since the conversation began, or was last cut, in this order.
         They hold what went in and came out, so they go with the messages."""
@@ -326,6 +328,7 @@ class Session:
         """
         self._interrupted = False
         self.feedback = ()
+        self.notes = []
         self.broken = None
         if isinstance(reply, AsyncIterable):
             return await self._run_stream(reply)
@@ -494,7 +497,8 @@ class Session:
         results = batch.results
         if batch.stop is not None:
             results = self._without_deferred(results)
-        blocks = [*result_blocks(results), *self.notices(batch)]
+        self.notes = self.notices(batch)
+        blocks = [*result_blocks(results), *self.notes]
         self.stopped = INTERRUPTED_TURN if self._interrupted else batch.stop
         note = self.profile.refusals.interrupt_note if self._interrupted else None
         self._conversation.add_results(blocks, note)
