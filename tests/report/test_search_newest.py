@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ def night(root: Path, name: str, *minutes: int, changed: int = 100) -> Path:
     story = TranscriptBuilder(session_id=name, start=START)
     for before, minute in zip((0, *minutes), minutes, strict=False):
         story.prompt(f"lantern {minute} {name}", after_ms=(minute - before) * 60_000)
+        story.text("and so on " * 500)
     path = story.write(root / f"{name}.jsonl")
     when = (START + timedelta(minutes=changed)).timestamp()
     os.utime(path, (when, when))
@@ -118,6 +120,21 @@ def test_when_it_takes_too_long_all_files_are_looked_into(
 
     assert texts(found.matches) == [f"{number} n{number}" for number in (4, 3, 2, 1, 0)]
     assert found.among is None
+
+
+@requirement("search.newest")
+def test_compressed_files_come_in_their_turn(tmp_path: Path) -> None:
+    night(tmp_path, "plain", 5)
+    for name, minutes in (("old", (1, 2)), ("odd", (8, 3))):
+        path = night(tmp_path, name, *minutes)
+        packed = zstandard.ZstdCompressor().compress(path.read_bytes())
+        path.with_name(f"{path.name}.zst").write_bytes(packed)
+        path.unlink()
+
+    found = dig(tmp_path, 2, program=PROGRAMS[0])
+
+    assert texts(found.matches) == ["8 odd", "5 plain", "3 odd"]
+    assert found.among == 3
 
 
 @requirement("search.newest")

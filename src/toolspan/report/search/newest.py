@@ -10,7 +10,7 @@ time after it. Read `newest` first.
 import os
 import re
 from bisect import insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import NamedTuple
@@ -45,6 +45,7 @@ _AGAIN = 8
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _TAILS = (1 << 12, 1 << 16, 1 << 20)
 """Where the last time is looked for: so many bytes before the end of a file."""
+_TIME_LENGTH = 80
 _TIME = re.compile(rb'"timestamp"\s*:\s*"(\d{4}-[^"]{1,40})"')
 _NAMES = 1_000
 """So many files are named to one ripgrep."""
@@ -144,7 +145,7 @@ def _dated(one: Candidate) -> _Dated:
     """A file with its last time; one that tells none counts as the newest and is looked into."""
     try:
         if one.path.endswith(".zst"):
-            return _Dated(one, _time_in(_packed_end(one.path)) or _NEVER)
+            return _Dated(one, max(_packed_times(one.path), default=LONG_AGO))
         opened = os.open(one.path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             return _Dated(one, _last(opened, one.size))
@@ -165,16 +166,20 @@ def _last(opened: int, size: int) -> datetime:
     return _NEVER
 
 
-def _packed_end(path: str) -> bytes:
-    """The end of a compressed file, which has to be unpacked for that."""
-    end = b""
+def _packed_times(path: str) -> Iterator[datetime]:
+    """The times in a compressed file, which has to be unpacked to its end."""
+    held = b""
     with source_of(path).open() as stream:
         while piece := stream.read(_TAILS[-1]):
-            end = (end + piece)[-_TAILS[1] :]
-    return end
+            held += piece
+            found = _time_in(held)
+            if found is not None:
+                yield found
+            held = held[-_TIME_LENGTH:]
 
 
 def _time_in(data: bytes) -> datetime | None:
+    """The last of the times in some bytes."""
     times = _TIME.findall(data)
     return moment(max(times).decode("utf-8", "replace")) if times else None
 

@@ -56,10 +56,10 @@ class Prefilter:
         self._names = names
         self._folders = [name for name in names if name.is_dir()]
         command = lines_command(program, self._folders, sieve)
-        if ahead is not None and ahead.command == command:
-            self._ripgrep: Ripgrep | None = ahead
-        else:
-            self._ripgrep = started(command)
+        fits = ahead is not None and ahead.command == command
+        if ahead is not None and not fits:
+            ahead.close()
+        self._ripgrep = ahead if fits else started(command)
 
     def candidates(self) -> list[Candidate]:
         """The transcripts that may hold the word, by path.

@@ -5,6 +5,8 @@ Imports little, so that ripgrep is at work while Python still imports. What the 
 `places.py`'s business.
 """
 
+import contextlib
+import fcntl
 import os
 import subprocess
 import sys
@@ -44,8 +46,9 @@ class Ripgrep:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            pipesize=_ROOM,
         )
+        with contextlib.suppress(OSError, AttributeError):  # where the system lets us
+            fcntl.fcntl(self._process.stdout, fcntl.F_SETPIPE_SZ, _ROOM)  # type: ignore[arg-type]
 
     def output(self) -> bytes | None:
         """What it printed, when it is done; None when it met trouble."""
