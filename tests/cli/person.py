@@ -111,7 +111,21 @@ def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[
 
     `around` is a command that starts it for them.
     """
-    project, home = folder / "project", folder / "home"
+    words = [*around, sys.executable, "-m", "toolspan", "exec", "--ask", "--events"]
+    words += ["--transcript", str(folder / "t.jsonl"), *options]
+    with seated(folder, words, home=folder / "home", piped=True) as somebody:
+        yield somebody
+
+
+@contextmanager
+def seated(
+    folder: Path, words: Sequence[str], *, home: Path, piped: bool = False
+) -> Iterator[Person]:
+    """Somebody at a terminal of 80 columns, who has started a command in `folder/project`.
+
+    What is `piped` is read from a pipe and printed to one; the terminal is for the rest.
+    """
+    project = folder / "project"
     project.mkdir(exist_ok=True)
     home.mkdir(exist_ok=True)
     ours, theirs = pty.openpty()
@@ -120,13 +134,10 @@ def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[
         fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
 
     child = subprocess.Popen(
-        [
-            *(*around, sys.executable, "-m", "toolspan", "exec", "--ask", "--events"),
-            *("--transcript", str(folder / "t.jsonl"), *options),
-        ],
+        words,
         cwd=project,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE if piped else theirs,
+        stdout=subprocess.PIPE if piped else theirs,
         stderr=theirs,
         bufsize=0,
         env={"PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm"},
@@ -141,6 +152,7 @@ def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[
     finally:
         child.kill()
         child.wait()
-        _open(child.stdin).close()
-        _open(child.stdout).close()
+        for stream in (child.stdin, child.stdout):
+            if stream is not None:
+                stream.close()
         os.close(ours)

@@ -1,18 +1,14 @@
 """`toolspan run` at a real terminal: somebody types, reads along, agrees, interrupts."""
 
-import fcntl
 import json
 import os
-import pty
-import subprocess
 import sys
-import termios
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import toolspan
-from tests.cli.person import MENU, PATIENCE, Person
+from tests.cli.person import MENU, PATIENCE, Person, seated
 from tests.requirement import requirement
 from toolspan.llm.script import Answer
 from toolspan.session.past import past
@@ -26,38 +22,13 @@ WAITS = use("Bash", command="echo > ready; sleep 600")
 @contextmanager
 def talking(folder: Path, script: Sequence[object], *options: str) -> Iterator[Person]:
     """Somebody who has started `toolspan run` in `folder/project`."""
-    project = folder / "project"
-    project.mkdir(exist_ok=True)
     (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
-    ours, theirs = pty.openpty()
-
-    def sit_down() -> None:
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    child = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "toolspan", "run", "--setting-sources", ""),
-            *("--model", f"scripted:{folder / 'script.json'}"),
-            *("--transcript", str(folder / "t.jsonl"), *options),
-        ],
-        cwd=project,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder), "TERM": "xterm"},
-        start_new_session=True,
-        preexec_fn=sit_down,  # noqa: PLW1509 - a terminal is taken between fork and exec
-    )
-    os.close(theirs)
-    somebody = Person(child, ours)
-    somebody.resize(80, 24)
-    try:
+    words = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
+    words += ["--model", f"scripted:{folder / 'script.json'}"]
+    words += ["--transcript", str(folder / "t.jsonl"), *options]
+    with seated(folder, words, home=folder) as somebody:
         somebody.sees(READY)
         yield somebody
-    finally:
-        child.kill()
-        child.wait()
-        os.close(ours)
 
 
 def transcript(folder: Path) -> Path:
