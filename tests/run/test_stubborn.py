@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -533,6 +534,66 @@ async def test_a_tool_that_cancels_its_own_task_ends_its_own_call_only() -> None
         finished = await Runner([end_me, quick]).finish(calls)
 
     assert [one.span.state for one in finished] == ["succeeded", "failed", "succeeded"]
+
+
+@requirement("run.room")
+async def test_a_task_in_which_a_tool_has_waited_is_used_for_the_next_one() -> None:
+    seen: list[asyncio.Task[object] | None] = []
+
+    @tool
+    async def look() -> str:
+        seen.append(asyncio.current_task())
+        await asyncio.sleep(0)
+        return "looked"
+
+    with anyio.fail_after(10):
+        results = await Runner([look]).run([call("a", "look"), call("b", "look")])
+
+    assert [result.text for result in results] == ["looked", "looked"]
+    assert seen[0] is seen[1]
+
+
+@requirement("run.room")
+async def test_a_scope_that_a_tool_leaves_open_does_not_end_the_next_tool() -> None:
+    @tool
+    async def careless() -> str:
+        scope = anyio.CancelScope()
+        scope.__enter__()
+        scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.sleep(0)
+        return "gone"
+
+    @tool
+    async def careful() -> str:
+        await anyio.sleep(0)
+        return "done"
+
+    with anyio.fail_after(10):
+        results = await Runner([careless, careful]).run(
+            [call("a", "careless"), call("b", "careful")]
+        )
+
+    assert [result.text for result in results] == ["gone", "done"]
+
+
+@requirement("run.room")
+async def test_a_task_that_a_waiting_tool_cancelled_and_outlived_is_not_used_again() -> None:
+    @tool
+    async def end_me() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(5)
+        return "still there"
+
+    with anyio.fail_after(10):
+        results = await Runner([end_me, quick]).run(
+            [call("a", "end_me"), call("b", "end_me"), call("c", "quick")]
+        )
+
+    assert [result.is_error for result in results] == [None, None, None]
 
 
 @requirement("run.room")

@@ -21,8 +21,9 @@ import inspect
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Self, TypeVar
+from dataclasses import dataclass
+from types import NoneType
+from typing import NamedTuple, Self, TypeVar
 
 import anyio
 from msgspec import structs
@@ -55,6 +56,7 @@ _ABOUT_CALLS = frozenset({
 _GUARDS = frozenset({"PreToolUse", "PermissionRequest"})
 """The points at which a call can be refused."""
 _PLAIN = re.compile(r"[\w-]+")
+_ANSWERS = (Allow, Deny, Ask, Before, After, str, NoneType)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,26 +192,30 @@ class Hooks:
 
     async def _fire(self, point: str, tool: str, arguments: tuple[object, ...]) -> list["_Answer"]:
         chosen = [h for h in self._handlers if h.point == point and h.matches(tool)]
+        if not chosen:
+            return []
+        if len(chosen) == 1:
+            return [await self._ask(chosen[0], arguments)]
         answers: list[_Answer | None] = [None] * len(chosen)
 
         async def ask(position: int, handler: _Registered) -> None:
-            answer = await _ask(handler, arguments)
-            if self._fail_closed and point in _GUARDS and answer.report.outcome == "error":
-                said = Deny(f"The hook {handler.name} failed: {answer.report.text}", "hook")
-                answer = replace(answer, said=said)
-            answers[position] = answer
+            answers[position] = await self._ask(handler, arguments)
 
-        if len(chosen) == 1:
-            await ask(0, chosen[0])
-        elif chosen:
-            async with anyio.create_task_group() as group:
-                for position, handler in enumerate(chosen):
-                    group.start_soon(ask, position, handler)
+        async with anyio.create_task_group() as group:
+            for position, handler in enumerate(chosen):
+                group.start_soon(ask, position, handler)
         return [answer for answer in answers if answer is not None]
 
+    async def _ask(self, handler: _Registered, arguments: tuple[object, ...]) -> "_Answer":
+        """What a handler says; one that fails says no where it is to."""
+        answer = await _ask(handler, arguments)
+        if self._fail_closed and handler.point in _GUARDS and answer.report.outcome == "error":
+            said = Deny(f"The hook {handler.name} failed: {answer.report.text}", "hook")
+            return _Answer(said, answer.report)
+        return answer
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
+
+class _Answer(NamedTuple):
     """What one handler said, and how it went."""
 
     said: object
@@ -218,29 +224,37 @@ class _Answer:
 
 async def _ask(handler: _Registered, arguments: tuple[object, ...]) -> _Answer:
     began = time.perf_counter()
-    report = Report(point=handler.point, name=handler.name, outcome="success")
     said: object = None
+    failed: BaseException | None = None
     try:
         said = handler.run(*arguments)
-        if inspect.isawaitable(said):
-            said = await said
-        if not isinstance(said, Allow | Deny | Ask | Before | After | str | None):
-            raise TypeError(f"a handler answers with a decision, not {type(said).__name__}")
+        if said is not None:
+            if inspect.isawaitable(said):
+                said = await said
+            if not isinstance(said, _ANSWERS):
+                raise TypeError(f"a handler answers with a decision, not {type(said).__name__}")
     except anyio.get_cancelled_exc_class() as error:
         if is_cancelled():
             raise
-        said, report = None, _failed(report, error)
+        failed = error
     except Exception as error:  # noqa: BLE001 - user code; its fault must not become the call's
-        said, report = None, _failed(report, error)
-    return _Answer(said, structs.replace(report, duration_ms=(time.perf_counter() - began) * 1e3))
+        failed = error
+    report = Report(
+        point=handler.point,
+        name=handler.name,
+        outcome="success" if failed is None else "error",
+        text=None if failed is None else f"{type(failed).__name__}: {failed}",
+        duration_ms=(time.perf_counter() - began) * 1e3,
+    )
+    return _Answer(said if failed is None else None, report)
 
 
-def _failed(report: Report, error: BaseException) -> Report:
-    return structs.replace(report, outcome="error", text=f"{type(error).__name__}: {error}")
+_NOTHING_BEFORE = Before()
+_NOTHING_AFTER = After()
 
 
 def _merge_before(answers: list[_Answer]) -> Before:
-    merged = Before()
+    merged = _NOTHING_BEFORE
     for answer in answers:
         merged = _joined_before(merged, _as_before(answer.said), answer.report)
     return merged
@@ -250,7 +264,7 @@ def _as_before(said: object) -> Before:
     match said:
         case Before(decision=Allow() | Deny() | Ask() as decision):
             given = decision.input if isinstance(decision, Allow) else None
-            return replace(
+            return structs.replace(
                 said,
                 decision=_from_hook(decision),
                 input=given if said.input is None else said.input,
@@ -260,7 +274,7 @@ def _as_before(said: object) -> Before:
         case Allow() | Deny() | Ask():
             return _as_before(Before(decision=said))
         case _:
-            return Before()
+            return _NOTHING_BEFORE
 
 
 def _from_hook(decision: Decision) -> Decision:
@@ -288,7 +302,7 @@ def _joined_before(merged: Before, one: Before, report: Report) -> Before:
 
 
 def _merge_after(answers: list[_Answer]) -> After:
-    merged = After()
+    merged = _NOTHING_AFTER
     for answer in answers:
         one = _as_after(answer.said)
         objects = bool(one.feedback)
@@ -318,4 +332,4 @@ def _as_after(said: object) -> After:
         case Deny(reason):
             return After(feedback=(reason or "Blocked by hook",))
         case _:
-            return After()
+            return _NOTHING_AFTER

@@ -124,7 +124,7 @@ class SettingsHooks:
         if "PreToolUse" not in self._points:
             return Before(reports=seen)
         before = merge_before(await self._at_call("PreToolUse", moment), self._values)
-        return replace(before, reports=(*seen, *before.reports)) if seen else before
+        return structs.replace(before, reports=(*seen, *before.reports)) if seen else before
 
     async def after(self, moment: Moment) -> After:
         """Fire PostToolUse."""
@@ -153,12 +153,14 @@ class SettingsHooks:
             ran = await self._run(_Firing("PostToolBatch", None, fields))
         after = merge_after([*ran, *await self._ended()], self._values)
         if after.stop is None and after.feedback:
-            after = replace(after, stop=after.feedback[0], reports=_as_stops(after.reports))
-        after = replace(after, feedback=(), by=(), reports=(*seen, *after.reports))
+            stopped = _as_stops(after.reports)
+            after = structs.replace(after, stop=after.feedback[0], reports=stopped)
+        after = structs.replace(after, feedback=(), by=(), reports=(*seen, *after.reports))
         if not self._late.calls:
             return after
         woken = await self.wake()
-        return replace(after, news=woken.news, reports=(*after.reports, *woken.reports))
+        reports = (*after.reports, *woken.reports)
+        return structs.replace(after, news=woken.news, reports=reports)
 
     async def fire(self, occasion: Occasion) -> After:
         """Fire any other point."""

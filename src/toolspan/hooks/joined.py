@@ -4,10 +4,10 @@ All are asked at the same time; what they say is put together as each source doe
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import anyio
+from msgspec import structs
 
 from toolspan.hooks.merge import stronger
 from toolspan.hooks.points import After, Before, Firing, Moment, NoHooks, Occasion, Point
@@ -124,7 +124,7 @@ def _one_before(answers: Sequence[Before]) -> Before:
 def _one_after(answers: Sequence[After]) -> After:
     merged = After()
     for one in answers:
-        merged = replace(
+        merged = structs.replace(
             merged,
             output=one.output or merged.output,
             contexts=merged.contexts + one.contexts,

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, Self
 
+from msgspec import Struct
+
 from toolspan.hooks.scene import Scene
 from toolspan.model.decision import Decision
 from toolspan.model.live import Content
@@ -28,8 +30,7 @@ Point = Literal[
 """Where user code is called."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Before:
+class Before(Struct, frozen=True, kw_only=True):
     """What all handlers before a call say together."""
 
     decision: Decision | None = None
@@ -56,8 +57,7 @@ class Replaced:
     structured: object | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class After:
+class After(Struct, frozen=True, kw_only=True):
     """What all handlers after a call, or a batch, say together."""
 
     output: Replaced | None = None
@@ -75,8 +75,7 @@ class After:
     reports: tuple[Report, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(Struct, frozen=True, kw_only=True):
     """A call at a hook point."""
 
     call: Call

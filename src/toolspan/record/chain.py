@@ -123,4 +123,4 @@ class Chain:
         now = self._clock() if at is None else at
         if self._rising:
             now = self.latest = max(now, self.latest + 0.001)
-        return max(now, self.latest)
+        return now if now > self.latest else self.latest

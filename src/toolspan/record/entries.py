@@ -120,9 +120,9 @@ def beside_result(
         told += b",%s:%s" % (encode(key), encode(value))
     if shape.decisions:
         told += _denial(finished)
-    if shape.parent_is_own_call and source:
+    if source and shape.parent_is_own_call:
         told += b',"sourceToolAssistantUUID":"%s"' % source.encode()
-    if shape.decisions and finished.decision:
+    if finished.decision and shape.decisions:
         told += b',"permissionDecision":' + encode(consent(finished.decision))
     return told
 
@@ -197,8 +197,13 @@ def _code(decided: Decided, basis: str | None) -> str:
 
 def hook_attachment(ran: HookRan, tool: str) -> Fields | None:
     """What is attached for a handler; None where clients attach nothing."""
+    if ran.outcome == "success" and not (ran.stdout or ran.stderr or ran.text):
+        return None  # clients leave out handlers that said nothing
     name = hook_name(ran, tool)
-    about: Fields = {"hookName": name, "toolUseID": ran.call_id, "hookEvent": ran.point}
+    return _attachment(ran, {"hookName": name, "toolUseID": ran.call_id, "hookEvent": ran.point})
+
+
+def _attachment(ran: HookRan, about: Fields) -> Fields | None:
     match ran.outcome:
         case "context":
             return {"type": "hook_additional_context", "content": [ran.text or ""], **about}
@@ -218,8 +223,8 @@ def hook_attachment(ran: HookRan, tool: str) -> Fields | None:
 
 
 def _happy(ran: HookRan, about: Fields) -> Fields | None:
-    if not (ran.stdout or ran.stderr or (ran.outcome == "success" and ran.text)):
-        return None  # clients leave out handlers that said nothing
+    if ran.outcome == "decision" and not (ran.stdout or ran.stderr):
+        return None
     words = ran.text if ran.outcome == "success" else None
     told = {"content": words or "", "stdout": ran.stdout or "", "stderr": ran.stderr or ""}
     ended = {"exitCode": ran.exit_code or 0, **_command(ran)}

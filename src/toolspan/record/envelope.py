@@ -26,7 +26,7 @@ class Envelope:
         self._prompt = b""
         self._millisecond = -1
         self._stamp = b""
-        """The text of that millisecond: a busy session has many lines in one."""
+        """What a line of that millisecond says of its time: a busy session has many in one."""
         self.move(origin.cwd)
 
     def move(self, cwd: Path) -> None:
@@ -63,16 +63,14 @@ class Envelope:
         millisecond = round(at * 1_000)
         if millisecond != self._millisecond:
             self._millisecond = millisecond
-            self._stamp = _stamp(millisecond)
+            self._stamp = b'","timestamp":"%s"' % _stamp(millisecond)
         return b"".join((
             b'{"parentUuid":"%s"' % parent.encode() if parent else b'{"parentUuid":null',
             self._user if user else self._others,
             told,
             b',"uuid":"',
             uuid.encode(),
-            b'","timestamp":"',
             self._stamp,
-            b'"',
             more,
             self._end,
         ))  # fmt: skip

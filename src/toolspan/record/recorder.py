@@ -42,6 +42,9 @@ SYNTHETIC = "<synthetic>"
 """The model of messages that no model made."""
 
 
+_Block = Mapping[str, object]
+
+
 class _Asked(Struct, frozen=True):
     """A call that waits for its result, and the line that asked for it."""
 
@@ -69,8 +72,10 @@ class Recorder:
         """Results that could not be written yet."""
         self._held: dict[str, list[HookRan]] = {}
         """What hooks did after a call; it is told after the call's result."""
-        self._block = ("", 0)
-        """The message the model is in, and how many of its blocks came."""
+        self._message: object = None
+        """The id of the message the model is in."""
+        self._blocks = 0
+        """How many of its blocks came."""
         self._turns = 0
         self._prompt: str | None = None
         self._main = path
@@ -220,15 +225,7 @@ class Recorder:
         content = message.get("content")
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
         named = message if message.get("id") else {**message, "id": self._message_id()}
-        fields = entries.message_fields(named)
-        kept: list[Mapping[str, object]] = []
-        told: list[bytes] = []
-        for number, block in enumerate(blocks, 1):
-            line = self._told(fields, named, block, last=number == len(blocks), by=request_id)
-            if line is not None:
-                kept.append(block)
-                told.append(line)
-        self._put_blocks(kept, told, at)
+        self._put_blocks(*self._told(named, blocks, last=True, by=request_id), at)
 
     def reply_block(
         self,
@@ -240,10 +237,7 @@ class Recorder:
         at: float | None = None,
     ) -> None:
         """One block of a message, as it comes; the message has its `id`."""
-        fields = entries.message_fields(message)
-        line = self._told(fields, message, block, last=last, by=request_id)
-        if line is not None:
-            self._put_blocks([block], [line], at)
+        self._put_blocks(*self._told(message, [block], last=last, by=request_id), at)
 
     def result(self, finished: Finished) -> None:
         """A call has its result: its line, and what hooks and tool said beside it."""
@@ -367,35 +361,32 @@ class Recorder:
                 self._write_result(finished)
 
     def _told(
-        self,
-        fields: entries.Fields,
-        message: Mapping[str, object],
-        block: Mapping[str, object],
-        *,
-        last: bool,
-        by: str | None,
-    ) -> bytes | None:
-        """What the line of a block tells; None for a block that gets none. Changes `fields`."""
-        name, number = self._block
-        number = number + 1 if name == message["id"] else 0
-        self._block = (str(message["id"]), number)
-        if block.get("type") == "thinking" and not block.get("signature"):
-            return None  # no server takes it back without
-        fields["content"] = [block]
-        if last or self._shape.final_stop:
-            fields["stop_reason"] = message.get("stop_reason")
-            fields["stop_sequence"] = message.get("stop_sequence")
-        return entries.reply_fields(fields, number if self._shape.blocks_numbered else None, by)
+        self, message: Mapping[str, object], blocks: list[_Block], *, last: bool, by: str | None
+    ) -> tuple[list[_Block], list[bytes]]:
+        """The blocks that get a line, and what it tells; `last`: the message ends with them."""
+        if message["id"] != self._message:
+            self._message, self._blocks = message["id"], 0
+        fields, numbered = entries.message_fields(message), self._shape.blocks_numbered
+        end = self._blocks + len(blocks) - 1 if last else -1
+        kept: list[_Block] = []
+        told: list[bytes] = []
+        for number, block in enumerate(blocks, self._blocks):
+            if block.get("type") == "thinking" and not block.get("signature"):
+                continue  # no server takes it back without
+            fields["content"] = [block]
+            if number == end or self._shape.final_stop:
+                fields["stop_reason"] = message.get("stop_reason")
+                fields["stop_sequence"] = message.get("stop_sequence")
+            kept.append(block)
+            told.append(entries.reply_fields(fields, number if numbered else None, by))
+        self._blocks += len(blocks)
+        return kept, told
 
-    def _put_blocks(
-        self, blocks: list[Mapping[str, object]], told: list[bytes], at: float | None
-    ) -> None:
+    def _put_blocks(self, blocks: list[_Block], told: list[bytes], at: float | None) -> None:
         """The lines of a reply in one write; after one that the disk did not take, a new try."""
         more = b',"madeBy":"model"' if self._shape.blocks_numbered else b""
         if self._journal is not None:
-            acting = [str(one.get("id")) for one in blocks if self._may_act(one)]
-            if acting:
-                self._journal.asked(acting)
+            self._tell_asked(self._journal, blocks)
         while blocks:
             self._begin()
             uuids = self._chain.put_all(told, more, at=at)
@@ -404,12 +395,21 @@ class Recorder:
                     asked = _Asked(uuid, str(block.get("name")), block.get("input"))
                     self._asked[str(block.get("id"))] = asked
             kept = len(uuids)
-            if kept < len(blocks) and blocks[kept].get("type") == "tool_use":
+            if kept == len(blocks):
+                return
+            if blocks[kept].get("type") == "tool_use":
                 self._lost.add(str(blocks[kept].get("id")))
             blocks, told = blocks[kept + 1 :], told[kept + 1 :]
 
-    def _may_act(self, block: Mapping[str, object]) -> bool:
-        return block.get("type") == "tool_use" and self._has_effects(str(block.get("name")))
+    def _tell_asked(self, journal: Journal, blocks: list[_Block]) -> None:
+        """Calls that may do something are asked for."""
+        acting = [
+            str(one.get("id"))
+            for one in blocks
+            if one.get("type") == "tool_use" and self._has_effects(str(one.get("name")))
+        ]
+        if acting:
+            journal.asked(acting)
 
     def _write_answers(self) -> None:
         """What was known of open calls when the session was gone on with, as clients tell it."""

@@ -56,16 +56,14 @@ class Tape:
 
     def write(self, lines: Sequence[bytes], *, sync: bool = False) -> int:
         """Append lines, newlines included; how many of them are in the file, whole."""
-        if self._file is None:
+        file = self._file
+        if file is None:
             return 0
         data = b"".join(lines)
-        if self._torn:
-            written = self._append(self._file, b"\n" + data) - 1
-        else:
-            written = self._append(self._file, data)
+        written = self._append(file, b"\n" + data) - 1 if self._torn else self._append(file, data)
         kept = len(lines) if written == len(data) else _whole(lines, written)
-        if kept and sync:
-            self._sync(self._file)
+        if sync and kept:
+            self._sync(file)
         return kept
 
     def close(self) -> None:
@@ -85,15 +83,15 @@ class Tape:
 
     def _append(self, file: int, data: bytes) -> int:
         """How many bytes are in the file."""
-        written = 0
+        written, size = 0, len(data)
         try:
             written = os.write(file, data)
-            while written < len(data):
+            while written < size:
                 written += _write_some(file, data[written:])
         except OSError as error:
             self._on_failure(_told(error))
         if written:
-            self._torn = not data.endswith(b"\n", 0, written)
+            self._torn = written < size and not data.endswith(b"\n", 0, written)
         return written
 
     def _sync(self, file: int) -> None:

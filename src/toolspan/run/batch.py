@@ -36,6 +36,7 @@ from toolspan.model.toolkind import tool_kind
 from toolspan.run.blocks import Asked, call_block, message_id, read_block, target_of
 from toolspan.run.consent import consent_for
 from toolspan.run.context import Context
+from toolspan.run.crew import Crew
 from toolspan.run.desk import Cancel, Desk, Job
 from toolspan.run.pipeline import run_call
 from toolspan.run.queue import Item, Queue
@@ -50,8 +51,9 @@ from toolspan.schema.explain import raw_of
 from toolspan.schema.issue import Invalid
 
 PATIENCE = 0.05
-"""Seconds after which calls that never wait let others have a turn."""
+"""Seconds after which calls that never wait let others have a turn, and others are watched."""
 
+_NOTHING_SAID = After()
 Step = Callable[[str, Input], Awaitable[Finished]]
 """Runs one further call, visible like any other."""
 
@@ -88,9 +90,10 @@ class Batch:
         self.message = message
         self._message_id = message_id(message)
         self.stop: str | None = None
-        self.after = After()
+        self.after = _NOTHING_SAID
         """What hooks said of the whole batch."""
         self._group = group
+        self._crew = Crew(group)
         self._queue = Queue(cap=desk.profile.offer.cap, by_path=by_path)
         self._recoveries = tuple(recoveries)
         self._seen = set() if seen is None else seen
@@ -108,7 +111,9 @@ class Batch:
         """How often handlers are just being told that the session is in another folder."""
         self._news: anyio.Event | None = None
         """Set when a call ended; there once somebody waits for that."""
-        self._watching = False
+        self._unwatch: Callable[[], None] | None = None
+        """Keeps somebody from watching calls that wait; there since one did."""
+        self._is_watched = False
         self._closed = False
 
     # Asking
@@ -211,7 +216,8 @@ class Batch:
         """Fire the hooks for the batch; they may end the turn."""
         fired = self.desk.hooks.after_batch([finished.span for finished in results])
         after = await self.desk.hooked(fired)
-        report(CallId(str(uuid.uuid4())), after.reports, self.desk)
+        if after.reports:
+            report(CallId(str(uuid.uuid4())), after.reports, self.desk)
         self.stop = self.stop or after.stop
         self.after = after
 
@@ -340,8 +346,9 @@ class Batch:
     def _item(self, job: Job) -> Item:
         if job.tool is None or not isinstance(job.parsed, Valid):
             return Item(job.call.id, overlaps=job.tool is None)
-        overlaps = job.tool.may_overlap(job.parsed.value)
-        return Item(job.call.id, overlaps=overlaps, paths=_paths(job.tool, job.parsed.value))
+        tool, value = job.tool, job.parsed.value
+        paths = None if tool.paths is None else _paths(tool.paths, value)
+        return Item(job.call.id, tool.may_overlap(value), paths)
 
     def _take_ready(self) -> None:
         for call_id in self._queue.start():
@@ -355,7 +362,7 @@ class Batch:
         """Start what can start, in a task: nobody may be draining."""
         self._take_ready()
         if self._ready:
-            self._group.start_soon(self._work)
+            self._crew.start(self._work)
 
     async def _work(self, first: Job | None = None) -> None:
         """Run what is ready, one after the other; when one has to wait, others do not.
@@ -379,10 +386,9 @@ class Batch:
     def _on_wait(self) -> None:
         """A call waits for something: others that are ready get a task, and somebody watches."""
         if self._ready:
-            self._group.start_soon(self._work)
-        if not self._watching:
-            self._watching = True
-            self._group.start_soon(self._keep_watch)
+            self._crew.start(self._work)
+        if self._unwatch is None:
+            self._unwatch = self._crew.start_late(self._begin_watch, PATIENCE)
 
     async def _run(self, job: Job) -> None:
         try:
@@ -463,8 +469,15 @@ class Batch:
         if job.finished is not None:
             self._take_in(job, job.finished)
         self._take_ready()
+        self._note_news()
+
+    def _note_news(self) -> None:
+        """A call has ended: who waits for that may go on; after the last one, nobody watches."""
         if self._news is not None:
             self._news.set()
+        if self._unwatch is not None and not self._is_watched and self._queue.is_done:
+            self._unwatch()
+            self._unwatch = None
 
     def _take_in(self, job: Job, finished: Finished) -> None:
         if job.modify is not None:
@@ -477,7 +490,7 @@ class Batch:
                 self.cancel(by="turn")
             else:
                 self._end_waiting("turn")
-        elif _takes_siblings_along(finished, self.desk):
+        elif finished.span.state == "failed" and _takes_siblings_along(finished, self.desk):
             self.cancel(by="sibling")
 
     def _end_waiting(self, by: Cancel) -> None:
@@ -495,8 +508,7 @@ class Batch:
         job.cancel(by)
         if self._queue.withdraw(job.call.id):
             settle_unstarted(job, self.desk)
-            if self._news is not None:
-                self._news.set()
+            self._note_news()
 
     def _apply_modifiers(self) -> None:
         """What the calls of a parallel group change, in call order, once none of them runs."""
@@ -543,14 +555,22 @@ class Batch:
             self._news = anyio.Event()
         await self._news.wait()
 
+    async def _begin_watch(self) -> None:
+        """Calls have waited for a while: most have ended before, and cost nobody who watches."""
+        if not self._queue.is_done:
+            self._group.start_soon(self._keep_watch)
+
     async def _keep_watch(self) -> None:
         """Tell of calls that take long, until all have ended."""
+        self._is_watched = True
         watch = Watch(self.desk.emit, self.desk.clock)
-        while not self._queue.is_done:
-            with anyio.move_on_after(watch.next_look(self._running())):
-                await self._wait()
-            watch.look(self._running())
-        self._watching = False
+        try:
+            while not self._queue.is_done:
+                with anyio.move_on_after(watch.next_look(self._running())):
+                    await self._wait()
+                watch.look(self._running())
+        finally:
+            self._is_watched, self._unwatch = False, None
 
     def _running(self) -> list[Job]:
         jobs = [self._jobs[one] for one in self._queue.running]
@@ -563,15 +583,14 @@ def _is_error(finished: Finished) -> bool:
 
 
 def _takes_siblings_along(finished: Finished, desk: Desk) -> bool:
-    if finished.span.state != "failed" or desk.profile.offer.siblings == "independent":
+    """Whether the failure of this call ends those beside it."""
+    if desk.profile.offer.siblings == "independent":
         return False
     return tool_kind(finished.span.tool) == "shell"
 
 
-def _paths(tool: Tool, value: object) -> frozenset[str] | None:
-    if tool.paths is None:
-        return None
+def _paths(find: Callable[[object], frozenset[str]], value: object) -> frozenset[str] | None:
     try:
-        return tool.paths(value)
+        return find(value)
     except Exception:  # noqa: BLE001 - a tool's own function; without paths it is exclusive
         return None

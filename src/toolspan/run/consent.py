@@ -145,7 +145,7 @@ def _moment(job: Job, question: Question) -> Moment:
 
 async def _hooks_answer(job: Job, question: Question, ask: Ask, desk: Desk) -> Allow | Deny | None:
     """What the hooks for questions of consent say in somebody's place."""
-    moment = replace(_moment(job, question), suggestions=suggestions(question, ask))
+    moment = structs.replace(_moment(job, question), suggestions=suggestions(question, ask))
     said = await desk.hooked(desk.hooks.permission(moment), job)
     report(job.call.id, said.reports, desk)
     match said.decision:

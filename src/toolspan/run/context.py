@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-import msgspec
 from msgspec import Struct
 
 from toolspan.hooks.points import After, Occasion
@@ -164,8 +163,14 @@ class ToolContext(Struct, kw_only=True, eq=False):
     """The assistant message the call came in."""
     partial: Callable[[], str] | None = None
     """Set by a tool that has something to show when it is cut off."""
-    links: Links = msgspec.field(default_factory=Links)
-    """Where paths led to when consent to the call was given."""
+    links_: Links | None = None
+
+    @property
+    def links(self) -> Links:
+        """Where paths led to when consent to the call was given."""
+        if self.links_ is None:
+            self.links_ = Links()
+        return self.links_
 
     @property
     def cwd(self) -> Path:

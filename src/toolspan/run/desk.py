@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
-import anyio
 from msgspec import Struct
 
 from toolspan.hooks.points import Before, Firing
@@ -17,7 +16,7 @@ from toolspan.permission.decide import Approver, Policy
 from toolspan.profile import Profile
 from toolspan.run.context import Context, ToolContext, Workspace
 from toolspan.run.ending import Ending
-from toolspan.run.rooms import Rooms
+from toolspan.run.rooms import Room, Rooms
 from toolspan.run.shelf import LiveShelf
 from toolspan.run.tool import GRACE, PROCESS_GRACE, Tool, Valid
 from toolspan.run.toolset import Toolset
@@ -85,8 +84,8 @@ class Job(Struct, kw_only=True, eq=False):
     message: Mapping[str, object] | None = None
     cut: bool = False
     """The reply ended in the middle of it, so nobody knows what was asked for."""
-    scope: anyio.CancelScope | None = None
-    """What ends it; there while it waits."""
+    room: Room | None = None
+    """What it waits for."""
     cancelled: Cancel | None = None
     started: float | None = None
     view: ToolContext | None = None
@@ -108,11 +107,11 @@ class Job(Struct, kw_only=True, eq=False):
         blocks = self.tool is not None and self.tool.interrupt == "block"
         return blocks and self.started is not None and self.ending is None
 
-    def wait_in(self, scope: anyio.CancelScope | None) -> None:
-        """From now on this scope ends it; at once, if it is to end; None: it waits no more."""
-        self.scope = scope
-        if scope is not None and self.cancelled:
-            scope.cancel()
+    def wait_for(self, room: Room | None) -> None:
+        """From now on this is what it waits for; not at all, if it is to end."""
+        self.room = room
+        if room is not None and self.cancelled:
+            room.call_off()
 
     def lose_host(self) -> None:
         """The program around us is gone."""
@@ -122,8 +121,8 @@ class Job(Struct, kw_only=True, eq=False):
         """End it; the first who says so is remembered."""
         if self.cancelled is None:
             self.cancelled = by
-            if self.scope is not None:
-                self.scope.cancel()
+            if self.room is not None:
+                self.room.call_off()
 
 
 class Prepared(Struct, frozen=True):

@@ -58,7 +58,9 @@ async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
 
 
 async def _live(job: Job, desk: Desk, bench: Bench) -> Ending:
-    prepared = await prepare(job, desk, bench)
+    prepared = _look_up(job, desk, bench)
+    if isinstance(prepared, Prepared) and _is_guarded(job, prepared, desk):
+        prepared = await prepare(job, prepared, desk)
     if isinstance(prepared, Ending):
         return with_hooks(job, prepared)
     if job.cancelled:
@@ -72,11 +74,15 @@ async def _live(job: Job, desk: Desk, bench: Bench) -> Ending:
 # Before the tool
 
 
-async def prepare(job: Job, desk: Desk, bench: Bench) -> Prepared | Ending:
-    """Look up, validate, fire the hooks, ask for consent."""
-    prepared = _look_up(job, desk, bench)
-    if isinstance(prepared, Ending):
-        return prepared
+def _is_guarded(job: Job, prepared: Prepared, desk: Desk) -> bool:
+    """Whether anybody is to be asked before the tool runs."""
+    if prepared.tool.validate is not None or not desk.hooks.silent:
+        return True
+    return is_asked(job, prepared, desk)
+
+
+async def prepare(job: Job, prepared: Prepared, desk: Desk) -> Prepared | Ending:
+    """The tool's own check, the hooks, consent."""
     if prepared.tool.validate is not None:
         refusal = await veto(job, prepared, desk)
         if refusal is not None:

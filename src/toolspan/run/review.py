@@ -4,7 +4,6 @@ In: a call that ran, and its ending. Out: the ending with what hooks put in its 
 Every handler that ran is told of, whatever it said.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
@@ -14,7 +13,7 @@ from toolspan.hooks.points import After, Before, Moment, Replaced, Report
 from toolspan.ids import CallId
 from toolspan.model.live import Content, HookRan
 from toolspan.model.live import Context as HookContext
-from toolspan.run.desk import Desk, Job, Prepared
+from toolspan.run.desk import NO_OPINION, Desk, Job, Prepared
 from toolspan.run.ending import Ending, text_of
 from toolspan.run.outbound import Unfit, clean, fit_content, fit_json
 from toolspan.run.tool import Tool
@@ -28,11 +27,11 @@ async def review(job: Job, prepared: Prepared, ending: Ending, desk: Desk) -> En
     moment = moment_of(job, prepared)
     duration = (desk.clock() - (job.started or job.requested)) * 1e3
     if ending.failed:
-        moment = replace(moment, error=text_of(ending.content), duration_ms=duration)
+        moment = structs.replace(moment, error=text_of(ending.content), duration_ms=duration)
         after = await desk.hooked(desk.hooks.after_failure(moment), job)
     else:
         shown = ending.content if ending.structured is None else ending.structured
-        moment = replace(moment, output=shown, duration_ms=duration)
+        moment = structs.replace(moment, output=shown, duration_ms=duration)
         after = await desk.hooked(desk.hooks.after(moment), job)
     report(job.call.id, after.reports, desk)
     return with_hooks(job, _reviewed(job, prepared.tool, ending, after, desk), after)
@@ -108,6 +107,8 @@ def _unfit(after: After, tool: Tool, text: str) -> Report:
 def with_hooks(job: Job, ending: Ending, after: After | None = None) -> Ending:
     """The ending with what hooks want the model to read, and whether they stop the turn."""
     before: Before = job.before
+    if before is NO_OPINION and after is None:
+        return ending
     contexts = _contexts("PreToolUse", job.call.tool, before.contexts)
     if after is not None:
         point = "PostToolUseFailure" if ending.failed else "PostToolUse"
@@ -120,11 +121,15 @@ def with_hooks(job: Job, ending: Ending, after: After | None = None) -> Ending:
 
 
 def _contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookContext, ...]:
+    if not texts:
+        return ()
     return tuple(HookContext(point=point, name=f"{point}:{tool}", text=clean(t)) for t in texts)
 
 
 def _objections(point: str, tool: str, after: After) -> tuple[HookContext, ...]:
     """An objection is recorded with its handler; the model reads who objects."""
+    if not after.feedback:
+        return ()
     name = f"{point}:{tool}"
     found = []
     for text, by in zip(after.feedback, after.by, strict=False):

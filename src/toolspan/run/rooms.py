@@ -3,8 +3,9 @@
 In: what a tool, a check, a hook, a policy, an approver, a recovery or a sink gave to be awaited.
 Out: what comes of it, as if it had been awaited in place. It runs in a room, a task of its own: who
 waits can be cancelled and, should the code inside not stop when it is told to, leave it there after
-a grace. What comes of it then is told of as a fault and is nobody's result. What never waits, as
-most of it, is run through at once in a spare room and costs no task. Read `Rooms.run` first.
+a grace. What comes of it then is told of as a fault and is nobody's result. Rooms are used again:
+what never waits, as most of it, is run through at once in a spare one and costs no task. Read
+`Rooms.run` first.
 
 Only asyncio has tasks that can be left; elsewhere all is awaited in place.
 """
@@ -31,6 +32,8 @@ Tell = Callable[[str, str, CallId | None], None]
 
 FIRST_PAUSE = 0.01
 """Seconds after which code that was told to stop is told again; the pauses grow."""
+SPARE = 16
+"""So many rooms are kept for what comes next."""
 _WAITS: Final = object()
 _NOTHING: Final = object()
 
@@ -48,8 +51,11 @@ class Guest(Protocol):
         """Whether it is not to be interrupted now."""
         ...
 
-    def wait_in(self, scope: anyio.CancelScope | None) -> None:
-        """From now on this scope ends it; at once, if it is to end; None: it waits no more."""
+    def wait_for(self, room: "Room | None") -> None:
+        """From now on this is what it waits for; None: it waits no more.
+
+        When the call is to end, or is already, `Room.call_off` is called.
+        """
         ...
 
     def lose_host(self) -> None:
@@ -64,8 +70,10 @@ class Room(Coroutine[Any, Any, None]):
     task goes on with it. The task is the same from the first step on, for scopes and timeouts.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stays: Callable[[], bool]) -> None:
+        """Take whom to ask at the end of a piece of code whether there is to be another."""
         self._loop = loop
+        self._stays = stays
         self._idle = loop.create_future()
         """What the task waits for while nobody is inside."""
         self._work: Work | None = None
@@ -77,17 +85,22 @@ class Room(Coroutine[Any, Any, None]):
         """Whose step the first one of the code was taken in."""
         self._outer = anyio.CancelScope()
         """Tells the code to stop."""
-        self._inner = anyio.CancelScope()
+        self._inner = type(self._outer)()  # the same, without asking for the backend again
         """Shielded while it is not to be told: a scope tells at every turn of the loop."""
         self._value: object = None
         self.error: BaseException | None = None
         """What the code raised."""
-        self.over = asyncio.Event()
+        self.is_over = False
+        """The code has ended."""
+        self.rests = False
+        """It has, and the task waits for another."""
+        self._is_called_off = False
+        self._waiter: asyncio.Future[None] | None = None
+        """Whoever waits for the end of the code."""
         self.late: Callable[[Room], None] | None = None
         """Called at the end, if everybody has left by then."""
         self.task = asyncio.Task(self, loop=loop, name="toolspan-room")
-        self._inside(self._outer.__enter__)
-        self._inside(self._inner.__enter__)
+        self._inside(self._enter_scopes)
 
     # For those outside
 
@@ -110,9 +123,32 @@ class Room(Coroutine[Any, Any, None]):
             _leave_task(loop, task)
             _enter_task(loop, host)
         self._work, self._wanted = work, wanted
+        self.is_over = self.rests = self._is_called_off = False
         if not self._idle.done():
             self._idle.set_result(None)
         return _WAITS
+
+    async def wait(self) -> bool:
+        """Wait for the end of the code; False when somebody calls that off."""
+        while not self.is_over:
+            if self._is_called_off:
+                self._is_called_off = False
+                return False
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        return True
+
+    def call_off(self) -> None:
+        """Whoever waits for the end of the code is not to."""
+        self._is_called_off = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def stop(self) -> None:
         """Tell the code to stop, at every turn of the loop until `hush`."""
@@ -129,9 +165,10 @@ class Room(Coroutine[Any, Any, None]):
 
     def outcome(self) -> object:
         """What came of the code: its value, or its exception raised."""
+        value, self._value = self._value, None
         error, self.error = self.error, None
         if error is None:
-            return self._value
+            return value
         try:
             raise error
         finally:
@@ -162,6 +199,10 @@ class Room(Coroutine[Any, Any, None]):
         finally:
             _leave_task(self._loop, self.task)
             _enter_task(self._loop, host)
+
+    def _enter_scopes(self) -> None:
+        self._outer.__enter__()
+        self._inner.__enter__()
 
     # For the task
 
@@ -205,16 +246,32 @@ class Room(Coroutine[Any, Any, None]):
         except BaseException as error:  # noqa: BLE001 - whoever waits gets it, or is told of it
             self.error = error
         self._work = None
+        if self._can_stay() and self._stays():
+            self._idle = self._loop.create_future()
+            self.rests = self.is_over = True
+            self._wake()
+            return self._rest()
         self._leave()
         raise StopIteration
+
+    def _can_stay(self) -> bool:
+        """Whether the task is as it was before the code: nothing in it is about to end."""
+        if self.late is not None or self.task.cancelling():
+            return False
+        return anyio.current_effective_deadline() == math.inf  # no scope that was left open has one
 
     def _leave(self) -> None:
         with suppress(RuntimeError):  # scopes that the code has left open
             self._inner.__exit__(None, None, None)
             self._outer.__exit__(None, None, None)
-        self.over.set()
+        self.is_over = True
+        self._wake()
         if self.late is not None:
             self.late(self)
+
+
+class _CalledOffError(asyncio.CancelledError):
+    """The call is to end, and so nobody waits for its code any longer."""
 
 
 class Rooms:
@@ -222,7 +279,9 @@ class Rooms:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._spare: Room | None = None
+        self._spare: list[Room] = []
+        self._kept = 0
+        """The spare rooms, and those that will be."""
         self._left: dict[Room, tuple[str, CallId | None]] = {}
         """Those whose code did not stop: what it is, and the call it was for."""
 
@@ -231,19 +290,45 @@ class Rooms:
 
         `what` and `job` say whose code it is; the end of the call ends the wait.
         """
-        room = self._spare or _new_room()
+        room = self._take()
         if room is None:
             return await work
-        self._spare = None
         try:
             given: T = room.begin(work if type(work) is CoroutineType else _awaiting(work))
         except BaseException:
-            self._free(room)
+            self._put_back(room)
             raise
         if given is _WAITS:
             return cast("T", await self._wait(room, grace, what, job))
-        self._free(room)
+        self._put_back(room)
         return given
+
+    def _take(self) -> Room | None:
+        """A room in which nobody is; None where there are none."""
+        while self._spare:
+            room = self._spare.pop()
+            self._kept -= 1
+            if not room.task.cancelling():
+                return room
+            room.dismiss()
+        try:
+            return Room(asyncio.get_running_loop(), self._keep)
+        except RuntimeError:  # another backend
+            return None
+
+    def _put_back(self, room: Room) -> None:
+        """Nobody is in the room any more, and it was not promised to keep it."""
+        if self._keep():
+            self._spare.append(room)
+        else:
+            room.dismiss()
+
+    def _keep(self) -> bool:
+        """Whether to keep one room more; whoever is told so gives it back."""
+        if self._kept >= SPARE:
+            return False
+        self._kept += 1
+        return True
 
     def is_left(self, call_id: CallId) -> bool:
         """Whether something of this call did not stop and was left to itself."""
@@ -254,9 +339,9 @@ class Rooms:
 
         `quiet` is for when nobody is left to hear of it.
         """
-        spare, self._spare = self._spare, None
-        if spare is not None:
-            spare.dismiss()
+        spare, self._spare, self._kept = self._spare, [], 0
+        for room in spare:
+            room.dismiss()
         left = list(self._left)
         tasks = [room.task for room in left]
         with anyio.CancelScope(shield=True):
@@ -266,39 +351,36 @@ class Rooms:
                 await asyncio.wait(tasks, timeout=grace)
             for room in left:
                 self._drop(room, quiet=quiet)
-            if spare is not None:
-                tasks.append(spare.task)
+            tasks += [room.task for room in spare]
             if tasks:
                 await asyncio.wait(tasks, timeout=grace)
-
-    def _free(self, room: Room) -> None:
-        if self._spare is None and not room.task.cancelling():
-            self._spare = room
-        else:
-            room.dismiss()
 
     async def _wait(self, room: Room, grace: float, what: str, job: Guest | None) -> object:
         if job is None or job.is_blocking:
             return await self._stay(room, grace, what, job)
-        with anyio.CancelScope() as scope:
-            job.wait_in(scope)
-            try:
-                return await self._stay(room, grace, what, job)
-            finally:
-                job.wait_in(None)
-        raise asyncio.CancelledError  # the call's, which ends with it
+        job.wait_for(room)
+        try:
+            return await self._stay(room, grace, what, job)
+        finally:
+            job.wait_for(None)
 
     async def _stay(self, room: Room, grace: float, what: str, job: Guest | None) -> object:
         try:
-            await room.over.wait()
-        except asyncio.CancelledError:
-            await _stop(room, grace)
-            if not room.over.is_set():
+            if not await room.wait():
+                raise _CalledOffError
+        except asyncio.CancelledError as cancelled:
+            if not room.is_over:
+                await _stop(room, grace)
+            if not room.is_over:
                 self._leave(room, what, None if job is None else job.call.id)
                 raise
             if isinstance(room.error, asyncio.CancelledError):
                 raise
-            _cancel_again(job)
+            if not isinstance(cancelled, _CalledOffError):
+                _cancel_again(job)
+        finally:
+            if room.rests:
+                self._spare.append(room)
         return room.outcome()
 
     def _leave(self, room: Room, what: str, call_id: CallId | None) -> None:
@@ -331,13 +413,6 @@ def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any]:
     return cast("asyncio.Task[Any]", asyncio.current_task(loop))
 
 
-def _new_room() -> Room | None:
-    try:
-        return Room(asyncio.get_running_loop())
-    except RuntimeError:  # another backend
-        return None
-
-
 async def _awaiting(work: Awaitable[T]) -> T:
     return await work
 
@@ -348,9 +423,9 @@ async def _stop(room: Room, grace: float) -> None:
     pause, left = FIRST_PAUSE, grace
     try:
         with anyio.CancelScope(shield=True):
-            while left > 0 and not room.over.is_set():
+            while left > 0 and not room.is_over:
                 with anyio.move_on_after(min(pause, left)):
-                    await room.over.wait()
+                    await room.wait()
                 room.remind()
                 left -= pause
                 pause *= 2

@@ -131,6 +131,7 @@ class Runner:
             self._group = await stack.enter_async_context(anyio.create_task_group())
             stack.push_async_callback(self._wind_up, self._group)
             self._emitter.start(self._group, self.desk.rooms)
+            self._group.start_soon(self._listen)
             self.desk.emit, self.desk.hears = self._emitter.emit, self._emitter.hears
             self._stack = stack.pop_all()
         return self
@@ -168,6 +169,14 @@ class Runner:
         finally:
             self._group = None
             group.cancel_scope.cancel()
+
+    async def _listen(self) -> None:
+        """Hear it when the host is cancelled: calls have tasks of their own, which do not."""
+        try:
+            await anyio.sleep_forever()
+        except anyio.get_cancelled_exc_class():
+            self.cancel(by="host")
+            raise
 
     async def _empty_rooms(self) -> None:
         """End what sinks have left; everything else has ended before."""
@@ -318,13 +327,14 @@ class OpenBatch:
         self._batch: Batch | None = None
 
     async def __aenter__(self) -> Batch:
-        if self._runner.is_left:
-            await self._runner.left()
-        if not self._runner.is_entered:
-            await self._runner.__aenter__()
+        runner = self._runner
+        if runner.is_left:
+            await runner.left()
+        if not runner.is_entered:
+            await runner.__aenter__()
             self._entered = True
-        self._batch = self._runner.open(self._message)
-        return self._batch
+        self._batch = batch = runner.open(self._message)
+        return batch
 
     async def __aexit__(
         self,

@@ -6,10 +6,11 @@ objection, the end of it all. Every handler is told of and recorded. Read `Aroun
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
+from msgspec import structs
 
 from toolspan.hooks.points import After, Firing, Occasion, Point, Report
 from toolspan.ids import CallId
@@ -247,7 +248,7 @@ class Asked:
         """It was said: tell of the handlers; what the model is to read beside it."""
         # Clients tell of an answer's words there, not of the answer.
         kept = tuple(one for one in self.after.reports if one.outcome != "decision")
-        self.around.tell(self.occasion, replace(self.after, reports=kept))
+        self.around.tell(self.occasion, structs.replace(self.after, reports=kept))
         return _words("UserPromptSubmit", self.after.contexts)
 
 

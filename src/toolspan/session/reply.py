@@ -11,7 +11,7 @@ import msgspec
 
 from toolspan.errors import BadCall
 from toolspan.run.batch import Batch
-from toolspan.run.blocks import Asked, read_block
+from toolspan.run.blocks import read_block
 from toolspan.run.desk import Job
 from toolspan.session.incoming import is_blank
 
@@ -55,10 +55,12 @@ def _blocks(content: object) -> list[dict[str, object]]:
         return [{"type": "text", "text": content}] if content else []
     if not isinstance(content, list):
         raise BadCall("a reply has its content as a text or a list of blocks")
+    plain = []
     for number, block in enumerate(content):
         if not isinstance(block, (dict, Mapping)) or not isinstance(block.get("type"), str):
             raise BadCall(f"block {number} of the reply is no object with a type")
-    return [_plain(block) for block in content]
+        plain.append(_plain(block))
+    return plain
 
 
 class Accepted(NamedTuple):
@@ -75,45 +77,33 @@ def accept(message: dict[str, object], batch: Batch) -> Accepted:
     Raises:
         BadCall: one of its calls cannot be answered; none is accepted.
     """
-    blocks = _checked(message)
-    cut = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
-    accepted = Accepted([], [])
-    for read in blocks:
-        block, asked = read
-        if asked is None:
-            if not is_blank(block):
-                accepted.blocks.append(block)
-            continue
-        job = batch.accept(asked, cut=read is cut)
-        if job is not None:
-            accepted.jobs.append(job)
-            block["input"] = job.shelf.arguments_
-            accepted.blocks.append(block)
-    message["content"] = accepted.blocks
-    return accepted
-
-
-class _Block(NamedTuple):
-    """A block of a reply, and what it asks for if it is a call."""
-
-    body: dict[str, object]
-    asked: Asked | None
-
-
-def _checked(message: Mapping[str, object]) -> list[_Block]:
     blocks = message["content"]
     if not isinstance(blocks, list):
         raise BadCall("a reply has its content as a list of blocks")
-    return [
-        _Block(block, read_block(block) if block["type"] == "tool_use" else None)
-        for block in blocks
-    ]
+    read = [read_block(block) if block["type"] == "tool_use" else None for block in blocks]
+    cut = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
+    kept: list[dict[str, object]] = []
+    jobs: list[Job] = []
+    for block, asked in zip(blocks, read, strict=True):
+        if asked is None:
+            if not is_blank(block):
+                kept.append(block)
+            continue
+        job = batch.accept(asked, cut=block is cut)
+        if job is not None:
+            jobs.append(job)
+            block["input"] = job.shelf.arguments_
+            kept.append(block)
+    message["content"] = kept
+    return Accepted(kept, jobs)
 
 
 def _plain(block: Mapping[str, object]) -> dict[str, object]:
     """A block without what servers send but do not take back."""
-    return {
-        key: msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
-        for key, value in block.items()
-        if value is not None
-    }
+    plain = dict(block)
+    for key, value in block.items():
+        if value is None:
+            del plain[key]
+        elif isinstance(value, msgspec.Struct):
+            plain[key] = msgspec.to_builtins(value)
+    return plain

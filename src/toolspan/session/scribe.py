@@ -19,7 +19,7 @@ class Scribe:
         """Write an event down, if it is one to be; `reply` is the one whose calls are run."""
         match event:
             case Finished():
-                if event.cwd is not None and event.cwd != self._cwd:
+                if event.cwd != self._cwd and event.cwd is not None:
                     self._recorder.move(Path(event.cwd))
                     self._cwd = event.cwd
                 self._recorder.result(event)
