@@ -45,16 +45,16 @@ from toolspan.run.tool import Tool
 from toolspan.session.around import Around, Aside
 from toolspan.session.blocks import check_prompt, result_blocks, words
 from toolspan.session.conversation import Conversation
+from toolspan.session.first import first_of
 from toolspan.session.ground import AtHome, make_scene, make_workspace, open_recorder
 from toolspan.session.hearing import Hearing
 from toolspan.session.incoming import Incoming
 from toolspan.session.reply import Reply, accept, plain_reply
 from toolspan.session.scribe import Scribe
+from toolspan.session.skills import Skills
 
 T = TypeVar("T")
 INTERRUPTED_TURN = "interrupted by the user"
-SkillHooks = Callable[[str, Path], Firing | None]
-"""Makes handlers of a file's head: its lines, and where it lies; raises `ToolspanError`."""
 OnBlock = Callable[[Mapping[str, object], Mapping[str, object]], None]
 """Is told of each block of a reply that counts, with its message; before it is started. Must not
 raise."""
@@ -150,16 +150,14 @@ class Session:
             tools = coding_tools(self.profile, person=approver is not None)
         space = make_workspace(folder, self._recorder, aside, self._has_effects)
         space.session_id, space.model = self.session_id, model
-        space.adopt = self._adopt_from
         self._scene = make_scene(
             space, self._recorder, aside, permission_mode, lambda: self.runner.context
         )
         self.hooks: Firing = hooks or NoHooks()
         """The handlers, as they were given: a subagent has the same."""
-        self.skill_hooks: SkillHooks | None = None
-        """Makes handlers of what a skill's file has in its head; None: skills bring none along."""
-        self._skills: set[Path] = set()
-        """Those whose handlers are here already."""
+        self.skills = Skills(self.adopt)
+        """The handlers that skills bring along."""
+        space.adopt = self.skills.launch
         self.mail: deque[str] = deque()
         """What somebody has said to the model meanwhile; it reads it with the next results."""
         bound = self.hooks.bind(self._scene)
@@ -396,15 +394,6 @@ class Session:
         self.hooks = joined(self.hooks, hooks)
         desk.hooks = joined(desk.hooks, hooks.bind(self._scene))
 
-    def _adopt_from(self, head: str, path: Path) -> None:
-        """The handlers of a skill that is launched; they stay for the rest of the session."""
-        if self.skill_hooks is None or path in self._skills:
-            return
-        hooks = self.skill_hooks(head, path)
-        self._skills.add(path)
-        if hooks is not None:
-            self.adopt(hooks)
-
     def interrupt(self, *, by: Cancel = "user") -> None:
         """End every call that runs or waits; each still gets its result, and the turn ends.
 
@@ -561,9 +550,7 @@ class Session:
             waits = any(isinstance(task, AgentTask) for task in tasks.running)
             if not (waits and self.profile.tasks.tells):
                 return await self.woken()
-            async with anyio.create_task_group() as group:
-                group.start_soon(self._first, tasks.wait, group.cancel_scope)
-                group.start_soon(self._first, self._woken_by_mail, group.cancel_scope)
+            await first_of(tasks.wait, self._woken_by_mail)
         return True
 
     async def _woken_by_mail(self) -> None:
@@ -571,10 +558,6 @@ class Session:
         self.mail.extend(await self._around.wake())
         if not self.mail:
             await anyio.sleep_forever()
-
-    async def _first(self, wait: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
-        await wait()
-        scope.cancel()
 
     def _take_in(self, event: LiveEvent) -> None:
         """What the runner emits, before anything else sees it."""

@@ -172,7 +172,7 @@ class Host:
         if self.mind is not None:
             self.mind.look = partial(self._onlooker, chosen, standing)
         make = settings.maker(chosen, self.servers, hook_wishes)
-        session.skill_hooks = SkillHooks(settings, make)
+        session.skills.make = SkillHooks(settings, make)
         self.servers.on_change = partial(self._renew_tools, session, rules)
         self._tell_strange(session, rules)
         return session

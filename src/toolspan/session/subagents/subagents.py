@@ -339,7 +339,7 @@ class Subagents:
             permission_mode=mode,
             clock=desk.clock,
         )
-        session.skill_hooks = above.skill_hooks
+        session.skills.make = above.skills.make
         own = session.runner.desk
         if mode != above.permission_mode or "permission_mode" in desk.context.values:
             values = {**own.context.values, "permission_mode": mode}
