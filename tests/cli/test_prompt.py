@@ -405,7 +405,7 @@ def test_hooks_hear_that_somebody_is_waited_for_and_may_answer_in_every_version(
         rows = somebody.leaves()
 
     assert heard["message"] == "Claude needs your permission to use Bash"
-    assert decisions(rows, waited=False) == [("a", "hook"), ("b", "user_reject")]
+    assert decisions(rows, waited=False) == [("a", "permission_hook"), ("b", "user_reject")]
 
 
 def _handler(line: str) -> dict[str, object]:
