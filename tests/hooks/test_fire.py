@@ -284,6 +284,18 @@ async def test_words_that_are_too_long_for_the_model_go_to_a_file(tmp_path: Path
     assert kept.read_text(encoding="utf-8") == "x" * 20_000
 
 
+@requirement("hooks.long-words")
+async def test_words_that_are_too_long_for_the_person_go_to_a_file_too(tmp_path: Path) -> None:
+    block = at("PostToolUse", says({"systemMessage": "y" * 20_000}))
+    async with hooks(tmp_path, block) as given:
+        after = await given.after(moment("Bash", tmp_path))
+
+    (told,) = (one.text for one in after.reports if one.outcome == "message")
+    assert told is not None
+    assert len(told) < 10_000
+    assert [len(path.read_bytes()) for path in tmp_path.rglob("hook-results/*")] == [20_000]
+
+
 @requirement("hooks.unknown-points")
 async def test_a_point_the_client_does_not_know_costs_older_clients_every_hook(
     tmp_path: Path,

@@ -324,13 +324,14 @@ class SettingsHooks:
         return seconds if fired.budget is None else min(seconds, fired.budget)
 
     def _fitted(self, said: Said) -> Said:
-        """With words that are not too long for the model."""
-        if not said.contexts and said.block is None:
+        """With words that are not too long for whoever reads them."""
+        if not said.contexts and said.block is None and said.message is None:
             return said
         folder = self._stage.folder
         contexts = tuple(shortened(text, folder) for text in said.contexts)
         block = None if said.block is None else shortened(said.block, folder)
-        return replace(said, contexts=contexts, block=block)
+        message = None if said.message is None else shortened(said.message, folder)
+        return replace(said, contexts=contexts, block=block, message=message)
 
 
 @dataclass(frozen=True, slots=True)
