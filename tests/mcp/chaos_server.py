@@ -24,7 +24,7 @@ READ_ONLY = {"echo", "hang", "meet"}
 NAMES = [
     "echo", "meta", "env", "pid", "hang", "flood", "die", "half", "huge", "wrong_id", "twice",
     "deaf", "close_stdout", "garbage", "fork", "progress", "change", "refuse", "fail", "misfit",
-    "endless", "odd letters!", "structured", "mixed", "picture", "meet",
+    "endless", "surrogate", "odd letters!", "structured", "mixed", "picture", "meet",
 ]  # fmt: skip
 ADDED: list[str] = []
 DEAF = threading.Event()
@@ -140,6 +140,8 @@ def misbehave(name: str, number: object) -> None:  # noqa: PLR0912 - a case for 
         case "garbage":
             write(b"\xff\xfe\x00 not utf-8\n[]\n" + b"[" * 5_000 + b"\n")
             send(answer)
+        case "surrogate":
+            send({"id": number, "result": {"content": [text("cut in \ud83d half")]}})
         case "endless":
             write(b"x" * (66 << 20))
         case "refuse":

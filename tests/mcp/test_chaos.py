@@ -33,6 +33,7 @@ QUICK = {"MCP_TOOL_TIMEOUT": "300"}
         ("refuse", "no such thing"),
         ("twice", "twice"),
         ("garbage", "garbage"),
+        ("surrogate", "cut in \ufffd half"),
     ],
 )
 async def test_a_call_settles_once_and_the_next_one_works(

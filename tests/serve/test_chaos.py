@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import anyio
@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from tests.serve.stage import COMMAND, HELLO, LONG, READY, recorded, request, until
+from toolspan import read
+from toolspan.repair import repair
 from toolspan.serve.pipe import _message
 
 FREE = ("--permission-mode", "bypassPermissions")
@@ -85,6 +87,33 @@ def test_lines_that_are_no_messages_are_answered_and_the_server_goes_on(folder: 
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_no_line_is_too_strange_to_be_read(line: bytes) -> None:
     _message(line.replace(b"\n", b""))
+
+
+@requirement("serve.garbage")
+def test_half_of_a_surrogate_pair_is_no_reason_to_leave_a_call_unanswered(folder: Path) -> None:
+    with server(folder) as process:
+        say(process, HELLO, READY)
+        hear(process)
+        say(process, call(1, "Bash", command="echo cut in \ud83d half"))
+        answer = hear(process)
+    assert answer["id"] == 1
+    assert "cut in \ufffd half" in json.dumps(answer["result"], ensure_ascii=False)
+
+
+@requirement("serve.garbage")
+def test_a_message_that_is_none_is_complained_of_under_its_id(folder: Path) -> None:
+    strange = [
+        b'{"id":1,"method":7}',
+        b'{"id":"x","jsonrpc":"3"}',
+        b'{"id":1.5,"jsonrpc":"2.0","method":"ping"}',
+    ]
+    with server(folder) as process:
+        say(process, HELLO, READY)
+        hear(process)
+        say(process, *strange)
+        answers = [hear(process) for _ in strange]
+    assert [one["id"] for one in answers] == [1, "x", None]
+    assert all("error" in one for one in answers)
 
 
 @requirement("serve.garbage")
@@ -207,3 +236,47 @@ async def test_many_calls_at_once_get_one_answer_each(folder: Path) -> None:
             group.start_soon(anyio.to_thread.run_sync, say, process, *calls)
             answers = [await anyio.to_thread.run_sync(hear, process) for _ in calls]
     assert {one["id"] for one in answers} == set(range(1, 101))
+
+
+@requirement("serve.end")
+@pytest.mark.anyio
+async def test_what_a_killed_server_has_recorded_can_be_read_and_mended(folder: Path) -> None:
+    with server(folder) as process:
+        say(process, HELLO, READY, call(1, "Bash", command="echo one"))
+        say(process, call(2, "Bash", command="echo $$ > pid; exec sleep 1000"))
+        await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
+        process.kill()
+        process.wait(LONG)
+    pid = int((folder / "pid").read_text(encoding="utf-8"))
+    try:
+        assert [span.state for span in recorded(folder).spans] == ["succeeded", "never_answered"]
+        done = repair(folder.parent / f"{folder.name}.jsonl")
+        assert done.path is not None
+        assert all(span.result is not None for span in read(done.path).spans)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@requirement("serve.recorded")
+def test_two_servers_in_one_folder_record_a_session_each(folder: Path) -> None:
+    command = [sys.executable, *COMMAND, *FREE]
+    home = {**os.environ, "HOME": str(folder.parent)}
+    home.pop("CLAUDE_CONFIG_DIR", None)
+    servers = [
+        subprocess.Popen(
+            command, cwd=folder, env=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    for number, one in enumerate(servers):
+        gate = f"touch {number}; until [ -e {1 - number} ]; do :; done; echo {number}"
+        say(one, HELLO, READY, call(1, "Bash", command=gate))
+    answers = [[hear(one), hear(one)][1] for one in servers]
+    for one in servers:
+        one.communicate(timeout=LONG)
+    assert [one.returncode for one in servers] == [0, 0]
+    assert [answer["result"]["content"][0]["text"] for answer in answers] == ["0", "1"]  # type: ignore[index]
+    sessions = list((folder.parent / ".claude/projects").glob("*/*.jsonl"))
+    found = sorted(span.state for path in sessions for span in read(path).spans)
+    assert (len(sessions), found) == (2, ["succeeded", "succeeded"])

@@ -5,6 +5,7 @@ that is none. Reading and writing block in threads of their own, which nobody wa
 a client that neither closes its side nor reads cannot keep us. Read `Wire.streams` first.
 """
 
+import json
 import os
 import queue
 import threading
@@ -17,9 +18,9 @@ import anyio.from_thread
 import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp_types import ErrorData, JSONRPCError, jsonrpc_message_adapter
-from pydantic import ValidationError
+from mcp_types import ErrorData, JSONRPCError, JSONRPCNotification, jsonrpc_message_adapter
 
+from toolspan.mcp.halves import without_halves
 from toolspan.process.feed import feed
 
 LONGEST = 64 * 2**20
@@ -161,17 +162,30 @@ def _message(line: bytes | None) -> SessionMessage | JSONRPCError | None:
     if not line.strip():
         return None
     try:
-        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValidationError as error:
-        if any(one["type"] == "json_invalid" for one in error.errors(include_url=False)):
-            return _complaint(_NO_JSON, "Parse error: the line is not JSON")
-        return _complaint(_NO_MESSAGE, "Invalid request: the line is no JSON-RPC message")
-    except (ValueError, RecursionError):
-        return _complaint(_NO_JSON, "Parse error: the line cannot be read")
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return _mended(line)
+    if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
+        return _complaint(_NO_MESSAGE, "Invalid request: an id is a text or a whole number")
+    return SessionMessage(message)
 
 
-def _complaint(code: int, text: str) -> JSONRPCError:
-    return JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=text))
+def _mended(line: bytes) -> SessionMessage | JSONRPCError:
+    """The message of a line that is none to a strict reader, or what its sender is told."""
+    try:
+        found, whole = without_halves(line)
+    except ValueError:
+        return _complaint(_NO_JSON, "Parse error: the line is not JSON")
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(whole, by_name=False))
+    except ValueError:
+        about = found.get("id") if isinstance(found, dict) else None
+        return _complaint(_NO_MESSAGE, "Invalid request: the line is no JSON-RPC message", about)
+
+
+def _complaint(code: int, text: str, about: object = None) -> JSONRPCError:
+    known = about if isinstance(about, str | int) and not isinstance(about, bool) else None
+    return JSONRPCError(jsonrpc="2.0", id=known, error=ErrorData(code=code, message=text))
 
 
 def _split(source: int) -> Iterator[bytes | None]:
