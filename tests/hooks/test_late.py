@@ -12,6 +12,7 @@ import pytest
 from tests.hooks.stage import at, command, hooks, moment
 from tests.requirement import requirement
 from toolspan.builtin import bash_tool
+from toolspan.hooks import Hooks, joined
 from toolspan.hooks.heard import Heard
 from toolspan.hooks.late import LateHandlers
 from toolspan.hooks.make import Means, hooks_of
@@ -46,13 +47,14 @@ async def test_a_handler_that_objects_late_wakes_the_model_with_what_it_said(
     with anyio.fail_after(20):
         async with hooks(tmp_path, block) as fired:
             after = await fired.after(moment(folder=tmp_path))
+            called = await fired.called()
             woken = await fired.wake()
-            again = await fired.wake()
+            again = await fired.called()
 
     assert (after.feedback, after.contexts) == ((), ())
     assert woken.news == (NOTICE.format("PostToolUse:Bash", "the build broke\n"),)
     assert [(one.point, one.exit_code) for one in woken.reports] == [("PostToolUse", 2)]
-    assert again.news == ()
+    assert (called, again) == (True, False)
 
 
 @requirement("hooks.rewake")
@@ -76,10 +78,10 @@ async def test_a_handler_that_ends_otherwise_wakes_nobody(tmp_path: Path) -> Non
     with anyio.fail_after(20):
         async with hooks(tmp_path, at("PreToolUse", late, command("true"))) as fired:
             await fired.before(moment(folder=tmp_path))
-            woken = await fired.wake()
+            called = await fired.called()
             batch = await fired.after_batch([])
 
-    assert (woken.news, batch.news) == ((), ())
+    assert (called, batch.news) == (False, ())
     assert [one.outcome for one in batch.reports] == ["error"]
 
 
@@ -242,3 +244,20 @@ async def test_going_to_another_folder_is_told_and_its_variables_are_left_behind
         (str(tmp_path / "a"), str(tmp_path / "b")),
     ]
     assert conversation.stopped is None
+
+
+@requirement("hooks.rewake")
+async def test_the_first_of_several_sources_that_wants_to_be_heard_wakes_the_model(
+    tmp_path: Path,
+) -> None:
+    quick = at("PostToolUse", command("echo now >&2; exit 2", asyncRewake=True))
+    never = at("PostToolUse", command("sleep 600", asyncRewake=True))
+    with anyio.fail_after(20):
+        async with hooks(tmp_path, never) as one, hooks(tmp_path, quick) as other:
+            both = joined(Hooks(), one, other)
+            await both.after(moment(folder=tmp_path))
+            called = await both.called()
+            woken = await both.wake()
+
+    assert (called, both.calls) == (True, False)
+    assert woken.news == (NOTICE.format("PostToolUse:Bash", "now\n"),)

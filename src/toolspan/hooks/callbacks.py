@@ -167,6 +167,10 @@ class Hooks:
         """Functions are always waited for."""
         return False
 
+    async def called(self) -> bool:
+        """Functions are always waited for."""
+        return False
+
     async def wake(self) -> After:
         """Functions are always waited for."""
         return After()

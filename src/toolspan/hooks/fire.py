@@ -209,9 +209,13 @@ class SettingsHooks:
         """Whether a handler that nobody waited for wants the model to be woken."""
         return self._late.calls
 
-    async def wake(self) -> After:
+    async def called(self) -> bool:
         """Wait for one that wants that, unless none runs that could."""
         await self._late.wait()
+        return self._late.calls
+
+    async def wake(self) -> After:
+        """Hear those that want it now."""
         woken = await self._late.calling()
         return After(
             news=tuple(shortened(text, self._stage.folder) for _, text in woken),

@@ -78,20 +78,21 @@ class JoinedHooks:
         """Whether some source has a handler that wants the model to be woken."""
         return any(source.calls for source in self._sources)
 
-    async def wake(self) -> After:
-        """Wait for the first handler of any source that wants that."""
-        woken: list[After] = []
+    async def called(self) -> bool:
+        """Wait for the first such handler of any source."""
 
         async def listen(source: Firing, scope: anyio.CancelScope) -> None:
-            after = await source.wake()
-            if after.news:
-                woken.append(after)
+            if await source.called():
                 scope.cancel()
 
         async with anyio.create_task_group() as group:
             for source in self._sources:
                 group.start_soon(listen, source, group.cancel_scope)
-        return _one_after(woken)
+        return self.calls
+
+    async def wake(self) -> After:
+        """Hear those that want it now."""
+        return _one_after(await self._all(lambda source: source.wake()))
 
     async def _all(self, ask: Callable[[Firing], Awaitable[_Answer]]) -> list[_Answer]:
         slots: list[_Answer | None] = [None] * len(self._sources)

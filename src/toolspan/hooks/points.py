@@ -156,8 +156,12 @@ class Firing(Protocol):
         """Whether a handler that nobody waited for wants the model to be woken now."""
         ...
 
+    async def called(self) -> bool:
+        """Wait for such a handler; False when none runs that could be one. May be cancelled."""
+        ...
+
     async def wake(self) -> After:
-        """Wait for such a handler: its `news`; none when none runs that could have some."""
+        """Hear those that want it now: their `news`, each once."""
         ...
 
 
@@ -200,6 +204,10 @@ class NoHooks:
         """Nothing to add."""
         return After()
 
-    async def wake(self) -> After:
+    async def called(self) -> bool:
         """Nobody is waited for."""
+        return False
+
+    async def wake(self) -> After:
+        """Nothing to add."""
         return After()

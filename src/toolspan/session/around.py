@@ -193,9 +193,10 @@ class Around:
 
     async def wake(self) -> tuple[str, ...]:
         """Wait for such a handler: what the model is to read; nothing when none is to be heard."""
-        if not self._may_wake:
+        if not self._may_wake or not await self._hooks.called():
             return ()
-        after = await self._hooks.wake()
+        with anyio.CancelScope(shield=True):  # what was heard must not be lost
+            after = await self._hooks.wake()
         self._woken += bool(after.news)
         report(CallId(str(uuid.uuid4())), after.reports, self._desk)
         return after.news

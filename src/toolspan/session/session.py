@@ -278,6 +278,7 @@ class Session:
         self._around.spoken()
         if self._around.calls:
             self.mail.extend(await self._around.wake())
+            self._around.spoken()
         if not self._around.listens("UserPromptSubmit"):
             self._say(content)
             return True
