@@ -113,13 +113,16 @@ class House:
     # What the client does
 
     def connects(self, *options: str) -> Ran:
-        """Give the client our server, as the page says; with further options."""
+        """Give the client our server: as the README says, or with options, as its page does."""
         if self.is_codex:
             self._config = snippet(_PAGE, r"```toml\n(.*?)```")
             more = "".join(f", {json.dumps(option)}" for option in options)
             self._config = re.sub(r"^(args = .*)\]$", rf"\1{more}]", self._config, flags=re.M)
             return Ran(0, "", "")
-        return self.types(f"{snippet(_PAGE, r'^(claude mcp add .*?) *#')} {' '.join(options)}")
+        page, line = (_PAGE, r"^(claude mcp add .*?) *#")
+        if not options:
+            page, line = ("README.md", r"`(claude mcp add [^`]*)`")
+        return self.types(f"{snippet(page, line)} {' '.join(options)}")
 
     def works(self, during: Callable[[Any], None] | None = None) -> int:
         """Let the client work on what the model asks for, once it knows our tools."""

@@ -109,6 +109,21 @@ def _on_record(house: House, ours: str) -> Iterator[str]:
     yield from differ(f"`toolspan doctor`: {sound.all[-200:]}", sound.code, 0)
 
 
+def mcp_readme(house: House) -> Iterator[str]:
+    """As the README connects it, it reads; what it may not do, it says."""
+    _moved_in(house)
+    house.turn(house.call("Read", file_path=str(house.cwd / "a.txt")))
+    house.turn(house.call("Write", file_path=str(house.cwd / "b.txt"), content="b"))
+    house.turn("That was all.")
+    yield from differ("the client's exit code", house.works(), 0)
+    read, *wrote = house.answers()
+    yield from differ("Read", read, "1\talpha\n2\tbeta\n3\t")
+    if not house.is_codex:  # its page lets it edit
+        nobody = "toolspan: nobody could be asked" in wrote[0]
+        yield from differ(f"Write ({wrote[0]!r})", nobody, True)
+        yield from differ("the file is there", (house.cwd / "b.txt").exists(), False)
+
+
 def mcp_structured(house: House) -> Iterator[str]:
     """With `--structured` the model reads the value for programs."""
     _moved_in(house, "--structured")
@@ -193,4 +208,10 @@ def _servers() -> list[str]:
     return found
 
 
-STORIES: tuple[Story, ...] = (mcp_tools, mcp_structured, mcp_interrupted, mcp_killed)
+STORIES: tuple[Story, ...] = (
+    mcp_tools,
+    mcp_readme,
+    mcp_structured,
+    mcp_interrupted,
+    mcp_killed,
+)
