@@ -1,9 +1,10 @@
 """How long a question takes: the first, the second, and a search; beside peers and ripgrep.
 
-In: an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`). Out: Markdown
-tables on stdout, all numbers with `--json`; exit 1 with `--enforce` when a target is missed. The
-first question finds nothing prepared, the second what the first left behind, a search never has an
-index. All contestants run in one go, round by round. Measuring is `read.py`'s. Read `main` first.
+In: an archive with its `expected-totals.json`, the peers' prefix (see `peers.py`), perhaps a
+folder of rollouts. Out: Markdown tables on stdout, all numbers with `--json`; exit 1 with
+`--enforce` when a target is missed. The first question finds nothing prepared, the second what the
+first left behind, a search never has an index. All contestants run in one go, round by round.
+Measuring is `read.py`'s. Read `main` first.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from peers import AGENTSVIEW, CCUSAGE, Answer, Bench, Job, agentsview_job, ccusage_job
 from read import (
@@ -81,23 +83,19 @@ def agentsview_again_job(bench: Bench, run_dir: Path) -> Job:
     )
 
 
-def search_job(word: str) -> Maker:
+def search_job(word: str, place: Path) -> Maker:
     """`toolspan search` as people use it."""
 
-    def job(bench: Bench, run_dir: Path) -> Job:
+    def job(_: Bench, run_dir: Path) -> Job:
         env = {"XDG_CACHE_HOME": str(run_dir / "cache")}
-        return Job([toolspan(), "search", word, f"{bench.archive}/"], env=env)
+        return Job([toolspan(), "search", word, f"{place}/"], env=env)
 
     return job
 
 
-def ripgrep_job(word: str) -> Maker:
+def ripgrep_job(word: str, place: Path) -> Maker:
     """ripgrep with the same literal in the same files, its output kept."""
-
-    def job(bench: Bench, _: Path) -> Job:
-        return Job([*ripgrep_command(word), bench.archive])
-
-    return job
+    return lambda _, __: Job([*ripgrep_command(word), place])
 
 
 def ripgrep_command(word: str, *options: str) -> list[str]:
@@ -106,7 +104,25 @@ def ripgrep_command(word: str, *options: str) -> list[str]:
     return [str(ripgrep()), *every, "--fixed-strings", *options, "-e", word]
 
 
-def contestants(bench: Bench, words: Sequence[str]) -> Iterator[tuple[str, str, Maker, bool]]:
+class Search(NamedTuple):
+    """A word that is looked for, and where."""
+
+    word: str
+    place: Path
+    suffix: str = ""
+
+    @property
+    def ours(self) -> str:
+        """The row of ours."""
+        return f"search {self.word}{self.suffix}"
+
+    @property
+    def floor(self) -> str:
+        """The row of ripgrep's."""
+        return f"rg {self.word}{self.suffix}"
+
+
+def contestants(bench: Bench, searches: Sequence[Search]) -> Iterator[tuple[str, str, Maker, bool]]:
     """Name, description, job, and whether it is too slow for more than one round."""
     peers = bench.peers is not None
     yield "errors, first", "`toolspan errors --json`, nothing remembered", errors_job, False
@@ -118,14 +134,15 @@ def contestants(bench: Bench, words: Sequence[str]) -> Iterator[tuple[str, str, 
     yield "errors, second", "the same, archive unchanged", errors_again_job, False
     if peers:
         yield "agentsview, second", "`sync`, archive unchanged", agentsview_again_job, False
-    for word in words:
-        yield f"search {word}", f"`toolspan search '{word}'`", search_job(word), False
-        yield f"rg {word}", f"`rg -F '{word}'`", ripgrep_job(word), False
+    for one in searches:
+        word, place = one.word, one.place
+        yield one.ours, f"`toolspan search '{word}'`{one.suffix}", search_job(word, place), False
+        yield one.floor, f"`rg -F '{word}'`{one.suffix}", ripgrep_job(word, place), False
 
 
-def run_all(bench: Bench, words: Sequence[str], repeats: int) -> list[Row]:
+def run_all(bench: Bench, searches: Sequence[Search], repeats: int) -> list[Row]:
     """Round by round; what the second questions need is prepared before the first round."""
-    chosen = list(contestants(bench, words))
+    chosen = list(contestants(bench, searches))
     rows = [Row(name, about) for name, about, _, _ in chosen]
     for name, about, job, _ in chosen:
         if name.endswith("second"):
@@ -139,7 +156,7 @@ def run_all(bench: Bench, words: Sequence[str], repeats: int) -> list[Row]:
     return rows
 
 
-def targets(rows: Mapping[str, Row], words: Sequence[str]) -> list[Target]:
+def targets(rows: Mapping[str, Row], searches: Sequence[Search]) -> list[Target]:
     """What is promised about these questions."""
 
     def wall(name: str) -> float | None:
@@ -156,14 +173,14 @@ def targets(rows: Mapping[str, Row], words: Sequence[str]) -> list[Target]:
     notes = {run.answer.note for name in (first, second) for run in rows[name].runs}
     said = f"{len(notes)} different"
     found.append(Target("all answers of errors", "equal", said, met=len(notes) == 1))
-    for word in words:
-        ours, floor = wall(f"search {word}"), wall(f"rg {word}")
+    for one in searches:
+        ours, floor = wall(one.ours), wall(one.floor)
         limit = f"≤ rg + {SLACK:g} s"
         if ours is None or floor is None:
-            found.append(Target(f"search {word}", limit, "not measured", None))
+            found.append(Target(one.ours, limit, "not measured", None))
         else:
             measured = f"{ours:.3f} s, rg {floor:.3f} s: + {ours - floor:.3f} s"
-            found.append(Target(f"search {word}", limit, measured, ours <= floor + SLACK))
+            found.append(Target(one.ours, limit, measured, ours <= floor + SLACK))
     found += [
         Target(f"{row.name} runs", "exit 0", row.failure, met=False)
         for row in rows.values()
@@ -197,6 +214,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--archive", type=Path, required=True, help="has expected-totals.json")
     parser.add_argument("--peers", type=Path, help="prefix given to peers.py; without it, no peers")
+    parser.add_argument("--rollouts", type=Path, help="Codex's, in which words are looked for too")
     parser.add_argument("--word", action="append", help=f"to search for (default: {WORDS})")
     parser.add_argument("--repeats", type=int, default=5, help="rounds (default 5)")
     parser.add_argument("--scratch", type=Path, help="where to work (default: a temporary one)")
@@ -219,14 +237,18 @@ def main() -> int:
         timeout=arguments.timeout,
     )
     expected = json.loads((bench.archive / "expected-totals.json").read_bytes())["claude"]
+    searches = [Search(word, bench.archive) for word in words]
+    if arguments.rollouts:
+        there = arguments.rollouts.resolve()
+        searches += [Search(word, there, ", rollouts") for word in words]
     machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
     machine += f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
     try:
         time.sleep(SETTLING)
         before = fingerprint(bench.archive)
         warm(bench.archive)
-        rows = run_all(bench, words, arguments.repeats)
-        met = targets({row.name: row for row in rows}, words)
+        rows = run_all(bench, searches, arguments.repeats)
+        met = targets({row.name: row for row in rows}, searches)
         same = fingerprint(bench.archive) == before
         met.append(Target("archive untouched", "same files", "same" if same else "changed", same))
         agreed = [agreement(bench, word) for word in words]
