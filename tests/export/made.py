@@ -37,7 +37,7 @@ def claude(text: str, *, file: str = "session.jsonl") -> list[Transcript]:
     story.until(child)
     told = bodies.reported(child.agent_id, text, prompt=text, calls=1, took_ms=20)
     story.result(task, told, after_ms=5)
-    left = story.call("Read", {"file_path": path}, id=f"toolu_{text[:30]}")
+    left = story.call("Read", {"file_path": path}, id=f"toolu_{text}")
     assert left
     return [
         transcript(story.data(), file),

@@ -7,13 +7,15 @@ A net, not a wall: see docs/export.md for what it knows. Read `Redaction.text` f
 
 import re
 from collections.abc import Iterable
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from toolspan.export.record import Record
-from toolspan.export.secrets import EDGE, FORMS, HOME, SECRET_KEY, Form
+from toolspan.export.secrets import FORMS, HOME
+from toolspan.model.secrets import EDGE, SECRET_KEY, Form, bare
 
 R = TypeVar("R", bound=Record)
 
@@ -62,30 +64,23 @@ class Redaction:
         """A text without them."""
         low = text.lower()
         for form in FORMS:
-            if not form.hints or any(hint in low for hint in form.hints):
-                text = self._without(form, text)
+            if form.may_be_in(low):
+                text = form.replaced(text, partial(self._name, form))
         if "/" in text or "\\" in text:
             text = HOME.sub(self._home, text)
         if self._pattern is not None:
             text = self._pattern.sub(lambda found: self._names[found[0].casefold()], text)
         return text
 
-    def _without(self, form: Form, text: str) -> str:
-        group = "it" if "it" in form.pattern.groupindex else 0
-
-        def placed(found: re.Match[str]) -> str:
-            whole, value = found[0], found[group]
-            if _PLACEHOLDER.fullmatch(value) or not form.is_one(value):
-                return whole
-            bare = value.lstrip("\"'\\")
-            name = self._placeholder(form.kind, bare.rstrip(",."))
-            if form.kind == "person":
-                self._names.setdefault(bare.casefold(), name)
-                self._remember()
-            at = found.end(group) - found.start()
-            return whole[: at - len(bare)] + name + whole[at:]
-
-        return form.pattern.sub(placed, text)
+    def _name(self, form: Form, value: str) -> str | None:
+        """The placeholder of a value; None when it is one."""
+        if _PLACEHOLDER.fullmatch(value):
+            return None
+        name = self._placeholder(form.kind, bare(value).rstrip(",."))
+        if form.kind == "person":
+            self._names.setdefault(bare(value).casefold(), name)
+            self._remember()
+        return name
 
     def _home(self, found: re.Match[str]) -> str:
         whole, name = found[0], found["unix"] or found["windows"]

@@ -1,14 +1,14 @@
 """What of a call's content may leave: nothing, or short pieces without secrets.
 
 In: inputs, outputs, commands, reasons. Out: texts of at most 512 characters, 4,096 for all of one
-call, with what looks like a secret blacked out. Blacking out is a net, not a wall: it knows the
-usual shapes of keys and the usual names of secrets. Read `Words.piece` first.
+call, with what looks like a secret blacked out: a net, not a wall. Read `Words.piece` first.
 """
 
-import re
 from collections.abc import Mapping
 
 import msgspec
+
+from toolspan.model.secrets import SECRETS
 
 PIECE = 512
 TOTAL = 4_096
@@ -16,39 +16,13 @@ BLACKED_OUT = "[redacted]"
 _LOOKED_AT = 4 * PIECE
 """So much of a text is searched for secrets; more could not be left after the cut."""
 
-_SECRET_NAME = (
-    r"(?:api[_-]?key|secret|token(?!s)|passw(?:or)?d|passphrase|credential|private[_-]?key"
-    r"|access[_-]?key|authorization|cookie|[_-]pwd|[_-]auth(?!or)|[_-]key)"
-)
-_SECRETS = (
-    re.compile(
-        r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL
-    ),
-    re.compile(r"(?<=://)[^/\s@\"'\\]+(?=@)"),  # user and password of an address
-    re.compile(r"(?i)(?<=\bbearer\s)\s*[\w.~+/=-]+|(?<=\bbasic\s)\s*[\w.~+/=-]{8,}"),
-    re.compile(
-        r"sk-[\w-]{12,}|[rs]k_(?:live|test)_\w{8,}|gh[oprsu]_\w{16,}|github_pat_\w{16,}"
-        r"|glpat-[\w-]{12,}|(?:AKIA|ASIA)[0-9A-Z]{12,}|AIza[\w-]{20,}|xox[abeoprs]-[\w-]{8,}"
-        r"|npm_\w{20,}|pypi-[\w-]{16,}|hf_\w{16,}|eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?"
-    ),
-)
-_VALUE = r"""(?:"(?:[^"\\]|\\.)*"?|'[^']*'?|\\"(?:[^"\\])*|[^\s"',;&}\])]+)"""
-_NAMED = (
-    # password=…, "apiKey": "…", Authorization: …
-    re.compile(rf"(?i)((?<![\w.-])[\w.-]*{_SECRET_NAME}[\w.-]*(?:\\*[\"'])?\s*[:=]\s*){_VALUE}"),
-    # SIGNING_KEY=…, MY_KEY_2=…
-    re.compile(rf"((?<![\w.-])[\w.-]*KEY[A-Z0-9_]*\s*=\s*){_VALUE}"),
-    # --password …, --token …
-    re.compile(rf"(?i)(--?[\w-]*{_SECRET_NAME}[\w-]*\s+){_VALUE}"),
-)
-
 
 def redacted(text: str) -> str:
     """The text with what looks like a secret blacked out."""
-    for pattern in _SECRETS:
-        text = pattern.sub(BLACKED_OUT, text)
-    for pattern in _NAMED:
-        text = pattern.sub(lambda found: found[1] + BLACKED_OUT, text)
+    low = text.lower()
+    for form in SECRETS:
+        if form.may_be_in(low):
+            text = form.replaced(text, lambda value: None if value == BLACKED_OUT else BLACKED_OUT)
     return text
 
 

@@ -1,0 +1,142 @@
+"""The forms in which secrets stand in texts.
+
+In: a text. Out: the same with something else in the place of each secret. Blacking out is a net,
+not a wall: it knows the usual shapes of keys and the usual names of secrets. Every pattern is
+bounded, so that a line of megabytes costs its length and no more. Whatever leaves (`export/`,
+`telemetry/`) goes through it. Read `SECRETS` first.
+"""
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+EDGE = r"(?:(?<![0-9A-Za-z])|(?<=\\[nrt]))"
+"""Where a word may begin: also behind an escaped end of line."""
+_KEYS = "|".join(
+    (
+        EDGE + r"sk-[\w-]{12,}|sk-(?:admin|ant|or|proj|svcacct)-[\w-]{12,}",
+        r"[rsp]k_(?:live|test)_\w{8,}|whsec_\w{16,}",  # payments
+        r"gh[oprsu]_[A-Za-z0-9]{16,}|github_pat_\w{16,}",
+        r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|imt|agent)-[\w.-]{12,}",
+        r"(?:AKIA|ASIA|AROA|AIDA|AGPA)[0-9A-Z]{12,}",
+        r"AIza[\w-]{20,}|ya29\.[\w-]{16,}|GOCSPX-[\w-]{16,}",
+        r"xox[abeoprs]-[\w-]{8,}|xapp-[\w-]{12,}",
+        r"npm_[A-Za-z0-9]{20,}|pypi-Ag[\w-]{16,}|hf_[A-Za-z0-9]{16,}|dop_v1_[0-9a-f]{32,}",
+        r"shp(?:at|ca|pa|ss)_[0-9a-fA-F]{16,}|SG\.[\w-]{16,}\.[\w-]{16,}",
+        r"(?<!\d)\d{8,10}:AA[\w-]{32,}",  # bots
+        r"AGE-SECRET-KEY-1[0-9A-Z]{20,}",
+        r"eyJ[\w-]{6,}\.[\w-]{4,}(?:\.[\w-]*)?",
+        r"(?:ssh-(?:rsa|ed25519|dss)|ecdsa-sha2-nistp\d{3}) AAAA[\w+/=]{20,}",
+    )
+)
+_KEY_HINTS = (
+    "sk-", "k_live_", "k_test_", "whsec_", "gho_", "ghp_", "ghr_", "ghs_", "ghu_", "github_pat_",
+    "glpat-", "gldt-", "glrt-", "glcbt-", "glptt-", "glft-", "glsoat-", "glimt-", "glagent-",
+    "akia", "asia", "aroa", "aida", "agpa", "aiza", "ya29.", "gocspx-", "xox", "xapp-", "npm_",
+    "pypi-ag", "hf_", "dop_v1_", "shpat_", "shpca_", "shppa_", "shpss_", "sg.", ":aa",
+    "age-secret-key-1", "eyj", "aaaa",
+)  # fmt: skip
+_SECRET_NAME = (
+    r"(?:api[_-]?key|secret|token(?!s)|passw(?:or)?d|passphrase|credential|private[_-]?key"
+    r"|access[_-]?key|authorization|cookie|[_-]pwd|[_-]auth(?!or)|[_-]key)"
+)
+_NAME_HINTS = (
+    "api", "secret", "token", "passw", "passphrase", "credential", "key", "authorization", "cookie",
+    "pwd", "auth",
+)  # fmt: skip
+_VALUE = r"""(?:"(?:[^"\\]|\\.)+|\\+"(?:[^"\\]|\\[^"])+|'[^']+|[^\s"'&;}\])]+)"""
+"""In quotes, in quotes inside quotes, or up to a blank."""
+
+SECRET_KEY = re.compile(rf"(?i)\A[\w.-]{{0,64}}{_SECRET_NAME}[\w.-]{{0,64}}\Z")
+"""A name of a value, in an input or a document, that says that the value is a secret."""
+
+
+def _always(_: str) -> bool:
+    return True
+
+
+def bare(value: str) -> str:
+    """A value without the quotes that it begins with."""
+    return value.lstrip("\"'\\")
+
+
+class Form(NamedTuple):
+    """One shape of what should not leave."""
+
+    kind: str
+    """What its placeholder is called."""
+    pattern: re.Pattern[str]
+    """The group `it` is what is taken away; without such a group, all of it."""
+    hints: tuple[str, ...] = ()
+    """One of these stands in every text that has it, in small letters: others are not searched."""
+    is_one: Callable[[str], bool] = _always
+
+    def may_be_in(self, low: str) -> bool:
+        """Whether a text is worth the search; it is given in small letters."""
+        return not self.hints or any(hint in low for hint in self.hints)
+
+    def replaced(self, text: str, name: Callable[[str], str | None]) -> str:
+        """The text with what `name` gives in the place of each such thing; None leaves it."""
+        group = "it" if "it" in self.pattern.groupindex else 0
+
+        def placed(found: re.Match[str]) -> str:
+            whole, value = found[0], found[group]
+            given = name(value) if self.is_one(value) else None
+            if given is None:
+                return whole
+            at = found.end(group) - found.start()
+            return whole[: at - len(bare(value))] + given + whole[at:]
+
+        return self.pattern.sub(placed, text)
+
+
+_BEFORE = r"(?<![\w.-])[\w.-]{0,64}?"
+_EQUALS = r"\s{0,8}=\s{0,8}"
+
+SECRETS = (
+    Form(
+        "key",
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----.*?"
+            r"(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+            re.DOTALL,
+        ),
+        ("-----begin ",),
+    ),
+    Form("key", re.compile(_KEYS), _KEY_HINTS),
+    Form("key", re.compile(EDGE + r"(?:SK|AC)[0-9a-f]{32}")),
+    Form(
+        "login",
+        re.compile(
+            r":/{1,2}(?P<it>[^/\s@\"'\\<>]{1,256}|[^/\s@:\"'\\<>]{1,64}:[^\s@\"'\\<>]{1,256})@"
+        ),
+        (":/",),
+    ),
+    Form(
+        "key",
+        re.compile(r"(?i)\b(?:bearer|basic)\s{1,4}(?P<it>[^\s\"'\\,;<>]{8,})"),
+        ("bearer", "basic"),
+    ),
+    Form(  # the rest of the line
+        "secret",
+        re.compile(r"(?i)(?:authorization|cookie)(?:\\*[\"'])?\s{0,8}[:=]\s{0,8}(?P<it>[^\n\"']+)"),
+        ("authorization", "cookie"),
+    ),
+    Form(  # password=…, "apiKey": "…", Authorization: …
+        "secret",
+        re.compile(
+            rf"(?i){_BEFORE}{_SECRET_NAME}[\w.-]{{0,64}}(?:\\*[\"'])?\s{{0,8}}[:=]\s{{0,8}}"
+            rf"(?P<it>{_VALUE})"
+        ),
+        _NAME_HINTS,
+    ),
+    Form(  # SIGNING_KEY=…, MY_KEY_2=…
+        "secret", re.compile(rf"{_BEFORE}KEY[A-Z0-9_]{{0,64}}{_EQUALS}(?P<it>{_VALUE})"), ("key",)
+    ),
+    Form(  # --password …, --token …
+        "secret",
+        re.compile(rf"(?i)--?[\w-]{{0,64}}?{_SECRET_NAME}[\w-]{{0,64}}\s{{1,8}}(?P<it>{_VALUE})"),
+        _NAME_HINTS,
+    ),
+)
+"""In this order: what is a key as a whole is not also read as a name and its value."""
