@@ -10,6 +10,7 @@ from click.testing import CliRunner, Result
 
 from tests.hooks.stage import at, command, decides, says
 from tests.requirement import requirement
+from toolspan import read
 from toolspan.builtin import coding_tools
 from toolspan.cli.app import app
 from toolspan.hooks.make import hooks_of
@@ -17,10 +18,12 @@ from toolspan.model.decision import Allow, Ask, Deny
 from toolspan.permission import Permissions, Rules
 from toolspan.permission.decide import Question
 from toolspan.profile import profile
+from toolspan.read.history import short_id
 from toolspan.session import Session
 from toolspan.settings import Layer, merge
 from toolspan.settings.load import read_settings
 from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.wire.paths import hooks_path
 
 pytestmark = pytest.mark.anyio
 
@@ -209,3 +212,33 @@ async def test_why_a_command_line_was_not_free_is_recorded_in_the_clients_word(
             await session.run({"role": "assistant", "content": [block]})
 
     assert answer("toolu_0", path)["code"] == code
+
+
+@requirement("why.asked")
+def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="s").prompt("Go")
+    call = story.call("Bash", {"command": "make"})
+    story.result(call, bodies.ran("made"), after_ms=5_000)
+    path = story.write(tmp_path / "s.jsonl")
+    (span,) = read(path).spans
+    assert span.requested is not None
+    began = span.requested.timestamp()
+    rows = [
+        {"at": began, "event": "PreToolUse", "call": call, "tool": "Bash", "input": "1-1"},
+        {"at": began + 1, "event": "PermissionRequest", "tool": "Bash", "input": "1-1"},
+        {
+            "at": began + 5,
+            "event": "PostToolUse",
+            "call": call,
+            "tool": "Bash",
+            "duration_ms": 1000,
+        },
+    ]
+    notes = hooks_path(path)
+    notes.parent.mkdir(parents=True)
+    notes.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+    assert answer(call, path)["asked_ms"] == 3_000
+    assert "asked    3.0 s" in why(short_id(call), path).stdout
+    shown = CliRunner().invoke(app, ["show", call, str(path)]).stdout
+    assert "somebody was asked for 3.0 s of it" in shown

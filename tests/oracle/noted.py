@@ -96,5 +96,8 @@ def _measured(house: House) -> Iterator[str]:
         yield from differ(f"{command}: waited {found['wait_ms']} ms", close, True)
         yield from differ(f"{command}: the wait is", found["certainty"], "known")
     for command in _COMMANDS if house.version >= _TELLS_DECISIONS else ():
-        why = house.types(f"toolspan why {calls[command]['call']['id']}").out
-        yield from differ(f"{command}: {why}", "by a person" in " ".join(why.split()), True)
+        call = calls[command]["call"]["id"]
+        why = " ".join(house.types(f"toolspan why {call}").out.split())
+        yield from differ(f"{command}: {why}", "by a person" in why and "asked" in why, True)
+        shown = " ".join(house.types(f"toolspan show {call}").out.split())
+        yield from differ(f"{command}: {shown}", "somebody was asked for" in shown, True)

@@ -41,6 +41,7 @@ from toolspan.report.files.archive import FileArchive
 from toolspan.report.files.change import changes_of
 from toolspan.report.files.story import diff_of_change
 from toolspan.report.flow.chains import Chain, Link, chains
+from toolspan.report.time.waits import noted_wait
 from toolspan.report.words import words
 from toolspan.wire.claude_results import UnknownResult
 from toolspan.wire.paths import config_dir
@@ -303,7 +304,9 @@ _FLAGS = ("ambiguous", "background", "deferred", "synthetic")
 def _call_times(span: Span) -> str:
     own = span.result.reported_ms if span.result else None
     told = f"the tool itself says {duration(own)}" if own is not None else None
-    return joined(period(span.requested, span.finished), told)
+    asked = noted_wait(span)
+    waited = f"somebody was asked for {duration(asked)} of it" if asked is not None else None
+    return joined(period(span.requested, span.finished), told, waited)
 
 
 def _standing(portrait: Portrait, width: int) -> Iterator[Text]:

@@ -6,15 +6,16 @@ from pathlib import PurePath
 import click
 from msgspec import Struct
 
-from toolspan.cli.output import console, escape, print_json, short
+from toolspan.cli.output import console, duration, escape, print_json, short
 from toolspan.cli.select import locate
 from toolspan.errors import NotFound
 from toolspan.model.event import Hook, Permission
 from toolspan.model.span import Span
 from toolspan.model.state import MEANING
 from toolspan.read.discover import FoundFile
-from toolspan.read.history import pick
+from toolspan.read.history import pick, short_id
 from toolspan.read.transcript import read
+from toolspan.report.time.waits import noted_wait
 
 _BY = {
     "config": "settings, rules or the mode",
@@ -72,6 +73,8 @@ class Answer(Struct, frozen=True, kw_only=True):
     origin: str | None = None
     code: str | None = None
     scope: str | None = None
+    asked_ms: int | None = None
+    """How long somebody was asked, where hooks of ours have noted it."""
     hooks: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     said: str | None = None
@@ -107,7 +110,8 @@ def _find(word: str, files: list[FoundFile]) -> Span:
     found: dict[str, Span] = {}
     for file in files:
         for span in read(file.path).spans:
-            if span.id.startswith(word) and span.call is not None:
+            named = span.id.startswith(word) or short_id(span.id).startswith(word)
+            if named and span.call is not None:
                 found.setdefault(span.id, span)
     if not found:
         raise NotFound(f"no call begins with {word!r}")
@@ -133,6 +137,7 @@ def answer_of(span: Span) -> Answer:
         origin=told.origin if told else None,
         code=told.code if told else None,
         scope=told.scope if told else None,
+        asked_ms=noted_wait(span),
         hooks=tuple(map(_told_hook, hooks)),
         evidence=tuple(f"{one.rule}: {one.text}" for one in span.evidence),
         said=result.text if refused and result else None,
@@ -195,6 +200,7 @@ def _grounds(answer: Answer) -> list[tuple[str, str]]:
         ("rule of", _ORIGINS.get(answer.origin or "", answer.origin)),
         ("about", _CODES.get(answer.code or "", answer.code)),
         ("for", answer.scope),
+        ("asked", duration(answer.asked_ms) if answer.asked_ms is not None else None),
         *(("hook", one) for one in answer.hooks),
     ]
     if answer.source is None:
