@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from toolspan.report.search.ripgrep import Ripgrep
 
 _UNWRITABLE = 3
+_STOPPED = 130
 _GARBAGE = 50_000
 """So many new objects before the collector looks for cycles: importing makes many, and none."""
 
@@ -24,10 +25,20 @@ def main() -> None:
     gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
     if sys.stdout is None:  # started without one
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
-    ahead = _begin(sys.argv[1:])
-    from toolspan.cli.app import CLOSED
-
     try:
+        code = _answer()
+    except KeyboardInterrupt:  # while something was loaded
+        code = _STOPPED
+    gc.freeze()  # what is left is not looked through once more before the end
+    sys.exit(code)
+
+
+def _answer() -> int:
+    """Run the command and send what it printed; the exit code."""
+    ahead = _begin(sys.argv[1:])
+    try:
+        from toolspan.cli.app import CLOSED
+
         code = _run(ahead)
         if code == CLOSED:
             _drop_output()
@@ -42,8 +53,7 @@ def main() -> None:
     finally:
         if ahead is not None:
             ahead.close()
-    gc.freeze()  # what is left is not looked through once more before the end
-    sys.exit(code)
+    return code
 
 
 def _begin(arguments: list[str]) -> "Ripgrep | None":
@@ -63,7 +73,7 @@ def _run(ahead: "Ripgrep | None") -> int:
     try:
         return app.main(prog_name="toolspan", standalone_mode=False, obj=ahead) or 0
     except click.Abort:
-        return 130
+        return _STOPPED
     except click.ClickException as error:
         error.show()
         return error.exit_code
