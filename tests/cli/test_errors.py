@@ -71,7 +71,7 @@ def test_each_group_tells_cause_and_solution(tmp_path: Path) -> None:
         assert (group["cause"], group["solution"], group["retry"]) == (cause, solution, retry)
         assert f"{cause}. {solution}." in output
     assert "3× command_failed  Bash" in output
-    assert re.search(r"e\.g\. toolu_\w+ in s\.jsonl…:\d+", output)
+    assert re.search(r"e\.g\. toolu_\w+ in s\.jsonl:\d+", output)
 
 
 @requirement("errors.share")

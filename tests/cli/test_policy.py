@@ -73,6 +73,7 @@ def test_other_tools_are_checked_by_their_input_and_settings_count(tmp_path: Pat
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (["check", "settings.json", "--", "ls"], "--settings settings.json"),
         (["check"], "say what is called"),
         (["check", "--input", "{"], "no JSON"),
         (["check", "--input", "[]"], "no JSON object"),

@@ -104,7 +104,7 @@ def _lines(group: ErrorGroup, width: int) -> Iterator[str]:
         yield f"       {escape(short(example.message, width - 8))}"
     yield f"       [dim]{group.cause}.[/] [green]{group.solution}.[/]"
     yield f"       {_recovered(group)}"
-    place = f"{PurePath(example.file).name[:13]}…:{line}"
+    place = f"{short(PurePath(example.file).name, 14)}:{line}"
     yield f"       [dim]e.g. {escape(example.id)} in {escape(place)}[/]"
 
 

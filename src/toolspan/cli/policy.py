@@ -165,8 +165,15 @@ class _Asked(Struct, frozen=True, kw_only=True):
 
 
 def _rules(texts: Sequence[str]) -> Rules:
+    """The rules that the words of a command line are.
+
+    Raises:
+        ToolspanError: one is the name of a file.
+    """
     lists: dict[str, list[str]] = {name: [] for name in _LISTS}
     for text in texts:
+        if text.endswith(".json"):
+            raise ToolspanError(f"{text} is no rule; a settings file is named by --settings {text}")
         name, colon, rule = text.partition(":")
         if colon and name in lists:
             lists[name].append(rule)
