@@ -25,7 +25,6 @@ LEFT_BEHIND = Path(tempfile.gettempdir()) / "outside-orc.txt"
 REASONS = (
     (r"^parallel_bash \S+ Bash", "git names a mount point that only the recording machine has"),
     (r"^perm_mode_\w+ \S+ Write", "a case before it leaves a file behind, outside of its folder"),
-    (r"^perm_rules \S+ Bash", "that client asks about every `cat`, wherever the file lies"),
     (r"^perm_allowed_tools_flag", "that client blocks `touch` in spite of its rule"),
     (r"^todo_legacy", "the switch that turns the task tools off is not modelled"),
     (r" Task$", "there are no subagents yet"),

@@ -169,3 +169,26 @@ def test_files_and_hosts_are_offered_as_modes_folders_and_rules(tmp_path: Path) 
     assert isinstance(read, dict)
     assert read["rules"] == [{"toolName": "Read", "ruleContent": "//srv/data/**"}]
     assert offered("Write", file_path=".git/config") == []
+
+
+@requirement("permission.cat")
+@pytest.mark.parametrize(
+    ("command", "rules", "parts"),
+    [
+        ("cat a.txt", [], ("cat a.txt",)),
+        ("cat a.txt | head -1", [], ("cat a.txt",)),
+        ("cat a.txt", ["Bash(cat:*)"], None),
+        ("head a.txt", [], None),
+    ],
+)
+def test_the_oldest_client_asks_about_every_cat(
+    tmp_path: Path, command: str, rules: list[str], parts: tuple[str, ...] | None
+) -> None:
+    def asked(version: str) -> tuple[str, ...] | None:
+        permissions = Permissions(Rules(allow=rules), refusals=profile(version).refusals)
+        decision = decided(permissions, line(command, tmp_path))
+        return decision.needs.parts if isinstance(decision, Ask) and decision.needs else None
+
+    assert [asked(version) for version in ("2.0.65", "2.1.80", "2.1.325", "seed")] == [
+        parts, None, None, None,
+    ]  # fmt: skip

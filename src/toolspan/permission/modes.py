@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from toolspan.model.decision import Allow, Ask, Decision, Deny
+from toolspan.model.decision import Allow, Ask, Decision, Deny, Needs
 from toolspan.model.toolkind import tool_kind
 from toolspan.permission.command import opened
 from toolspan.permission.decide import Policy, Question
 from toolspan.permission.ground import is_critical
 from toolspan.permission.rules import Rules, command_of, paths_of
 from toolspan.profile.refusals import Refusals
-from toolspan.shell.inside import base
+from toolspan.shell.inside import base, plain
+from toolspan.shell.seen import see
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
 """What happens to calls that no rule and no hook speaks of."""
@@ -108,11 +109,22 @@ class _Stance:
             edits=mode == "acceptEdits",
             redirects=self.refusals.free_redirects,
         )
-        if verdict.needs is None:
+        needs = verdict.needs
+        if needs is None and self.refusals.asks_about:
+            needs = self._needs_all_the_same(command, question)
+        if needs is None:
             return Allow(None, "config", basis="parts")
         if mode == "plan" and self.refusals.plan_shell:
             return Deny(self.refusals.plan_shell, "config", basis="classifier")
-        return Ask(None, "config", needs=verdict.needs)
+        return Ask(None, "config", needs=needs)
+
+    def _needs_all_the_same(self, command: str, question: Question) -> Needs | None:
+        """What a client version asks about though it only reads, unless a rule allows it."""
+        allows = self.rules.freedom(question.ground(), edits=False, redirects=False).rule
+        programs = see(command).programs
+        asked = [one for one in programs if plain(one).name in self.refusals.asks_about]
+        parts = tuple(one.text for one in asked if allows(one) is None)
+        return Needs(parts=parts, of=len(programs)) if parts else None
 
 
 def _on_edit(question: Question, mode: str) -> Decision:

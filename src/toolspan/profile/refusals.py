@@ -40,6 +40,8 @@ class Refusals:
     denied_file: str = "File is in a directory that is denied by your permission settings."
     star_rules: bool = True
     """Rules for commands may hold stars in other places than `:*` at the end."""
+    asks_about: frozenset[str] = frozenset()
+    """Programs that read and are asked about all the same."""
     free_redirects: bool = False
     """Output may go to files in the session's folders without a question."""
     reach: str = "{what} in '{path}' was blocked."
@@ -66,6 +68,7 @@ class Refusals:
 
 _V2_0_65 = Refusals(
     star_rules=False,
+    asks_about=frozenset({"cat"}),
     free_redirects=True,
     reach_inside=None,
     dont_ask="Permission to use {name} has been auto-denied in dontAsk mode.",
@@ -78,6 +81,7 @@ _V2_0_65 = Refusals(
 _V2_1_80 = replace(
     _V2_0_65,
     star_rules=True,
+    asks_about=frozenset(),
     free_redirects=False,
     reach_inside=Refusals().reach_inside,
     dont_ask=Refusals().dont_ask,
@@ -104,7 +108,7 @@ _V2_1_325 = replace(
 )
 
 REFUSALS: Mapping[str, Refusals] = {
-    "seed": replace(_V2_0_65, unknown_tool="No such tool available"),
+    "seed": replace(_V2_0_65, asks_about=frozenset(), unknown_tool="No such tool available"),
     "2.0.65": _V2_0_65,
     "2.1.80": _V2_1_80,
     "2.1.197": _V2_1_197,
