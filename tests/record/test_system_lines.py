@@ -244,6 +244,24 @@ CONSENT: list[tuple[Decided, dict[str, object]]] = [
         ),
         {"decision": "accept", "source": "user", "reasonCode": "workingDir"},
     ),
+    (
+        Decided(
+            call_id=CallId("a"),
+            allowed=True,
+            source="user_temporary",
+            basis="rule",
+            origin="x",
+            asked=True,
+            at=0,
+        ),
+        {
+            "decision": "accept",
+            "source": "user_temporary",
+            "ruleSource": "x",
+            "grantScope": "once",
+            "reasonCode": "rule:x",
+        },
+    ),
 ]
 
 

@@ -46,6 +46,7 @@ def test_a_call_that_takes_longer_than_usual_is_told_of_once() -> None:
     assert world.after(1.9, job) == []
     assert world.after(0.2, job) == ["Slow"]
     assert world.after(1.0, job) == []
+    assert world.after(HEARTBEAT, job) == ["heartbeat"]
     (slow,) = world.told.of(Slow)
     assert (slow.tool, slow.expected_s, slow.at) == ("Read", 2.0, 1002.1)
 
