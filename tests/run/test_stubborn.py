@@ -536,6 +536,28 @@ async def test_a_tool_that_cancels_its_own_task_ends_its_own_call_only() -> None
     assert [one.span.state for one in finished] == ["succeeded", "failed", "succeeded"]
 
 
+@requirement("cancel.stubborn")
+async def test_a_tool_whose_time_is_up_has_its_grace_to_clean_up() -> None:
+    cleaned: list[str] = []
+
+    @tool(timeout=0.001, grace=5)
+    async def tidy() -> str:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            with anyio.CancelScope(shield=True):
+                for _ in range(5):
+                    await asyncio.sleep(0)
+            cleaned.append("all")
+        return ""
+
+    with anyio.fail_after(10):
+        (finished,) = await Runner([tidy]).finish([call("a", "tidy")])
+
+    assert cleaned == ["all"]
+    assert [one.rule for one in finished.span.evidence] == ["the tool's time limit passed"]
+
+
 @requirement("run.room")
 async def test_a_task_in_which_a_tool_has_waited_is_used_for_the_next_one() -> None:
     seen: list[asyncio.Task[object] | None] = []

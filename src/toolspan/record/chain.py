@@ -53,10 +53,9 @@ class Chain:
         its id; None when it is not in the file. Call `begin` before.
         """
         uuid = self._new_id()
-        time = self._time(at)
         above = None if root else parent or self.last
-        line = self.envelope.line(above, uuid, time, told, more, user=user)
-        sync = self._sync_all or (user and self._sync_results)
+        line = self.envelope.line(above, uuid, self._time(at), told, more, user=user)
+        sync = self._sync_results if user else self._sync_all
         if not self._tape.write((line,), sync=sync):
             return None
         self.last = uuid

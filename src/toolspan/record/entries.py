@@ -116,9 +116,11 @@ def beside_result(
     told = b""
     if finished.structured is not None and _has_companion(finished, shape, sidechain=sidechain):
         told += b',"toolUseResult":' + encode(finished.structured)
-    for key, value in finished.beside.items():
-        told += b",%s:%s" % (encode(key), encode(value))
-    if shape.decisions:
+    if finished.beside:
+        for key, value in finished.beside.items():
+            told += b",%s:%s" % (encode(key), encode(value))
+    result = finished.span.result
+    if shape.decisions and (finished.decision or (result and result.denial_kind)):
         told += _denial(finished)
     if source and shape.parent_is_own_call:
         told += b',"sourceToolAssistantUUID":"%s"' % source.encode()

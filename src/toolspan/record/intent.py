@@ -54,7 +54,8 @@ class Journal:
         self._sync = fsync != "never"
         self._first = {"open": os.getpid(), "boot": boot, "fsync": fsync}
         self._lock = threading.Lock()
-        self._begun: set[str] = set()
+        self.begun: set[str] = set()
+        """Calls that have begun and not ended."""
         self._opened = False
 
     def asked(self, calls: Sequence[str]) -> None:
@@ -69,14 +70,14 @@ class Journal:
         `change`: the `path` of a file that is replaced, the digest it has `before` (None: there is
         no such file) and the one it will have `after`.
         """
-        self._begun.add(call_id)
+        self.begun.add(call_id)
         told = {"begin": call_id, "tool": tool, "input": fingerprint(encode(input))}
         self._put({**told, **change}, sync=self._sync)
 
     def settled(self, call_id: str, state: str) -> None:
         """A call has ended; nothing is written for one that did not begin."""
-        if call_id in self._begun:
-            self._begun.discard(call_id)
+        if call_id in self.begun:
+            self.begun.discard(call_id)
             self._put({"settled": call_id, "state": state})
 
     def close(self) -> None:

@@ -243,7 +243,7 @@ class Recorder:
         """A call has its result: its line, and what hooks and tool said beside it."""
         self._begin()
         call_id = finished.span.call.id
-        if self._journal is not None:
+        if self._journal is not None and call_id in self._journal.begun:
             self._journal.settled(call_id, finished.span.state)
         if call_id in self._lost:
             self._lost.discard(call_id)
@@ -367,19 +367,21 @@ class Recorder:
         if message["id"] != self._message:
             self._message, self._blocks = message["id"], 0
         fields, numbered = entries.message_fields(message), self._shape.blocks_numbered
-        end = self._blocks + len(blocks) - 1 if last else -1
+        first = self._blocks
+        self._blocks += len(blocks)
+        end = self._blocks - 1 if last else self._blocks
+        stops_at = first if self._shape.final_stop else end
         kept: list[_Block] = []
         told: list[bytes] = []
-        for number, block in enumerate(blocks, self._blocks):
+        for number, block in enumerate(blocks, first):
             if block.get("type") == "thinking" and not block.get("signature"):
                 continue  # no server takes it back without
             fields["content"] = [block]
-            if number == end or self._shape.final_stop:
+            if number >= stops_at:
                 fields["stop_reason"] = message.get("stop_reason")
                 fields["stop_sequence"] = message.get("stop_sequence")
             kept.append(block)
             told.append(entries.reply_fields(fields, number if numbered else None, by))
-        self._blocks += len(blocks)
         return kept, told
 
     def _put_blocks(self, blocks: list[_Block], told: list[bytes], at: float | None) -> None:
@@ -435,15 +437,16 @@ class Recorder:
             self._chain.last = last
 
     def _write_result(self, finished: Finished) -> None:
-        call_id, result = finished.span.call.id, finished.span.result
+        span, shape = finished.span, self._shape
+        call_id, result = span.call.id, span.result
         asked = self._asked.get(call_id)
         source = asked.uuid if asked else None
         flag = result.is_error if result else None
         uuid = self._chain.put(
             b',"type":"user","message":'
             + entries.result_message(call_id, finished.content, is_error=flag),
-            entries.beside_result(finished, source, self._shape, sidechain=self._sidechain),
-            parent=source if self._shape.parent_is_own_call else None,
+            entries.beside_result(finished, source, shape, sidechain=self._sidechain),
+            parent=source if shape.parent_is_own_call else None,
             at=finished.at,
             user=True,
         )

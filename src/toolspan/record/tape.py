@@ -83,15 +83,18 @@ class Tape:
 
     def _append(self, file: int, data: bytes) -> int:
         """How many bytes are in the file."""
-        written, size = 0, len(data)
+        written = 0
         try:
             written = os.write(file, data)
-            while written < size:
+            if written == len(data):
+                self._torn = False
+                return written
+            while written < len(data):
                 written += _write_some(file, data[written:])
         except OSError as error:
             self._on_failure(_told(error))
         if written:
-            self._torn = written < size and not data.endswith(b"\n", 0, written)
+            self._torn = not data.endswith(b"\n", 0, written)
         return written
 
     def _sync(self, file: int) -> None:

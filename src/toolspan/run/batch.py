@@ -316,17 +316,17 @@ class Batch:
         if readable is not given and isinstance(parsed, Valid):
             parsed = Invalid(())
         shelf = LiveShelf(parsed.recorded if isinstance(parsed, Valid) else given)
-        now = self.desk.clock()
+        now, space = self.desk.clock(), self.desk.workspace
         call = Call(
             id=call_id,
             tool=name,
             at=0,
             requested_at=iso(now),
             target=target_of(given),
-            session_id=self.desk.workspace.session_id,
-            agent_id=self.desk.workspace.agent_id,
+            session_id=space.session_id,
+            agent_id=space.agent_id,
             message_id=self._message_id,
-            parent_call=self.desk.workspace.parent_call,
+            parent_call=space.parent_call,
             shelf=shelf,
         )
         return Job(
@@ -468,7 +468,8 @@ class Batch:
             settle_unstarted(job, self.desk)
         if job.finished is not None:
             self._take_in(job, job.finished)
-        self._take_ready()
+        if self._queue.is_waiting:
+            self._take_ready()
         self._note_news()
 
     def _note_news(self) -> None:

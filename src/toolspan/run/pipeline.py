@@ -140,7 +140,8 @@ async def run_tool(job: Job, prepared: Prepared, desk: Desk) -> Ending:
     tool = prepared.tool
     try:
         if tool.timeout is None and tool.interrupt == "cancel":
-            output = await _in_room(job, prepared, desk)
+            work = tool.run(prepared.valid.value, prepared.view)
+            output = await desk.rooms.run(work, tool.grace, "tool", job)
         else:
             with anyio.CancelScope(shield=tool.interrupt == "block"):
                 output = await _limited(job, prepared, desk)

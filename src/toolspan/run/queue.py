@@ -125,6 +125,11 @@ class Queue(Struct, eq=False):
         return tuple(self._waiting)
 
     @property
+    def is_waiting(self) -> bool:
+        """Something has not started."""
+        return bool(self._waiting)
+
+    @property
     def is_idle(self) -> bool:
         """Nothing runs."""
         return not self._running

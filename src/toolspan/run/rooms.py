@@ -280,8 +280,8 @@ class Rooms:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._spare: list[Room] = []
-        self._kept = 0
-        """The spare rooms, and those that will be."""
+        self._promised = 0
+        """Those that will be spare as soon as somebody has seen what came of their code."""
         self._left: dict[Room, tuple[str, CallId | None]] = {}
         """Those whose code did not stop: what it is, and the call it was for."""
 
@@ -307,27 +307,26 @@ class Rooms:
         """A room in which nobody is; None where there are none."""
         while self._spare:
             room = self._spare.pop()
-            self._kept -= 1
             if not room.task.cancelling():
                 return room
             room.dismiss()
         try:
-            return Room(asyncio.get_running_loop(), self._keep)
+            return Room(asyncio.get_running_loop(), self._promise)
         except RuntimeError:  # another backend
             return None
 
     def _put_back(self, room: Room) -> None:
-        """Nobody is in the room any more, and it was not promised to keep it."""
-        if self._keep():
+        """Nobody is in the room any more."""
+        if len(self._spare) < SPARE:
             self._spare.append(room)
         else:
             room.dismiss()
 
-    def _keep(self) -> bool:
-        """Whether to keep one room more; whoever is told so gives it back."""
-        if self._kept >= SPARE:
+    def _promise(self) -> bool:
+        """Whether to keep one room more, once somebody has seen what came of its code."""
+        if len(self._spare) + self._promised >= SPARE:
             return False
-        self._kept += 1
+        self._promised += 1
         return True
 
     def is_left(self, call_id: CallId) -> bool:
@@ -339,7 +338,7 @@ class Rooms:
 
         `quiet` is for when nobody is left to hear of it.
         """
-        spare, self._spare, self._kept = self._spare, [], 0
+        spare, self._spare = self._spare, []
         for room in spare:
             room.dismiss()
         left = list(self._left)
@@ -380,7 +379,8 @@ class Rooms:
                 _cancel_again(job)
         finally:
             if room.rests:
-                self._spare.append(room)
+                self._promised -= 1
+                self._put_back(room)
         return room.outcome()
 
     def _leave(self, room: Room, what: str, call_id: CallId | None) -> None:

@@ -54,30 +54,30 @@ def broken(job: Job, error: BaseException) -> Ending:
 
 def settle(job: Job, ending: Ending, desk: Desk) -> Finished:
     """Give the call its one result, and tell everybody."""
-    at = desk.clock()
-    job.shelf.content_ = ending.content
-    job.shelf.structured_ = ending.structured
+    at, call, shelf, persisted = desk.clock(), job.call, job.shelf, ending.persisted
+    shelf.content_ = ending.content
+    shelf.structured_ = ending.structured
     result = Result(
-        id=job.call.id,
-        tool=job.call.tool,
+        id=call.id,
+        tool=call.tool,
         at=0,
         finished_at=iso(at),
         is_error=ending.flag,
         exit_code=ending.exit_code,
         denial_kind=ending.denial,
-        persisted_path=str(ending.persisted) if ending.persisted else None,
-        truncated=ending.persisted is not None,
+        persisted_path=None if persisted is None else str(persisted),
+        truncated=persisted is not None,
         background_task=ending.background_task,
-        shelf=job.shelf,
+        shelf=shelf,
     )
     span = Span(
-        call=job.call,
+        call=call,
         result=result,
         state=ending.state,
-        evidence=(Evidence(ending.reason),),
+        evidence=_evidence(ending.reason),
         error_kind=ending.kind,
-        message=_first_words(ending) if ending.failed else None,
-        events=_events(job, ending),
+        message=_first_words(ending) if ending.flag else None,
+        events=_events(job, ending) if ending.contexts or job.decided else (),
         background=ending.background_task is not None,
         agent=ending.agent,
     )
@@ -106,14 +106,18 @@ def settle(job: Job, ending: Ending, desk: Desk) -> Finished:
     return finished
 
 
+@lru_cache(maxsize=16)
+def _evidence(reason: str) -> tuple[Evidence, ...]:
+    """What a state rests on: a few words, most of them again and again."""
+    return (Evidence(reason),)
+
+
 _NOWHERE = Place("live", 0, 0, 0)
 """What happens live stands in no file."""
 
 
 def _events(job: Job, ending: Ending) -> tuple[Event, ...]:
     """What happened around the call, as a reader would tell it."""
-    if not ending.contexts and job.decided is None:
-        return ()
     hooks = [
         Hook(
             point=one.point,

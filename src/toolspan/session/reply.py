@@ -24,6 +24,7 @@ class Dumps(Protocol):
         ...
 
 
+_PLAIN = frozenset({str, dict, list, bool, int, float})
 Reply = Mapping[str, object] | Dumps
 """An assistant message of the Messages API."""
 
@@ -100,10 +101,10 @@ def accept(message: dict[str, object], batch: Batch) -> Accepted:
 
 def _plain(block: Mapping[str, object]) -> dict[str, object]:
     """A block without what servers send but do not take back."""
-    plain = dict(block)
-    for key, value in block.items():
-        if value is None:
-            del plain[key]
-        elif isinstance(value, msgspec.Struct):
-            plain[key] = msgspec.to_builtins(value)
-    return plain
+    if _PLAIN.issuperset(map(type, block.values())):  # as nearly always
+        return dict(block)
+    return {
+        key: msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
+        for key, value in block.items()
+        if value is not None
+    }

@@ -329,7 +329,7 @@ class Session:
         self.feedback = ()
         self.notes = []
         self.broken = None
-        if isinstance(reply, AsyncIterable):
+        if not isinstance(reply, dict) and isinstance(reply, AsyncIterable):
             return await self._run_stream(reply)
         message = plain_reply(reply)
         async with self.runner.batch(message) as batch:
@@ -503,20 +503,26 @@ class Session:
     def notices(self, batch: Batch) -> list[dict[str, object]]:
         """What hooks say of the batch, and news of work in the background."""
         self.mail.extend(batch.after.news)
+        news = self._told_news()
+        if not news and not batch.after.contexts:
+            return []
         told = [f"PostToolBatch hook additional context: {text}" for text in batch.after.contexts]
-        return words(told + self._told_news())
+        return words(told + news)
 
     def _told_news(self) -> list[str]:
         """News for the model within a turn, written down as such."""
         texts = self._news()
-        self._conversation.note_news(texts)
+        if texts:
+            self._conversation.note_news(texts)
         return texts
 
     def _news(self) -> list[str]:
         """What came meanwhile: words of others, and work in the background that has ended."""
+        tasks = self.runner.desk.workspace.tasks
+        if not self.mail and not tasks:
+            return []
         texts = list(self.mail)
         self.mail.clear()
-        tasks = self.runner.desk.workspace.tasks
         if tasks and self.profile.tasks.tells:
             texts += [notice(task, self.profile) for task in tasks.news()]
         return texts
