@@ -13,7 +13,7 @@ from toolspan.model.span import Span
 from toolspan.read.messages import Script
 from toolspan.read.timeline import Batch, timeline
 from toolspan.read.tree import Branches
-from toolspan.report.flow.chains import by_agent
+from toolspan.report.flow.agents import by_agent
 from toolspan.report.flow.sequences import canonical
 from toolspan.report.time.phases import stamp
 

@@ -19,8 +19,9 @@ from toolspan.read.messages import script
 from toolspan.read.timeline import Strand, timeline
 from toolspan.read.transcript import Transcript, read
 from toolspan.report.copies import Copies
+from toolspan.report.flow.agents import by_agent
 from toolspan.report.flow.batches import Together, batches
-from toolspan.report.flow.chains import Chain, by_agent, chains
+from toolspan.report.flow.chains import Chain, chains
 from toolspan.report.flow.missed import Missed, missed
 from toolspan.report.flow.sequences import Flow, canonical, flows, grams
 

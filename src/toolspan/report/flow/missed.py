@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from toolspan.errors import SourceError
 from toolspan.model.span import Span
-from toolspan.report.flow.chains import by_agent
+from toolspan.report.flow.agents import by_agent
 from toolspan.report.flow.sequences import canonical, looks
 from toolspan.report.flow.target import names_in
 from toolspan.report.time.phases import stamp

@@ -14,7 +14,7 @@ from typing import Literal
 from msgspec import Struct
 
 from toolspan.model.span import Span
-from toolspan.report.flow.chains import by_agent
+from toolspan.report.flow.agents import by_agent
 from toolspan.report.flow.target import looks_by, shows_only
 
 FlowName = Literal["file_modification", "error_recovery", "search_and_modify", "parallel_lookup"]
