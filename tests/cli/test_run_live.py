@@ -138,7 +138,9 @@ def test_a_hook_that_runs_on_wakes_the_model_while_somebody_could_type(tmp_path:
     waits = "until [ -e ../go ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
     waker = {"hooks": [{"type": "command", "command": waits, "asyncRewake": True}]}
     settings = tmp_path / "settings.json"
-    settings.write_text(json.dumps({"hooks": {"PostToolUse": [waker]}}), encoding="utf-8")
+    end = {"hooks": [{"type": "command", "command": "cat > ../ended"}]}
+    hooks = {"PostToolUse": [waker], "SessionEnd": [{"matcher": "prompt_input_exit", **end}]}
+    settings.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
     script = [[use("Bash", command="true")], say("Done."), say("I mend it."), say("Welcome.")]
     options = ("--settings", str(settings), "--permission-mode", "bypassPermissions")
     with talking(tmp_path, script, *options) as somebody:
@@ -150,6 +152,10 @@ def test_a_hook_that_runs_on_wakes_the_model_while_somebody_could_type(tmp_path:
         somebody.sees(READY)
         somebody.types("Thanks.\n")
         somebody.sees("Welcome.")
+        somebody.sees(READY)
+        somebody.types("/exit\n")
+        assert somebody.child.wait(PATIENCE) == 0
 
+    assert json.loads((tmp_path / "ended").read_bytes())["reason"] == "prompt_input_exit"
     (news,) = [m for m in toolspan.read(transcript(tmp_path)).messages() if "broke" in m.text]
     assert 'command "PostToolUse:Bash": the build broke' in news.text

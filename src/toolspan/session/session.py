@@ -119,6 +119,8 @@ class Session:
         """Why the last turn ended early: a hook, a refusal, an interruption."""
         self.feedback: tuple[str, ...] = ()
         """What hooks want the model to go on with, though its turn seemed over."""
+        self.end_reason = "other"
+        """What hooks at the session's end are told."""
         self.notes: list[dict[str, object]] = []
         """What the model reads beside the last results: words of hooks on all of them, news."""
         self.spans: list[Span] = []
@@ -197,7 +199,7 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            await self._around.end("other")
+            await self._around.end(self.end_reason)
         finally:
             await self._leave(kind, error, traceback)
 

@@ -274,6 +274,7 @@ async def converse(make: Callable[[Show], Agent], begin: Enter, terminal: Termin
             elif typed:
                 await _turn(typed, agent, show)
             stop.presses = 0
+        agent.session.end_reason = "prompt_input_exit"
         group.cancel_scope.cancel()
     return stop.code
 
