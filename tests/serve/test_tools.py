@@ -234,10 +234,28 @@ async def test_the_person_behind_the_client_is_asked(folder: Path, era: str) -> 
     assert result.is_error is False
     assert (folder / "made").exists()
     assert len(person.asked) == 2
-    assert "  | touch made" in person.asked[0]
+    assert person.asked[0].startswith("Bash: touch made\nwhy: ")
     events = [event for span in recorded(folder).spans for event in span.events]
     decided = [event.source for event in events if isinstance(event, Permission)]
     assert decided == ["user_temporary", "user_temporary"]
+
+
+@requirement("serve.consent")
+@pytest.mark.anyio
+async def test_the_first_lines_tell_what_is_asked_for_however_long_it_is(folder: Path) -> None:
+    hidden = "make " + "x" * 500 + "\nmake \x1b[2Khidden"
+    person = Person(answer="deny")
+    async with client(folder, person=person) as found:
+        await found.call_tool("Bash", {"command": hidden})
+        await found.call_tool("Bash", {"command": "make one\nmake two"})
+        await found.call_tool("Write", {"file_path": str(folder / "b"), "content": "text"})
+    long, two, write = person.asked
+    assert long.startswith("Bash (521 characters, below): make xxx")
+    assert max(map(len, long.splitlines()[:3])) <= 76  # clients cut lines at their width
+    assert "  | make \\x1b[2Khidden" in long
+    assert two.startswith("Bash: make one ⏎ make two\nwhy: ")
+    assert write.startswith(f"Write: {folder}")
+    assert "  | text" in write
 
 
 @requirement("serve.consent")

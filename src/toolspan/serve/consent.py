@@ -5,7 +5,7 @@ answer as a decision. How it gets there is `service.py`'s business: revisions of
 differ. What is asked about comes from a model and its data, so nothing in it can pass for ours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from mcp_types import ClientCapabilities, ElicitRequestFormParams, ElicitResult
@@ -18,6 +18,11 @@ from toolspan.run.denial import asked_words
 
 _LONGEST = 2_000
 """Characters of one value that are shown."""
+_WIDTH = 76
+_TOP = 3 * _WIDTH - 60
+"""Characters of it that are shown at the top, with the tool's name in three lines."""
+_MAIN = ("command", "file_path", "notebook_path", "path", "url", "pattern", "query")
+"""What tells most of a call."""
 _NO = Deny(None, "user_reject")
 _QUICKEST = 0.25
 """Seconds within which nobody has read a form and said no; a program may have."""
@@ -71,13 +76,6 @@ def form_of(question: Question, ask: Ask, refusals: Refusals) -> Form:
     always = _always(question, ask)
     words = asked_words(question, ask, refusals)
     choices = ["once", *(["session"] if always else []), "deny"]
-    lines = [f"{question.tool} asks for consent.", ""]
-    for key, value in question.input.items():
-        lines += [f"{key}:", *(f"  | {line}" for line in _plain(value).split("\n"))]
-    lines += ["", f"folder: {_plain(question.cwd)}"]
-    lines.append(f"why: {_plain(words)}")
-    if always:
-        lines.append(f"session: {', '.join(_told(one) for one in always)}")
     schema: dict[str, object] = {
         "type": "object",
         "properties": {
@@ -89,8 +87,26 @@ def form_of(question: Question, ask: Ask, refusals: Refusals) -> Form:
         },
         "required": ["answer"],
     }
-    params = ElicitRequestFormParams(message="\n".join(lines), requested_schema=schema)
+    message = "\n".join(_lines(question, words, always))
+    params = ElicitRequestFormParams(message=message, requested_schema=schema)
     return Form(params, always, Deny(words, "config", basis=ask.basis))
+
+
+def _lines(question: Question, words: str, always: tuple[Suggestion, ...]) -> Iterator[str]:
+    """What somebody has to know first: a client may show three lines, cut at its width."""
+    main = next((key for key in _MAIN if key in question.input), None)
+    value = question.input if main is None else question.input[main]
+    about = _in_line(value)
+    whole = len(question.input) == 1 and main is not None and len(about) <= _TOP
+    length = "" if len(about) <= _TOP else f" ({len(str(value))} characters, below)"
+    head = f"{_in_line(question.tool)}{length}: {about[:_TOP]}"
+    yield from (head[at : at + _WIDTH] for at in range(0, len(head), _WIDTH))
+    yield f"why: {_in_line(words)}"
+    rule = f" · session: {', '.join(_told(one) for one in always)}" if always else ""
+    yield f"folder: {_in_line(question.cwd)}{rule}"
+    for key, value in () if whole else question.input.items():
+        yield f"{_in_line(key)}:"
+        yield from (f"  | {line}" for line in _plain(value).split("\n"))
 
 
 def _always(question: Question, ask: Ask) -> tuple[Suggestion, ...]:
@@ -112,6 +128,11 @@ def _told(one: Suggestion) -> str:
 def _rule(rule: Mapping[str, object]) -> str:
     content = rule.get("ruleContent")
     return _plain(f"{rule['toolName']}({content})" if content else rule["toolName"])
+
+
+def _in_line(value: object) -> str:
+    """For reading, in one line."""
+    return _plain(value).replace("\n", " ⏎ ")
 
 
 def _plain(value: object) -> str:
