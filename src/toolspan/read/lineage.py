@@ -26,9 +26,7 @@ class Lineages:
         """A file and what it says about itself."""
         name = parse_name(file)
         marks: list[Hashable] = [("session", session) for session in info.session_ids]
-        if name.session_id and name.role == "session":
-            marks.append(("session", name.session_id))
-        if name.session_id and name.role == "agent":
+        if name.session_id:
             marks.append(("session", name.session_id))
         if info.root:
             marks.append(("root", info.root))
