@@ -425,7 +425,8 @@ async def _stop(room: Room, grace: float) -> None:
         with anyio.CancelScope(shield=True):
             while left > 0 and not room.is_over:
                 with anyio.move_on_after(min(pause, left)):
-                    await room.wait()
+                    while not await room.wait():
+                        pass  # it is called off already: that is no reason for a shorter grace
                 room.remind()
                 left -= pause
                 pause *= 2
