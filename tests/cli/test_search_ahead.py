@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.requirement import requirement
 from toolspan.cli.ahead import begin
 from toolspan.cli.app import app
-from toolspan.report.search.ripgrep import lines_command, ripgrep
+from toolspan.report.search.ripgrep import ripgrep
 from toolspan.report.search.words import query_of
 from toolspan.testing import TranscriptBuilder
 
@@ -38,10 +38,34 @@ def archive(tmp_path: Path) -> Path:
     "options", [[], ["--json"], ["--in", "result"], ["--limit=3"], ["--tool", "Bash", "--json"]]
 )
 def test_ripgrep_is_started_for_what_is_asked(archive: Path, options: list[str]) -> None:
-    wanted = lines_command(PROGRAM, [archive], query_of(["lantern"]).rarest)
+    wanted = query_of(["lantern"]).rarest.asked(PROGRAM, [str(archive)])
 
     assert guessed("lantern", *options, str(archive)) == wanted
     assert guessed(*options, "lantern", f"{archive}/") == wanted
+
+
+@requirement("search.ahead")
+@pytest.mark.parametrize(
+    "words", [["git push"], ["one", "lantern", "buoys"], ["a.b:c-d_e"], ["naïve"], ['"', "x/y"]]
+)
+def test_all_sorts_of_words_are_looked_for_as_the_command_does(
+    archive: Path, words: list[str]
+) -> None:
+    wanted = query_of(words).rarest.asked(PROGRAM, [str(archive)])
+
+    assert guessed(*words, f"{archive}//.") == wanted
+
+
+@requirement("search.ahead")
+def test_a_place_is_named_as_the_command_names_it(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(archive)
+    (archive / "in" / "side").mkdir(parents=True)
+    sieve = query_of(["lantern"]).rarest
+
+    for name in ("./", "./in//side/", "in/../in/", f"{archive}/./in"):
+        assert guessed("lantern", name) == sieve.asked(PROGRAM, [str(Path(name))])
 
 
 @requirement("search.ahead")
@@ -50,7 +74,7 @@ def test_the_case_and_the_expression_are_heeded(archive: Path) -> None:
         (["-i"], query_of(["lantern"], ignore_case=True)),
         (["--regex"], query_of(["lantern"], regex=True)),
     ):
-        wanted = lines_command(PROGRAM, [archive], query.rarest)
+        wanted = query.rarest.asked(PROGRAM, [str(archive)])
         assert guessed(*options, "lantern", str(archive)) == wanted
 
 
@@ -64,7 +88,7 @@ def test_without_a_place_the_clients_own_folders_are_meant(
     for folder in folders:
         folder.mkdir(parents=True)
 
-    wanted = lines_command(PROGRAM, folders, query_of(["lantern"]).rarest)
+    wanted = query_of(["lantern"]).rarest.asked(PROGRAM, [*map(str, folders)])
     assert guessed("lantern") == wanted
 
 

@@ -2,62 +2,72 @@
 
 In: the words after `toolspan search`. Out: ripgrep at work, so that it has found most of what there
 is when Python has imported the rest; or nothing, where the words are not plain. It is a guess:
-`search.py` compares it with what is really asked for. Imports as little as can be.
+`search.py` compares it with what is really asked for. Of plain words it imports next to nothing.
 """
 
 import os
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
 
 from toolspan.report.search.ripgrep import Ripgrep, lines_command, ripgrep, started
-from toolspan.report.search.words import QueryError, query_of
-from toolspan.wire.codex_paths import codex_home
-from toolspan.wire.paths import config_dir
+
+TYPE_CHECKING = False  # typing's own constant would cost more to import than all the rest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _IGNORE_CASE = frozenset({"-i", "--ignore-case"})
 _REGEX = frozenset({"--regex"})
 _FLAGS = _IGNORE_CASE | _REGEX | {"--json"}
 """Options that take no value; all others of the command take one."""
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.:")
+"""Words of these are looked for as they are."""
 
 
-def begin(arguments: Sequence[str]) -> Ripgrep | None:
+def begin(arguments: "Sequence[str]") -> Ripgrep | None:
     """A ripgrep at work on what the arguments seem to ask for."""
     guess = _guess(arguments)
     if guess is None:
         return None
-    words, places = apart(guess.words)
+    words, places = apart(guess[0])
+    folders = [place for place in map(_path, places) if os.path.isdir(place)]  # noqa: PTH112
+    if not places:
+        folders = _own_folders()
+    if guess[1] or not all(words) or not set().union(*words) <= _PLAIN:
+        return started(_command(words, guess[1], folders))
+    longest = max(words, key=len, default="")
+    return started(lines_command(ripgrep(), folders, longest.encode() or None))
+
+
+def _command(
+    words: "Sequence[str]", flags: set[str], folders: "Sequence[str]"
+) -> tuple[str, ...] | None:
+    """What words come to that are not plain."""
+    from toolspan.report.search.words import QueryError, query_of
+
+    ignore_case, regex = not flags.isdisjoint(_IGNORE_CASE), not flags.isdisjoint(_REGEX)
     try:
-        query = query_of(words, regex=guess.regex, ignore_case=guess.ignore_case)
+        return query_of(words, regex=regex, ignore_case=ignore_case).rarest.asked(
+            ripgrep(), folders
+        )
     except QueryError:
         return None
-    folders = [place for place in places or _own_folders() if place.is_dir()]
-    return started(lines_command(ripgrep(), folders, query.rarest))
 
 
-def apart(words: Sequence[str]) -> tuple[list[str], list[Path]]:
+def apart(words: "Sequence[str]") -> tuple[list[str], list[str]]:
     """The words, and the names of files and folders that follow them."""
     end = len(words)
     while end > 1 and _is_name(words[end - 1]):
         end -= 1
-    return list(words[:end]), [Path(name) for name in words[end:]]
+    return list(words[:end]), list(words[end:])
 
 
 def _is_name(word: str) -> bool:
     if "/" not in word and not word.endswith((".jsonl", ".jsonl.zst")):
         return False
-    return os.path.isdir(word) or (".jsonl" in word and os.path.isfile(word))  # noqa: PTH112, PTH113 - NULs
+    return os.path.isdir(word) or (".jsonl" in word and os.path.isfile(word))  # noqa: PTH112, PTH113
 
 
-class _Guess(NamedTuple):
-    """What arguments seem to say."""
-
-    words: list[str]
-    ignore_case: bool
-    regex: bool
-
-
-def _guess(arguments: Sequence[str]) -> _Guess | None:
+def _guess(arguments: "Sequence[str]") -> tuple[list[str], set[str]] | None:
+    """What seem to be words and places, and the flags that change what is looked for."""
     words: list[str] = []
     flags: set[str] = set()
     waiting = list(reversed(arguments))
@@ -71,10 +81,19 @@ def _guess(arguments: Sequence[str]) -> _Guess | None:
             return None
         elif "=" not in word and waiting:
             waiting.pop()
-    return _Guess(words, bool(flags & _IGNORE_CASE), bool(flags & _REGEX))
+    return words, flags - {"--json"}
 
 
-def _own_folders() -> list[Path]:
-    """Where this user's clients keep transcripts."""
-    home = codex_home()
-    return [config_dir() / "projects", home / "sessions", home / "archived_sessions"]
+def _path(name: str) -> str:
+    """A name as pathlib writes it."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    return ("/" if name.startswith("/") else "") + "/".join(parts) or "."
+
+
+def _own_folders() -> list[str]:
+    """Where this user's clients keep transcripts, as far as there are such folders."""
+    claude = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
+    codex = os.environ.get("CODEX_HOME") or "~/.codex"
+    names = (f"{claude}/projects", f"{codex}/sessions", f"{codex}/archived_sessions")
+    paths = (_path(os.path.expanduser(name)) for name in names)  # noqa: PTH111
+    return [path for path in paths if os.path.isdir(path)]  # noqa: PTH112

@@ -70,7 +70,7 @@ def command(
     named, places = apart(words)
     query = query_of(named, regex=regex, ignore_case=ignore_case)
     most = limit if limit is not None else 0 if as_json else _SHOWN
-    found = _found(query, places, most, sides=_SIDES[inside], keep=keep)
+    found = _found(query, [*map(Path, places)], most, sides=_SIDES[inside], keep=keep)
     for problem in found.problems:
         click.echo(f"toolspan: {problem}", err=True)
     shown = _completed(found.matches[:most] if most else found.matches, all_lines=as_json)
@@ -95,7 +95,8 @@ def _found(
         return _kept(matches, keep)
 
     try:
-        from toolspan.report.search.newest import newest  # while ripgrep is at work
+        from toolspan.report.search import calls  # noqa: F401 - while ripgrep is at work
+        from toolspan.report.search.newest import newest
 
         candidates = prefilter.candidates()
     finally:

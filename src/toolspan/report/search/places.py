@@ -16,7 +16,6 @@ from toolspan.read.discover import discover, is_file, is_folder
 from toolspan.report.search.ripgrep import (
     FEW,
     Ripgrep,
-    lines_command,
     naming_command,
     ripgrep,
     started,
@@ -55,7 +54,7 @@ class Prefilter:
         """Start ripgrep, unless the one that was started ahead does what is wanted."""
         self._names = names
         self._folders = [name for name in names if name.is_dir()]
-        command = lines_command(program, self._folders, sieve)
+        command = sieve.asked(program, [str(folder) for folder in self._folders])
         fits = ahead is not None and ahead.command == command
         if ahead is not None and not fits:
             ahead.close()

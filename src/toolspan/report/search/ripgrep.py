@@ -1,19 +1,17 @@
 """ripgrep at work: the files in which a word may stand, and the offsets of its lines there.
 
-In: folders and a sieve. Out: `Ripgrep`, a process whose output is asked for when it is needed.
-Imports little, so that ripgrep is at work while Python still imports. What the output means is
-`places.py`'s business.
+In: folders, and what to look for. Out: `Ripgrep`, a process whose output is asked for when it is
+needed. Imports next to nothing, so that ripgrep is at work while Python still imports. What the
+output means is `places.py`'s business.
 """
 
-import contextlib
-import fcntl
 import os
-import subprocess
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-from toolspan.report.search.words import Sieve
+TYPE_CHECKING = False  # typing's own constant would cost more to import than all the rest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 FEW = 32
 """ripgrep stops after so many lines of a file; such a file is looked through as a whole."""
@@ -28,50 +26,77 @@ _NOTHING = 1
 """How ripgrep exits when it found nothing and met no trouble."""
 _ROOM = 1 << 20
 """What it may have said before anybody listens."""
+_KILL = 9
 
 
 class Ripgrep:
     """One ripgrep at work."""
 
     def __init__(self, command: tuple[str, ...]) -> None:
-        """Start it.
+        """Start it, without what `subprocess` would import first.
 
         Raises:
             OSError: it cannot be started.
             ValueError: what it is to look for, or where, cannot be told to a program.
         """
         self.command = command
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        with contextlib.suppress(OSError, AttributeError):  # where the system lets us
-            fcntl.fcntl(self._process.stdout, fcntl.F_SETPIPE_SZ, _ROOM)  # type: ignore[arg-type]
+        reader, writer = os.pipe()
+        self._stream = open(reader, "rb", buffering=0)  # noqa: PTH123, SIM115 - `close` closes it
+        actions = [
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_DUP2, writer, 1),
+            (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+        ]
+        try:
+            self._pid = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+        except BaseException:
+            self._stream.close()
+            raise
+        finally:
+            os.close(writer)
+        _widen(reader)
 
     def output(self) -> bytes | None:
         """What it printed, when it is done; None when it met trouble."""
-        output, _ = self._process.communicate()
-        return output if self._process.returncode in (0, _NOTHING) else None
+        output = self._stream.readall()
+        return output if self._ended() in (0, _NOTHING) else None
 
     def close(self) -> None:
         """End it, if it still runs."""
-        if self._process.returncode is None:
-            self._process.kill()
-            self._process.communicate()
+        if not self._stream.closed:
+            os.kill(self._pid, _KILL)
+            self._ended()
+
+    def _ended(self) -> int | None:
+        """Wait for its end; how it exited, None when somebody else has heard of that."""
+        self._stream.close()
+        try:
+            _, status = os.waitpid(self._pid, 0)
+        except ChildProcessError:
+            return None
+        return os.waitstatus_to_exitcode(status)
+
+
+def _widen(pipe: int) -> None:
+    """Let it say much before anybody listens, where the system lets us."""
+    import fcntl
+
+    try:
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, _ROOM)
+    except (OSError, AttributeError):
+        return
 
 
 def ripgrep() -> str | None:
     """Where ripgrep is: beside this Python, among its scripts, or on the path."""
-    beside = Path(sys.executable).with_name("rg")
-    if beside.is_file():
-        return str(beside)
+    beside = os.path.join(os.path.dirname(sys.executable), "rg")  # noqa: PTH118, PTH120
+    if os.path.isfile(beside):  # noqa: PTH113 - pathlib is slow to import, as those below
+        return beside
     import shutil
-    import sysconfig  # slow to import, both
+    import sysconfig
 
-    packaged = Path(sysconfig.get_path("scripts")) / "rg"
-    return str(packaged) if packaged.is_file() else shutil.which("rg")
+    packaged = os.path.join(sysconfig.get_path("scripts"), "rg")  # noqa: PTH118
+    return packaged if os.path.isfile(packaged) else shutil.which("rg")  # noqa: PTH113
 
 
 def started(command: tuple[str, ...] | None) -> Ripgrep | None:
@@ -83,22 +108,30 @@ def started(command: tuple[str, ...] | None) -> Ripgrep | None:
 
 
 def lines_command(
-    program: str | None, folders: Sequence[Path], sieve: Sieve
+    program: str | None,
+    folders: "Sequence[str]",
+    wanted: bytes | None,
+    *,
+    literal: bool = True,
+    folded: bool = False,
 ) -> tuple[str, ...] | None:
-    """Tells which lines of transcripts in folders a sieve stops at; None when it cannot."""
-    wanted = sieve.literal or sieve.pattern
+    """Tells in which lines of transcripts something stands; None when it cannot.
+
+    What is wanted is a regular expression, if not taken literally; upper and lower case are the
+    same when folded.
+    """
     if program is None or not folders or wanted is None:
         return None
-    how = ["--fixed-strings"] if sieve.literal else []
-    case = ["--ignore-case"] if sieve.folded else []
+    how = ["--fixed-strings"] if literal else []
+    case = ["--ignore-case"] if folded else []
     return (
         program, *EVERY, *_OFFSETS, *_TRANSCRIPTS, f"--max-count={FEW}", *how, *case,
-        "-e", os.fsdecode(wanted), "--", *map(str, folders),
+        "-e", os.fsdecode(wanted), "--", *folders,
     )  # fmt: skip
 
 
 def naming_command(
-    program: str | None, names: Sequence[str], files: Sequence[str]
+    program: str | None, names: "Sequence[str]", files: "Sequence[str]"
 ) -> tuple[str, ...] | None:
     """Tells which lines of files hold one of several names; None when it cannot."""
     if program is None or not names or not files:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from toolspan.errors import ToolspanError
+from toolspan.report.search.ripgrep import lines_command
 
 _PLAIN = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;()[]{}!?@#$%^*|~`"
@@ -50,6 +51,12 @@ class Sieve(NamedTuple):
             return found.start() if found and start < end else -1
 
         return find
+
+    def asked(self, program: str | None, folders: Sequence[str]) -> tuple[str, ...] | None:
+        """How ripgrep is asked for the lines; None when it cannot be."""
+        wanted = self.literal or self.pattern
+        literal = self.literal is not None
+        return lines_command(program, folders, wanted, literal=literal, folded=self.folded)
 
 
 class Word(NamedTuple):
