@@ -10,6 +10,7 @@ from tests.requirement import requirement
 from toolspan.hooks import Hooks
 from toolspan.hooks.points import Firing
 from toolspan.session.subagents import load_kinds
+from toolspan.settings import Places, claim_of
 from toolspan.testing import say, use
 
 AGENT = """\
@@ -143,3 +144,22 @@ def test_a_program_makes_the_hooks_of_agents_itself(tmp_path: Path) -> None:
     (kind,) = load_kinds([tmp_path], make).kinds
     assert kind.hooks is own
     assert asked == [(["PreToolUse", "Stop"], "helper.md")]
+
+
+@requirement("hooks.heads")
+def test_whoever_trusts_a_project_sees_the_hooks_of_its_agents_and_skills(tmp_path: Path) -> None:
+    places = Places(project=tmp_path, user=tmp_path / "home")
+    write(tmp_path / ".claude/agents/helper.md", AGENT.format(log="x"))
+    write(tmp_path / ".claude/skills/doit/SKILL.md", SKILL.format(log="x"))
+    write(tmp_path / ".claude/skills/odd/SKILL.md", "---\nhooks:\n  Stop: [3, {}]\n---\n")
+    write(tmp_path / ".claude/skills/plain/SKILL.md", "---\nname: plain\n---\nhooks: none\n")
+    claim = claim_of(places, [])
+    before = claim.digest
+    lines = [line.strip() for line in claim.lines()]
+    write(tmp_path / ".claude/skills/doit/SKILL.md", SKILL.format(log="other"))
+
+    assert "PreToolUse Bash [command] echo once $(cat) >> x" in lines
+    assert "Stop * [command] echo stop $(cat) >> x" in lines
+    assert "Stop 3" in lines
+    assert not any("plain" in line for line in lines)
+    assert claim_of(places, []).digest != before

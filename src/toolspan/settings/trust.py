@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import SourceError
+from toolspan.settings.handlers import BadSetting
+from toolspan.settings.head import hooks_in
 from toolspan.settings.load import load_json
 from toolspan.settings.scopes import OF_THE_PROJECT, Layer, Places, gather
 from toolspan.settings.write import put_json
 
+_HEAD = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---", re.DOTALL | re.MULTILINE)
 _GRANTS = ("allow", "additionalDirectories", "defaultMode")
 _OWN = ("hooks", "env", "enableAllProjectMcpServers", "enabledMcpjsonServers")
 
@@ -73,7 +76,7 @@ def claim_of(places: Places, layers: Iterable[Layer]) -> Claim:
         if servers:
             wishes[places.mcp.name] = {"mcpServers": servers}
     for path, kind in _described(places):
-        wishes[os.path.relpath(path, places.project)] = {kind: _fingerprint(path)}
+        wishes[os.path.relpath(path, places.project)] = {kind: _fingerprint(path), **_hooks(path)}
     return Claim(places.project, wishes)
 
 
@@ -81,15 +84,19 @@ def _described(places: Places) -> Iterator[tuple[Path, str]]:
     """A project's own agents, and those of its skills that bring hooks along."""
     yield from ((path, "agent") for path in sorted(places.agents.rglob("*.md")))
     skills = sorted(places.skills.glob("*/SKILL.md"))
-    yield from ((path, "skill") for path in skills if _has_hooks(path))
+    yield from ((path, "skill") for path in skills if _hooks(path))
 
 
-def _has_hooks(path: Path) -> bool:
-    """Whether a skill's file may bring hooks along; in doubt it does."""
+def _hooks(path: Path) -> dict[str, object]:
+    """The hooks in the head of a file, for a person to see; what is not understood is shown too."""
     try:
-        return re.search(rb"^hooks[ \t]*:", path.read_bytes(), re.MULTILINE) is not None
-    except OSError:
-        return True
+        head = _HEAD.match(path.read_text(encoding="utf-8", errors="replace"))
+        found = hooks_in(head[1]) if head is not None else None
+    except OSError as error:
+        return {"hooks": f"cannot be read: {error.strerror}"}
+    except BadSetting as error:
+        return {"hooks": str(error)}
+    return {} if found is None else {"hooks": found}
 
 
 def _fingerprint(path: Path) -> str:
@@ -113,7 +120,7 @@ def _wishes(raw: Mapping[str, object]) -> dict[str, object]:
 def _told(key: str, value: object) -> Iterator[str]:
     if key == "hooks" and isinstance(value, Mapping):
         for point, groups in value.items():
-            for group in groups if isinstance(groups, list) else ():
+            for group in groups if isinstance(groups, list) else [groups]:
                 yield from _told_group(str(point), group)
     elif isinstance(value, Mapping):
         yield from (f"{name}: {json.dumps(one)}" for name, one in value.items())
@@ -123,12 +130,19 @@ def _told(key: str, value: object) -> Iterator[str]:
         yield str(value)
 
 
-def _told_group(point: str, group: Mapping[str, object]) -> Iterator[str]:
-    handlers = group.get("hooks")
+def _told_group(point: str, group: object) -> Iterator[str]:
+    handlers = group.get("hooks") if isinstance(group, Mapping) else None
+    if not isinstance(group, Mapping) or not isinstance(handlers, list):
+        yield f"{point} {json.dumps(group)}"
+        return
     matcher = group.get("matcher") or "*"
-    for one in handlers if isinstance(handlers, list) else ():
+    for one in handlers:
+        if not isinstance(one, Mapping):
+            yield f"{point} {matcher} {json.dumps(one)}"
+            continue
         what = one.get("command") or one.get("url") or one.get("prompt") or json.dumps(one)
-        arguments = one.get("args") or ()
+        args = one.get("args")
+        arguments = args if isinstance(args, list) else ()
         yield f"{point} {matcher} [{one.get('type')}] {' '.join((str(what), *map(str, arguments)))}"
 
 
