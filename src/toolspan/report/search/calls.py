@@ -18,7 +18,7 @@ from toolspan.model.span import Span
 from toolspan.read.facts import CallFacts, facts_of
 from toolspan.read.transcript import read
 from toolspan.report.search.find import Match
-from toolspan.report.search.places import lines_naming
+from toolspan.report.search.places import Naming
 from toolspan.report.search.scan import line_at, rows
 from toolspan.report.search.words import Sieve
 from toolspan.wire.jsonl import read_chunks
@@ -78,14 +78,25 @@ def _from_mentions(matches: Sequence[Match], program: str | None) -> _Calls:
     for match in matches:
         calls.setdefault(match.file, {})[match.call or ""] = match
     few = {file: names for file, names in calls.items() if len(names) <= _FEW}
-    known: _Calls = {}
-    for file, names in few.items():
-        known |= {(file, span.id): facts_of(span, file) for span in _nearby(file, names)}
-    left = {file: [name for name in few[file] if (file, name) not in known] for file in few}
-    for file, names_left, lines in _naming({f: left[f] for f in left if left[f]}, program):
-        spans = (span for span in _spans(lines) if span.id in names_left and _certain(span))
-        known |= {(file, span.id): facts_of(span, file) for span in spans}
+    naming = _naming(few, program)
+    try:
+        known: _Calls = {}
+        for file, names in few.items():  # while ripgrep is at work
+            known |= {(file, span.id): facts_of(span, file) for span in _nearby(file, names)}
+        left = {file: [name for name in few[file] if (file, name) not in known] for file in few}
+        for file, lines in _mentions({file: left[file] for file in left if left[file]}, naming):
+            spans = (span for span in _spans(lines) if span.id in left[file] and _certain(span))
+            known |= {(file, span.id): facts_of(span, file) for span in spans}
+    finally:
+        naming.close()
     return known
+
+
+def _naming(calls: dict[str, dict[str, Match]], program: str | None) -> Naming:
+    """Have the lines looked for that name calls, where these are not too many."""
+    names = [name for those in calls.values() for name in those]
+    plain = [file for file in calls if not file.endswith(".zst")]
+    return Naming(names if len(names) <= _ASKED else (), plain, program)
 
 
 def _nearby(file: str, names: dict[str, Match]) -> Iterator[Span]:
@@ -111,23 +122,18 @@ def _near(source: Source, name: bytes, match: Match) -> tuple[list[bytes], bool]
     return [line for line in lines[start > 0 :] if name in line], whole
 
 
-def _naming(
-    calls: dict[str, list[str]], program: str | None
-) -> Iterator[tuple[str, list[str], list[bytes]]]:
-    """Files, calls in them, and all lines that name one of these; nothing of unreadable files."""
-    names = [name for those in calls.values() for name in those]
-    plain = [file for file in calls if not file.endswith(".zst")]
-    found = lines_naming(names, plain, program) if len(names) <= _ASKED else None
-    for file, those in calls.items():
+def _mentions(calls: dict[str, list[str]], naming: Naming) -> Iterator[tuple[str, list[bytes]]]:
+    """Files with all lines that name one of their calls; nothing of those that cannot be read."""
+    found = naming.offsets() if calls else None
+    for file, names in calls.items():
         source = source_of(file)
         try:
-            if found is not None and file in plain:
-                lines = [line_at(source, offset) or b"" for offset in found.get(file, ())]
+            if found is not None and not file.endswith(".zst"):
+                yield file, [line_at(source, offset) or b"" for offset in found.get(file, ())]
             else:
-                lines = list(_anywhere(source, [_bytes(name) for name in those]))
+                yield file, list(_anywhere(source, [_bytes(name) for name in names]))
         except SourceError:
             continue
-        yield file, those, lines
 
 
 def _bytes(name: str) -> bytes:

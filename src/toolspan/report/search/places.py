@@ -104,13 +104,23 @@ def _offsets(lines: bytes) -> tuple[int, ...]:
     return tuple(map(int, _OFFSET.findall(lines)))
 
 
-def lines_naming(
-    names: Sequence[str], files: Sequence[str], program: str | None
-) -> dict[str, tuple[int, ...]] | None:
-    """The offsets of lines that hold one of several names, by file; None when nobody can tell."""
-    asked = started(naming_command(program, names, files))
-    output = asked.output() if asked else None
-    return None if output is None else {path: _offsets(lines) for path, lines in _groups(output)}
+class Naming:
+    """ripgrep at work on the lines of files that hold one of several names."""
+
+    def __init__(self, names: Sequence[str], files: Sequence[str], program: str | None) -> None:
+        self._ripgrep = started(naming_command(program, names, files))
+
+    def offsets(self) -> dict[str, tuple[int, ...]] | None:
+        """Where these lines begin, by file; None when nobody can tell."""
+        output = self._ripgrep.output() if self._ripgrep else None
+        if output is None:
+            return None
+        return {path: _offsets(lines) for path, lines in _groups(output)}
+
+    def close(self) -> None:
+        """End it, if it still runs."""
+        if self._ripgrep is not None:
+            self._ripgrep.close()
 
 
 def _passed_over(root: Path) -> Iterator[Path]:
