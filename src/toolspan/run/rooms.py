@@ -123,6 +123,7 @@ class Room(Coroutine[Any, Any, None]):
             _leave_task(loop, task)
             _enter_task(loop, host)
         self._work, self._wanted = work, wanted
+        self._value = self.error = None  # of the last one, should nobody have wanted to know
         self.is_over = self.rests = self._is_called_off = False
         if not self._idle.done():
             self._idle.set_result(None)
