@@ -127,14 +127,10 @@ class House:
     def works(self, during: Callable[[Any], None] | None = None) -> int:
         """Let the client work on what the model asks for, once it knows our tools."""
         shutil.rmtree(self.wire, ignore_errors=True)
-        ready = f"until grep -q inputSchema {self.wire}/out; do sleep 0.1; done; sleep 1"
+        self.world.scripts["main"].insert(0, [self.waits()])
         if self.is_codex:
             self.world.model = "gpt-5.5"
-            wait = {"tool": "exec_command", "input": {"cmd": ready, "yield_time_ms": 30_000}}
-            self.world.scripts["main"].insert(0, [wait])
             return int(self.world.codex(config=self._config, during=during, timeout=LONG))
-        wait = {"tool": "Bash", "input": {"command": ready, "description": "wait"}}
-        self.world.scripts["main"].insert(0, [wait])
         if during is None:
             return int(self.world.go(timeout=LONG))
         prompt = {"type": "user", "message": {"role": "user", "content": "Go [[s:main]]"}}
@@ -193,6 +189,13 @@ class House:
             return {"tool": tool, "namespace": "mcp__toolspan", "input": given}
         return {"tool": f"mcp__toolspan__{tool}", "input": given}
 
+    def waits(self) -> Json:
+        """A call of the client's own that lasts until it knows our tools."""
+        ready = f"until grep -q inputSchema {self.wire}/out; do sleep 0.1; done; sleep 1"
+        if self.is_codex:
+            return {"tool": "exec_command", "input": {"cmd": ready, "yield_time_ms": 30_000}}
+        return {"tool": "Bash", "input": {"command": ready, "description": "wait"}}
+
     def turn(self, *blocks: object) -> None:
         """The next reply of the model."""
         self.world.turn(*blocks)
@@ -241,6 +244,26 @@ def until(holds: Callable[[], object], *, what: str) -> None:
         if time.monotonic() > end:
             raise TimeoutError(f"{what} did not come about")
         time.sleep(0.05)
+
+
+def shows(shell: Screen, words: str) -> bool:
+    """Whether words are on the screen; the client may take all of it, and leave it again."""
+    return words in "\n".join(shell.lines())
+
+
+def enters(shell: Screen, words: str, *, then: Callable[[], bool]) -> None:
+    """Type words into the client and press Enter, until something comes about."""
+    shell.presses(words)
+    until(lambda: shows(shell, words), what=words)
+    for _ in range(10):  # what comes too fast is taken for pasted, an end of line included
+        time.sleep(1)
+        shell.presses("Enter")
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            if then():
+                return
+            time.sleep(0.1)
+    raise TimeoutError(f"{words}: no answer, but\n" + "\n".join(shell.lines()))
 
 
 def snippet(page: str, pattern: str) -> str:

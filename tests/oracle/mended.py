@@ -7,14 +7,13 @@ other it forgets, and old clients send what a server refuses.
 
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tests.journeys.screen import Screen
 from tests.oracle.compare import Said, recorded, spoken
 from tests.oracle.defects import lost
-from tests.oracle.house import House, until
+from tests.oracle.house import House, enters, shows, until
 from tests.oracle.served import differ
 from toolspan.testing import check_history
 from toolspan.wire.paths import parse_name
@@ -94,32 +93,10 @@ def _mended(house: House, path: Path, said: list[Said]) -> Iterator[str]:
 
 def _resumed(shell: Screen, command: str) -> None:
     """Type the command, and a prompt once the conversation is on the screen."""
-
-    def shows(*words: str) -> bool:  # the client may take the whole screen, and leave it again
-        return any(one in "\n".join(shell.lines()) for one in words)
-
-    def enters(words: str, *, then: Callable[[], bool]) -> None:
-        shell.presses(words)
-        until(lambda: shows(words), what=words)
-        for _ in range(10):  # what comes too fast is taken for pasted, an end of line included
-            time.sleep(1)
-            shell.presses("Enter")
-            if _soon(then):
-                return
-        raise TimeoutError(f"{words}: no answer, but\n" + "\n".join(shell.lines()))
-
     shell.starts(command)
-    until(lambda: shows("All is watered."), what="the conversation")
-    enters("go on [[s:resumed]]", then=lambda: shows("Nothing is forgotten."))
-    enters("/exit", then=lambda: shell.lines()[-1] == "$")
-
-
-def _soon(holds: Callable[[], bool]) -> bool:
-    """Whether something comes about within some seconds."""
-    end = time.monotonic() + 5
-    while not holds() and time.monotonic() < end:
-        time.sleep(0.1)
-    return holds()
+    until(lambda: shows(shell, "All is watered."), what="the conversation")
+    enters(shell, "go on [[s:resumed]]", then=lambda: shows(shell, "Nothing is forgotten."))
+    enters(shell, "/exit", then=lambda: shell.lines()[-1] == "$")
 
 
 def _told(pattern: str, shown: str) -> str:

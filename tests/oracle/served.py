@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.oracle.house import House, until
+from tests.oracle.house import House, enters, shows, until
 
 Story = Callable[[House], Iterator[str]]
+_ASKS_BY_FORM = (2, 1, 325)
+"""Before, clients were not asked whether they do."""
 _LASTING = "echo $$ > pid; exec sleep 1000"
 
 
@@ -124,6 +126,36 @@ def mcp_readme(house: House) -> Iterator[str]:
         yield from differ("the file is there", (house.cwd / "b.txt").exists(), False)
 
 
+def mcp_consent(house: House) -> Iterator[str]:
+    """In the client's terminal somebody is asked, sees for what, and says yes."""
+    if house.is_codex or house.version < _ASKS_BY_FORM:
+        return
+    _moved_in(house, "--tools", "Bash")
+    house.writes("proj/.claude/settings.json", json.dumps(house.world.settings))
+    house.turn(house.waits())
+    house.turn(house.call("Bash", command="touch made; make || true"))
+    house.turn("That was all.")
+    with house.terminal() as shell:
+        shell.starts("claude --permission-mode default")
+        until(lambda: shows(shell, "❯"), what="the client")
+        enters(shell, "Go [[s:main]]", then=lambda: shows(shell, "May it run?"))
+        seen = "\n".join(shell.lines())
+        for key in ("Right", "Enter", "Down", "Enter"):  # open the choices, once, Accept
+            time.sleep(1)
+            shell.presses(key)
+        until(lambda: shows(shell, "That was all."), what="the answer")
+    told = "Bash: touch made; make || true" in seen
+    yield from differ(f"the command is to be seen:\n{seen}", told, True)
+    yield from differ("the command ran", (house.cwd / "made").exists(), True)
+    (call,) = (one["id"] for one in house.calls() if one["tool"] == "Bash" and _made(one))
+    why = json.loads(house.types(f"toolspan why {call} --json").out)
+    yield from differ("who allowed it", why["source"], "user_temporary")
+
+
+def _made(call: dict[str, Any]) -> bool:
+    return str(call["target"]).startswith("touch made")
+
+
 def mcp_structured(house: House) -> Iterator[str]:
     """With `--structured` the model reads the value for programs."""
     _moved_in(house, "--structured")
@@ -211,6 +243,7 @@ def _servers() -> list[str]:
 STORIES: tuple[Story, ...] = (
     mcp_tools,
     mcp_readme,
+    mcp_consent,
     mcp_structured,
     mcp_interrupted,
     mcp_killed,
