@@ -154,6 +154,38 @@ def test_compressed_files_and_links_inside_the_folder_are_searched(tmp_path: Pat
     assert found(inside, "beacon").matches == []
 
 
+@requirement("search.equal")
+@pytest.mark.parametrize("ends", ["exit 2", "kill -9 $$", None])
+def test_where_ripgrep_fails_everything_is_looked_into(tmp_path: Path, ends: str | None) -> None:
+    write(tmp_path, night())
+    program = tmp_path / "rg"
+    if ends is not None:
+        program.write_text(f"#!/bin/sh\necho nonsense\n{ends}\n", encoding="utf-8")
+        program.chmod(0o755)
+
+    matches = found(tmp_path, "lantern", program=str(program)).matches
+
+    assert names(matches) == ["text", "two", "one"]
+    told = complete(matches, survey, program=str(program))
+    assert [match.state for match in told] == [None, "failed", "succeeded"]
+
+
+@requirement("search.equal")
+def test_calls_are_completed_alike_with_ripgrep_and_without(tmp_path: Path) -> None:
+    story = night()
+    for number in range(40):  # so that a call and its neighbourhood are not the whole file
+        story.text("and so on " * 1_000)
+        call = story.call("Bash", {"command": f"lantern {number}"}, id=f"c{number}")
+        story.result(call, bodies.exited(2, "dark") if number % 3 else bodies.ran("bright"))
+    write(tmp_path, story)
+    matches = found(tmp_path, "lantern").matches
+
+    for some in (matches[:6], matches):
+        alone = complete(some, survey)
+        assert complete(some, survey, program=RIPGREP) == alone
+        assert all(match.state for match in alone if match.call)
+
+
 @requirement("search.damage")
 def test_a_torn_last_line_is_no_trouble(tmp_path: Path) -> None:
     data = night().data() + b'{"type":"user","message":{"content":"a lantern'
