@@ -86,6 +86,21 @@ def test_an_orphan_result_joins_its_call_in_another_file_of_the_session(tmp_path
     assert len(list(toolspan.history(tmp_path).spans)) == 1
 
 
+@requirement("history.success-beats-interruption")
+@pytest.mark.parametrize("shared", [True, False])
+def test_files_that_begin_with_the_same_line_tell_one_story(shared: bool, tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="a").prompt("go")
+    copied = story.data().replace(b'"a"', b'"b"') if shared else b""
+    call = story.call("Bash", {"command": "make"}, id="one")
+    late = TranscriptBuilder(session_id="b").result(call, bodies.ran("done"))
+    write(tmp_path, story)
+    (tmp_path / "b.jsonl").write_bytes(copied + late.data())
+
+    spans = list(toolspan.history(tmp_path).spans)
+
+    assert [span.id for span in spans] == (["one"] if shared else ["one", "one"])
+
+
 @requirement("calls.ids-are-scoped-by-lineage")
 def test_equal_ids_of_strangers_are_two_calls(tmp_path: Path) -> None:
     write(tmp_path, asked("a", "call_1"), asked("b", "call_1"))
@@ -94,7 +109,7 @@ def test_equal_ids_of_strangers_are_two_calls(tmp_path: Path) -> None:
 
 
 @requirement("calls.subagents-name-their-starter")
-@pytest.mark.parametrize("version", ["2.1.325", "2.1.80", "2.0.65"])
+@pytest.mark.parametrize("version", ["2.1.325", "2.1.80", "2.0.65", "1.0.60"])
 def test_spans_of_subagents_name_the_call_that_started_them(version: str, tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="m", version=version).prompt("go")
     starter = story.call("Task", {"prompt": "p"}, id="starter")

@@ -531,3 +531,15 @@ def test_a_result_before_its_call_is_judged_as_that_tools(tmp_path: Path) -> Non
     span = only(story, tmp_path)
 
     assert (span.tool, span.state, span.error_kind) == ("Bash", "timed_out", "command_timeout")
+
+
+@requirement("verdict.texts")
+@pytest.mark.parametrize(("version", "kind"), [("2.0.65", "not_found"), ("1.0.60", "unknown")])
+def test_a_search_in_a_folder_that_is_not_there_is_known_where_no_note_says_so(
+    version: str, kind: str, tmp_path: Path
+) -> None:
+    span = ended("Grep", bodies.failed("Path does not exist: /gone"), tmp_path, version)
+
+    assert (span.state, span.error_kind) == ("failed", kind)
+    other = ended("Grep", bodies.failed("Something else is wrong"), tmp_path, version)
+    assert other.error_kind == "unknown"

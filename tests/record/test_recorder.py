@@ -464,6 +464,11 @@ def test_the_last_line_helps_to_find_the_session_again(tmp_path: Path) -> None:
     assert last["lastPrompt"].startswith("a long word")
     assert len(last["lastPrompt"]) == 201
     assert last["leafUuid"] == lines(path)[0]["uuid"]
+    short = tmp_path / "short.jsonl"
+    recording = recorder(short)
+    recording.prompt("x" * 200)
+    recording.close()
+    assert lines(short)[-1]["lastPrompt"] == "x" * 200  # as long as it may be
 
 
 @requirement("record.thinking")

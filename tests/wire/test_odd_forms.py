@@ -26,6 +26,7 @@ from toolspan.wire.codex_results import McpResult, OtherResult, PatchResult
 from toolspan.wire.detect import dialect_in, reads_as
 from toolspan.wire.jsonl import read_lines
 from toolspan.wire.narrow import narrow_text_result
+from toolspan.wire.narrow_text import without_reminders
 from toolspan.wire.source import BytesSource, source_of
 
 MEGABYTE = 1 << 20
@@ -307,3 +308,18 @@ def test_texts_that_were_spilled_or_asked_for_by_status_are_narrowed() -> None:
     status = "<retrieval_status>success</retrieval_status>\n<task_id>b1</task_id>"
     assert isinstance(narrow_text_result("BashOutput", status), TaskOutputResult)
     assert not isinstance(narrow_text_result("BashOutput", "plain words"), BashOutputResult)
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ("a\n\n<system-reminder>\nx\n</system-reminder>\n", "a"),
+        ("a\n<system-reminder>x</system-reminder>\n<system-reminder>y</system-reminder>", "a"),
+        ("<system-reminder>x</system-reminder>", ""),
+        ("a <system-reminder>x</system-reminder>", "a <system-reminder>x</system-reminder>"),
+        ("a\n</system-reminder>", "a\n</system-reminder>"),
+        ("a\n", "a\n"),
+    ],
+)
+def test_only_notes_on_lines_of_their_own_are_taken_off(text: str, body: str) -> None:
+    assert without_reminders(text) == body
