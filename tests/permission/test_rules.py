@@ -325,3 +325,31 @@ def test_rules_of_an_option_stand_apart_by_blanks_or_commas() -> None:
 def test_a_text_in_place_of_a_list_of_rules_is_refused(which: str) -> None:
     with pytest.raises(ToolspanError, match=rf"{which}=\['Bash'\], not {which}='Bash'"):
         Rules(**{which: "Bash"})  # type: ignore[arg-type]  # each letter would be a rule
+
+
+@requirement("permission.nothing-hidden")
+@pytest.mark.parametrize(
+    ("code", "hides"),
+    [
+        ("run('git push')", True),
+        ("run('git' 'push')", True),
+        ("run(`git`;push)", True),
+        ('run(\'g"i"t  pu"sh\')', True),
+        ("$(git $(push", True),
+        ("git push", True),
+        ("git pushes", False),
+        ("legit push", False),
+        ("git-push", False),
+        ("git, push", False),
+        ("git$ push", False),
+    ],
+)
+def test_code_that_may_run_a_denied_command_is_asked_about(
+    tmp_path: Path, code: str, hides: bool
+) -> None:
+    rules = Rules(allow=["Bash(python3:*)"], deny=["Bash(git push:*)"])
+    command = f"python3 <<'EOF'\n{code}\nEOF"
+
+    decision = decided(Permissions(rules), line(command, tmp_path))
+
+    assert isinstance(decision, Ask if hides else Allow)

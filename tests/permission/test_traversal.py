@@ -148,6 +148,44 @@ def test_a_forbidden_file_is_found_on_every_way_to_it(project: Path, command: st
 
 
 @requirement("permission.traversal")
+@pytest.mark.parametrize("stand", [".", "sub", "/"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat env", "cat -n", "cat a env", "cat --file=env", "cat x=env", "cat ./env",
+        "cat sub/../env", "cat .//gone/x", "cat ./gone/x", "cat gone/x", "cat gone/./x",
+        "cat > env", "cat 2> gone/x", "cat a 2>/dev/null < env", "cd sub && cat ../env",
+        "cd down && cat ../../env", "cat new/x", "for f in env; do cat $f; done", "cat @P/gone/x",
+        "cat link/gone/x", "sudo cat env",
+    ],
+)  # fmt: skip
+def test_a_forbidden_file_is_found_from_wherever_one_asks(
+    project: Path, command: str, stand: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "-n").symlink_to(".env")
+    (project / "link").symlink_to(".")
+    outside = spelled("Read(/@O/new/**)", project)
+    rules = Rules(allow=["Bash"], deny=["Read(./.env)", "Read(./gone/**)", outside])
+    monkeypatch.chdir(project / stand)
+
+    assert isinstance(on_line(Permissions(rules), command, project), Deny)
+
+
+@requirement("permission.traversal")
+def test_a_folder_that_is_a_link_is_judged_by_both_its_names(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = project.parent / "other"
+    other.symlink_to(project)
+    rules = Rules(allow=["Bash"], deny=[f"Read(/{project}/gone/**)", f"Read(/{other}/lost/**)"])
+    monkeypatch.chdir(other)
+
+    for name in ("gone/x", "lost/x"):
+        decision = decided(Permissions(rules), line(f"cat {name}", other))
+        assert isinstance(decision, Deny), name
+
+
+@requirement("permission.traversal")
 @pytest.mark.parametrize("command", ["cat {a,b}", "cat a", "cat {1..3}", "dd if=a", "cat sub/*"])
 def test_other_files_are_not_forbidden_with_it(project: Path, command: str) -> None:
     rules = Rules(allow=["Bash(cat:*)", "Bash(dd:*)"], deny=["Read(./.env)", "Read(./x)"])

@@ -16,6 +16,7 @@ from toolspan.shell.seen import Program, see
 
 _MARK = r"(?:[\"'\\`(){};&|]|\$\()"
 _MARKS = re.compile(_MARK)
+_SIGNS = re.compile(r"[\"'\\]")
 
 
 @lru_cache(maxsize=256)
@@ -45,7 +46,25 @@ def is_far_from(line: str, beginnings: tuple[str, ...]) -> bool:
     """Whether no command of a line can fit a pattern that has one of these beginnings."""
     if opened(line).unclear:
         return False
+    if "$'" not in line and "\\\n" not in line and not _has_one_of(_firsts(beginnings), line):
+        return True
     return not [form for form in _forms(line) if form.startswith(beginnings)]
+
+
+def _has_one_of(words: tuple[str, ...], line: str) -> bool:
+    """Whether words stand in a line, quoted or not, be it within others."""
+    if "'" in line or '"' in line or "\\" in line:
+        line = _bare(line)
+    for word in words:  # noqa: SIM110 - asked on every decision
+        if word in line:
+            return True
+    return False
+
+
+@lru_cache(maxsize=64)
+def _firsts(beginnings: tuple[str, ...]) -> tuple[str, ...]:
+    """The first words of beginnings; with signs in them, what is before those."""
+    return tuple(_SIGNS.split(" ".join(one.split()[:1]), maxsplit=1)[0] for one in beginnings)
 
 
 def mentions(line: str, pattern: str) -> bool:

@@ -8,6 +8,7 @@ for each only once in a decision.
 import os
 import re
 from collections.abc import Callable, Iterable
+from os import F_OK, access
 from os.path import normpath
 from stat import S_ISLNK
 
@@ -27,10 +28,12 @@ _FILES = frozenset({
 })  # fmt: skip
 
 
+_BEHIND = ("", "/")
 _NOWHERE = "/dev/null"
 _GOING = ("", ".", "~")
 """How a word begins that may be more than the name of something in a folder."""
-_CLEAN = re.compile(r"[^./~][^/]*+(?:/[^./][^/]*+)*+")
+_STEP = r"(?!\.{1,2}(?![^/]))[^/]++"
+_CLEAN = re.compile(rf"(?!~)/?+{_STEP}(?:/{_STEP})*+")
 """A path that says nothing twice and does not go up."""
 _ASKS_IN_ONE = os.access in os.supports_follow_symlinks and os.getuid() == os.geteuid()
 _OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
@@ -68,11 +71,12 @@ class Links:
 
     def is_nothing(self, path: str) -> bool:
         """Whether nothing is there, in a folder that is reached without links."""
-        if path in self._known:
+        known = self._known
+        if path in known:
             return path in self._bare
-        if not _ASKS_IN_ONE or os.access(path, os.F_OK, follow_symlinks=False):
+        if not _ASKS_IN_ONE or access(path, F_OK, follow_symlinks=False):
             return False
-        self._known[path] = path
+        known[path] = path
         self._bare.add(path)
         return True
 
@@ -101,14 +105,17 @@ class Links:
     def _followed(self, here: str, above: str) -> str:
         """What a name leads to that stands in a folder without links."""
         foreign = above[:5] == "/proc" and above[5:6] in ("", "/")
-        if foreign or (_ASKS_IN_ONE and not os.access(here, os.F_OK, follow_symlinks=False)):
+        if foreign or (_ASKS_IN_ONE and not access(here, F_OK, follow_symlinks=False)):
             self._bare.add(here)
             return here
         try:
             if not S_ISLNK(os.lstat(here).st_mode):
                 return here
             target = os.readlink(here)  # noqa: PTH115 - as above
-        except OSError:  # it is gone, or cannot be looked at
+        except FileNotFoundError:
+            self._bare.add(here)
+            return here
+        except OSError:  # it cannot be looked at
             return here
         return self.along(target if target[:1] == "/" else f"{above}/{target}")
 
@@ -137,7 +144,7 @@ class Ground(Struct, frozen=True):
     def place(self, name: str) -> str:
         """A path as a call names it, made absolute; nothing is looked up."""
         if _CLEAN.fullmatch(name):
-            return f"{self.cwd}/{name}" if self.cwd != "/" else f"/{name}"
+            return name if name[0] == "/" else _below(self.cwd, name)
         path = normpath(self._spelled_out(name))
         return path if path[:2] != "//" else path[1:]
 
@@ -158,17 +165,28 @@ class Ground(Struct, frozen=True):
         direct = links.real(folder) == folder and folder != "/" and folder[:5] != "/proc"
         found: set[str] = set()
         for name in names:
-            if direct and "/" not in name and name[:1] not in _GOING:
-                path = f"{folder}/{name}"
-                if links.is_nothing(path) and paths.match(path) is None:
-                    continue
+            path = top = f"{folder}/{name}" if direct else ""
+            if "/" in name or name[:1] in _GOING:
+                path, top = self._split(name) if direct else ("", "")
+            if path and links.is_nothing(top) and paths.match(path) is None:
+                continue
             if not self._is_far_from(name, paths):
                 found.add(name)
         return found
 
+    def _split(self, name: str) -> tuple[str, str]:
+        """A path, and the first step to it from here or from the root; nothing when in doubt."""
+        if name[:2] == "./" and name[2:3] != "/":
+            name = name[2:]
+        if _CLEAN.fullmatch(name) is None:
+            return "", ""
+        path = name if name[0] == "/" else f"{self.cwd}/{name}"
+        end = path.find("/", 1 if name[0] == "/" else len(self.cwd) + 1)
+        return path, path if end < 0 else path[:end]
+
     def _is_far_from(self, name: str, paths: re.Pattern[str]) -> bool:
         """Whether a name is neither such a path nor behind a link; False when in doubt."""
-        if ".." in name or name[:1] == "~":
+        if name[:1] == "~" or "/../" in f"/{name}/":
             return False
         path = self.place(name)
         if paths.match(path) is not None or path.startswith("/proc/"):
@@ -201,7 +219,7 @@ class Ground(Struct, frozen=True):
 
     def _in_any(self, path: str, folders: Iterable[str]) -> bool:
         for folder in folders:
-            if path.startswith(folder) and _within(path, folder):
+            if path.startswith(folder) and (folder == "/" or path[len(folder) :][:1] in _BEHIND):
                 return True
             target = self.links.real(folder)
             if target != folder and _within(path, target):

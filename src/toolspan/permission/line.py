@@ -34,6 +34,8 @@ _EDITORS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
 """What counts as editing files, where edits are accepted."""
 _EXACT_ONLY = frozenset({"eval", "flock", "ionice", "setsid", "watch", *SHELLS})
 """Programs that run others: a rule with a star says too little about them."""
+_SAYING = frozenset({"cd", "echo", "printf"})
+"""Programs whose words are no files that they read."""
 _STREAMS = frozenset({"/dev/null", "/dev/stdout", "/dev/stderr"})
 _MOST = 1_000
 """Files that a pattern is tried on."""
@@ -149,36 +151,40 @@ class _Judging:
 
     def _forbidden(self, program: Program, forbids: Forbids) -> None:
         """Whether a file that the program names is one that a rule forbids."""
-        for word in program.choices:
-            self._forbid(word, forbids, changes=False)
-        if len(program.words) > 1 and program.name not in ("cd", "echo", "printf"):
-            self._forbid_arguments(program, forbids)
-        for redirect in program.redirects:
-            if not _is_descriptor(redirect):
-                self._forbid(redirect.target, forbids, changes=">" in redirect.operator)
-
-    def _forbid_arguments(self, program: Program, forbids: Forbids) -> None:
-        arguments = program.words[1:]
-        names = [word.text for word in arguments if not word.filled]
-        values = [name.partition("=")[2] for name in names if "=" in name]
-        near = self._ground.near(names + values, forbids.anything)
-        if not near and len(names) == len(arguments):
+        words = arguments = program.words[1:] if program.name not in _SAYING else ()
+        targets = program.redirects
+        if targets:
+            targets = tuple(one for one in targets if not _is_descriptor(one))
+        if targets or program.choices:
+            words = (*program.choices, *arguments, *[one.target for one in targets])
+        names, open_ended = _names(words)
+        near = self._ground.near(names, forbids.anything) if names else set()
+        if not near and not open_ended:
             return
-        files = files_of(base(program.name), arguments)
+        for word in program.choices:
+            self._forbid(word, near, changes=False)
+        self._forbid_arguments(program.name, arguments, near)
+        for redirect in targets:
+            self._forbid(redirect.target, near, changes=">" in redirect.operator)
+
+    def _forbid_arguments(self, name: str, arguments: tuple[Word, ...], near: set[str]) -> None:
+        files = files_of(base(name), arguments)
         changed = files.changed if files is not None else ()
         for word in arguments:
-            value = Word(word.text.partition("=")[2], word.filled)
-            if word.filled or word.text in near:
-                self._forbid(word, forbids, changes=word in changed)
-            if "=" in word.text and (word.filled or value.text in near):
-                self._forbid(value, forbids, changes=False)
+            self._forbid(word, near, changes=word in changed)
+            if "=" in word.text:
+                value = Word(word.text.partition("=")[2], word.filled)
+                self._forbid(value, near, changes=False)
 
-    def _forbid(self, word: Word, forbids: Forbids, *, changes: bool) -> None:
+    def _forbid(self, word: Word, near: set[str], *, changes: bool) -> None:
+        """Look at a word closer if the shell fills it in, or it is near a forbidden file."""
+        if self._forbids is None or not (word.filled or word.text in near):
+            return
         text = self._resolved(word)
         if not text or self.forbidden is not None:
             return
         for path in self._meant(text, pattern=word.filled):
-            self.forbidden = self.forbidden or forbids.by(self._origin, path, changes)
+            self.forbidden = self.forbidden or self._forbids.by(self._origin, path, changes)
 
     def _meant(self, text: str, *, pattern: bool) -> list[str]:
         """The files that a word may mean now; patterns are tried on the disk."""
@@ -202,7 +208,9 @@ class _Judging:
             return self._moves(program)
         if name in _FREE:
             return not any(map(is_strong, program.sets))
-        arguments = self._settled(program.words[1:])
+        arguments = program.words[1:]
+        if [1 for word in arguments if word.filled]:
+            arguments = tuple(map(self._written, arguments))
         if name == "read":
             return _only_reads_lines(arguments)
         files = files_of(name, arguments)
@@ -279,14 +287,8 @@ class _Judging:
             return None
         return self._ground.place(text)
 
-    def _settled(self, words: tuple[Word, ...]) -> tuple[Word, ...]:
-        """What the shell fills in as one knows is as good as written out."""
-        for word in words:
-            if word.filled:
-                return tuple(map(self._written, words))
-        return words
-
     def _written(self, word: Word) -> Word:
+        """A word that the shell fills in as one knows is as good as written out."""
         text = self._resolved(word) if word.filled else None
         if not text or text[:1] == "-" or re.search(r"[*?\[{\s]", text):
             return word
@@ -371,6 +373,20 @@ def _counted(inner: str) -> str:
     if letters is not None:
         return "[{}-{}]".format(*sorted(letters.groups()))
     return "[-0-9]*" if re.fullmatch(r"-?\d+\.\.-?\d+(?:\.\.-?\d+)?", inner) else "*"
+
+
+def _names(words: tuple[Word, ...]) -> tuple[list[str], bool]:
+    """What words, and values in them, say; and whether the shell fills in one of them."""
+    names: list[str] = []
+    open_ended = False
+    for word in words:
+        if word.filled:
+            open_ended = True
+        else:
+            names.append(word.text)
+            if "=" in word.text:
+                names.append(word.text.partition("=")[2])
+    return names, open_ended
 
 
 def _is_descriptor(redirect: Redirect) -> bool:

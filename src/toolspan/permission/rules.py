@@ -16,14 +16,14 @@ from msgspec import Struct
 
 from toolspan.errors import ToolspanError
 from toolspan.model.decision import Allow, Ask, Basis, Decision, Deny, Needs
-from toolspan.model.toolkind import tool_kind
+from toolspan.model.toolkind import tool_kind, tools_of
 from toolspan.permission.command import granted, is_far_from, may_hide, mentions, opened
 from toolspan.permission.decide import Question
 from toolspan.permission.files import any_of, is_at_home, path_fits
 from toolspan.permission.ground import Ground
 from toolspan.permission.line import Forbids, Freedom, Verdict, judge, rule_suffices
 from toolspan.permission.rule import Rule, beginning, is_prefix, like
-from toolspan.shell.inside import plain
+from toolspan.shell.inside import LOOKED_THROUGH
 from toolspan.shell.seen import Program, Seen, see
 from toolspan.shell.variable import is_harmless
 
@@ -33,6 +33,7 @@ _FILE_RULES = _READ_RULES | _EDIT_RULES
 _IDLE = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
 """Tools whose path rules grant nothing: rules for Read and Edit speak for them."""
 _PATHS = ("file_path", "notebook_path", "path")
+_SHELLS = tools_of("shell")
 _MAIN = frozenset({"command", "url", *_PATHS})
 _MOST_TOOLS = 256
 _MOST_PLACES = 64
@@ -172,8 +173,8 @@ class Rules:
 
     def verdict(self, line: str, question: Question, *, edits: bool, redirects: bool) -> Verdict:
         """What a line needs beside what these rules and a mode allow."""
-        where = (question.cwd, question.project, question.folders, question.own)
-        key = (question.call.id, line, where, edits, redirects)
+        place = (question.cwd, question.project, question.folders, question.own)
+        key = (question.call.id, line, edits, redirects, *place)
         if self._latest is None or self._latest[0] != key:
             ground = question.ground()
             freedom = self.freedom(ground, edits=edits, redirects=redirects)
@@ -233,7 +234,8 @@ class Rules:
         return Allow(rule.text, "config", None, rule.text, rule.origin, "parts")
 
     def _granting(self, program: Program) -> Rule | None:
-        if not program.text.startswith(self._begin) and plain(program) is program:
+        wrapped = program.words[0].text in LOOKED_THROUGH
+        if not wrapped and not program.text.startswith(self._begin):
             return None
         for rule in self._shell:
             if rule.inside is None:
@@ -260,9 +262,7 @@ class Rules:
 def command_of(question: Question) -> str | None:
     """The command line of a call that is one."""
     command = question.input.get("command")
-    if tool_kind(question.tool) == "shell" and isinstance(command, str):
-        return command
-    return None
+    return command if question.tool in _SHELLS and isinstance(command, str) else None
 
 
 def paths_of(question: Question) -> list[str]:

@@ -8,7 +8,7 @@ Here-documents that are text and nothing else are cut out before: `document.py`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from toolspan.shell.document import FED, WRITTEN, Document, cut
 from toolspan.shell.line import Redirect, Word
@@ -30,32 +30,33 @@ _BEFORE = rf"(?:{_OTHER}|(?:{_INTO})[ \t]*+)"
 _BETWEEN = r"&&|\|\||[;|\n]|&(?!>)"
 
 
-def _line(command: str) -> re.Pattern[str]:
-    """Commands with operators between them."""
-    further = rf"(?:[ \t]*+(?:{_BETWEEN})[ \t\n]*+{command})*+"
-    return re.compile(rf"[ \t\n]*+{command}{further}(?:[ \t]*+[;&])?+[ \t\n]*+", re.ASCII)
+_GOES_ON = ("&&", "||", "|")
+_END = rf"[ \t]*+(?:({_BETWEEN})[ \t\n]*+|\Z)"
+_PLAIN = r"(?!=|-(?![^\s;|&]))[A-Za-z0-9_./:,@%+=^-]++(?![^\s;|&])"
 
 
-_LINE = _line(rf"{_NAME}(?:[ \t]++(?:{_BEFORE}?+{_WORD}(?![<>])))*+")
-_CUT_LINE = _line(
-    rf"{_NAME}(?:[ \t]++(?:{_BEFORE}?+{_WORD}(?![<>])|{WRITTEN}(?![^\s;|&])))*+"
-    rf"(?:[ \t]++{FED}(?:[ \t]++{_BEFORE}{_WORD}(?![<>]))*+[ \t]*+(?![^\n]))?+"
+def _commands(further: str = "", last: str = "") -> re.Pattern[str]:
+    """A command of plain words, or another one; what is behind it; or else all that is left."""
+    plain = rf"{_NAME}(?:[ \t]++{_PLAIN})*+"
+    mixed = rf"{_NAME}(?:[ \t]++(?:{_BEFORE}?+{_WORD}(?![<>]){further}))*+{last}"
+    return re.compile(
+        rf"[ \t\n]*+(?:({plain}){_END}|({mixed}){_END})|([^\x00]++)",
+        re.ASCII,
+    )
+
+
+_LINE = _commands()
+_CUT_LINE = _commands(
+    rf"|{WRITTEN}(?![^\s;|&])",
+    rf"(?:[ \t]++{FED}(?:[ \t]++{_BEFORE}{_WORD}(?![<>]))*+[ \t]*+(?![^\n]))?+",
 )
-
-# What follows takes apart lines of which the above is known.
 _QUOTES = r"""'[^']*+'|"(?:[^"\\]++|\\.)*+"|\\."""
-_COMMAND = re.compile(
-    r"[ \t\n]*+(?:([\w ./:,@%+=^\t-]++)(?![^;|&\n]|&>)"
-    rf"|((?:[^;|&\n'\"\\]++|(?<=>)&|&(?=>)|{_QUOTES})++))"
-    r"(&&|\|\||[;|\n&]?)",
-    re.ASCII | re.DOTALL,
-)
 _PIECE = re.compile(
-    r"(?:([12]?>&|[12]?>>?|&>>?|<)[ \t]*+)?+"
-    rf"(?:([^\s'\"\\*?~<>&{FED}{WRITTEN}]++)(?!\S)|('[^']*+'|\"[^\"\\]*+\")(?!\S)"
-    rf"|([{FED}{WRITTEN}])|((?:[^\s'\"\\<>&]++|{_QUOTES})++))",
+    rf"[ \t]*+(?:([^\s'\"\\*?~<>&{FED}{WRITTEN}]++)(?!\S)|('[^']*+'|\"[^\"\\]*+\")(?!\S)"
+    rf"|([12]?>&|[12]?>>?|&>>?|<)|([{FED}{WRITTEN}])|((?:[^\s'\"\\<>&]++|{_QUOTES})++))",
     re.ASCII | re.DOTALL,
 )
+"""A piece of a command that is known to be mixed."""
 _CAT = (Word("cat"),)
 _ESCAPED = re.compile(r'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _ESCAPE = re.compile(r'\\([$`"\\])')
@@ -63,30 +64,33 @@ _ESCAPE = re.compile(r'\\([$`"\\])')
 
 def easy(line: str) -> tuple[Program, ...] | None:
     """The programs of a line that is plain to see; None for any other line."""
-    if "<<" in line:
-        rest = cut(line)
-        if rest is None or "\\\n" in rest.text or _CUT_LINE.fullmatch(rest.text) is None:
-            return None
-        return _programs(rest.text, iter(rest.documents))
-    if "\\\n" in line or _LINE.fullmatch(line) is None:
+    if "<<" not in line:
+        return None if "\\\n" in line else _programs(_LINE.findall(line), iter(()))
+    rest = cut(line)
+    if rest is None or "\\\n" in rest.text:
         return None
-    return _programs(line, iter(()))
+    return _programs(_CUT_LINE.findall(rest.text), iter(rest.documents))
 
 
-def _programs(line: str, documents: Iterator[Document]) -> tuple[Program, ...] | None:
+def _programs(
+    commands: Iterable[tuple[str, ...]], documents: Iterator[Document]
+) -> tuple[Program, ...] | None:
     programs: list[Program] = []
-    fed = False
-    for bare, mixed, between in _COMMAND.findall(line):
-        if bare:
-            words = bare.split()
-            programs.append(Program(tuple(map(Word, words)), " ".join(words), fed=fed))
-        else:
-            found = _mixed(mixed, documents, fed=fed)
-            if found is None:
-                return None
-            programs += found
-        fed = between == "|"
-    return tuple(programs)
+    between = ""
+    for plain, then, mixed, next_then, other in commands:
+        if other:
+            return None
+        if plain:
+            words = plain.split()
+            programs.append(Program(tuple(map(Word, words)), " ".join(words), fed=between == "|"))
+            between = then
+            continue
+        found = _mixed(mixed, documents, fed=between == "|")
+        if found is None:
+            return None
+        programs += found
+        between = next_then
+    return None if not programs or between in _GOES_ON else tuple(programs)
 
 
 def _mixed(text: str, documents: Iterator[Document], *, fed: bool) -> list[Program] | None:
@@ -96,26 +100,26 @@ def _mixed(text: str, documents: Iterator[Document], *, fed: bool) -> list[Progr
     sources: list[str] = []
     redirects: list[Redirect] = []
     feed: str | None = None
-    for into, bare, quoted, mark, odd in _PIECE.findall(text):
+    operator = ""
+    for bare, quoted, into, mark, odd in _PIECE.findall(text):
+        if into:
+            operator = into
+            continue
         if mark == FED:
             fed, feed = True, next(documents).body
             continue
         source = bare or quoted or odd
+        word = Word(bare) if bare else _spelled(quoted, odd)
         if mark:
             document = next(documents)
             source = document.source.replace("\\\n", "")
             word = Word(document.source[1:-1], filled=True, runs=True)
             programs.append(Program(_CAT, "cat", fed=True, feed=document.body, nested=True))
-        elif bare:
-            word = Word(bare)
-        else:
-            spelled = Word(quoted[1:-1]) if quoted else _spelled(odd)
-            if spelled is None:
-                return None
-            word = spelled
-        if into:
-            redirects.append(Redirect(into, word))
-            fed = fed or into == "<"
+        if word is None:
+            return None
+        if operator:
+            redirects.append(Redirect(operator, word))
+            fed, operator = fed or operator == "<", ""
         else:
             words.append(word)
             sources.append(source)
@@ -123,7 +127,9 @@ def _mixed(text: str, documents: Iterator[Document], *, fed: bool) -> list[Progr
     return [*programs, told]
 
 
-def _spelled(odd: str) -> Word | None:
+def _spelled(quoted: str, odd: str) -> Word | None:
+    if not odd:
+        return Word(quoted[1:-1])
     if _ESCAPED.fullmatch(odd):
         return Word(_ESCAPE.sub(r"\1", odd[1:-1]))
     return spell(odd, 0, len(odd))

@@ -66,7 +66,8 @@ PLAIN: Mapping[str, _Wrapper] = {
 }
 """Wrappers that change nothing of what the program inside may do."""
 
-_LOOKED_THROUGH = frozenset({*PLAIN, "xargs"})
+LOOKED_THROUGH = frozenset({*PLAIN, "xargs"})
+"""Programs that an allow rule may look through."""
 _WRAPPERS: Mapping[str, _Wrapper] = {
     **PLAIN,
     "busybox": _takes(""),
@@ -164,7 +165,11 @@ _FINDS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 
 def unfold(seen: Seen) -> Unfolded:
     """Every program of the line, and those inside them."""
-    if not any(map(_may_run, seen.programs)):
+    for program in seen.programs:
+        words = program.words
+        if program.sets or (words and base(words[0].text) in _TELLING_OR_RUNNING):
+            break
+    else:  # there is nothing to any of them but itself
         return Unfolded(tuple(map(Found, seen.programs)), (), seen.unclear)
     unfolder = _Unfolder()
     unfolder.line(seen, (), 0)
@@ -173,16 +178,9 @@ def unfold(seen: Seen) -> Unfolded:
     )
 
 
-def _may_run(program: Program) -> bool:
-    """Whether there may be more to a program than itself."""
-    words = program.words
-    name = words[0].text.rpartition("/")[2] if words else ""
-    return bool(program.sets) or name in _TELLING_OR_RUNNING
-
-
 def plain(program: Program) -> Program:
     """The program without wrappers that an allow rule looks through."""
-    if not program.words or program.words[0].text not in _LOOKED_THROUGH:
+    if not program.words or program.words[0].text not in LOOKED_THROUGH:
         return program
     while (name := program.name) in PLAIN or (name == "xargs" and _bare_xargs(program)):
         words = tuple(program.words)

@@ -28,6 +28,8 @@ LONGEST = 10_000
 """Characters; a longer line is not looked at any closer."""
 _DEEPEST = 60
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+^-]++")
+"""A word that says what is written; most do."""
 _SUM = re.compile(r"[\s0-9+\-*/%<>=!&|^~?:(),]*")
 """Arithmetic over numbers alone: a name may hold text that is evaluated, and runs commands."""
 _NUMBER = re.compile(r"-?\d+")
@@ -157,15 +159,22 @@ class _Seer(Redirecting):
     def _collect(self, node: "Node", draft: Draft) -> None:
         """The words, assignments and redirects of a command node."""
         at = self._start(node)
-        previous = ""
+        before: Node | None = None
         for child in node.children:
             start = self._start(child)
-            if not BLANKS.fullmatch(self._text, at, start):
-                self._doubt("something stands between two words")
-            if previous and previous not in REDIRECTS and not self._parted(at, start):
-                self._apart(child)
+            if self._text[at:start] != " ":
+                self._gap(before, child, at)
             self._part(child, draft)
-            previous, at = child.type, self._end(child)
+            before, at = child, self._end(child)
+
+    def _gap(self, before: "Node | None", child: "Node", at: int) -> None:
+        """Look at what stands between two parts of a command, when it is not one blank."""
+        start = self._start(child)
+        if not BLANKS.fullmatch(self._text, at, start):
+            self._doubt("something stands between two words")
+        word = before is not None and before.type not in REDIRECTS
+        if word and not self._parted(at, start):
+            self._apart(child)
 
     def _parted(self, at: int, start: int) -> bool:
         """Whether a blank stands there; the end of a line that goes on is none."""
@@ -180,6 +189,8 @@ class _Seer(Redirecting):
 
     def _part(self, child: "Node", draft: Draft) -> None:
         match child.type:
+            case "word":
+                self._argument(child, draft)
             case "command_name":
                 for part in child.children:
                     self._argument(part, draft)
@@ -194,8 +205,13 @@ class _Seer(Redirecting):
                 self._argument(child, draft)
 
     def _argument(self, node: "Node", draft: Draft) -> None:
-        draft.words.append(self._word(node))
-        draft.sources.append(self._source(node).replace("\\\n", ""))
+        source = self._source(node)
+        if _PLAIN.fullmatch(source):
+            draft.words.append(Word(source))
+            draft.sources.append(source)
+        else:
+            draft.words.append(self._word(node))
+            draft.sources.append(source.replace("\\\n", ""))
 
     def _note(self, draft: Draft) -> None:
         program = draft.program(fed=self._fed, nested=self._nested)

@@ -6,7 +6,9 @@ and what they mean is known to those who build on it: `redirect.py`, then `seen.
 
 import re
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import lru_cache
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from toolspan.shell.line import Word
@@ -16,6 +18,8 @@ from toolspan.shell.word import Span, spell
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
+_FIRST_BYTE: "Callable[[Node], int]" = attrgetter("start_byte")
+_LAST_BYTE: "Callable[[Node], int]" = attrgetter("end_byte")
 BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
 BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 
@@ -35,19 +39,16 @@ class Sheet:
     def __init__(self, line: str) -> None:
         self._text = line
         self._data = line.encode("utf-8", "surrogatepass")
-        self._wide = None if line.isascii() else _Wide(self._data)
+        self._start: Callable[[Node], int] = _FIRST_BYTE
+        self._end: Callable[[Node], int] = _LAST_BYTE
+        if not line.isascii():
+            letter = _Wide(self._data).letter
+            self._start = lambda node: letter(node.start_byte)
+            self._end = lambda node: letter(node.end_byte)
         self.unclear: list[str] = []
 
     def _doubt(self, why: str) -> None:
         self.unclear.append(why)
-
-    def _start(self, node: "Node") -> int:
-        at = node.start_byte
-        return at if self._wide is None else self._wide.letter(at)
-
-    def _end(self, node: "Node") -> int:
-        at = node.end_byte
-        return at if self._wide is None else self._wide.letter(at)
 
     def _source(self, node: "Node") -> str:
         return self._text[self._start(node) : self._end(node)]
