@@ -14,7 +14,6 @@ whether it is its turn again. `agent.py` has the loop above, whole.
 
 import time
 import uuid
-from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -40,15 +39,14 @@ from toolspan.run.blocks import call_block, read_block
 from toolspan.run.desk import Cancel
 from toolspan.run.runner import Runner
 from toolspan.run.sinks import Only, Sink
-from toolspan.run.tasks import AgentTask, notice
 from toolspan.run.tool import Tool
 from toolspan.session.around import Around, Aside
 from toolspan.session.blocks import check_prompt, result_blocks, words
 from toolspan.session.conversation import Conversation
-from toolspan.session.first import first_of
 from toolspan.session.ground import AtHome, make_scene, make_workspace, open_recorder
 from toolspan.session.hearing import Hearing
 from toolspan.session.incoming import Incoming
+from toolspan.session.news import News
 from toolspan.session.reply import Reply, accept, plain_reply
 from toolspan.session.scribe import Scribe
 from toolspan.session.skills import Skills
@@ -160,8 +158,6 @@ class Session:
         self.skills = Skills(self.adopt)
         """The handlers that skills bring along."""
         space.adopt = self.skills.launch
-        self.mail: deque[str] = deque()
-        """What somebody has said to the model meanwhile; it reads it with the next results."""
         bound = self.hooks.bind(self._scene)
         wanted = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
@@ -182,6 +178,8 @@ class Session:
         for call_id in call_ids(self._conversation.messages):
             self.runner.remember(CallId(call_id))
         self._around = Around(self.runner.desk, self._recorder, aside)
+        self.news = News(space.tasks, self.profile, self._around.wake)
+        """What the model has not heard yet."""
 
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
@@ -279,7 +277,7 @@ class Session:
         self._scene.prompt_id = self._turn_id()
         self._around.spoken()
         if self._around.calls:
-            self.mail.extend(await self._around.wake())
+            await self.news.hear_hooks()
             self._around.spoken()
         if not self._around.listens("UserPromptSubmit"):
             self._say(content)
@@ -504,7 +502,7 @@ class Session:
 
     def notices(self, batch: Batch) -> list[dict[str, object]]:
         """What hooks say of the batch, and news of work in the background."""
-        self.mail.extend(batch.after.news)
+        self.news.mail.extend(batch.after.news)
         news = self._told_news()
         if not news and not batch.after.contexts:
             return []
@@ -513,25 +511,14 @@ class Session:
 
     def _told_news(self) -> list[str]:
         """News for the model within a turn, written down as such."""
-        texts = self._news()
+        texts = self.news.take()
         if texts:
             self._conversation.note_news(texts)
         return texts
 
-    def _news(self) -> list[str]:
-        """What came meanwhile: words of others, and work in the background that has ended."""
-        tasks = self.runner.desk.workspace.tasks
-        if not self.mail and not tasks:
-            return []
-        texts = list(self.mail)
-        self.mail.clear()
-        if tasks and self.profile.tasks.tells:
-            texts += [notice(task, self.profile) for task in tasks.news()]
-        return texts
-
     def hear_news(self) -> bool:
         """Begin a turn with what came meanwhile; False when nothing did."""
-        texts = self._news()
+        texts = self.news.take()
         if not texts:
             return False
         self._scene.prompt_id = self._turn_id()
@@ -546,27 +533,18 @@ class Session:
         """
         if self.deferred is not None:
             return False
-        self.mail.extend(await self._around.wake())
-        return bool(self.mail) and self.hear_news()
+        return await self.news.hear_hooks() and self.hear_news()
 
     async def news_come(self) -> bool:
         """Wait for agents in the background and for hooks that run on; then a turn has begun.
 
         False when there is nothing to wait for, or nothing came of it.
         """
-        tasks = self.runner.desk.workspace.tasks
         while not self.hear_news():
-            waits = any(isinstance(task, AgentTask) for task in tasks.running)
-            if not (waits and self.profile.tasks.tells):
+            if not self.news.awaits_agents:
                 return await self.woken()
-            await first_of(tasks.wait, self._woken_by_mail)
+            await self.news.wait()
         return True
-
-    async def _woken_by_mail(self) -> None:
-        """Return only when a hook has something to say."""
-        self.mail.extend(await self._around.wake())
-        if not self.mail:
-            await anyio.sleep_forever()
 
     def _take_in(self, event: LiveEvent) -> None:
         """What the runner emits, before anything else sees it."""

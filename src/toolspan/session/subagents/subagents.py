@@ -308,7 +308,7 @@ class Subagents:
 
     async def _turns(self, child: Child, agent: Agent, prompt: str) -> Ended:
         """What it was asked, and what it was told too late to read it on the way."""
-        agent.session.mail = child.letters
+        agent.session.news.mail = child.letters
         try:
             ended = await agent.finish(prompt)
             while child.letters and not ended.is_error:
