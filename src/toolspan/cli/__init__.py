@@ -1,4 +1,4 @@
-"""The command line: thin, one file per command. `app.py` holds the table of commands."""
+"""The command line: thin, a file or a folder per command. `app.py` holds the table of commands."""
 
 import gc
 import os
