@@ -149,17 +149,17 @@ def decoded_again(source: Source, decode: Decode[T]) -> Iterator[tuple[T, Place]
     try:
         for line in read_lines(source):
             begun = True
-            for offset, length, data in _documents(line, decode):
-                place = Place(source.name, line.number, line.offset + offset, length)
-                yield decode(data)[0], place
+            for found, offset, length in _documents(line, decode):
+                yield found, Place(source.name, line.number, line.offset + offset, length)
     except SourceError:
         if not begun:
             raise
 
 
-def _documents(line: Line, decode: Decode[T]) -> list[document.Piece]:
+def _documents(line: Line, decode: Decode[T]) -> list[tuple[T, int, int]]:
+    """What stands on a line, with offset and length; of a damaged one what can be saved."""
     try:
-        decode(line.data)
+        return [(decode(line.data)[0], 0, line.length)]
     except ValueError:
-        return document.recover(line.data).pieces
-    return [document.Piece(0, line.length, line.data)]
+        pieces = document.recover(line.data).pieces
+        return [(decode(piece.data)[0], piece.offset, piece.length) for piece in pieces]
