@@ -165,6 +165,20 @@ def test_a_file_that_was_moved_brings_its_content_along(tmp_path: Path) -> None:
     assert "rename to" in rows(rollout, "a.py")[1]["diff"]
 
 
+@requirement("files.command")
+def test_only_one_clients_files_are_told_when_it_is_named(desk: Desk, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    rollout = Rollout(tmp_path / "other")
+    rollout.patch(Add(path="z.py", lines=("one",)))
+    both = [transcript(desk), rollout.transcript().file]
+
+    codex = {row["path"] for row in rows(*both, "--dialect", "codex")}
+    claude = {row["path"] for row in rows(*both, "--dialect", "claude")}
+
+    assert codex == {rollout.path("z.py")}
+    assert claude == {row["path"] for row in rows(*both)} - codex
+
+
 @requirement("cli.wrong-words-are-one-line")
 def test_a_current_folder_that_is_gone_is_told(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

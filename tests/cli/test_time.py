@@ -66,6 +66,14 @@ def test_filters_choose_sessions_windows_and_rows_of_the_tables(tmp_path: Path) 
 
 
 @requirement("time.command")
+def test_only_one_clients_sessions_count_when_it_is_named(tmp_path: Path) -> None:
+    day().write(tmp_path / "s.jsonl")
+
+    assert told(tmp_path, "--dialect", "claude") == told(tmp_path)
+    assert "No times here" in time(tmp_path, "--dialect", "codex").stdout
+
+
+@requirement("time.command")
 def test_bad_words_get_one_line_and_exit_code_2(tmp_path: Path) -> None:
     assert time(tmp_path / "gone.jsonl", code=2).stderr.count("\n") == 1
     day().write(tmp_path / "s.jsonl")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import SourceError
-from toolspan.read.discover import default_root, discover
+from toolspan.read.discover import default_roots, discover
 from toolspan.testing import TranscriptBuilder
 
 PROJECT = "projects/-home-dev"
@@ -156,10 +156,11 @@ def test_the_default_root_is_the_projects_folder_of_the_user(
     for name in ("configured", "home/.claude"):
         (tmp_path / name / "projects").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CODEX_HOME", raising=False)
 
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "configured"))
-    assert default_root() == tmp_path / "configured/projects"
+    assert default_roots() == [tmp_path / "configured/projects"]
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", "~/.claude")
-    assert default_root() == tmp_path / "home/.claude/projects"
+    assert default_roots() == [tmp_path / "home/.claude/projects"]
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
-    assert default_root() == tmp_path / "home/.claude/projects"
+    assert default_roots() == [tmp_path / "home/.claude/projects"]

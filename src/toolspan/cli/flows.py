@@ -89,7 +89,7 @@ def command(
 
 def _read(names: Sequence[str], keep: Filter, *, last: bool) -> list[FileFlows]:
     def meant(file: FileFlows) -> bool:
-        return keep.dialect in (None, file.info.dialect) and _overlaps(file, keep)
+        return _overlaps(file, keep)
 
     return gather_meant(names, Job(file_flows, FileFlows), keep, last=last, also=meant)
 

@@ -72,7 +72,7 @@ def gather_meant(
     last: bool,
     also: Callable[[S], bool] = lambda _: True,
 ) -> list[S]:
-    """What the job gives for the files of the project and the session that the filter names.
+    """What the job gives for the files of the client, project and session that a filter names.
 
     Raises:
         ToolspanError: as `gather`; or there is no such session.
@@ -85,6 +85,8 @@ def gather_meant(
 
 
 def _is_meant(file: OfSession, keep: Filter) -> bool:
+    if keep.dialect not in (None, file.info.dialect):
+        return False
     if keep.project is not None and not in_project(keep.project, file.file, file.info.cwd):
         return False
     wanted = keep.session

@@ -69,7 +69,7 @@ def command(
     keep = wanted_filter(wanted)
     found = gather_meant(names, Job(file_time, FileTime), keep, last=last)
     sheet = Timesheet.of(found, since=keep.since, until=keep.until)
-    rest = keep._replace(project=None, session=None)  # files were chosen by these
+    rest = keep._replace(project=None, session=None, dialect=None)  # files were chosen by these
     calls = [call for call in sheet.calls if rest.takes(call.call)]
     if as_json:
         print_json(_row(sheet, calls, limit))

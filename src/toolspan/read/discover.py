@@ -41,20 +41,6 @@ class AgentMeta(Struct, frozen=True, kw_only=True):
     parent_agent_id: str | None = field(default=None, name="parentAgentId")
 
 
-def default_root() -> Path:
-    """The projects folder of this user's Claude Code.
-
-    Raises:
-        SourceError: there is none.
-    """
-    root = config_dir() / "projects"
-    if not root.is_dir():
-        raise SourceError(
-            f"{root}: no such folder; name a file or folder, or set CLAUDE_CONFIG_DIR"
-        )
-    return root
-
-
 def default_roots() -> list[Path]:
     """The folders in which this user's clients keep transcripts, those that exist.
 

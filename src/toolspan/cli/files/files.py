@@ -15,6 +15,8 @@ from toolspan.cli.files.history import print_history
 from toolspan.cli.files.totals import print_totals
 from toolspan.cli.select import filters, limited, locate, session_files, wanted_filter
 from toolspan.errors import Ambiguous, NotFound
+from toolspan.wire.detect import dialect_of
+from toolspan.wire.source import source_of
 
 _TRANSCRIPTS = (".jsonl", ".jsonl.zst")
 
@@ -53,6 +55,8 @@ def command(  # noqa: PLR0913 - one per option
     transcripts, path = _told_apart(names, path)
     wish = Wish(path, keep, limit, as_json, with_diff)
     files, _ = locate(transcripts, last=last)
+    if keep.dialect is not None:
+        files = [file for file in files if dialect_of(source_of(file.path)) == keep.dialect]
     if content or before or after:
         print_content(files, wish, before, after)
     elif path is None or _is_folder(path):
