@@ -100,11 +100,11 @@ def hooks_path(path: Path) -> Path:
 
 def hooks_name(path: str) -> str:
     """The same as text, for those who ask about very many files."""
-    folder = path.rpartition(os.sep)[0]
+    folder, below, _ = path.rpartition(os.sep)
     above, sep, last = folder.rpartition(os.sep)
     if last == "subagents":
         return f"{above}{sep}{HOOKS}"
-    return os.sep.join([*filter(None, [folder]), parse_name(path).stem, HOOKS])
+    return f"{folder}{below}{parse_name(path).stem}{os.sep}{HOOKS}"
 
 
 def inside(path: Path, folder: Path) -> bool:
