@@ -367,3 +367,17 @@ def test_open_calls_are_answered_once_and_in_the_form_of_the_version(
     states = {span.id: span.result.text for span in transcript.spans if span.result}
     assert states == {"a": "lost", "b": ""}
     assert wrong(path) == []
+
+
+@requirement("record.resume")
+def test_a_turn_that_goes_on_in_a_resumed_file_keeps_its_id(path: Path) -> None:
+    keeper = begun(path)
+    keeper.reply(message(use("a", "Bash", command="ls")))
+    keeper.close()
+    prompt = json.loads(path.read_bytes().splitlines()[0])
+    again = Recorder.resume(path, origin(path.parent), no_failure)
+    again.result(finished("a", "Bash", "x"))
+    again.close()
+
+    assert prompt["promptId"]
+    assert last_line(path)["promptId"] == prompt["promptId"]

@@ -58,6 +58,14 @@ async def test_the_approver_may_change_the_input_and_it_is_checked() -> None:
     assert (state, "InputValidationError" in text, told.of(Started)) == ("failed", True, [])
 
 
+@requirement("consent.approver")
+async def test_what_the_tool_does_not_know_of_an_approvers_input_is_left_out() -> None:
+    def answers_for_any_tool(question: Question, ask: Ask) -> Allow:
+        return Allow(None, "user_temporary", {"n": 4, "answers": {}})
+
+    assert (await answered(answers_for_any_tool))[:2] == ("succeeded", "8")
+
+
 def crashes(question: Question, ask: Ask) -> Allow | Deny:
     raise ValueError("no idea")
 

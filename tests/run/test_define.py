@@ -553,6 +553,22 @@ async def test_a_value_can_be_emitted_as_structured_output() -> None:
     assert finished.structured_output == {"a": 7}
 
 
+@pytest.mark.anyio
+@requirement("tools.values-returned")
+@pytest.mark.parametrize("structured", [True, False])
+async def test_a_text_is_structured_output_only_where_that_is_asked_for(structured: bool) -> None:
+    @tool(structured_output=structured)
+    async def answer() -> str:
+        return "seven"
+
+    finished = await finish(answer)
+
+    assert (finished.content, finished.structured_output) == (
+        "seven",
+        "seven" if structured else None,
+    )
+
+
 # How it runs
 
 
