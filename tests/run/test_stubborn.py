@@ -579,16 +579,16 @@ async def test_a_task_in_which_a_tool_has_waited_is_used_for_the_next_one() -> N
 async def test_a_scope_that_a_tool_leaves_open_does_not_end_the_next_tool() -> None:
     @tool
     async def careless() -> str:
-        scope = anyio.CancelScope()
+        scope = anyio.CancelScope(deadline=anyio.current_time() + 0.02)
         scope.__enter__()
-        scope.cancel()
-        with anyio.CancelScope(shield=True):
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
         return "gone"
 
     @tool
     async def careful() -> str:
-        await anyio.sleep(0)
+        later = anyio.Event()
+        asyncio.get_running_loop().call_later(0.04, later.set)
+        await later.wait()
         return "done"
 
     with anyio.fail_after(10):
@@ -597,6 +597,27 @@ async def test_a_scope_that_a_tool_leaves_open_does_not_end_the_next_tool() -> N
         )
 
     assert [result.text for result in results] == ["gone", "done"]
+
+
+@requirement("run.room")
+async def test_a_tool_that_cancels_its_task_and_returns_does_not_harm_the_next_one() -> None:
+    @tool
+    async def end_me() -> str:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return "still there"
+
+    @tool
+    async def patient() -> str:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return "done"
+
+    with anyio.fail_after(10):
+        results = await Runner([end_me, patient]).run([call("a", "end_me"), call("b", "patient")])
+
+    assert [result.text for result in results] == ["still there", "done"]
 
 
 @requirement("run.room")
