@@ -31,6 +31,7 @@ from toolspan.permission.decide import Question
 from toolspan.record import Compacted
 from toolspan.run.context import ToolContext
 from toolspan.run.define import tool
+from toolspan.run.rooms import ROOM, SPARE
 from toolspan.run.tool import Tool
 from toolspan.session import Session
 
@@ -174,8 +175,9 @@ async def soak(folder: Path, calls: int, told: Callable[[str], None]) -> Soaked:
     samples: list[tuple[int, float]] = []
     began = time.monotonic()
     one = Soak(folder)
+    tasks = _tasks()
     async with one.session:
-        tasks = len(asyncio.all_tasks())
+        inside = _tasks()
         for number in range(calls // BATCH):
             await one.turn(number)
             ran = (number + 1) * BATCH
@@ -185,7 +187,8 @@ async def soak(folder: Path, calls: int, told: Callable[[str], None]) -> Soaked:
                 samples.append((ran, _memory_kb()))
             if ran % (10 * SAMPLE) == 0:
                 told(f"{ran:,} calls, {samples[-1][1] / 1024:.1f} MB")
-        more_tasks = await _tasks_left(tasks)
+        more_tasks = await _tasks_left(inside, spare=SPARE)
+    more_tasks += await _tasks_left(tasks)
     seconds = time.monotonic() - began
     path = folder / "soak.jsonl"
     spans = toolspan.read(path).spans
@@ -211,12 +214,22 @@ _IDLE_THREADS = 40
 """The loop's worker threads, which it keeps for later."""
 
 
-async def _tasks_left(before: int) -> int:
-    """Tasks that do not come to their end; those about to are given a while."""
+async def _tasks_left(before: int, spare: int = 0) -> int:
+    """Tasks that do not come to their end; those about to are given a while.
+
+    A session that is open keeps some to spare.
+    """
     with anyio.move_on_after(10):
-        while len(asyncio.all_tasks()) > before:
+        while _tasks(spare) > before:
             await anyio.sleep(0.05)
-    return len(asyncio.all_tasks()) - before
+    return max(0, _tasks(spare) - before)
+
+
+def _tasks(spare: int = 0) -> int:
+    """How many tasks there are, without so many that a runner keeps for what comes next."""
+    found = asyncio.all_tasks()
+    rooms = sum(task.get_name() == ROOM for task in found)
+    return len(found) - min(rooms, spare)
 
 
 async def _warm_up(folder: Path) -> None:

@@ -34,6 +34,8 @@ FIRST_PAUSE = 0.01
 """Seconds after which code that was told to stop is told again; the pauses grow."""
 SPARE = 16
 """So many rooms are kept for what comes next."""
+ROOM = "toolspan-room"
+"""The name of every room's task."""
 _WAITS: Final = object()
 _NOTHING: Final = object()
 
@@ -99,7 +101,7 @@ class Room(Coroutine[Any, Any, None]):
         """Whoever waits for the end of the code."""
         self.late: Callable[[Room], None] | None = None
         """Called at the end, if everybody has left by then."""
-        self.task = asyncio.Task(self, loop=loop, name="toolspan-room")
+        self.task = asyncio.Task(self, loop=loop, name=ROOM)
         self._inside(self._enter_scopes)
 
     # For those outside
