@@ -125,6 +125,21 @@ def test_a_call_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     assert "no call begins with 'toolu_zzz'" in done.output
 
 
+def guarded(folder: Path, path: Path, **more: Any) -> Session:
+    """A session without rules of its own, recorded."""
+    chosen = profile("2.1.325")
+    permissions = Permissions(Rules(), refusals=chosen.refusals)
+    return Session(
+        cwd=folder,
+        tools=coding_tools(chosen),
+        profile=chosen,
+        policies=permissions.policies,
+        fallback=permissions.fallback,
+        transcript=str(path),
+        **more,
+    )
+
+
 @requirement("why.hooks")
 async def test_which_handler_said_what_is_told_with_its_command(tmp_path: Path) -> None:
     denies = says(
@@ -142,18 +157,9 @@ async def test_which_handler_said_what_is_told_with_its_command(tmp_path: Path) 
         **at("PermissionRequest", denies, matcher="Write"),
     }
     layer = Layer("user", tmp_path / "s.json", read_settings({"hooks": block}, "s.json"), {})
-    chosen = profile("2.1.325")
-    permissions = Permissions(Rules(), refusals=chosen.refusals)
     path = tmp_path / "t.jsonl"
-    session = Session(
-        cwd=tmp_path,
-        tools=coding_tools(chosen),
-        profile=chosen,
-        hooks=hooks_of(merge([layer], trusted=True), chosen).hooks,
-        policies=permissions.policies,
-        fallback=permissions.fallback,
-        transcript=str(path),
-    )
+    hooks = hooks_of(merge([layer], trusted=True), profile("2.1.325")).hooks
+    session = guarded(tmp_path, path, hooks=hooks)
     given = {"file_path": "n.txt", "content": "x"}
     blocks = [
         {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": {"command": "true"}},
@@ -194,17 +200,8 @@ async def test_which_handler_said_what_is_told_with_its_command(tmp_path: Path) 
 async def test_why_a_command_line_was_not_free_is_recorded_in_the_clients_word(
     tmp_path: Path, line: str, code: str
 ) -> None:
-    chosen = profile("2.1.325")
-    permissions = Permissions(Rules(), refusals=chosen.refusals)
     path = tmp_path / "t.jsonl"
-    session = Session(
-        cwd=tmp_path,
-        tools=coding_tools(chosen),
-        profile=chosen,
-        policies=permissions.policies,
-        fallback=permissions.fallback,
-        transcript=str(path),
-    )
+    session = guarded(tmp_path, path)
     given = {"command": line}
     block = {"type": "tool_use", "id": "toolu_0", "name": "Bash", "input": given}
     with anyio.fail_after(20):
