@@ -112,6 +112,11 @@ class Stage:
         """Whether the call has its result."""
         return any(isinstance(one, Finished) and one.call_id == call_id for one in self.events)
 
+    def is_left(self, call_id: str) -> bool:
+        """Whether its tool did not stop in time, and what it gives is nobody's result."""
+        left = _faulted(self, "is left to itself")
+        return any(one.where == "tool" and one.call_id == call_id for one in left)
+
 
 def name_of(position: int) -> str:
     return f"toolu_{position}"
@@ -140,7 +145,7 @@ def tools_of(stage: Stage) -> list[Tool]:
         try:
             _show(ctx, plan)
             await _flow(stage, plan, ctx)
-            if not stage.is_over(call_id):
+            if not stage.is_over(call_id) and not stage.is_left(call_id):
                 stage.returned.add(call_id)
             return _outcome(plan, call_id)
         finally:
