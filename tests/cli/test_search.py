@@ -129,6 +129,21 @@ def test_a_place_that_is_not_there_is_told_when_nothing_was_found(archive: Path)
 
 
 @requirement("search.command")
+def test_a_folder_without_a_slash_is_a_word_and_that_is_told(
+    archive: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(archive.parent)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(archive.parent))
+    hint = "projects was a word; to look in the folder write ./projects"
+
+    assert hint in search("lantern", "projects").output
+    assert hint not in search("lantern", "./projects").output
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(archive / "nowhere"))
+    monkeypatch.setenv("CODEX_HOME", str(archive / "nowhere"))
+    assert hint in search("lantern", "projects", code=2).output
+
+
+@requirement("search.command")
 def test_a_query_that_makes_no_sense_is_one_line_and_exit_code_2(archive: Path) -> None:
     assert "not a regular expression" in search("(", archive, "--regex", code=2).output
     assert "nothing to look for" in search("", archive, code=2).output

@@ -99,6 +99,18 @@ async def test_people_get_it_in_words(tmp_path: Path) -> None:
 
 
 @requirement("why.older")
+def test_evidence_without_words_is_its_rule_alone(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="s").prompt("go")
+    call = story.call("Bash", {"command": "rm x"})
+    path = story.result(call, bodies.rejected()).interrupt().write(tmp_path / "s.jsonl")
+
+    evidence = answer(str(call), path)["evidence"]
+
+    assert "interrupt marker follows" in evidence
+    assert any(one.startswith("user rejected: ") for one in evidence)
+
+
+@requirement("why.older")
 def test_what_older_clients_did_not_record_is_taken_from_the_result(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="s").prompt("go")
     denied = story.call("Bash", {"command": "rm x"})

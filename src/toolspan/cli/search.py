@@ -10,6 +10,7 @@ import click
 from toolspan.cli.ahead import apart
 from toolspan.cli.output import clean, clock, count, print_json, short
 from toolspan.cli.select import Filter, filters, in_project, surveyed, wanted_filter
+from toolspan.errors import SourceError
 from toolspan.model.span import moment
 from toolspan.read.discover import default_roots
 from toolspan.report.search.places import Prefilter
@@ -70,7 +71,11 @@ def command(
     named, places = apart(words)
     query = query_of(named, regex=regex, ignore_case=ignore_case)
     most = limit if limit is not None else 0 if as_json else _SHOWN
-    found = _found(query, [*map(Path, places)], most, sides=_SIDES[inside], keep=keep)
+    try:
+        found = _found(query, [*map(Path, places)], most, sides=_SIDES[inside], keep=keep)
+    except SourceError:
+        _hint(named, err=True)
+        raise
     for problem in found.problems:
         click.echo(f"toolspan: {problem}", err=True)
     shown = _completed(found.matches[:most] if most else found.matches, all_lines=as_json)
@@ -104,11 +109,16 @@ def _found(
     return newest(candidates, query, most, sides=sides, keep=kept, program=program)
 
 
-def _hint(words: Sequence[str]) -> None:
+def _hint(words: Sequence[str], *, err: bool = False) -> None:
     """Say that what looks like a place was looked for, when nothing was found."""
     for word in words[1:]:
-        if word.startswith(("/", "./", "../", "~")) or word.endswith((".jsonl", ".zst")):
-            click.secho(f"{clean(word)} is no folder or transcript; it was a word", dim=True)
+        if os.path.isdir(word):  # noqa: PTH112 - a word may be no path at all
+            name = clean(word)
+            told = f"{name} was a word; to look in the folder write ./{name}"
+            click.secho(told, dim=True, err=err)
+        elif word.startswith(("/", "./", "../", "~")) or word.endswith((".jsonl", ".zst")):
+            told = f"{clean(word)} is no folder or transcript; it was a word"
+            click.secho(told, dim=True, err=err)
 
 
 def _kept(matches: "Sequence[Match]", keep: Filter) -> "list[Match]":

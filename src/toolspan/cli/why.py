@@ -139,7 +139,9 @@ def answer_of(span: Span) -> Answer:
         scope=told.scope if told else None,
         asked_ms=noted_wait(span),
         hooks=tuple(map(_told_hook, hooks)),
-        evidence=tuple(f"{one.rule}: {one.text}" for one in span.evidence),
+        evidence=tuple(
+            f"{one.rule}: {one.text}" if one.text else one.rule for one in span.evidence
+        ),
         said=result.text if refused and result else None,
         file=place.file if place else "",
         line=place.line if place else None,
