@@ -18,7 +18,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from toolspan.index.cache import Cache, Key, Row
-from toolspan.read.spread import Advance, Job, spread_packed
+from toolspan.read.spread import Advance, Job, given, packed
 from toolspan.read.survey import FACTS, FileFacts
 from toolspan.wire.paths import hooks_name
 
@@ -59,14 +59,15 @@ def recall(
     known = _decoded(cache.load(marked), job.gives)
     missing = [path for path, key in zip(paths, keys, strict=True) if key not in known]
     started = now()
-    done = spread_packed(missing, job, advance=advance)
+    done = given(missing, job, advance=advance)
     rows: list[Row] = []
     for path, key, mark in zip(paths, keys, stamps, strict=True):
         told = known.get(key)
         if told is None:
-            told, packed = next(done)
-            if mark and packed and not told.problem and _settled(path, mark, started):
-                rows.append(Row(key, mark, packed))
+            told, data = next(done)
+            if mark and not told.problem and _settled(path, mark, started):
+                data = data or packed(told)
+                rows += [Row(key, mark, data)] if data else []
         yield told
     if rows:
         cache.store(rows, started // _SECOND)

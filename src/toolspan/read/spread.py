@@ -46,32 +46,25 @@ class Given(NamedTuple, Generic[T]):
 
     value: T
     packed: bytes | None
-    """The same as MessagePack; None when it cannot be."""
+    """The same as it came from another process; None when it did not, or could not be packed."""
 
 
 def spread(paths: Sequence[Path], job: Job[T], *, advance: Advance = lambda _: None) -> Iterator[T]:
     """What the job gives for each path, in order; `advance` is told the bytes done."""
-    sizes = [_size(path) for path in paths]
-    if _few(sizes):
-        for path, size in zip(paths, sizes, strict=True):
-            yield job.function(str(path))
-            advance(size)
-    else:
-        yield from (given.value for given in _pooled(paths, sizes, job, advance))
+    return (one.value for one in given(paths, job, advance=advance))
 
 
-def spread_packed(
+def given(
     paths: Sequence[Path], job: Job[T], *, advance: Advance = lambda _: None
 ) -> Iterator[Given[T]]:
-    """The same for those who keep what is given: packed already."""
+    """The same for those who keep what is given, as it came."""
     sizes = [_size(path) for path in paths]
-    if _few(sizes):
-        for path, size in zip(paths, sizes, strict=True):
-            value = job.function(str(path))
-            yield Given(value, packed(value))
-            advance(size)
-    else:
+    if not _few(sizes):
         yield from _pooled(paths, sizes, job, advance)
+        return
+    for path, size in zip(paths, sizes, strict=True):
+        yield Given(job.function(str(path)), None)
+        advance(size)
 
 
 def packed(value: object) -> bytes | None:
