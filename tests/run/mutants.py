@@ -73,8 +73,8 @@ MUTANTS = (
     Mutant("batch", "if self._queue.withdraw(job.call.id):", "if False:", "withdrawal"),
     Mutant(
         "batch",
-        'self._end_waiting("host")',
-        "pass",
+        'self.cancel(by="host")',
+        "self._start_tasks()",
         "calls start after the host is gone",
     ),
     Mutant(

@@ -396,9 +396,6 @@ class Batch:
                 await self._recover(job)
             else:
                 await run_call(job, self.desk, self)
-        except anyio.get_cancelled_exc_class():
-            self._end_waiting("host")  # or they would start, and run until they first wait
-            raise
         finally:
             self._ended(job)
 
