@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -14,6 +15,9 @@ from toolspan.testing.bodies import REJECTED, SESSION_ENDED, STOP
 
 NEW = "2.1.325"
 OLD = "2.0.65"
+Said = TypeVar("Said")
+Table = dict[tuple[str, str | None], list[tuple[str, str, Said]]]
+"""By state and kind of error: which tools of which clients said what."""
 
 
 def only(story: TranscriptBuilder, tmp_path: Path) -> Span:
@@ -21,6 +25,12 @@ def only(story: TranscriptBuilder, tmp_path: Path) -> Span:
     path.write_bytes(story.data())
     (span,) = toolspan.read(path).spans
     return span
+
+
+def asked(version: str = NEW) -> tuple[TranscriptBuilder, str]:
+    """A story that has come to a command, and the id of its call."""
+    story = TranscriptBuilder(version=version).prompt("go")
+    return story, story.call("Bash", {"command": "x"})
 
 
 def ended(tool: str, body: Body, tmp_path: Path, version: str = NEW) -> Span:
@@ -32,220 +42,170 @@ def wrapped(text: str) -> str:
     return f"<tool_use_error>{text}</tool_use_error>"
 
 
-ERRORS = [
-    # 02 §8: denial, interruption, cancellation
-    ("Edit", REJECTED + STOP, NEW, "denied", "user_denied"),
-    ("Edit", REJECTED + STOP, "1.0.60", "denied", "user_denied"),
-    (
-        "Edit",
-        f"{REJECTED} To tell you how to proceed, the user said:\nno",
-        NEW,
-        "denied",
-        "user_denied",
-    ),
-    (
-        "Bash",
-        f"{REJECTED}{STOP}\n\nNote: The user's next message may contain a correction",
-        NEW,
-        "denied",
-        "user_denied",
-    ),
-    (
-        "Bash",
-        f"The user doesn't want to take this action right now.{STOP}",
-        NEW,
-        "cancelled",
-        "cancelled",
-    ),
-    ("Bash", "[Request interrupted by user for tool use]", NEW, "interrupted", "interrupted"),
-    ("Bash", "[Request interrupted by user]", OLD, "interrupted", "interrupted"),
-    (
-        "Bash",
-        "Error: [Request interrupted by user for tool use]",
-        OLD,
-        "interrupted",
-        "interrupted",
-    ),
-    ("Bash", SESSION_ENDED, NEW, "interrupted", "interrupted"),
-    ("WebFetch", "Permission to use WebFetch has been denied.", NEW, "denied", "rule_denied"),
-    (
-        "Bash",
-        "Permission to use Bash with command rm -rf\n/x has been denied.",
-        NEW,
-        "denied",
-        "rule_denied",
-    ),
-    (
-        "Bash",
-        "Permission to use Bash has been denied because Claude Code is running in don't ask mode.",
-        NEW,
-        "denied",
-        "rule_denied",
-    ),
-    (
-        "Write",
-        "Claude requested permissions to use Write, but you haven't granted it yet.",
-        NEW,
-        "denied",
-        "not_granted",
-    ),
-    (
-        "Write",
-        "Claude requested permissions to write to /a b/c, but you haven't granted it yet.",
-        OLD,
-        "denied",
-        "not_granted",
-    ),
-    ("Bash", "This command requires approval", NEW, "denied", "not_granted"),
-    (
-        "Bash",
-        "This Bash command contains multiple operations. The following parts require approval: x",
-        OLD,
-        "denied",
-        "not_granted",
-    ),
-    (
-        "Bash",
-        "cd in '/etc' was blocked. For security, Claude Code may only change directories to x",
-        NEW,
-        "denied",
-        "not_granted",
-    ),
-    (
-        "Bash",
-        "Permission for this action was denied by the Claude Code auto mode classifier. Reason: x",
-        NEW,
-        "denied",
-        "classifier_denied",
-    ),
-    (
-        "Bash",
-        "Permission for this action has been denied. Reason: x",
-        NEW,
-        "denied",
-        "classifier_denied",
-    ),
-    (
-        "Bash",
-        "claude-x is temporarily unavailable, so auto mode cannot determine the safety of Bash",
-        NEW,
-        "denied",
-        "classifier_denied",
-    ),
-    (
-        "Bash",
-        "Auto mode could not evaluate this action and is blocking it",
-        NEW,
-        "denied",
-        "classifier_denied",
-    ),
-    ("Read", wrapped("Sibling tool call errored"), "2.1.29", "cancelled", "sibling_error"),
-    (
-        "Read",
-        wrapped("Cancelled: parallel tool call Bash(ls -la) errored"),
-        "2.1.80",
-        "cancelled",
-        "sibling_error",
-    ),
-    (
-        "Read",
-        wrapped("Error: Streaming fallback - tool execution discarded"),
-        NEW,
-        "cancelled",
-        "stream_discarded",
-    ),
-    ("Bash", "[Tool result missing due to internal error]", NEW, "never_answered", "internal"),
-    ("Bash", "Tool use was cancelled", NEW, "cancelled", "cancelled"),
-    ("Bash", "Interrupted by user", NEW, "interrupted", "interrupted"),
-    ("Bash", "Request was aborted", NEW, "interrupted", "interrupted"),
-    (
-        "Bash",
-        "some output\n<error>Command was aborted before completion</error>",
-        OLD,
-        "interrupted",
-        "interrupted",
-    ),
-    # hooks
-    ("Bash", "PreToolUse:Bash hook error: [x.sh]: no\n", NEW, "blocked_by_hook", "hook_blocked"),
-    ("Bash", "Execution stopped by PreToolUse hook", NEW, "blocked_by_hook", "hook_blocked"),
-    # 08 §3: timers
-    (
-        "Bash",
-        "Exit code 143\nCommand timed out after 2m 0s",
-        NEW,
-        "timed_out",
-        "command_timeout",
-    ),
-    ("Bash", "Command timed out after 2m 0.0s", "1.0.60", "timed_out", "command_timeout"),
-    (
-        "mcp__a__b",
-        "MCP error -32001: Request timed out",
-        NEW,
-        "timed_out",
-        "mcp_timeout",
-    ),
-    ("mcp__a__b", "request timed out after 2m0s", NEW, "timed_out", "mcp_timeout"),
-    (
-        "mcp__a__b",
-        "Error calling tool b failed to evaluate permission: request timed out after 2m0s",
-        NEW,
-        "timed_out",
-        "permission_timeout",
-    ),
-    ("Read", "the book timed out after page 3", NEW, "failed", "unknown"),
-    # 08 §6: kinds
-    ("Foo", wrapped("Error: No such tool available: Foo"), NEW, "failed", "unknown_tool"),
-    ("Read", wrapped("InputValidationError: Read failed"), NEW, "failed", "invalid_input"),
-    ("Edit", wrapped("File has not been read yet. Read it first"), NEW, "failed", "read_required"),
-    ("Write", wrapped("File has been modified since read"), NEW, "failed", "stale_file"),
-    ("Edit", wrapped("String to replace not found in file.\nString: x"), NEW, "failed", "no_match"),
-    (
-        "Edit",
-        wrapped("Found 3 matches of the string to replace, but replace_all is false."),
-        NEW,
-        "failed",
-        "ambiguous_match",
-    ),
-    ("Edit", wrapped("No changes to make: the strings are the same"), NEW, "failed", "no_change"),
-    ("Read", "File does not exist.", NEW, "failed", "not_found"),
-    ("Read", "EISDIR: illegal operation on a directory, read", NEW, "failed", "is_directory"),
-    (
-        "Read",
-        "File content (30000 tokens) exceeds maximum allowed tokens (25000).",
-        NEW,
-        "failed",
-        "too_large",
-    ),
-    ("Read", "EACCES: permission denied, open '/x'", NEW, "failed", "permission_os"),
-    ("mcp__a__b", "MCP error -32602: bad", NEW, "failed", "invalid_input"),
-    ("mcp__a__b", "MCP error -32000: Connection closed", NEW, "failed", "mcp_no_response"),
-    ("mcp__a__b", "no response received", NEW, "failed", "mcp_no_response"),
-    ("mcp__a__b", "MCP error -32603: oops", NEW, "failed", "mcp_error"),
-    ("WebFetch", "fetch failed", NEW, "failed", "network"),
-    ("WebFetch", "Request failed with status code 404", NEW, "failed", "network"),
-    ("WebSearch", "rate limit exceeded", NEW, "failed", "rate_limit"),
-    (
-        "StructuredOutput",
-        "Output does not match required schema: x",
-        NEW,
-        "failed",
-        "schema_output",
-    ),
-    ("Read", "something nobody has seen", NEW, "failed", "unknown"),
-    # 08 §6.1: the shell's own kinds come first
-    ("Bash", "Exit code 1\ncat: x: No such file or directory", NEW, "failed", "command_failed"),
-    ("Bash", "Exit code 127\nbash: foo: command not found", NEW, "failed", "command_not_found"),
-    ("Bash", "Exit code 2\nString to replace not found", NEW, "failed", "command_failed"),
-    ("Read", "String to replace not found", NEW, "failed", "unknown"),
-]
+def rows(table: Table[Said]) -> list[tuple[str, str, Said, str, str | None]]:
+    return [(*call, *end) for end, calls in table.items() for call in calls]
+
+
+ERRORS: Table[str] = {
+    ("denied", "user_denied"): [
+        ("Edit", NEW, REJECTED + STOP),
+        ("Edit", "1.0.60", REJECTED + STOP),
+        ("Edit", NEW, f"{REJECTED} To tell you how to proceed, the user said:\nno"),
+        (
+            "Bash",
+            NEW,
+            f"{REJECTED}{STOP}\n\nNote: The user's next message may contain a correction",
+        ),
+    ],
+    ("cancelled", "cancelled"): [
+        ("Bash", NEW, f"The user doesn't want to take this action right now.{STOP}"),
+        ("Bash", NEW, "Tool use was cancelled"),
+    ],
+    ("interrupted", "interrupted"): [
+        ("Bash", NEW, "[Request interrupted by user for tool use]"),
+        ("Bash", OLD, "[Request interrupted by user]"),
+        ("Bash", OLD, "Error: [Request interrupted by user for tool use]"),
+        ("Bash", NEW, SESSION_ENDED),
+        ("Bash", NEW, "Interrupted by user"),
+        ("Bash", NEW, "Request was aborted"),
+        ("Bash", OLD, "some output\n<error>Command was aborted before completion</error>"),
+    ],
+    ("denied", "rule_denied"): [
+        ("WebFetch", NEW, "Permission to use WebFetch has been denied."),
+        ("Bash", NEW, "Permission to use Bash with command rm -rf\n/x has been denied."),
+        (
+            "Bash",
+            NEW,
+            "Permission to use Bash has been denied because Claude Code is running in don't ask"
+            " mode.",
+        ),
+    ],
+    ("denied", "not_granted"): [
+        (
+            "Write",
+            NEW,
+            "Claude requested permissions to use Write, but you haven't granted it yet.",
+        ),
+        (
+            "Write",
+            OLD,
+            "Claude requested permissions to write to /a b/c, but you haven't granted it yet.",
+        ),
+        ("Bash", NEW, "This command requires approval"),
+        (
+            "Bash",
+            OLD,
+            "This Bash command contains multiple operations. The following parts require approval:"
+            " x",
+        ),
+        (
+            "Bash",
+            NEW,
+            "cd in '/etc' was blocked. For security, Claude Code may only change directories to x",
+        ),
+    ],
+    ("denied", "classifier_denied"): [
+        (
+            "Bash",
+            NEW,
+            "Permission for this action was denied by the Claude Code auto mode classifier."
+            " Reason: x",
+        ),
+        ("Bash", NEW, "Permission for this action has been denied. Reason: x"),
+        (
+            "Bash",
+            NEW,
+            "claude-x is temporarily unavailable, so auto mode cannot determine the safety of Bash",
+        ),
+        ("Bash", NEW, "Auto mode could not evaluate this action and is blocking it"),
+    ],
+    ("cancelled", "sibling_error"): [
+        ("Read", "2.1.29", wrapped("Sibling tool call errored")),
+        ("Read", "2.1.80", wrapped("Cancelled: parallel tool call Bash(ls -la) errored")),
+    ],
+    ("cancelled", "stream_discarded"): [
+        ("Read", NEW, wrapped("Error: Streaming fallback - tool execution discarded"))
+    ],
+    ("never_answered", "internal"): [("Bash", NEW, "[Tool result missing due to internal error]")],
+    ("blocked_by_hook", "hook_blocked"): [
+        ("Bash", NEW, "PreToolUse:Bash hook error: [x.sh]: no\n"),
+        ("Bash", NEW, "Execution stopped by PreToolUse hook"),
+    ],
+    ("timed_out", "command_timeout"): [
+        ("Bash", NEW, "Exit code 143\nCommand timed out after 2m 0s"),
+        ("Bash", "1.0.60", "Command timed out after 2m 0.0s"),
+    ],
+    ("timed_out", "mcp_timeout"): [
+        ("mcp__a__b", NEW, "MCP error -32001: Request timed out"),
+        ("mcp__a__b", NEW, "request timed out after 2m0s"),
+    ],
+    ("timed_out", "permission_timeout"): [
+        (
+            "mcp__a__b",
+            NEW,
+            "Error calling tool b failed to evaluate permission: request timed out after 2m0s",
+        ),
+    ],
+    ("failed", "unknown"): [
+        ("Read", NEW, "the book timed out after page 3"),
+        ("Read", NEW, "something nobody has seen"),
+        ("Read", NEW, "String to replace not found"),
+    ],
+    ("failed", "unknown_tool"): [("Foo", NEW, wrapped("Error: No such tool available: Foo"))],
+    ("failed", "invalid_input"): [
+        ("Read", NEW, wrapped("InputValidationError: Read failed")),
+        ("mcp__a__b", NEW, "MCP error -32602: bad"),
+    ],
+    ("failed", "read_required"): [
+        ("Edit", NEW, wrapped("File has not been read yet. Read it first"))
+    ],
+    ("failed", "stale_file"): [("Write", NEW, wrapped("File has been modified since read"))],
+    ("failed", "no_match"): [
+        ("Edit", NEW, wrapped("String to replace not found in file.\nString: x"))
+    ],
+    ("failed", "ambiguous_match"): [
+        (
+            "Edit",
+            NEW,
+            wrapped("Found 3 matches of the string to replace, but replace_all is false."),
+        ),
+    ],
+    ("failed", "no_change"): [
+        ("Edit", NEW, wrapped("No changes to make: the strings are the same"))
+    ],
+    ("failed", "not_found"): [("Read", NEW, "File does not exist.")],
+    ("failed", "is_directory"): [("Read", NEW, "EISDIR: illegal operation on a directory, read")],
+    ("failed", "too_large"): [
+        ("Read", NEW, "File content (30000 tokens) exceeds maximum allowed tokens (25000).")
+    ],
+    ("failed", "permission_os"): [("Read", NEW, "EACCES: permission denied, open '/x'")],
+    ("failed", "mcp_no_response"): [
+        ("mcp__a__b", NEW, "MCP error -32000: Connection closed"),
+        ("mcp__a__b", NEW, "no response received"),
+    ],
+    ("failed", "mcp_error"): [("mcp__a__b", NEW, "MCP error -32603: oops")],
+    ("failed", "network"): [
+        ("WebFetch", NEW, "fetch failed"),
+        ("WebFetch", NEW, "Request failed with status code 404"),
+    ],
+    ("failed", "rate_limit"): [("WebSearch", NEW, "rate limit exceeded")],
+    ("failed", "schema_output"): [
+        ("StructuredOutput", NEW, "Output does not match required schema: x")
+    ],
+    ("failed", "command_failed"): [
+        ("Bash", NEW, "Exit code 1\ncat: x: No such file or directory"),
+        ("Bash", NEW, "Exit code 2\nString to replace not found"),
+    ],
+    ("failed", "command_not_found"): [("Bash", NEW, "Exit code 127\nbash: foo: command not found")],
+}
 
 
 @requirement("verdict.texts")
 @pytest.mark.parametrize(
-    ("tool", "text", "version", "state", "kind"), ERRORS, ids=lambda value: str(value)[:30]
+    ("tool", "version", "text", "state", "kind"), rows(ERRORS), ids=lambda value: str(value)[:30]
 )
 def test_an_error_is_known_by_the_clients_words(
-    tool: str, text: str, version: str, state: str, kind: str, tmp_path: Path
+    tool: str, version: str, text: str, state: str, kind: str, tmp_path: Path
 ) -> None:
     span = ended(tool, Body(content=text, is_error=True), tmp_path, version)
 
@@ -283,52 +243,44 @@ def test_the_denial_kind_that_the_client_recorded_decides(
     assert ("denial kind", denial) in [(each.rule, each.text) for each in span.evidence]
 
 
-UNFLAGGED: list[tuple[str, Body, str, str, str | None]] = [
-    ("Bash", bodies.ran("fine"), NEW, "succeeded", None),
-    ("Bash", Body(content="Exit code 1\nis what it printed"), NEW, "succeeded", None),
-    ("Read", Body(content="1\tPermission to use X has been denied."), NEW, "succeeded", None),
-    ("Bash", Body(content="PreToolUse:Bash hook error: quoted"), NEW, "succeeded", None),
-    ("Bash", bodies.ran("", interrupted=True), NEW, "interrupted", "interrupted"),
-    ("Bash", bodies.ran("", timedOutAfterMs=5), NEW, "timed_out", "command_timeout"),
-    ("Bash", bodies.ran("", timedOutAfterMs=5, backgroundTaskId="b"), NEW, "succeeded", None),
-    ("Bash", bodies.in_background("b", "/x"), NEW, "succeeded", None),
-    (
-        "Read",
-        Body(content=wrapped("File does not exist."), structured="Error: File does not exist."),
-        "1.0.60",
-        "failed",
-        "not_found",
-    ),
-    (
-        "mcp__a__b",
-        Body(content="Error: MCP error -32603: x", structured="Error: x"),
-        "1.0.60",
-        "failed",
-        "mcp_error",
-    ),
-    ("Read", Body(content="Error: x", structured={"type": "text"}), NEW, "succeeded", None),
-    ("Read", Body(content="Error: x", is_error=False, structured="x"), NEW, "succeeded", None),
-    (
-        "mcp__a__b",
-        Body(content="Error: result (90,000 characters) exceeds maximum allowed. saved to /x"),
-        NEW,
-        "succeeded",
-        None,
-    ),
-    (
-        "Bash",
-        Body(content="[Request interrupted by user for tool use]"),
-        "1.0.60",
-        "interrupted",
-        "interrupted",
-    ),
-]
+UNFLAGGED: Table[Body] = {
+    ("succeeded", None): [
+        ("Bash", NEW, bodies.ran("fine")),
+        ("Bash", NEW, Body(content="Exit code 1\nis what it printed")),
+        ("Read", NEW, Body(content="1\tPermission to use X has been denied.")),
+        ("Bash", NEW, Body(content="PreToolUse:Bash hook error: quoted")),
+        ("Bash", NEW, bodies.ran("", timedOutAfterMs=5, backgroundTaskId="b")),
+        ("Bash", NEW, bodies.in_background("b", "/x")),
+        ("Read", NEW, Body(content="Error: x", structured={"type": "text"})),
+        ("Read", NEW, Body(content="Error: x", is_error=False, structured="x")),
+        (
+            "mcp__a__b",
+            NEW,
+            Body(content="Error: result (90,000 characters) exceeds maximum allowed. saved to /x"),
+        ),
+    ],
+    ("interrupted", "interrupted"): [
+        ("Bash", NEW, bodies.ran("", interrupted=True)),
+        ("Bash", "1.0.60", Body(content="[Request interrupted by user for tool use]")),
+    ],
+    ("timed_out", "command_timeout"): [("Bash", NEW, bodies.ran("", timedOutAfterMs=5))],
+    ("failed", "not_found"): [
+        (
+            "Read",
+            "1.0.60",
+            Body(content=wrapped("File does not exist."), structured="Error: File does not exist."),
+        ),
+    ],
+    ("failed", "mcp_error"): [
+        ("mcp__a__b", "1.0.60", Body(content="Error: MCP error -32603: x", structured="Error: x"))
+    ],
+}
 
 
 @requirement("verdict.without-a-flag")
-@pytest.mark.parametrize(("tool", "body", "version", "state", "kind"), UNFLAGGED)
+@pytest.mark.parametrize(("tool", "version", "body", "state", "kind"), rows(UNFLAGGED))
 def test_without_an_error_flag_only_the_clients_own_signs_count(
-    tool: str, body: Body, version: str, state: str, kind: str | None, tmp_path: Path
+    tool: str, version: str, body: Body, state: str, kind: str | None, tmp_path: Path
 ) -> None:
     span = ended(tool, body, tmp_path, version)
 
@@ -382,8 +334,7 @@ def rejected(
     prepare: Callable[[TranscriptBuilder, str], object], *, stop: bool
 ) -> TranscriptBuilder:
     """A call that was rejected, perhaps because the person stopped the turn."""
-    story = TranscriptBuilder(version="2.1.80").prompt("go")
-    call = story.call("Bash", {"command": "x"})
+    story, call = asked("2.1.80")
     prepare(story, call)
     return story.interrupt() if stop else story.result(call, bodies.rejected()).prompt("why?")
 
@@ -425,8 +376,7 @@ def test_a_rejection_before_an_interrupt_marker_is_one_if_the_call_had_begun(
 
 @requirement("verdict.hooks")
 def test_a_blocking_hook_that_names_the_call_blocked_it(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "x"})
+    story, call = asked()
     story.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="not here")
     story.result(call, "not here", is_error=True, denial="permission-rule")
 
@@ -438,8 +388,7 @@ def test_a_blocking_hook_that_names_the_call_blocked_it(tmp_path: Path) -> None:
 
 @requirement("verdict.hooks")
 def test_a_hook_that_complained_afterwards_did_not_block(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "x"})
+    story, call = asked()
     story.result(call, bodies.exited(1, "x"))
     story.hook(call, "PostToolUse", command="x.sh", outcome="blocked", text="bad style")
 
@@ -454,8 +403,7 @@ def test_a_hook_that_complained_afterwards_did_not_block(tmp_path: Path) -> None
 def test_a_refusal_in_foreign_words_is_a_hooks_if_one_spoke(
     hooked: bool, state: str, ambiguous: bool, tmp_path: Path
 ) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "x"})
+    story, call = asked()
     if hooked:
         story.hook(call, "PreToolUse", command="x.sh", text="hm")
     story.result(call, "we do not do that", is_error=True, denial="permission-rule")
@@ -467,8 +415,7 @@ def test_a_refusal_in_foreign_words_is_a_hooks_if_one_spoke(
 
 @requirement("verdict.hooks")
 def test_a_call_that_a_hook_blocked_without_any_result_is_blocked(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "x"})
+    story, call = asked()
     story.hook(call, "PreToolUse", command="x.sh", outcome="blocked", text="no")
 
     assert only(story, tmp_path).state == "blocked_by_hook"
@@ -510,15 +457,13 @@ def test_the_same_words_refuse_other_tools_too(tmp_path: Path) -> None:
 
 
 def test_a_call_at_the_end_without_result_was_never_answered(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"command": "x"})
+    story, _ = asked()
 
     assert only(story, tmp_path).state == "never_answered"
 
 
 def test_a_resumed_client_answers_for_calls_it_lost(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    story.call("Bash", {"command": "x"})
+    story, _ = asked()
 
     assert only(story.resume(), tmp_path).state == "interrupted"
 
