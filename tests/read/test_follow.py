@@ -69,6 +69,25 @@ def ended(session: TranscriptBuilder) -> list[bytes]:
     return [line + b"\n" for line in session.lines()]
 
 
+def in_two_steps(
+    session: TranscriptBuilder, at: int, path: Path
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """What is told of a file that has its lines up to one, and then of its rest."""
+    lines = ended(session)
+    follower = Follower(path)
+    append(path, b"".join(lines[:at]))
+    first = told(follower.poll())
+    append(path, b"".join(lines[at:]))
+    return first, told(follower.poll())
+
+
+def under_way() -> TranscriptBuilder:
+    """A session in which a command has begun."""
+    session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
+    session.call("Bash", {"command": "make"}, id="c1")
+    return session.progress("c1", "bash_progress", output="")
+
+
 def eventful() -> bytes:
     """A session in which much happens: batches, hooks, progress, an interrupt, a rewind."""
     session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
@@ -137,16 +156,10 @@ def test_a_call_appears_as_requested_and_ends_with_its_result(tmp_path: Path) ->
 
 
 def test_progress_shows_that_a_call_runs(tmp_path: Path) -> None:
-    session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
-    session.call("Bash", {"command": "make"}, id="c1")
-    session.progress("c1", "bash_progress", output="")
-    lines = ended(session)
-    follower = Follower(tmp_path / "s.jsonl")
+    first, then = in_two_steps(under_way(), -1, tmp_path / "s.jsonl")
 
-    append(follower.path, b"".join(lines[:-1]))
-    assert told(follower.poll()) == [("new", "c1", "requested")]
-    append(follower.path, lines[-1])
-    assert told(follower.poll()) == [("changed", "c1", "requested", "running")]
+    assert first == [("new", "c1", "requested")]
+    assert then == [("changed", "c1", "requested", "running")]
 
 
 def test_half_a_line_waits_for_its_newline(tmp_path: Path) -> None:
@@ -188,17 +201,10 @@ def test_any_file_that_grows_in_any_steps_ends_as_it_is_read(
 
 
 def test_an_interrupt_marker_corrects_a_refusal(tmp_path: Path) -> None:
-    session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
-    session.call("Bash", {"command": "make"}, id="c1")
-    session.progress("c1", "bash_progress", output="")
-    session.interrupt()
-    lines = ended(session)
-    follower = Follower(tmp_path / "s.jsonl")
+    first, then = in_two_steps(under_way().interrupt(), -1, tmp_path / "s.jsonl")
 
-    append(follower.path, b"".join(lines[:-1]))
-    assert told(follower.poll()) == [("new", "c1", "denied")]
-    append(follower.path, lines[-1])
-    assert told(follower.poll()) == [("changed", "c1", "denied", "interrupted")]
+    assert first == [("new", "c1", "denied")]
+    assert then == [("changed", "c1", "denied", "interrupted")]
 
 
 def test_a_later_refusal_in_the_same_words_explains_a_failure(tmp_path: Path) -> None:
@@ -208,13 +214,10 @@ def test_a_later_refusal_in_the_same_words_explains_a_failure(tmp_path: Path) ->
     before = len(session.lines())
     session.call("Bash", {"command": "make"}, id="c2")
     session.result("c2", "Not on a Friday.", is_error=True)
-    lines = ended(session)
-    follower = Follower(tmp_path / "s.jsonl")
+    first, then = in_two_steps(session, before, tmp_path / "s.jsonl")
 
-    append(follower.path, b"".join(lines[:before]))
-    assert told(follower.poll()) == [("new", "c1", "failed")]
-    append(follower.path, b"".join(lines[before:]))
-    assert told(follower.poll()) == [("changed", "c1", "failed", "denied"), ("new", "c2", "denied")]
+    assert first == [("new", "c1", "failed")]
+    assert then == [("changed", "c1", "failed", "denied"), ("new", "c2", "denied")]
 
 
 def test_updates_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
@@ -223,13 +226,10 @@ def test_updates_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
         session.call("Read", {"file_path": call_id}, id=call_id)
     asked = len(session.lines())
     session.result("c3", "three").result("c1", "one")
-    lines = ended(session)
-    follower = Follower(tmp_path / "s.jsonl")
+    first, then = in_two_steps(session, asked, tmp_path / "s.jsonl")
 
-    append(follower.path, b"".join(lines[:asked]))
-    assert [step[1] for step in told(follower.poll())] == ["c1", "c2", "c3"]
-    append(follower.path, b"".join(lines[asked:]))
-    assert [step[1] for step in told(follower.poll())] == ["c1", "c3"]
+    assert [step[1] for step in first] == ["c1", "c2", "c3"]
+    assert [step[1] for step in then] == ["c1", "c3"]
 
 
 def test_a_call_that_the_conversation_left_behind_is_not_open(tmp_path: Path) -> None:

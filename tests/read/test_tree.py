@@ -37,11 +37,8 @@ def test_what_a_rewind_left_behind_is_abandoned(tmp_path: Path) -> None:
     ask(story.prompt("wrong way"), "wrong").text("oh no")
     ask(story.rewind(there).prompt("right way"), "right").text("yes")
 
-    assert branches(story, tmp_path) == {
-        "before": "active",
-        "wrong": "abandoned",
-        "right": "active",
-    }
+    found = branches(story, tmp_path)
+    assert found == {"before": "active", "wrong": "abandoned", "right": "active"}
 
 
 @requirement("tree.compaction-parts")
@@ -50,11 +47,8 @@ def test_what_lies_before_a_compaction_is_compacted(tmp_path: Path) -> None:
     ask(story, "second").compact("still so far")
     ask(story, "third").text("done")
 
-    assert branches(story, tmp_path) == {
-        "first": "compacted",
-        "second": "compacted",
-        "third": "active",
-    }
+    found = branches(story, tmp_path)
+    assert found == {"first": "compacted", "second": "compacted", "third": "active"}
 
 
 @requirement("tree.compaction-parts")
@@ -65,11 +59,8 @@ def test_a_rewind_before_a_compaction_stays_abandoned(tmp_path: Path) -> None:
     ask(story.rewind(there).prompt("right"), "right").compact("so far")
     ask(story, "after").text("done")
 
-    assert branches(story, tmp_path) == {
-        "wrong": "abandoned",
-        "right": "compacted",
-        "after": "active",
-    }
+    found = branches(story, tmp_path)
+    assert found == {"wrong": "abandoned", "right": "compacted", "after": "active"}
 
 
 @requirement("tree.parallel-siblings-stay-active")
