@@ -1,0 +1,41 @@
+"""A loop of another library: what all of them are given, and what comes back."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from toolspan import Runner, Session
+
+LONG = 30
+"""Seconds after which a loop is stuck."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call that the model of a loop asks for."""
+
+    tool: str
+    id: str
+    given: dict[str, object]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the model of a loop is told of a call."""
+
+    id: str
+    failed: bool
+    content: object
+
+
+class Loop(Protocol):
+    """The results in a loop whose model asks for these calls, a turn each."""
+
+    async def __call__(
+        self, host: Session | Runner, /, *turns: Sequence[Asked]
+    ) -> Sequence[Told]: ...
+
+
+def call(tool: str, call_id: str, **given: object) -> Asked:
+    """A call by its tool, its id and its input."""
+    return Asked(tool, call_id, given)

@@ -1,0 +1,42 @@
+"""An agent of pydantic-ai's that has toolspan's tools, with a scripted model."""
+
+from collections.abc import Sequence
+
+import anyio
+from pydantic_ai import Agent
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+)
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from tests.adapters.loop import LONG, Asked, Told
+from toolspan import Runner, Session
+from toolspan.adapters.pydantic_ai import ToolspanToolset
+
+_FAILED = {"success": False, "failed": True}
+
+
+def script(*turns: Sequence[Asked]) -> FunctionModel:
+    """A model that asks for these calls, a turn each, and then is done."""
+    left = list(turns)
+
+    def say(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
+        calls = [ToolCallPart(one.tool, one.given, one.id) for one in left.pop(0)] if left else []
+        return ModelResponse(parts=calls or [TextPart("done")])
+
+    return FunctionModel(say)
+
+
+async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[Told]:
+    """The results in the loop of an agent whose model asks for these calls, a turn each."""
+    agent = Agent(script(*turns), toolsets=[ToolspanToolset(host)])
+    with anyio.fail_after(LONG):
+        ran = await agent.run("go")
+    assert ran.output == "done"
+    parts = [part for message in ran.all_messages() for part in message.parts]
+    returned = [part for part in parts if isinstance(part, ToolReturnPart)]
+    return [Told(one.tool_call_id, _FAILED[one.outcome], one.content) for one in returned]
