@@ -8,18 +8,16 @@ Read `spread` first.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from toolspan.read.pool import processes
+from toolspan.read.pool import shared
 
 T = TypeVar("T")
 
 _ALONE = 12 << 20
 """Below so many bytes a pool costs more than it gives."""
-_BATCHES = 8
-"""Batches per worker, so that none waits long for another."""
 
 Advance = Callable[[int], None]
 """Is told how many bytes were done."""
@@ -59,11 +57,9 @@ def given(
 ) -> Iterator[Given[T]]:
     """The same for those who keep what is given, as it came."""
     sizes = [_size(path) for path in paths]
-    if not _few(sizes):
-        yield from _pooled(paths, sizes, job, advance)
-        return
-    for path, size in zip(paths, sizes, strict=True):
-        yield Given(job.function(str(path)), None)
+    found = _alone(paths, job) if sum(sizes) < _ALONE else _pooled(paths, sizes, job)
+    for one, size in zip(found, sizes, strict=True):
+        yield one
         advance(size)
 
 
@@ -75,40 +71,22 @@ def packed(value: object) -> bytes | None:
         return None
 
 
-def _few(sizes: Sequence[int]) -> bool:
-    return (os.cpu_count() or 1) < 2 or len(sizes) < 2 or sum(sizes) < _ALONE
+def _alone(paths: Sequence[Path], job: Job[T]) -> Iterator[Given[T]]:
+    return (Given(job.function(str(path)), None) for path in paths)
 
 
-def _pooled(
-    paths: Sequence[Path], sizes: Sequence[int], job: Job[T], advance: Advance
-) -> Iterator[Given[T]]:
+def _pooled(paths: Sequence[Path], sizes: Sequence[int], job: Job[T]) -> Iterator[Given[T]]:
     unpack = msgspec.msgpack.Decoder(job.gives).decode
-    workers = min(os.cpu_count() or 1, len(paths))
-    with processes(workers) as pool:
-        batches = list(_batched(sizes, workers * _BATCHES))
-        waiting = [
-            pool.submit(_done, job.function, [str(paths[n]) for n in batch]) for batch in batches
-        ]
-        for answer, batch in zip(waiting, batches, strict=True):
-            for told, n in zip(answer.result(), batch, strict=True):
-                yield Given(unpack(told), told) if isinstance(told, bytes) else Given(told, None)
-                advance(sizes[n])
 
+    def work(n: int) -> object:
+        value = job.function(str(paths[n]))
+        return value if (data := packed(value)) is None else data
 
-def _done(function: Callable[[str], T], paths: list[str]) -> list[bytes | T]:
-    found = map(function, paths)
-    return [value if (data := packed(value)) is None else data for value in found]
-
-
-def _batched(sizes: Sequence[int], count: int) -> Iterator[range]:
-    """Neighbouring files in about equal shares of bytes."""
-    share = sum(sizes) / count
-    start, held = 0, 0
-    for n, size in enumerate(sizes):
-        held += size
-        if held >= share or n == len(sizes) - 1:
-            yield range(start, n + 1)
-            start, held = n + 1, 0
+    for told in shared(sizes, work):
+        if isinstance(told, bytes):
+            yield Given(unpack(told), told)
+        else:
+            yield Given(cast("T", told), None)
 
 
 def _size(path: Path) -> int:

@@ -10,7 +10,7 @@ newest are wanted, `newest.py` looks at fewer files. Read `search` first.
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 from msgspec import Struct
@@ -20,7 +20,8 @@ from toolspan.model.kind import ErrorKind
 from toolspan.model.message import Voice
 from toolspan.model.span import moment
 from toolspan.model.state import State
-from toolspan.read.pool import processes
+from toolspan.read.pool import shared
+from toolspan.read.spread import packed
 from toolspan.report.search.places import Candidate
 from toolspan.report.search.scan import Hit, Scanned, Snippet, scan
 from toolspan.report.search.texts import SIDES, Side
@@ -29,8 +30,6 @@ from toolspan.wire.codex_paths import is_rollout
 
 _ALONE = 16 << 20
 """Below so many bytes a pool costs more than it gives."""
-_SHARES = 8
-"""Shares per worker, so that none waits long for another."""
 _LINE = 1 << 13
 """How long a line is, about."""
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -181,16 +180,18 @@ def scanned(
     candidates: Sequence[Candidate], query: Query, sides: frozenset[Side]
 ) -> Iterator[Scanned]:
     """What each file gives, looked through on all cores where that is worth it."""
-    workers = min(os.cpu_count() or 1, len(candidates))
-    if workers < 2 or sum(map(work, candidates)) < _ALONE:
+    sizes = list(map(work, candidates))
+    if sum(sizes) < _ALONE:
         yield from (scan(one.path, query, sides, one.offsets) for one in candidates)
         return
-    with processes(workers) as pool:
-        shares = _shares(candidates, workers * _SHARES)
-        jobs = [pool.submit(_encoded, share, query, sides) for share in shares]
-        for job in jobs:
-            answer = job.result()
-            yield from _DECODER.decode(answer) if isinstance(answer, bytes) else answer
+
+    def packed_scan(n: int) -> object:
+        one = candidates[n]
+        found = scan(one.path, query, sides, one.offsets)
+        return found if (data := packed(found)) is None else data
+
+    for told in shared(sizes, packed_scan):
+        yield _DECODER.decode(told) if isinstance(told, bytes) else cast("Scanned", told)
 
 
 def work(candidate: Candidate) -> int:
@@ -200,30 +201,4 @@ def work(candidate: Candidate) -> int:
     return candidate.size if candidate.offsets is None else len(candidate.offsets) * _LINE
 
 
-_DECODER = msgspec.msgpack.Decoder(list[Scanned])
-
-
-def _encoded(
-    candidates: list[Candidate], query: Query, sides: frozenset[Side]
-) -> bytes | list[Scanned]:
-    from toolspan.read.spread import UNPACKABLE
-
-    found = [scan(one.path, query, sides, one.offsets) for one in candidates]
-    try:
-        return msgspec.msgpack.encode(found)
-    except UNPACKABLE:
-        return found
-
-
-def _shares(candidates: Sequence[Candidate], count: int) -> list[list[Candidate]]:
-    """Neighbouring files in about equal shares of work."""
-    wanted = sum(map(work, candidates)) / count
-    shares: list[list[Candidate]] = [[]]
-    held = 0
-    for one in candidates:
-        if held >= wanted:
-            shares.append([])
-            held = 0
-        shares[-1].append(one)
-        held += work(one)
-    return shares
+_DECODER = msgspec.msgpack.Decoder(Scanned)
