@@ -5,11 +5,10 @@ and which calls changed since somebody last asked, so that following costs only 
 `LivePairing.changed` first.
 """
 
-import itertools
-
 from toolspan.ids import CallId
 from toolspan.model.event import Event
 from toolspan.model.span import Branch, Call, Evidence, Span
+from toolspan.read.changes import Changes
 from toolspan.read.notes import Notes
 from toolspan.read.pair import Life, Pairing
 from toolspan.read.tree import Branches
@@ -23,39 +22,27 @@ class LivePairing(Pairing):
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self._touched: set[CallId] = set()
+        self._changes = Changes()
+        self._touched = self._changes.touched
         self.notes = _LiveNotes(source.name, self._touched)
-        self._order: dict[CallId, int] = {}
-        self._numbers = itertools.count()
         self._waiting: dict[str, dict[CallId, Life]] = {}
         """Calls without result, by who asked."""
-        self._left: set[CallId] = set()
-        """Calls without result from which the model went on to another message: nobody answers."""
-        self._begun: set[CallId] = set()
         self._obscure: dict[str, set[CallId]] = {}
         """Failures without a known kind, by their words: a later refusal may explain them."""
         self._known: dict[str, Branch] = {}
-        self._ended = False
 
     def changed(self) -> list[Span]:
         """The calls that may have changed since last asked, in the order the model asked."""
-        known = [call_id for call_id in self._touched if call_id in self._lives]
-        self._touched.clear()
-        known.sort(key=self._order.__getitem__)
-        return [self._span(self._lives[call_id], self._known) for call_id in known]
+        return [self._span(life, self._known) for life in self._changes.take(self._lives)]
 
     def begin(self, call_id: CallId) -> None:
         """Something outside the file shows that a call has started."""
-        self._begun.add(call_id)
-        self._touched.add(call_id)
+        self._changes.begin(call_id)
 
     def end(self, branches: Branches) -> None:
         """The file counts as finished: what is open stays unanswered, and branches are known."""
-        self._ended = True
         self._known = self._batches(branches) if branches else {}
-        self._touched.update(
-            call_id for call_id, life in self._lives.items() if branches or life.result is None
-        )
+        self._changes.end(self._lives, moved=bool(branches))
 
     def _assistant(self, entry: Entry, at: int) -> None:
         speaker = entry.agent_id or entry.parent_tool_use_id_snake or ""
@@ -67,11 +54,11 @@ class LivePairing(Pairing):
         super()._assistant(entry, at)
 
     def _leave(self, waiting: dict[CallId, Life], message_id: str) -> None:
+        """The model went on to another message: nobody answers the calls of those before."""
         passed = [name for name, life in waiting.items() if life.call.message_id != message_id]
         for call_id in passed:
             del waiting[call_id]
-        self._left.update(passed)
-        self._touched.update(passed)
+        self._changes.leave(passed)
 
     def _ask(self, block: Block, entry: Entry, at: int) -> None:
         call_id = block.id or self._nameless(at)
@@ -80,7 +67,7 @@ class LivePairing(Pairing):
         super()._ask(block, entry, at)
         life = self._lives[call_id]
         if new:
-            self._order[call_id] = next(self._numbers)
+            self._changes.order(call_id)
             if life.result is None:
                 self._waiting.setdefault(_speaker(life.call), {})[call_id] = life
         self._touched.add(call_id)
@@ -90,14 +77,12 @@ class LivePairing(Pairing):
         refusals = len(self._refusals)
         super()._answer(block, entry, at)
         life = self._lives[call_id]
-        if call_id not in self._order:
-            self._order[call_id] = next(self._numbers)
+        self._changes.meet(call_id)
         self._waiting.get(_speaker(life.call), {}).pop(call_id, None)
         if life.verdict is not None and life.verdict.kind == "unknown":
             self._obscure.setdefault(life.words, set()).add(call_id)
         if len(self._refusals) > refusals:
             self._touched.update(self._obscure.get(life.words, ()))
-        self._touched.add(call_id)
 
     def _said(self, text: str, entry: Entry, at: int) -> None:
         recent = tuple(self._recent)
@@ -107,12 +92,12 @@ class LivePairing(Pairing):
     def _verdict(self, life: Life) -> Verdict:
         verdict = super()._verdict(life)
         call_id = life.call.id
-        over = self._ended or call_id in self._left
-        if over or life.verdict is not None or verdict.state != "never_answered":
+        answered = life.verdict is not None or verdict.state != "never_answered"
+        if answered or self._changes.is_over(call_id):
             return verdict
         if call_id in self.notes.started or call_id in self.notes.progress:
             return Verdict(state="running", evidence=(Evidence("progress"),))
-        if call_id in self._begun:
+        if call_id in self._changes.begun:
             return Verdict(state="running", evidence=(Evidence("subagent started"),))
         return Verdict(state="requested", evidence=(Evidence("no result yet"),))
 
