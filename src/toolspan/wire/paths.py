@@ -9,6 +9,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
 
@@ -50,7 +51,12 @@ class FileName(NamedTuple):
 
 def parse_name(path: PurePath | str) -> FileName:
     """What a path says; role `other` for files that are no transcripts."""
-    *folders, name = str(path).split(os.sep)  # noqa: PTH206 - quicker, and asked of every file
+    return _parse(str(path))
+
+
+@lru_cache(maxsize=4_096)
+def _parse(path: str) -> FileName:
+    *folders, name = path.split(os.sep)  # noqa: PTH206 - quicker, and asked of every file
     if is_rollout(name):
         return _rollout(name)
     suffix = next((s for s in _SUFFIXES if name.endswith(s)), None)

@@ -11,6 +11,7 @@ from typing import Literal
 from toolspan.errors import SourceError
 from toolspan.model.span import Span
 from toolspan.model.state import OPEN_STATES, State
+from toolspan.model.toolkind import tools_of
 from toolspan.report.flow.target import (
     Key,
     key_of,
@@ -30,6 +31,7 @@ _TIDY = 16
 _MOST_EDITS = 50
 """Edits between two runs of a command that a chain names."""
 _EDITING = frozenset({"edit", "write"})
+_EDITORS = tools_of("edit", "write")
 REFUSED: frozenset[State] = frozenset({"denied", "blocked_by_hook"})
 _RAN: frozenset[State] = frozenset({"succeeded", "failed", "timed_out"})
 
@@ -117,23 +119,25 @@ class Watch:
     def through(self, spans: Sequence[Span]) -> list[OpenChain]:
         """All chains."""
         for n, span in enumerate(spans):
-            self.see(n, span)
+            if self._open or span.state != "succeeded":
+                self.see(n, span)
+            elif span.call.tool in _EDITORS:
+                self._edits.append((n, span))
         return self._found
 
     def see(self, n: int, span: Span) -> None:
-        """The agent's next call."""
+        """The agent's next call, which failed or may take up one that did."""
         if span.state in OPEN_STATES:
             return
-        if n % _TIDY == 0 and self._open:
+        if n % _TIDY == 0:
             self._open = {key: one for key, one in self._open.items() if one.near(n, span)}
-        if self._open or span.state != "succeeded":
-            key = key_of(span)
-            known = self._match(n, span, key)
-            if known is not None:
-                self._take_up(n, span, known)
-            elif span.state != "succeeded":
-                self._begin(n, span, key)
-        if span.state == "succeeded" and span.call.kind in _EDITING:
+        key = key_of(span)
+        known = self._match(n, span, key)
+        if known is not None:
+            self._take_up(n, span, known)
+        elif span.state != "succeeded":
+            self._begin(n, span, key)
+        if span.state == "succeeded" and span.call.tool in _EDITORS:
             self._edits.append((n, span))
 
     def _take_up(self, n: int, span: Span, known: OpenChain) -> None:
