@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import anyio
@@ -94,12 +93,7 @@ class McpServers:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         stack, self._stack = self._stack, None
         if stack is not None:
             await stack.__aexit__(None, None, None)  # a group would wrap what the block raised

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Protocol, Self
 
 import anyio
@@ -339,12 +338,7 @@ class _Tap:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._ended.set()
         await self.aclose()
 

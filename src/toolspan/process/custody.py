@@ -6,7 +6,6 @@ processes they left, in one sweep. Does not know what the commands are for.
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
-from types import TracebackType
 from typing import Self
 
 import anyio
@@ -39,12 +38,7 @@ class Custody:
         self._open = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._open = False
         with anyio.CancelScope(shield=True):
             try:

@@ -9,7 +9,6 @@ import os
 import signal
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
-from types import TracebackType
 
 import anyio
 
@@ -55,12 +54,7 @@ class _Grip:
     def __enter__(self) -> "_Grip":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._collect()
         for descriptor in self._held.values():
             os.close(descriptor)

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import anyio
@@ -136,21 +135,16 @@ class Runner:
             self._stack = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         stack, self._stack = self._stack, None
         if stack is None:
             return
         self._leaving = anyio.Event()
         try:
-            if isinstance(error, Exception):  # the host's own: a task group would wrap it
+            if error is None or isinstance(error, Exception):  # a task group would wrap the host's
                 await stack.aclose()
             else:
-                await stack.__aexit__(kind, error, traceback)
+                await stack.__aexit__(type(error), error, error.__traceback__)
         finally:
             self._leaving.set()
 
@@ -336,12 +330,7 @@ class OpenBatch:
         self._batch = batch = runner.open(self._message)
         return batch
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         batch = self._batch
         try:
             if batch is not None and not batch.is_over:
@@ -350,19 +339,11 @@ class OpenBatch:
             if batch is not None:
                 self._runner.close(batch)
             if self._entered:
-                await self._leave(kind, error, traceback)
-
-    async def _leave(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            if error is None:
-                await self._runner.quiet()  # others may have come in through our door
-        finally:
-            await self._runner.__aexit__(kind, error, traceback)
+                try:
+                    if error is None:
+                        await self._runner.quiet()  # others may have come in through our door
+                finally:
+                    await self._runner.__aexit__(kind, error, trace)
 
 
 def blocks_of(calls: Message | Iterable[Message]) -> list[Message]:

@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 import anyio
@@ -190,28 +189,15 @@ class Session:
             raise
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
             await self._around.end(self.end_reason)
         finally:
-            await self._leave(kind, error, traceback)
-
-    async def _leave(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            await self.runner.__aexit__(kind, error, traceback)
-        finally:
-            if self._recorder is not None:
-                self._recorder.close()
+            try:
+                await self.runner.__aexit__(kind, error, trace)
+            finally:
+                if self._recorder is not None:
+                    self._recorder.close()
 
     # The conversation
 

@@ -6,7 +6,6 @@ when the call was asked for, if the sink is called there (`direct`). Read `OtelS
 """
 
 import threading
-from types import TracebackType
 from typing import Self
 
 from opentelemetry import context, metrics, trace
@@ -77,12 +76,7 @@ class OtelSink:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __call__(self, event: LiveEvent) -> None:

@@ -75,12 +75,7 @@ class ModelServer:
         await self._serving.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # The body's own error stays as it is: a task group would wrap it.
         if self._serving:
             await self._serving.__aexit__(None, None, None)
