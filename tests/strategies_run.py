@@ -43,6 +43,8 @@ Policy = Literal[
 Approver = Literal[
     "allows", "denies", "words", "crashes", "garbage", "waits", "waits, denies", "ignores"
 ]
+Silence = Literal["none", "waits", "stray cancel", "ignores"]
+"""What anybody who is asked can do instead of an answer."""
 Modify = Literal["none", "marks", "crashes", "garbage"]
 Partial = Literal["none", "some", "crashes", "garbage"]
 Act = Literal["add", "again", "release", "cancel", "cancel all", "take", "wait", "host"]

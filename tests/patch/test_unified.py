@@ -50,6 +50,19 @@ def feed(folder: Path, diff: str, *command: str) -> None:
     assert done.returncode == 0, (done.stderr.decode(), diff)
 
 
+def patched(old: str, new: str, name: str, *command: str, context: int = 3) -> dict[str, str]:
+    """The files of a folder in which a program was given the way from one text to another."""
+    hunks = hunks_between(old, new, context=context)
+    change: Change = "update" if old and new else "delete" if old else "create"
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        if old:
+            put(folder, name, old)
+        if old != new:
+            feed(folder, unified(hunks, name, change=change), *command)
+        return contents(folder)
+
+
 def test_the_text_is_a_git_style_diff() -> None:
     hunks = [
         hunk("-1,3 +1,3", " a", "-b", "+B", " c"),
@@ -134,34 +147,18 @@ def test_hunks_no_program_could_apply_are_refused() -> None:
 @settings(max_examples=40)
 @given(texts, texts, st.sampled_from(NAMES), st.sampled_from([1, 3]))
 def test_git_applies_every_diff(old: str, new: str, name: str, context: int) -> None:
-    hunks = hunks_between(old, new, context=context)
-    change: Change = "update" if old and new else "delete" if old else "create"
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        if old:
-            put(folder, name, old)
+    found = patched(old, new, name, "git", "apply", "--unidiff-zero", context=context)
 
-        if old != new:
-            feed(folder, unified(hunks, name, change=change), "git", "apply", "--unidiff-zero")
-
-        assert contents(folder) == ({name: new} if new else {})
+    assert found == ({name: new} if new else {})
 
 
 @needs_patch
 @settings(max_examples=20)
 @given(texts, texts, st.sampled_from(NAMES))
 def test_patch_applies_every_diff(old: str, new: str, name: str) -> None:
-    hunks = hunks_between(old, new)
-    change: Change = "update" if old and new else "delete" if old else "create"
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        if old:
-            put(folder, name, old)
+    found = patched(old, new, name, "patch", "-p1", "--binary")
 
-        if old != new:
-            feed(folder, unified(hunks, name, change=change), "patch", "-p1", "--binary")
-
-        assert contents(folder) == ({name: new} if new else {})
+    assert found == ({name: new} if new else {})
 
 
 @needs_git

@@ -2,6 +2,8 @@
 
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,15 @@ from toolspan.wire.detect import dialect_of
 from toolspan.wire.source import source_of
 
 Harm = list[tuple[str, int, int]]
+
+
+@contextmanager
+def session(story: list[Turn], version: str) -> Iterator[Path]:
+    """The transcript of a story, recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{SESSION}.jsonl"
+        recorded(path, story, version)
+        yield path
 
 
 def told(path: Path) -> tuple[Counter[str], dict[str, str]]:
@@ -49,9 +60,7 @@ def is_whole(story: list[Turn]) -> bool:
 def test_any_damaged_transcript_goes_on_with_each_call_once_and_its_own_result(
     story: list[Turn], harm: Harm, version: str
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{SESSION}.jsonl"
-        recorded(path, story, version)
+    with session(story, version) as path:
         path.write_bytes(damaged(path.read_bytes(), harm))
         calls, results = told(path)
         _, there = calls_in(path)
@@ -67,9 +76,7 @@ def test_any_damaged_transcript_goes_on_with_each_call_once_and_its_own_result(
 def test_a_transcript_cut_anywhere_goes_on_with_everything_that_was_whole(
     story: list[Turn], cut: int, version: str
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{SESSION}.jsonl"
-        recorded(path, story, version)
+    with session(story, version) as path:
         data = path.read_bytes()
         path.write_bytes(data[: cut % (len(data) + 1)])
         calls, results = told(path)
@@ -85,9 +92,7 @@ def test_a_transcript_cut_anywhere_goes_on_with_everything_that_was_whole(
 def test_any_damaged_session_is_repaired_to_one_without_errors_that_lost_nothing(
     story: list[Turn], harm: Harm, version: str
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{SESSION}.jsonl"
-        recorded(path, story, version)
+    with session(story, version) as path:
         path.write_bytes(damaged(path.read_bytes(), harm))
         before = path.read_bytes()
         if dialect_of(source_of(path)) != "claude":

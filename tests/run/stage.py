@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 import msgspec
 
-from tests.strategies_run import ENDLESS, Plan, Schedule, Step
+from tests.strategies_run import ENDLESS, Plan, Schedule, Silence, Step
 from toolspan.errors import ToolError
 from toolspan.hooks import After, Before, Hooks
 from toolspan.hooks.points import Moment, Replaced
@@ -108,6 +108,18 @@ class Stage:
             with suppress(asyncio.CancelledError):
                 await self.gate(call_id)
 
+    async def say_nothing(self, call_id: str, way: Silence) -> None:
+        """Do what somebody does who is asked and has no answer."""
+        match way:
+            case "waits":
+                await self.gate(call_id)
+            case "stray cancel":
+                raise asyncio.CancelledError
+            case "ignores":
+                await self.ignore(call_id)
+            case "none":
+                pass
+
     def is_over(self, call_id: str) -> bool:
         """Whether the call has its result."""
         return any(isinstance(one, Finished) and one.call_id == call_id for one in self.events)
@@ -152,19 +164,16 @@ def tools_of(stage: Stage) -> list[Tool]:
             del stage.inside[call_id]
 
     async def validate(value: object, ctx: ToolContext) -> Refusal | None:
-        match stage.plan(str(ctx.call.id)).veto:
+        call_id = str(ctx.call.id)
+        match stage.plan(call_id).veto:
             case "refuses":
                 return Refusal("not like this")
             case "tells":
                 raise ToolError("cannot be checked")
             case "crashes":
                 raise ValueError("the check fell over")
-            case "waits":
-                await stage.gate(str(ctx.call.id))
-            case "ignores":
-                await stage.ignore(str(ctx.call.id))
-            case "none":
-                pass
+            case "waits" | "ignores" | "none" as way:
+                await stage.say_nothing(call_id, way)
         return None
 
     def overlaps(value: Mapping[str, object]) -> bool:
@@ -386,24 +395,16 @@ async def _before(  # noqa: PLR0911, PLR0912 - a table
             return Before(contexts=("mind \ud800",))
         case "odd tells":
             return Before(contexts=cast("tuple[str, ...]", (7,)))
-        case "waits":
-            await stage.gate(call_id)
-        case "stray cancel":
-            raise asyncio.CancelledError
-        case "ignores":
-            await stage.ignore(call_id)
         case "cancels":
             stage.asked_to_end.add(call_id)
             assert stage.batch is not None
             stage.batch.cancel(CallId(call_id))
-        case "none":
-            pass
+        case "waits" | "stray cancel" | "ignores" | "none" as way:
+            await stage.say_nothing(call_id, way)
     return None
 
 
-async def _after(  # noqa: PLR0912 - a table
-    stage: Stage, call_id: str
-) -> After | str | None:
+async def _after(stage: Stage, call_id: str) -> After | str | None:
     match stage.plan(call_id).after:
         case "crashes":
             raise RuntimeError("the hook fell over")
@@ -419,21 +420,13 @@ async def _after(  # noqa: PLR0912 - a table
             return After(contexts=cast("tuple[str, ...]", (7,)))
         case "stops":
             return After(stop="enough")
-        case "waits":
-            await stage.gate(call_id)
-        case "stray cancel":
-            raise asyncio.CancelledError
-        case "ignores":
-            await stage.ignore(call_id)
-        case "none":
-            pass
+        case "waits" | "stray cancel" | "ignores" | "none" as way:
+            await stage.say_nothing(call_id, way)
     return None
 
 
 def policy_of(stage: Stage):  # type: ignore[no-untyped-def]  # a policy, as users write it
-    async def policy(  # noqa: PLR0912 - a table
-        question: Question,
-    ) -> Allow | Deny | Ask | None:
+    async def policy(question: Question) -> Allow | Deny | Ask | None:
         call_id = str(question.call.id)
         match stage.plan(call_id).policy:
             case "allows":
@@ -452,14 +445,8 @@ def policy_of(stage: Stage):  # type: ignore[no-untyped-def]  # a policy, as use
                 return Allow(input={"n": 3})
             case "bad input":
                 return Allow(input={"n": "x"})
-            case "waits":
-                await stage.gate(call_id)
-            case "stray cancel":
-                raise asyncio.CancelledError
-            case "ignores":
-                await stage.ignore(call_id)
-            case "none":
-                pass
+            case "waits" | "stray cancel" | "ignores" | "none" as way:
+                await stage.say_nothing(call_id, way)
         return None
 
     return policy
@@ -477,13 +464,11 @@ def approver_of(stage: Stage):  # type: ignore[no-untyped-def]  # an approver, a
                 raise RuntimeError("the approver fell over")
             case "garbage":
                 return cast("Allow", Ask())
-            case "waits":
-                await stage.gate(call_id)
             case "waits, denies":
                 await stage.gate(call_id)
                 return Deny(None, "user_reject")
-            case "ignores":
-                await stage.ignore(call_id)
+            case "waits" | "ignores" as way:
+                await stage.say_nothing(call_id, way)
             case "allows":
                 pass
         return Allow(None, "user_temporary")
