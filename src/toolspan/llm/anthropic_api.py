@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from toolspan.llm.blocks import call_id, call_ids, parsed, tool_name
-from toolspan.llm.faults import faults
+from toolspan.llm.faults import faults, next_event
 from toolspan.llm.history import Block, Message
 from toolspan.llm.model import (
     Began,
@@ -48,10 +48,10 @@ class AnthropicModel:
     def __init__(
         self, name: str, *, base_url: str | None = None, api_key: str | None = None
     ) -> None:
-        """Take the model's name; address and key come from the environment unless given.
+        """Without address and key, the SDK takes those of the environment (`ANTHROPIC_…`).
 
         Raises:
-            ImportError: the SDK is not installed.
+            ImportError: the package `anthropic` is not installed.
         """
         import anthropic
 
@@ -81,11 +81,7 @@ class AnthropicModel:
         taken = set(call_ids(request.messages))
         reader = _Reader(taken, events.response.headers.get("request-id"))
         async with events:
-            while True:
-                with faults(self._error):
-                    event = await anext(events, None)
-                if event is None:
-                    break
+            while (event := await next_event(events, self._error)) is not None:
                 for told in reader.read(event):
                     yield told
         if not reader.stopped:

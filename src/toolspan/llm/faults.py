@@ -5,8 +5,9 @@ The SDKs' errors are of one make and are read by their attributes, so that none 
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from typing import TypeVar
 
 import httpx
 import httpx2
@@ -27,6 +28,8 @@ _STATUSES: Mapping[str, int] = {
 """The status an error would have had, if it had not come in the middle of a stream."""
 _FINE = 200
 
+T = TypeVar("T")
+
 
 @contextmanager
 def faults(sdk_error: type[Exception]) -> Iterator[None]:
@@ -41,6 +44,16 @@ def faults(sdk_error: type[Exception]) -> Iterator[None]:
         raise _failure(error) from error
     except (httpx.HTTPError, httpx2.HTTPError, json.JSONDecodeError, OSError) as error:
         raise _lost(error) from error
+
+
+async def next_event(stream: AsyncIterator[T], sdk_error: type[Exception]) -> T | None:
+    """What a reply brings next; None at its end.
+
+    Raises:
+        ModelFailed: it broke off.
+    """
+    with faults(sdk_error):
+        return await anext(stream, None)
 
 
 def _failure(error: Exception) -> ModelFailed:

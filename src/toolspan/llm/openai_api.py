@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import msgspec
 
 from toolspan.llm.blocks import call_block, call_id, call_ids, tool_name
-from toolspan.llm.faults import faults
+from toolspan.llm.faults import faults, next_event
 from toolspan.llm.history import Block
 from toolspan.llm.model import (
     Began,
@@ -55,10 +55,10 @@ class OpenAIModel:
     def __init__(
         self, name: str, *, base_url: str | None = None, api_key: str | None = None
     ) -> None:
-        """Take the model's name; address and key come from the environment unless given.
+        """Without address and key, `OPENAI_BASE_URL` and `OPENAI_API_KEY` count.
 
         Raises:
-            ImportError: the SDK is not installed.
+            ImportError: the package `openai` is not installed.
         """
         import openai
 
@@ -91,11 +91,7 @@ class OpenAIModel:
             )
         reader = _Reader(set(call_ids(request.messages)), chunks.response.headers)
         async with chunks:
-            while True:
-                with faults(self._error):
-                    chunk = await anext(chunks, None)
-                if chunk is None:
-                    break
+            while (chunk := await next_event(chunks, self._error)) is not None:
                 for told in reader.read(chunk):
                     yield told
         if reader.reason is None:
