@@ -9,6 +9,7 @@ import pytest
 
 from tests.adapters.loop import Loop, call
 from tests.requirement import requirement
+from tests.run.waiting import meeting
 from toolspan import Rules, Session, tool
 
 pytestmark = pytest.mark.anyio
@@ -47,14 +48,7 @@ async def test_a_tool_that_raises_does_not_break_the_loop(results: Loop, tmp_pat
 async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(
     results: Loop, tmp_path: Path
 ) -> None:
-    both = asyncio.Barrier(2)
     inside: list[str] = []
-
-    @tool(concurrent=True)
-    async def meet() -> str:
-        """Wait for the other."""
-        await both.wait()
-        return "met"
 
     @tool
     async def alone(name: str) -> str:
@@ -66,7 +60,7 @@ async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(
         inside.remove(name)
         return name
 
-    async with Session(cwd=tmp_path, transcript=None, tools=[meet, alone]) as session:
+    async with Session(cwd=tmp_path, transcript=None, tools=[meeting(), alone]) as session:
         found = await results(
             session,
             [call("meet", "1"), call("meet", "2")],

@@ -10,6 +10,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.run.made import Told, call
+from tests.run.waiting import Held
 from toolspan.builtin import bash_tool
 from toolspan.errors import BadCall, ToolError
 from toolspan.ids import CallId
@@ -151,23 +152,16 @@ async def test_results_come_in_call_order_whatever_ends_first() -> None:
 
 @requirement("run.streaming")
 async def test_calls_start_while_the_message_still_streams() -> None:
-    started = anyio.Event()
-    go_on = anyio.Event()
-
-    @tool(concurrent=True)
-    async def early() -> str:
-        started.set()
-        await go_on.wait()
-        return "early"
+    early = Held("early", concurrent=True)
 
     with anyio.fail_after(5):
-        async with Runner([early]) as runner, runner.batch() as batch:
+        async with Runner([early.tool]) as runner, runner.batch() as batch:
             batch.add(call("a", "early"))
-            await started.wait()
+            await early.inside.wait()
             assert batch.completed() == []
             assert runner.in_progress == {CallId("a")}
             batch.add(call("b", "early"))
-            go_on.set()
+            early.go_on.set()
             got = [str(finished.call_id) async for finished in batch.remaining()]
 
     assert sorted(got) == ["a", "b"]

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -12,6 +13,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.run.made import Told, call
+from tests.run.waiting import Held, gone
 from toolspan.builtin import bash_tool
 from toolspan.hooks import Hooks
 from toolspan.ids import CallId
@@ -23,7 +25,6 @@ from toolspan.profile import profile
 from toolspan.run.context import ToolContext
 from toolspan.run.define import tool
 from toolspan.run.runner import Runner
-from toolspan.run.tool import Tool
 
 pytestmark = pytest.mark.anyio
 
@@ -36,22 +37,9 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-class Running:
-    """A tool that runs until it is ended, and says when it does."""
-
-    def __init__(self) -> None:
-        self.inside = anyio.Event()
-        self.tool = self._make()
-
-    def _make(self) -> Tool:
-        @tool(name="endless", concurrent=True)
-        async def endless(ctx: ToolContext) -> str:
-            ctx.partial = lambda: "half of it"
-            self.inside.set()
-            await anyio.sleep_forever()
-            return ""
-
-        return endless
+def endless() -> Held:
+    """A tool that runs until it is ended, and has half of what it would give."""
+    return Held("endless", concurrent=True, partial=lambda: "half of it")
 
 
 @tool
@@ -62,7 +50,7 @@ async def quick() -> str:
 
 @requirement("cancel.one")
 async def test_ending_one_call_leaves_the_others() -> None:
-    running, told = Running(), Told()
+    running, told = endless(), Told()
     with anyio.fail_after(5):
         async with Runner([running.tool, quick], direct=[told]) as runner, runner.batch() as batch:
             batch.add(call("a", "endless"))
@@ -80,7 +68,7 @@ async def test_ending_one_call_leaves_the_others() -> None:
 
 @requirement("cancel.all")
 async def test_ending_the_turn_ends_what_runs_and_what_waits() -> None:
-    running, told = Running(), Told()
+    running, told = endless(), Told()
     with anyio.fail_after(5):
         async with Runner([running.tool, quick], direct=[told]) as runner, runner.batch() as batch:
             batch.add(call("a", "endless"))
@@ -96,7 +84,7 @@ async def test_ending_the_turn_ends_what_runs_and_what_waits() -> None:
 @requirement("cancel.host")
 @pytest.mark.parametrize("way", ["scope", "task"])
 async def test_a_host_that_goes_away_leaves_every_call_with_a_result_and_no_task(way: str) -> None:
-    running, told = Running(), Told()
+    running, told = endless(), Told()
     ran: list[int] = []
 
     @tool
@@ -110,17 +98,7 @@ async def test_a_host_that_goes_away_leaves_every_call_with_a_result_and_no_task
 
     around = asyncio.all_tasks()
     with anyio.fail_after(5):
-        if way == "task":
-            task = asyncio.create_task(host())
-            await running.inside.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        else:
-            async with anyio.create_task_group() as group:
-                group.start_soon(host)
-                await running.inside.wait()
-                group.cancel_scope.cancel()
+        await gone(way, host, running.inside)
 
     assert sorted(told.states) == ["a", "b", "c"]
     assert (told.states["a"], told.states["b"], ran) == ("interrupted", "cancelled", [])
@@ -129,7 +107,7 @@ async def test_a_host_that_goes_away_leaves_every_call_with_a_result_and_no_task
 
 @requirement("cancel.host")
 async def test_nothing_starts_in_a_runner_whose_host_is_gone_though_somebody_still_waits() -> None:
-    running, told = Running(), Told()
+    running, told = endless(), Told()
 
     with anyio.CancelScope() as host:
         async with Runner([running.tool, quick], direct=[told]) as runner:
@@ -289,20 +267,13 @@ async def test_no_hook_is_asked_for_a_call_that_nobody_wants_any_more() -> None:
 
 @requirement("cancel.partial")
 @pytest.mark.parametrize("partial", [lambda: 1 / 0, lambda: 7, None])
-async def test_partial_output_that_cannot_be_had_costs_no_result(partial: object) -> None:
-    inside = anyio.Event()
-
-    @tool
-    async def endless(ctx: ToolContext) -> str:
-        ctx.partial = partial  # type: ignore[assignment]
-        inside.set()
-        await anyio.sleep_forever()
-        return ""
+async def test_partial_output_that_cannot_be_had_costs_no_result(partial: Any) -> None:
+    running = Held("endless", partial=partial)
 
     with anyio.fail_after(5):
-        async with Runner([endless]) as runner, runner.batch() as batch:
+        async with Runner([running.tool]) as runner, runner.batch() as batch:
             batch.add(call("a", "endless"))
-            await inside.wait()
+            await running.inside.wait()
             batch.cancel()
             finished = await batch.drain()
 
@@ -336,7 +307,7 @@ async def test_a_running_command_is_gone_with_all_its_processes_and_its_output_s
 
 @requirement("cancel.discard")
 async def test_a_reply_that_is_streamed_anew_answers_its_calls_in_its_own_words() -> None:
-    running = Running()
+    running = endless()
     with anyio.fail_after(5):
         async with Runner([running.tool, quick]) as runner, runner.batch() as batch:
             batch.add(call("a", "endless"))

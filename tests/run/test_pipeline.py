@@ -10,6 +10,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.run.made import Told, call
+from tests.run.waiting import Held
 from toolspan.errors import ToolError
 from toolspan.hooks import After, Before, Hooks
 from toolspan.hooks.points import Moment, Replaced
@@ -198,13 +199,7 @@ async def test_a_policy_that_fails_refuses(policy: Policy) -> None:
 @requirement("run.deny-and-stop")
 async def test_a_refusal_without_a_word_ends_what_runs_and_what_waits() -> None:
     told = Told()
-    runs = anyio.Event()
-
-    @tool(concurrent=True)
-    async def endless() -> str:
-        runs.set()
-        await anyio.sleep_forever()
-        return ""
+    endless = Held("endless", concurrent=True)
 
     @tool(concurrent=True)
     async def asked() -> str:
@@ -213,10 +208,10 @@ async def test_a_refusal_without_a_word_ends_what_runs_and_what_waits() -> None:
     async def policy(question: Question) -> Decision | None:
         if question.tool != "asked":
             return None
-        await runs.wait()
+        await endless.inside.wait()
         return Deny(None, "user_reject", stop=True)
 
-    runner = Runner([endless, asked, double], policies=[policy], direct=[told])
+    runner = Runner([endless.tool, asked, double], policies=[policy], direct=[told])
     finished = await run(runner, call("a", "endless"), call("b", "asked"), call("c", "double", n=1))
 
     assert [one.span.state for one in finished] == ["interrupted", "denied", "cancelled"]

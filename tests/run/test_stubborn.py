@@ -11,6 +11,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.run.made import Told, call
+from tests.run.waiting import gone
 from toolspan import Session
 from toolspan.hooks import Hooks
 from toolspan.hooks.points import Occasion
@@ -145,17 +146,7 @@ async def test_a_host_can_go_away_though_a_tool_does_not_stop(way: str, host: st
         await runner.run([call("a", "stubborn"), call("b", "quick")])
 
     with anyio.fail_after(10):
-        if host == "task":
-            task = asyncio.create_task(run())
-            await stubborn.inside.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        else:
-            async with anyio.create_task_group() as group:
-                group.start_soon(run)
-                await stubborn.inside.wait()
-                group.cancel_scope.cancel()
+        await gone(host, run, stubborn.inside)
         stubborn.gate.set()
         await anyio.wait_all_tasks_blocked()
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import toolspan
 from tests.hooks.stage import at, command
 from tests.requirement import requirement
+from tests.run.waiting import Held, interrupting
 from toolspan import Hooks, Session, tool
 from toolspan.hooks.make import hooks_of
 from toolspan.hooks.points import Firing, Occasion, Point
@@ -291,14 +292,9 @@ async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(
 
         async def close(self) -> None: ...
 
-    async with talking(tmp_path, Endless()) as agent, anyio.create_task_group() as group:
-
-        async def stop() -> None:
-            await waits.wait()
-            agent.interrupt()
-
-        group.start_soon(stop)
-        first = await agent.prompt("Go.")
+    async with talking(tmp_path, Endless()) as agent:
+        async with interrupting(agent, waits):
+            first = await agent.prompt("Go.")
         second = await agent.prompt("Go on.")
 
     assert (first.reason, first.text) == ("aborted_streaming", "I think that")
@@ -362,27 +358,13 @@ async def test_a_prompt_that_no_server_would_take_is_refused_and_leaves_nothing(
 
 @requirement("agent.interrupt")
 async def test_an_interruption_while_calls_run_answers_them(tmp_path: Path) -> None:
-    inside = anyio.Event()
-
-    @tool
-    async def forever() -> str:
-        """Never end."""
-        inside.set()
-        await anyio.sleep_forever()
-        return ""
-
+    forever = Held("forever")
     script = ScriptedModel([[use("forever")], say("Sorry.")])
     path = tmp_path / "t.jsonl"
     with anyio.fail_after(30):
-        async with Session(cwd=tmp_path, tools=[forever], transcript=path) as session:
+        async with Session(cwd=tmp_path, tools=[forever.tool], transcript=path) as session:
             agent = Agent(session, script)
-            async with anyio.create_task_group() as group:
-
-                async def stop() -> None:
-                    await inside.wait()
-                    agent.interrupt()
-
-                group.start_soon(stop)
+            async with interrupting(agent, forever.inside):
                 ended = await agent.prompt("Go.")
             again = await agent.prompt("Why?")
 

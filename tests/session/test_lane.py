@@ -7,7 +7,8 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from toolspan import Call, Hooks, Session, ToolspanError, tool
+from tests.run.waiting import Held, meeting
+from toolspan import Call, Hooks, Session, ToolspanError
 from toolspan.hooks.points import After, Moment
 from toolspan.session.lane import Answer, Lane
 
@@ -17,21 +18,8 @@ LONG = 10
 @requirement("lane.one-message")
 @pytest.mark.anyio
 async def test_calls_that_overlap_are_one_message_and_the_next_is_another(tmp_path: Path) -> None:
-    both = 0
-    met = anyio.Event()
-
-    @tool(concurrent=True)
-    async def meet() -> str:
-        """Wait for the other."""
-        nonlocal both
-        both += 1
-        if both == 2:
-            met.set()
-        await met.wait()
-        return "met"
-
     transcript = tmp_path / "s.jsonl"
-    async with Session(cwd=tmp_path, transcript=transcript, tools=[meet]) as session:
+    async with Session(cwd=tmp_path, transcript=transcript, tools=[meeting()]) as session:
         lane = Lane(session)
         with anyio.fail_after(LONG):
             async with anyio.create_task_group() as group:
@@ -50,18 +38,10 @@ async def test_calls_that_overlap_are_one_message_and_the_next_is_another(tmp_pa
 async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_frees_the_way(
     tmp_path: Path,
 ) -> None:
-    inside, go = anyio.Event(), anyio.Event()
-
-    @tool
-    async def hold() -> str:
-        """Stay until told to go."""
-        inside.set()
-        await go.wait()
-        return "held"
-
+    hold = Held("hold")
     answers: list[Answer] = []
     transcript = tmp_path / "s.jsonl"
-    async with Session(cwd=tmp_path, transcript=transcript, tools=[hold]) as session:
+    async with Session(cwd=tmp_path, transcript=transcript, tools=[hold.tool]) as session:
         lane = Lane(session)
 
         async def call(name: str) -> None:
@@ -70,7 +50,7 @@ async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_fre
         with anyio.fail_after(LONG):
             async with anyio.create_task_group() as group:
                 group.start_soon(call, "first")
-                await inside.wait()
+                await hold.inside.wait()
                 async with anyio.create_task_group() as waiting:
                     waiting.start_soon(call, "second")
                     await anyio.wait_all_tasks_blocked()
@@ -78,7 +58,7 @@ async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_fre
                 group.start_soon(call, "third")
                 await anyio.wait_all_tasks_blocked()
                 assert session.runner.in_progress == {"first"}
-                go.set()
+                hold.go_on.set()
 
     assert [answer.finished.call_id for answer in answers] == ["first", "third"]
     states = {span.id: span.state for span in toolspan.read(transcript).spans}

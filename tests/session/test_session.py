@@ -8,6 +8,7 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
+from tests.run.waiting import Held, interrupting
 from toolspan import Deny, Hooks, Session, tool
 from toolspan.errors import BadCall
 from toolspan.hooks.points import Before
@@ -104,29 +105,15 @@ async def test_all_results_of_a_reply_stand_in_one_message_in_call_order(tmp_pat
 
 @requirement("session.interrupt")
 async def test_an_interrupted_turn_leaves_a_history_that_a_server_takes(tmp_path: Path) -> None:
-    inside = anyio.Event()
-
-    @tool
-    async def hang() -> str:
-        """Never end."""
-        inside.set()
-        await anyio.sleep_forever()
-        return ""
-
+    hang = Held("hang")
     blocks: list[dict[str, object]] = [
         {"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")
     ]
     path = tmp_path / "t.jsonl"
-    async with Session(cwd=tmp_path, tools=[hang], transcript=path) as session:
+    async with Session(cwd=tmp_path, tools=[hang.tool], transcript=path) as session:
         session.say("go")
-
-        async def stop() -> None:
-            await inside.wait()
-            session.interrupt()
-
         with anyio.fail_after(10):
-            async with anyio.create_task_group() as group:
-                group.start_soon(stop)
+            async with interrupting(session, hang.inside):
                 assert not await session.run({"role": "assistant", "content": blocks})
 
     assert session.stopped == "interrupted by the user"
@@ -138,23 +125,15 @@ async def test_an_interrupted_turn_leaves_a_history_that_a_server_takes(tmp_path
 
 @requirement("session.host-cancel")
 async def test_a_session_whose_host_is_cancelled_still_has_every_result(tmp_path: Path) -> None:
-    inside = anyio.Event()
-
-    @tool
-    async def hang() -> str:
-        """Never end."""
-        inside.set()
-        await anyio.sleep_forever()
-        return ""
-
+    hang = Held("hang")
     path = tmp_path / "t.jsonl"
     block = {"type": "tool_use", "id": "a", "name": "hang", "input": {}}
-    async with Session(cwd=tmp_path, tools=[hang], transcript=path) as session:
+    async with Session(cwd=tmp_path, tools=[hang.tool], transcript=path) as session:
         session.say("go")
         with anyio.fail_after(10):
             async with anyio.create_task_group() as group:
                 group.start_soon(session.run, {"role": "assistant", "content": [block]})
-                await inside.wait()
+                await hang.inside.wait()
                 group.cancel_scope.cancel()
 
     assert check_history([*session.messages, {"role": "assistant", "content": "ok"}]) == []

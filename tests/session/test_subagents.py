@@ -9,6 +9,7 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
+from tests.run.waiting import meeting
 from tests.session.crew import Play, troupe
 from toolspan import Deny, Hooks, tool
 from toolspan.builtin import edit_tool, read_tool
@@ -53,19 +54,6 @@ def said(agent_messages: list[dict[str, object]]) -> str:
 
 @requirement("subagents.parallel")
 async def test_two_agents_work_side_by_side_and_both_report(tmp_path: Path) -> None:
-    met = 0
-    both = anyio.Event()
-
-    @tool(concurrent=True)
-    async def meet() -> str:
-        """Wait for the other one."""
-        nonlocal met
-        met += 1
-        if met == 2:
-            both.set()
-        await both.wait()
-        return "met"
-
     play = Play(
         {
             "Main": [
@@ -76,7 +64,7 @@ async def test_two_agents_work_side_by_side_and_both_report(tmp_path: Path) -> N
             "Right": [[use("meet")], say("Right has met.")],
         }
     )
-    async with troupe(tmp_path, play, tools=[meet]) as agent:
+    async with troupe(tmp_path, play, tools=[meeting()]) as agent:
         ended = await agent.prompt("Main")
 
     assert ended.reason == "completed"

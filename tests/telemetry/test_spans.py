@@ -7,6 +7,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import StatusCode
 
 from tests.requirement import requirement
+from tests.run.waiting import Held
 from tests.telemetry.watch import Watch, call, runner, seconds
 from toolspan.errors import ToolError
 from toolspan.hooks import Hooks
@@ -121,21 +122,12 @@ async def test_a_time_limit_that_passes_is_a_timeout() -> None:
 
 @requirement("telemetry.errors")
 async def test_calls_that_are_ended_say_whether_they_had_started() -> None:
-    started = anyio.Event()
-
-    @tool
-    async def wait() -> str:
-        """Wait."""
-        started.set()
-        await anyio.sleep_forever()
-        return "never"
-
-    watch = Watch()
+    watch, wait = Watch(), Held("wait")
     with anyio.fail_after(LIMIT):
-        async with runner(watch, [wait]) as running, running.batch() as batch:
+        async with runner(watch, [wait.tool]) as running, running.batch() as batch:
             batch.add(call("wait", "toolu_1"))
             batch.add(call("wait", "toolu_2"))
-            await started.wait()
+            await wait.inside.wait()
             running.cancel()
 
     told = {str(attributes(s).get("gen_ai.tool.call.id")): attributes(s) for s in watch.spans}
@@ -244,24 +236,15 @@ async def test_progress_is_an_event_of_the_execution() -> None:
 
 @requirement("telemetry.unfinished")
 async def test_calls_that_still_run_at_the_end_are_ended_as_unfinished() -> None:
-    started, go_on = anyio.Event(), anyio.Event()
-
-    @tool
-    async def wait() -> str:
-        """Wait."""
-        started.set()
-        await go_on.wait()
-        return "late"
-
-    watch = Watch()
+    watch, wait = Watch(), Held("wait")
     with anyio.fail_after(LIMIT):
-        async with runner(watch, [wait]) as running, running.batch() as batch:
+        async with runner(watch, [wait.tool]) as running, running.batch() as batch:
             batch.add(call("wait"))
-            await started.wait()
+            await wait.inside.wait()
             watch.sink.close()
             names = [span.name for span in watch.spans]
             whole = watch.span("execute_tool wait")
-            go_on.set()
+            wait.go_on.set()
 
     assert sorted(names) == ["execute_tool wait", "toolspan.execution"]
     assert whole.status.status_code is StatusCode.ERROR
