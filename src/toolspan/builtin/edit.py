@@ -6,7 +6,6 @@ places, or when the file is not as the conversation has seen it. `_plan` decides
 """
 
 import re
-import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,31 +13,24 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from toolspan.disk.load import Loaded, Stamp, load, look
-from toolspan.disk.match import curled, find
 from toolspan.disk.place import lock_name
-from toolspan.disk.text import Codec, Span, Text, decode, encode, plain, shown, spliced
+from toolspan.disk.text import Codec, Span, Text, decode, encode, shown
 from toolspan.disk.words import clean, numbered
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
 from toolspan.run.change import Planned, known, missing, path_of, put, stale, unread, wrote
 from toolspan.run.context import ToolContext
 from toolspan.run.files import FileState
+from toolspan.run.replacement import MOST, PROPERTIES, Replacement, exists, not_editable
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
 from toolspan.schema.issue import Invalid, Valid
 
-MOST = 128 << 20
-"""Bytes of a file that can be edited: it is compared and recorded whole."""
 _AROUND = 4
 """Lines a snippet shows above and below."""
 _CURRENT = " (file state is current in your context — no need to Read it back)"
 _RECOVERED = (
     " (the file had changed since it was last read; the edit was made in its present content)"
-)
-_SEVERAL = (
-    "Found {count} matches of the string to replace, but replace_all is false. To replace all"
-    " occurrences, set replace_all to true. To replace only one occurrence, please provide more"
-    " context to uniquely identify the instance.\nString: {old}"
 )
 _BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
 _KEEPS_BLANKS = frozenset({".md", ".mdx"})
@@ -50,13 +42,7 @@ _SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
         "file_path": {"type": "string", "description": "The file to change"},
-        "old_string": {"type": "string", "description": "The text to replace"},
-        "new_string": {"type": "string", "description": "The text to put there"},
-        "replace_all": {
-            "type": "boolean",
-            "default": False,
-            "description": "Replace it wherever it stands",
-        },
+        **PROPERTIES,
     },
     "required": ["file_path", "old_string", "new_string"],
     "additionalProperties": False,
@@ -98,14 +84,8 @@ class _Request:
 
     name: str
     path: Path
-    old: str
-    new: str
-    everywhere: bool
+    wish: Replacement
     values: FileValues
-
-    @property
-    def creates(self) -> bool:
-        return not self.old
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +110,15 @@ class _Plan:
 
 def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
     request = _request(value, ctx)
-    if request.old == request.new:
-        return Refusal(
-            "No changes to make: old_string and new_string are exactly the same.", "no_change"
-        )
+    if refusal := request.wish.unchanging():
+        return refusal
     found = look(request.path)
     if found is None:
         return _planned_new(request, ctx)
-    if refusal := _refused_kind(request, found.st_mode):
+    if refusal := not_editable(request.path, request.name, found.st_mode):
         return refusal
-    if request.creates and found.st_size:
-        return Refusal("Cannot create new file - file already exists.", "invalid_input")
+    if request.wish.creates and found.st_size:
+        return exists()
     state = known(request.path, ctx)
     if state is None and request.values.read_first:
         return unread()
@@ -149,32 +127,14 @@ def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
 
 def _request(value: Mapping[str, object], ctx: ToolContext) -> _Request:
     name = str(value["file_path"])
-    return _Request(
-        name=clean(name),
-        path=path_of(name, ctx),
-        old=clean(str(value["old_string"])),
-        new=clean(str(value["new_string"])),
-        everywhere=value["replace_all"] is True,
-        values=ctx.profile.files,
-    )
+    return _Request(clean(name), path_of(name, ctx), Replacement.of(value), ctx.profile.files)
 
 
 def _planned_new(request: _Request, ctx: ToolContext) -> _Plan | Refusal:
-    if not request.creates:
+    if not request.wish.creates:
         return missing(request.path, request.name, ctx)
     empty = Text("", "", Codec("utf-8"))
     return _Plan(request, empty, (Span(0, 0),), None, None, stale=False, seen=True)
-
-
-def _refused_kind(request: _Request, mode: int) -> Refusal | None:
-    if stat.S_ISDIR(mode):
-        return Refusal(f"{request.name} is a directory, not a file.", "is_directory")
-    if not stat.S_ISREG(mode):
-        return Refusal(f"{request.name} is not a regular file.", "invalid_input")
-    if request.path.suffix.lower() == ".ipynb":
-        text = "File is a Jupyter Notebook. Use the NotebookEdit to edit this file."
-        return Refusal(text, "invalid_input")
-    return None
 
 
 def _planned(request: _Request, loaded: Loaded, state: FileState | None) -> _Plan | Refusal:
@@ -182,20 +142,17 @@ def _planned(request: _Request, loaded: Loaded, state: FileState | None) -> _Pla
     if changed and not request.values.recovers_stale:
         return changed
     text = decode(loaded.data)
-    spans = [Span(0, 0)] if request.creates else find(text.plain, plain(request.old))
-    if not spans:
-        return Refusal(request.values.no_match.format(old=request.old), "no_match")
-    if len(spans) > 1 and not request.everywhere:
-        return Refusal(_SEVERAL.format(count=len(spans), old=request.old), "ambiguous_match")
-    seen = request.creates or (state is not None and state.whole and changed is None)
+    spans = request.wish.places(text, request.values)
+    if isinstance(spans, Refusal):
+        return spans
+    seen = request.wish.creates or (state is not None and state.whole and changed is None)
     found = (loaded.stamp, loaded.digest)
     return _Plan(request, text, tuple(spans), *found, stale=changed is not None, seen=seen)
 
 
 def _edit(plan: _Plan, ctx: ToolContext) -> Output:
     request = plan.request
-    new = curled(request.new, plan.replaced) if request.values.keeps_curly else request.new
-    changed = spliced(plan.text, plan.spans, new)
+    changed = request.wish.made(plan.text, plan.spans, request.values)
     data = encode(changed.raw, changed.codec)
     stamp = put(request.path, data, plan.stamp, plan.digest, ctx)
     wrote(request.path, data, stamp, ctx, whole=plan.seen)
@@ -204,10 +161,9 @@ def _edit(plan: _Plan, ctx: ToolContext) -> Output:
 
 def _told(plan: _Plan, changed: Text) -> str:
     request, values = plan.request, plan.request.values
-    note = _note(plan)
-    if request.everywhere:
-        old, new = request.old, request.new
-        return values.all_replaced.format(path=request.name, old=old, new=new) + note
+    wish, note = request.wish, _note(plan)
+    if wish.everywhere:
+        return values.all_replaced.format(path=request.name, old=wish.old, new=wish.new) + note
     if values.snippet:
         return (
             f"The file {request.name} has been updated. Here's the result of running `cat -n` on a"
@@ -229,7 +185,7 @@ def _snippet(plan: _Plan, changed: Text) -> str:
     """The new lines with some around them."""
     line = plan.text.plain.count("\n", 0, plan.spans[0].start)
     first = max(0, line - _AROUND)
-    last = line + plan.request.new.count("\n") + 1 + _AROUND
+    last = line + plan.request.wish.new.count("\n") + 1 + _AROUND
     lines = changed.shown.split("\n")[first:last]
     return numbered(lines, first + 1, plan.request.values.numbering)
 
@@ -240,11 +196,11 @@ def _record(plan: _Plan, changed: Text) -> dict[str, object]:
     record: dict[str, object] = {
         "filePath": request.name,
         "oldString": shown(plan.replaced, plan.text.codec),
-        "newString": request.new,
+        "newString": request.wish.new,
         "originalFile": before,
         "structuredPatch": to_builtins(make(before, changed.shown)),
         "userModified": False,
-        "replaceAll": request.everywhere,
+        "replaceAll": request.wish.everywhere,
     }
     if plan.stale:
         record["staleRecovered"] = True

@@ -12,39 +12,19 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from toolspan.disk.load import Stamp, load, look
-from toolspan.disk.match import curled, find
 from toolspan.disk.place import lock_name
-from toolspan.disk.text import Codec, Span, Text, decode, encode, plain, spliced
+from toolspan.disk.text import Codec, Text, decode, encode
 from toolspan.disk.words import clean
 from toolspan.patch.make import make
 from toolspan.profile import FileValues, Profile
-from toolspan.run.change import (
-    Planned,
-    known,
-    missing,
-    not_a_file,
-    path_of,
-    put,
-    stale,
-    unread,
-    wrote,
-)
+from toolspan.run.change import Planned, known, missing, path_of, put, stale, unread, wrote
 from toolspan.run.context import ToolContext
+from toolspan.run.replacement import MOST, PROPERTIES, Replacement, exists, not_editable
 from toolspan.run.tool import Output, Refusal, Tool
 from toolspan.schema.check import checker
 
-MOST = 128 << 20
-"""Bytes of a file that can be edited: it is compared and recorded whole."""
 _SHOWN = 60
 """Characters of a text that the answer quotes."""
-_SAME = "No changes to make: old_string and new_string are exactly the same."
-_EXISTS = "Cannot create new file - file already exists."
-_NOTEBOOK = "File is a Jupyter Notebook. Use the NotebookEdit to edit this file."
-_SEVERAL = (
-    "Found {count} matches of the string to replace, but replace_all is false. To replace all"
-    " occurrences, set replace_all to true. To replace only one occurrence, please provide more"
-    " context to uniquely identify the instance.\nString: {old}"
-)
 _SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
@@ -55,15 +35,7 @@ _SCHEMA: dict[str, object] = {
             "description": "The edits, in the order in which they are made",
             "items": {
                 "type": "object",
-                "properties": {
-                    "old_string": {"type": "string", "description": "The text to replace"},
-                    "new_string": {"type": "string", "description": "The text to put there"},
-                    "replace_all": {
-                        "type": "boolean",
-                        "default": False,
-                        "description": "Replace it wherever it stands",
-                    },
-                },
+                "properties": PROPERTIES,
                 "required": ["old_string", "new_string"],
                 "additionalProperties": False,
             },
@@ -92,24 +64,12 @@ def multiedit_tool(profile: Profile) -> Tool:
 
 
 @dataclass(frozen=True, slots=True)
-class _Edit:
-    """One edit."""
-
-    old: str
-    new: str
-    everywhere: bool
-
-    def record(self) -> dict[str, object]:
-        return {"old_string": self.old, "new_string": self.new, "replace_all": self.everywhere}
-
-
-@dataclass(frozen=True, slots=True)
 class _Plan:
     """All edits, made in memory."""
 
     name: str
     path: Path
-    edits: tuple[_Edit, ...]
+    edits: tuple[Replacement, ...]
     before: Text
     after: Text
     stamp: Stamp | None
@@ -124,7 +84,8 @@ def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
     name = str(value["file_path"])
     values = ctx.profile.files
     path = path_of(name, ctx)
-    edits = tuple(_edits(value["edits"]))
+    given = value["edits"]
+    edits = tuple(Replacement.of(one) for one in given) if isinstance(given, list) else ()
     start = _begin(path, edits[0], ctx)
     if isinstance(start, Refusal):
         return start
@@ -132,17 +93,6 @@ def _plan(value: Mapping[str, object], ctx: ToolContext) -> _Plan | Refusal:
     if isinstance(after, Refusal):
         return after
     return _Plan(clean(name), path, edits, start.text, after, start.stamp, start.digest, start.seen)
-
-
-def _edits(given: object) -> Sequence[_Edit]:
-    items = given if isinstance(given, list) else []
-    return [
-        _Edit(
-            clean(str(item["old_string"])), clean(str(item["new_string"])),
-            item.get("replace_all") is True,
-        )
-        for item in items
-    ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,17 +105,15 @@ class _Begin:
     seen: bool
 
 
-def _begin(path: Path, first: _Edit, ctx: ToolContext) -> _Begin | Refusal:
+def _begin(path: Path, first: Replacement, ctx: ToolContext) -> _Begin | Refusal:
     values = ctx.profile.files
     found = look(path)
     if found is None:
-        if not first.old:
+        if first.creates:
             return _Begin(Text("", "", Codec("utf-8")), None, None, seen=True)
         return missing(path, clean(str(path)), ctx)
-    if refusal := not_a_file(path, found.st_mode):
+    if refusal := not_editable(path, str(path), found.st_mode):
         return refusal
-    if path.suffix.lower() == ".ipynb":
-        return Refusal(_NOTEBOOK, "invalid_input")
     state = known(path, ctx)
     if state is None and values.read_first:
         return unread()
@@ -177,7 +125,7 @@ def _begin(path: Path, first: _Edit, ctx: ToolContext) -> _Begin | Refusal:
     return _Begin(decode(loaded.data), loaded.stamp, loaded.digest, seen=seen)
 
 
-def _applied(text: Text, edits: Sequence[_Edit], values: FileValues) -> Text | Refusal:
+def _applied(text: Text, edits: Sequence[Replacement], values: FileValues) -> Text | Refusal:
     for number, edit in enumerate(edits, 1):
         changed = _one(text, edit, values)
         if isinstance(changed, Refusal):
@@ -189,21 +137,13 @@ def _applied(text: Text, edits: Sequence[_Edit], values: FileValues) -> Text | R
     return text
 
 
-def _one(text: Text, edit: _Edit, values: FileValues) -> Text | Refusal:
-    if edit.old == edit.new:
-        return Refusal(_SAME, "no_change")
-    if not edit.old:
-        if text.plain:
-            return Refusal(_EXISTS, "invalid_input")
-        return spliced(text, [Span(0, 0)], edit.new)
-    spans = find(text.plain, plain(edit.old))
-    if not spans:
-        return Refusal(values.no_match.format(old=edit.old), "no_match")
-    if len(spans) > 1 and not edit.everywhere:
-        return Refusal(_SEVERAL.format(count=len(spans), old=edit.old), "ambiguous_match")
-    replaced = text.plain[spans[0].start : spans[0].end]
-    new = curled(edit.new, replaced) if values.keeps_curly else edit.new
-    return spliced(text, spans, new)
+def _one(text: Text, edit: Replacement, values: FileValues) -> Text | Refusal:
+    if refusal := edit.unchanging():
+        return refusal
+    if edit.creates and text.plain:
+        return exists()
+    spans = edit.places(text, values)
+    return spans if isinstance(spans, Refusal) else edit.made(text, spans, values)
 
 
 def _write(plan: _Plan, ctx: ToolContext) -> Output:
@@ -215,12 +155,16 @@ def _write(plan: _Plan, ctx: ToolContext) -> Output:
         _told(plan),
         {
             "filePath": plan.name,
-            "edits": [edit.record() for edit in plan.edits],
+            "edits": [_record(edit) for edit in plan.edits],
             "originalFileContents": before,
             "structuredPatch": to_builtins(make(before, after)),
             "userModified": False,
         },
     )
+
+
+def _record(edit: Replacement) -> dict[str, object]:
+    return {"old_string": edit.old, "new_string": edit.new, "replace_all": edit.everywhere}
 
 
 def _told(plan: _Plan) -> str:

@@ -147,7 +147,7 @@ def _refused(request: _Request, ctx: ToolContext) -> Refusal | None:
         return unread()
     if found is None:
         return Refusal(_MISSING, "not_found")
-    return not_a_file(request.path, found.st_mode)
+    return not_a_file(str(request.path), found.st_mode)
 
 
 def _find(book: Notebook, request: _Request) -> int | Refusal:

@@ -98,12 +98,12 @@ def stale(loaded: Loaded, state: FileState | None) -> Refusal | None:
     return Refusal(STALE, "stale_file")
 
 
-def not_a_file(path: Path, mode: int) -> Refusal | None:
+def not_a_file(name: str, mode: int) -> Refusal | None:
     """There is something else than a regular file."""
     if stat.S_ISDIR(mode):
-        return Refusal(f"{clean(str(path))} is a directory, not a file.", "is_directory")
+        return Refusal(f"{clean(name)} is a directory, not a file.", "is_directory")
     if not stat.S_ISREG(mode):
-        return Refusal(f"{clean(str(path))} is not a regular file.", "invalid_input")
+        return Refusal(f"{clean(name)} is not a regular file.", "invalid_input")
     return None
 
 
