@@ -1,5 +1,6 @@
 """A graph of LangGraph's whose tool node is toolspan's, with a scripted model."""
 
+import base64
 from collections.abc import Sequence
 
 import anyio
@@ -7,7 +8,7 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMes
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import tools_condition
 
-from tests.adapters.loop import LONG, Asked, Told
+from tests.adapters.loop import LONG, Asked, Picture, Told
 from toolspan import Runner, Session
 from toolspan.adapters.langgraph import ToolspanNode
 
@@ -21,7 +22,13 @@ def block(asked: Asked) -> dict[str, object]:
 
 def told(message: ToolMessage) -> Told:
     """What a message says of its call."""
-    return Told(message.tool_call_id, _FAILED[message.status], message.content)
+    content = message.content
+    if isinstance(content, list):
+        (shown,) = content
+        assert isinstance(shown, dict)
+        assert shown["type"] == "image"
+        content = Picture(shown["mime_type"], base64.b64decode(shown["base64"]))
+    return Told(message.tool_call_id, _FAILED[message.status], content)
 
 
 async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[Told]:

@@ -20,12 +20,20 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A picture that the model of a loop is shown."""
+
+    media_type: str
+    data: bytes
+
+
+@dataclass(frozen=True)
 class Told:
     """What the model of a loop is told of a call."""
 
     id: str
     failed: bool
-    content: object
+    content: str | Picture
 
 
 class Loop(Protocol):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import anyio
 from pydantic_ai import Agent
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelResponse,
     TextPart,
@@ -13,7 +14,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from tests.adapters.loop import LONG, Asked, Told
+from tests.adapters.loop import LONG, Asked, Picture, Told
 from toolspan import Runner, Session
 from toolspan.adapters.pydantic_ai import ToolspanToolset
 
@@ -31,6 +32,14 @@ def script(*turns: Sequence[Asked]) -> FunctionModel:
     return FunctionModel(say)
 
 
+def told(part: ToolReturnPart) -> Told:
+    """What a part of a message says of its call."""
+    content = part.content
+    if isinstance(content, BinaryContent):
+        content = Picture(content.media_type, content.data)
+    return Told(part.tool_call_id, _FAILED[part.outcome], content)
+
+
 async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[Told]:
     """The results in the loop of an agent whose model asks for these calls, a turn each."""
     agent = Agent(script(*turns), toolsets=[ToolspanToolset(host)])
@@ -38,5 +47,4 @@ async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[To
         ran = await agent.run("go")
     assert ran.output == "done"
     parts = [part for message in ran.all_messages() for part in message.parts]
-    returned = [part for part in parts if isinstance(part, ToolReturnPart)]
-    return [Told(one.tool_call_id, _FAILED[one.outcome], one.content) for one in returned]
+    return [told(part) for part in parts if isinstance(part, ToolReturnPart)]
