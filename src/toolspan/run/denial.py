@@ -11,7 +11,7 @@ from toolspan.model.kind import ErrorKind
 from toolspan.model.toolkind import tool_kind
 from toolspan.permission.decide import Question
 from toolspan.profile import Refusals
-from toolspan.run.ending import Ending, error_record
+from toolspan.run.ending import Ending, error_record, tagged
 from toolspan.run.outbound import clean
 
 PEOPLE = frozenset({"user", "user_reject", "user_abort", "user_temporary"})
@@ -33,7 +33,7 @@ def denied(question: Question, decision: Deny, refusals: Refusals) -> Ending:
         return _by_person(decision, refusals)
     text = _policy_text(question, decision, refusals)
     if _is_denied_file(question, decision):
-        words = Words(f"<tool_use_error>{text}</tool_use_error>", error_record(text))
+        words = Words(tagged(text), error_record(text))
         return _ending(words, "rule_denied", None, decision)
     denial = "automode-unavailable" if decision.basis == "classifier" else "permission-rule"
     return _ending(Words(text, error_record(text)), "rule_denied", denial, decision)
@@ -188,25 +188,22 @@ def interrupted(refusals: Refusals, partial: str | None) -> Ending:
 
 def sibling_failed() -> Ending:
     """A parallel call failed, and the policy is that one failure ends all."""
-    text = "Sibling tool call errored"
-    return Ending(
-        state="cancelled",
-        content=f"<tool_use_error>{text}</tool_use_error>",
-        structured=f"Error: {text}",
-        flag=True,
-        kind="sibling_error",
-        reason="a sibling failed",
-    )
+    return _dropped("Sibling tool call errored", "sibling_error", "a sibling failed")
 
 
 def discarded() -> Ending:
     """The reply that asked for the call was streamed anew."""
     text = "Error: Streaming fallback - tool execution discarded"
+    return _dropped(text, "stream_discarded", "the reply was streamed anew")
+
+
+def _dropped(text: str, kind: ErrorKind, reason: str) -> Ending:
+    """Nobody wants its result any more."""
     return Ending(
         state="cancelled",
-        content=f"<tool_use_error>{text}</tool_use_error>",
-        structured=text,
+        content=tagged(text),
+        structured=error_record(text),
         flag=True,
-        kind="stream_discarded",
-        reason="the reply was streamed anew",
+        kind=kind,
+        reason=reason,
     )

@@ -16,6 +16,7 @@ from toolspan.run.outbound import Unfit, clean, fit_json
 from toolspan.run.tool import Failure
 
 UNSTOPPED = "it did not stop when it was told to"
+_OPEN, _CLOSE = "<tool_use_error>", "</tool_use_error>"
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -57,12 +58,22 @@ def refused(text: str, *, kind: ErrorKind, reason: str, record: str | None = Non
     text = clean(text)
     return Ending(
         state="failed",
-        content=f"<tool_use_error>{text}</tool_use_error>",
+        content=tagged(text),
         structured=error_record(text) if record is None else clean(record),
         flag=True,
         kind=kind,
         reason=reason,
     )
+
+
+def tagged(text: str) -> str:
+    """A text in the tags of errors that are not the tool's own output."""
+    return f"{_OPEN}{text}{_CLOSE}"
+
+
+def untagged(text: str) -> str:
+    """A text without the tags that it may have."""
+    return text.removeprefix(_OPEN).removesuffix(_CLOSE)
 
 
 def error_record(text: str) -> str:
@@ -75,7 +86,7 @@ def timed_out(name: str, seconds: float, *, left: bool) -> Ending:
     text = f"Error calling tool ({name}): request timed out after {seconds:g}s"
     return Ending(
         state="timed_out",
-        content=f"<tool_use_error>{text}</tool_use_error>",
+        content=tagged(text),
         structured=error_record(text),
         flag=True,
         kind=kind_of(name, text),
@@ -86,7 +97,7 @@ def timed_out(name: str, seconds: float, *, left: bool) -> Ending:
 def told(name: str, error: ToolError) -> Ending:
     """What a tool says went wrong."""
     text = clean(middle_cut(error.message, ERROR_LIMIT)) or "The tool failed without a word"
-    content = f"<tool_use_error>{text}</tool_use_error>" if error.wrapped else text
+    content = tagged(text) if error.wrapped else text
     return _as_read(
         name,
         text,

@@ -12,7 +12,7 @@ from toolspan.model.place import Place
 from toolspan.model.span import Evidence, Result, Span
 from toolspan.run import denial
 from toolspan.run.desk import Desk, Job
-from toolspan.run.ending import UNSTOPPED, Ending, refused, text_of, words_of
+from toolspan.run.ending import UNSTOPPED, Ending, refused, text_of, untagged, words_of
 from toolspan.run.outbound import clean
 
 
@@ -145,8 +145,7 @@ def _cwd_after(ending: Ending, desk: Desk) -> Path:
 
 
 def _first_words(ending: Ending) -> str:
-    text = text_of(ending.content)
-    return text.removeprefix("<tool_use_error>").removesuffix("</tool_use_error>").strip()[:240]
+    return untagged(text_of(ending.content)).strip()[:240]
 
 
 def iso(at: float) -> str:

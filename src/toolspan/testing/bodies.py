@@ -76,37 +76,29 @@ def rejected(said: str | None = None) -> Body:
 
 def denied_by_rule(command: str) -> Body:
     """A permission rule said no to a command."""
-    text = f"Permission to use Bash with command {command} has been denied."
-    return Body(
-        content=text,
-        structured=f"Error: {text}",
-        is_error=True,
-        denial="permission-rule",
-        decision={
-            "decision": "reject",
-            "source": "config",
-            "reasonType": "rule",
-            "ruleSource": "projectSettings",
-            "reasonCode": "rule:projectSettings",
-        },
+    return _denied(
+        f"Permission to use Bash with command {command} has been denied.",
+        source="config",
+        reasonType="rule",
+        ruleSource="projectSettings",
+        reasonCode="rule:projectSettings",
     )
 
 
 def blocked_by_hook(tool: str, command: str, reason: str) -> Body:
     """A PreToolUse hook ended with exit code 2; its words are the reason."""
-    text = f"PreToolUse:{tool} hook error: [{command}]: {reason}\n"
-    return Body(
-        content=text,
-        structured=f"Error: {text}",
-        is_error=True,
-        denial="permission-rule",
-        decision={
-            "decision": "reject",
-            "source": "hook",
-            "reasonType": "hook",
-            "reasonCode": "hook:PreToolUse",
-        },
+    return _denied(
+        f"PreToolUse:{tool} hook error: [{command}]: {reason}\n",
+        source="hook",
+        reasonType="hook",
+        reasonCode="hook:PreToolUse",
     )
+
+
+def _denied(text: str, **why: str) -> Body:
+    """Not allowed by the rules of the project; further keys say why, as the client records it."""
+    decision = {"decision": "reject", **why}
+    return replace(failed(text), denial="permission-rule", decision=decision)
 
 
 def ran(output: str = "", *, version: str = CURRENT, **companion: object) -> Body:
