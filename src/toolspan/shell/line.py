@@ -129,11 +129,7 @@ class _Parser:
             parts.append(part)
         if not parts:
             raise Unclear
-        return Word(
-            "".join(part.text for part in parts),
-            filled=any(part.filled for part in parts),
-            runs=any(part.runs for part in parts),
-        )
+        return _joined(parts)
 
     def _part(self) -> Word | None:
         """What stands here, up to the next quote, variable or end of the word."""
@@ -174,11 +170,7 @@ class _Parser:
         while self._text[self._at : self._at + 1] != '"':
             parts.append(self._quoted_part())
         self._at += 1
-        return Word(
-            "".join(part.text for part in parts),
-            filled=any(part.filled for part in parts),
-            runs=any(part.runs for part in parts),
-        )
+        return _joined(parts)
 
     def _quoted_part(self) -> Word:
         """What stands here inside double quotes."""
@@ -211,3 +203,11 @@ class _Parser:
         else:
             raise Unclear
         return Word(self._text[start : self._at], filled=True, runs=True)
+
+
+def _joined(parts: list[Word]) -> Word:
+    return Word(
+        "".join(part.text for part in parts),
+        filled=any(part.filled for part in parts),
+        runs=any(part.runs for part in parts),
+    )
