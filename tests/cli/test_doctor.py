@@ -39,6 +39,15 @@ def saved(story: TranscriptBuilder, root: Path, cwd: str | Path, at: int = 1_000
     return path
 
 
+@pytest.fixture
+def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is one of its own."""
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    return here.resolve()
+
+
 @requirement("doctor.exit-code")
 def test_a_healthy_file_is_exit_code_0(tmp_path: Path) -> None:
     done = doctor(healthy().write(tmp_path / "s.jsonl"))
@@ -131,12 +140,8 @@ def test_json_has_one_object_per_file(tmp_path: Path) -> None:
 
 @requirement("doctor.default-session")
 def test_without_a_name_the_newest_session_of_the_current_folder_is_examined(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, cwd: Path
 ) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    cwd = here.resolve()
     saved(healthy("old"), tmp_path, cwd, 1_000)
     newest = saved(healthy("new"), tmp_path, cwd, 2_000)
     saved(healthy("elsewhere"), tmp_path, "/elsewhere", 3_000)
@@ -145,13 +150,7 @@ def test_without_a_name_the_newest_session_of_the_current_folder_is_examined(
 
 
 @requirement("doctor.default-session")
-def test_a_folder_whose_name_begins_alike_is_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    cwd = here.resolve()
+def test_a_folder_whose_name_begins_alike_is_another_one(tmp_path: Path, cwd: Path) -> None:
     own = saved(healthy("own"), tmp_path, cwd, 1_000)
     saved(healthy("twin"), tmp_path, f"{cwd}-two", 2_000)
 

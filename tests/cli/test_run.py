@@ -12,19 +12,10 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
+from toolspan import testing
 from toolspan.llm.script import Answer, Step
 from toolspan.session.past import past
-from toolspan.testing import (
-    ModelServer,
-    ScriptedModel,
-    check_history,
-    cut,
-    drop,
-    fail,
-    garble,
-    say,
-    use,
-)
+from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
 
 COMMAND = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
 ALLOWED = ("--permission-mode", "bypassPermissions")
@@ -50,6 +41,21 @@ def run(folder: Path, *options: str, typed: str = "") -> Done:
         encoding="utf-8",
         timeout=60,
         check=False,
+    )
+
+
+def started(folder: Path, *options: str) -> subprocess.Popen[str]:
+    """A run that tells what it does, under way."""
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    return subprocess.Popen(
+        [*COMMAND, "-p", "Go.", "--output-format", "stream-json", *ALLOWED, *options],
+        cwd=work,
+        env=environment(folder),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
     )
 
 
@@ -184,11 +190,11 @@ def test_a_busy_or_broken_server_is_asked_again(tmp_path: Path, kind: str) -> No
         tmp_path,
         kind,
         [
-            fail(429, retry_after=0),
-            drop(say("I was about to")),
+            testing.fail(429, retry_after=0),
+            testing.drop(say("I was about to")),
             [use("Bash", command="echo a")],
-            fail(529, retry_after=0),
-            drop(say("So"), use("Bash", command="echo b"), use("Bash", command="echo c")),
+            testing.fail(529, retry_after=0),
+            testing.drop(say("So"), use("Bash", command="echo b"), use("Bash", command="echo c")),
             say("Done."),
         ],
     )
@@ -214,8 +220,8 @@ def test_calls_that_cannot_be_read_are_answered_and_the_model_goes_on(
         tmp_path,
         kind,
         [
-            cut(say("I write."), use("Write", file_path="cut.txt", content="long")),
-            garble(use("Bash", description="x", command="touch garbled")),
+            testing.cut(say("I write."), use("Write", file_path="cut.txt", content="long")),
+            testing.garble(use("Bash", description="x", command="touch garbled")),
             [use("Bash", command="echo fine")],
             say("Done."),
         ],
@@ -343,17 +349,7 @@ def test_ctrl_c_ends_the_turn_answers_the_calls_and_tells_the_result(
     os.mkfifo(work / "ready")
     waits = use("Bash", command="echo > ready; sleep 600")
     with ModelServer(ScriptedModel([[waits]])) as server:
-        process = subprocess.Popen(
-            [
-                *(*COMMAND, "-p", "Go.", "--output-format", "stream-json", *ALLOWED),
-                *model(server, kind),
-            ],
-            cwd=work,
-            env=environment(tmp_path),
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            encoding="utf-8",
-        )
+        process = started(tmp_path, *model(server, kind))
         (work / "ready").read_text(encoding="utf-8")  # comes when the command runs
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=60)
@@ -382,17 +378,7 @@ def test_ctrl_c_while_it_waits_for_agents_ends_them_and_tells_the_result_last(
         return say("Sent off.")
 
     with ModelServer(ScriptedModel([], then=reply)) as server:
-        process = subprocess.Popen(
-            [
-                *(*COMMAND, "-p", "Go.", "--output-format", "stream-json", *ALLOWED),
-                *model(server, "anthropic"),
-            ],
-            cwd=work,
-            env=environment(tmp_path),
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            encoding="utf-8",
-        )
+        process = started(tmp_path, *model(server, "anthropic"))
         assert process.stdout is not None
         seen = [process.stdout.readline()]
         while '"Sent off."' not in seen[-1]:
@@ -447,24 +433,12 @@ def test_the_words_before_everything_can_be_replaced_and_added_to(tmp_path: Path
 def test_a_reader_who_goes_away_ends_the_run(tmp_path: Path) -> None:
     script = tmp_path / "s.json"
     script.write_text(json.dumps([[use("Bash", command="true")]] * 3 + [[say("x")]]))
-    work = tmp_path / "work"
-    work.mkdir()
-    process = subprocess.Popen(
-        [
-            *(*COMMAND, "-p", "Go.", "--model", f"scripted:{script}", *ALLOWED),
-            *("--output-format", "stream-json"),
-        ],
-        cwd=work,
-        env=environment(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL,
-    )
+    process = started(tmp_path, "--model", f"scripted:{script}")
     assert process.stdout is not None
     process.stdout.close()
     assert process.wait(timeout=60) == 141
     assert process.stderr is not None
-    assert b"Traceback" not in process.stderr.read()
+    assert "Traceback" not in process.stderr.read()
     process.stderr.close()
 
 

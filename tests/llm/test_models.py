@@ -12,7 +12,7 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from tests.requirement import requirement
-from toolspan import Session, read
+from toolspan import Session, read, testing
 from toolspan.errors import ToolspanError
 from toolspan.llm.anthropic_api import AnthropicModel
 from toolspan.llm.anthropic_api import _Reader as AnthropicReader
@@ -38,19 +38,7 @@ from toolspan.llm.openai_api import _Reader as OpenAIReader
 from toolspan.llm.openai_words import chat_messages
 from toolspan.llm.patient import Patience, Patient
 from toolspan.session import Agent
-from toolspan.testing import (
-    ModelServer,
-    ScriptedModel,
-    check_history,
-    cut,
-    drop,
-    fail,
-    garble,
-    refuse,
-    say,
-    think,
-    use,
-)
+from toolspan.testing import ModelServer, ScriptedModel, check_history, fail, say, use
 from toolspan.testing.http11 import Connection, Response
 
 if TYPE_CHECKING:
@@ -155,7 +143,7 @@ async def test_what_the_model_is_asked_arrives(make: Make) -> None:
 async def test_a_reply_that_gets_too_long_says_so_and_its_call_is_whole_enough_to_answer(
     make: Make,
 ) -> None:
-    script = ScriptedModel([cut(use("Write", file_path="a.txt", content="a long text"))])
+    script = ScriptedModel([testing.cut(use("Write", file_path="a.txt", content="a long text"))])
     events = await served(script, make)
 
     assert end(events) == "max_tokens"
@@ -167,7 +155,7 @@ async def test_a_reply_that_gets_too_long_says_so_and_its_call_is_whole_enough_t
 @requirement("model.stop-reasons")
 @BOTH
 async def test_a_refusal_is_a_stop_reason(make: Make) -> None:
-    events = await served(ScriptedModel([refuse(say("No."))]), make)
+    events = await served(ScriptedModel([testing.refuse(say("No."))]), make)
 
     assert end(events) == "refusal"
 
@@ -175,7 +163,7 @@ async def test_a_refusal_is_a_stop_reason(make: Make) -> None:
 @requirement("model.malformed-input")
 @BOTH
 async def test_an_input_that_is_no_json_is_kept_as_it_came(make: Make) -> None:
-    script = ScriptedModel([garble(use("Bash", description="x", command="ls"))])
+    script = ScriptedModel([testing.garble(use("Bash", description="x", command="ls"))])
     (block,) = blocks(await served(script, make))
 
     assert isinstance(block["input"], dict)
@@ -185,7 +173,7 @@ async def test_an_input_that_is_no_json_is_kept_as_it_came(make: Make) -> None:
 
 @requirement("model.thinking")
 async def test_thinking_keeps_its_signature_or_is_only_shown() -> None:
-    script = [[think("Hm, so."), say("Yes.")]]
+    script = [[testing.think("Hm, so."), say("Yes.")]]
     signed = await served(ScriptedModel(script), anthropic)
     unsigned = await served(ScriptedModel(script), openai)
 
@@ -216,7 +204,7 @@ async def test_an_answer_that_is_an_error_says_whether_to_ask_again(make: Make) 
 @requirement("model.failures")
 @BOTH
 async def test_a_stream_that_breaks_off_is_no_reply(make: Make) -> None:
-    for step in (fail(529, after=[say("I was")]), drop(say("I was")), drop()):
+    for step in (fail(529, after=[say("I was")]), testing.drop(say("I was")), testing.drop()):
         with pytest.raises(ModelFailed) as caught:
             await served(ScriptedModel([step]), make)
         assert caught.value.retry
@@ -247,7 +235,7 @@ async def test_a_failed_request_is_made_again_and_what_came_before_does_not_coun
         waits.append(seconds)
 
     script = ScriptedModel(
-        [fail(429, retry_after=7), fail(529), drop(say("I was")), say("Here I am.")]
+        [fail(429, retry_after=7), fail(529), testing.drop(say("I was")), say("Here I am.")]
     )
     async with ModelServer(script) as server:
         model = Patient(make(server.url), Patience(sleep=note, jitter=lambda: 1.0))
@@ -261,7 +249,7 @@ async def test_a_failed_request_is_made_again_and_what_came_before_does_not_coun
 
 @requirement("model.retries")
 async def test_after_a_whole_call_nothing_is_begun_anew() -> None:
-    script = ScriptedModel([drop(use("Read", path="a")), say("never")])
+    script = ScriptedModel([testing.drop(use("Read", path="a")), say("never")])
     with pytest.raises(ModelFailed):
         await heard(Patient(script, Patience(sleep=nothing)))
     assert script.left == 1

@@ -9,18 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import toolspan
-from tests.record.story import (
-    START,
-    Failures,
-    error,
-    finished,
-    hook,
-    message,
-    origin,
-    recorder,
-    use,
-    wrong,
-)
+from tests.record import story as made
 from tests.requirement import requirement
 from toolspan.model.live import Context, Finished
 from toolspan.profile import VERSIONS
@@ -77,9 +66,11 @@ def _finish(plan: Plan, at: float) -> Finished:
     if plan.context is not None:
         contexts = (Context(point="PostToolUse", name="PostToolUse", text=plan.context),)
     if plan.fails:
-        return error(plan.id, plan.tool, f"failed: {plan.text}", contexts=contexts, at=at)
+        return made.error(plan.id, plan.tool, f"failed: {plan.text}", contexts=contexts, at=at)
     content = f"fine: {plan.text}"
-    return finished(plan.id, plan.tool, content, structured=[plan.text], contexts=contexts, at=at)
+    return made.finished(
+        plan.id, plan.tool, content, structured=[plan.text], contexts=contexts, at=at
+    )
 
 
 def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bool) -> list[str]:
@@ -87,15 +78,15 @@ def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bo
     ended: list[str] = []
     recording.prompt("words of a person")
     for number, (words, plans) in enumerate(story):
-        at = START + number
+        at = made.START + number
         rest = plans
-        asked = [use(plan.id, plan.tool, **plan.input) for plan in plans]
-        whole = message(words, *asked, id=f"msg_{number}")
+        asked = [made.use(plan.id, plan.tool, **plan.input) for plan in plans]
+        whole = made.message(words, *asked, id=f"msg_{number}")
         if streamed and plans:
             early = plans[0]
             recording.reply_block(whole, whole["content"][0], last=False, at=at)  # type: ignore[index]
             recording.reply_block(whole, asked[0], last=False, at=at)
-            recording.hook(hook(early.id, "PreToolUse", "success", text="x", tool=early.tool))
+            recording.hook(made.hook(early.id, "PreToolUse", "success", text="x", tool=early.tool))
             recording.result(_finish(early, at + 0.1))
             for block in asked[1:]:
                 recording.reply_block(whole, block, last=block is asked[-1], at=at + 0.2)
@@ -117,7 +108,7 @@ def test_any_conversation_is_read_as_it_was_recorded(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
-        ended = _tell(recorder(path, version=version), story, streamed)
+        ended = _tell(made.recorder(path, version=version), story, streamed)
         found = toolspan.read(path)
         plans = [plan for _, batch in story for plan in batch]
 
@@ -137,7 +128,7 @@ def test_any_conversation_is_read_as_it_was_recorded(
             words for words, _ in story
         ]
         assert found.counts.malformed == 0
-        assert wrong(path) == []
+        assert made.wrong(path) == []
 
 
 @requirement("record.resume")
@@ -147,18 +138,18 @@ def test_a_conversation_cut_anywhere_can_be_taken_up_again(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "session.jsonl"
-        _tell(recorder(path, version=version), story, streamed=False)
+        _tell(made.recorder(path, version=version), story, streamed=False)
         whole = path.read_bytes()
         path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
 
-        again = Recorder.resume(path, origin(path.parent, version=version), Failures())
+        again = Recorder.resume(path, made.origin(path.parent, version=version), made.Failures())
         for call_id in sorted(again.open_calls):
-            again.result(error(call_id, "Any", "was cut off"))
+            again.result(made.error(call_id, "Any", "was cut off"))
         again.prompt("where were we?")
         again.close()
 
         found = toolspan.read(path)
         assert {span.state for span in found.spans} <= {"succeeded", "failed"}
         assert found.counts.malformed <= 1
-        codes = {finding.code for finding in wrong(path)}
+        codes = {finding.code for finding in made.wrong(path)}
         assert codes <= {"torn_line", "invalid_utf8"}  # a cut may go through a character

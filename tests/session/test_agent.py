@@ -15,7 +15,7 @@ import toolspan
 from tests.hooks.stage import at, command
 from tests.requirement import requirement
 from tests.run.waiting import Held, interrupting
-from toolspan import Hooks, Session, tool
+from toolspan import Hooks, Session, testing, tool
 from toolspan.hooks.make import hooks_of
 from toolspan.hooks.points import Firing, Occasion, Point
 from toolspan.llm.model import (
@@ -36,19 +36,7 @@ from toolspan.session.compaction import Budget
 from toolspan.session.past import UNANSWERED, past
 from toolspan.settings import Layer, merge
 from toolspan.settings.load import read_settings
-from toolspan.testing import (
-    ScriptedModel,
-    check_history,
-    cut,
-    drop,
-    fail,
-    garble,
-    refuse,
-    results_of,
-    say,
-    think,
-    use,
-)
+from toolspan.testing import ScriptedModel, check_history, say, use
 
 pytestmark = pytest.mark.anyio
 
@@ -101,7 +89,7 @@ def states(folder: Path) -> list[str]:
 @requirement("agent.loop")
 async def test_the_model_speaks_until_it_has_nothing_more_to_do(tmp_path: Path) -> None:
     def repeat(messages: object) -> dict[str, object]:
-        return say(f"They said {' and '.join(results_of(messages))}.")  # type: ignore[arg-type]
+        return say(f"They said {' and '.join(testing.results_of(messages))}.")  # type: ignore[arg-type]
 
     script = ScriptedModel([[say("I ask."), use("echo", text="a"), use("echo", text="b")], repeat])
     async with talking(tmp_path, script) as agent:
@@ -155,7 +143,7 @@ async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None
 
 @requirement("agent.cut")
 async def test_a_call_that_was_cut_is_answered_and_not_run(tmp_path: Path) -> None:
-    script = ScriptedModel([cut(use("echo", text="half")), say("Again, shorter.")])
+    script = ScriptedModel([testing.cut(use("echo", text="half")), say("Again, shorter.")])
     async with talking(tmp_path, script) as agent:
         ended = await agent.prompt("Go.")
 
@@ -165,7 +153,9 @@ async def test_a_call_that_was_cut_is_answered_and_not_run(tmp_path: Path) -> No
 
 @requirement("agent.malformed-input")
 async def test_an_input_that_is_no_json_is_answered_and_the_model_goes_on(tmp_path: Path) -> None:
-    script = ScriptedModel([garble(use("echo", text="half")), [use("echo", text="x")], say("Ok.")])
+    script = ScriptedModel(
+        [testing.garble(use("echo", text="half")), [use("echo", text="x")], say("Ok.")]
+    )
     async with talking(tmp_path, script) as agent:
         ended = await agent.prompt("Go.")
 
@@ -177,7 +167,7 @@ async def test_an_input_that_is_no_json_is_answered_and_the_model_goes_on(tmp_pa
 async def test_a_reply_that_breaks_off_after_a_call_counts_as_far_as_it_came(
     tmp_path: Path,
 ) -> None:
-    broken = drop(say("I look."), use("echo", text="a"), say("and then I"))
+    broken = testing.drop(say("I look."), use("echo", text="a"), say("and then I"))
     script = ScriptedModel([broken, say("It says a.")])
     async with talking(tmp_path, script) as agent:
         ended = await agent.prompt("Go.")
@@ -191,7 +181,7 @@ async def test_a_reply_that_breaks_off_after_a_call_counts_as_far_as_it_came(
 
 @requirement("agent.broken-stream")
 async def test_words_that_broke_off_leave_no_trace(tmp_path: Path) -> None:
-    script = ScriptedModel([drop(say("I was going to")), say("Here.")])
+    script = ScriptedModel([testing.drop(say("I was going to")), say("Here.")])
     async with talking(tmp_path, script) as agent:
         ended = await agent.prompt("Go.")
 
@@ -243,7 +233,9 @@ async def test_a_call_that_cannot_be_answered_ends_the_turn(tmp_path: Path) -> N
 
 @requirement("agent.model-error")
 async def test_without_a_reply_the_turn_ends_and_the_next_prompt_can_come(tmp_path: Path) -> None:
-    script = ScriptedModel([[use("echo", text="a")], fail(400, message="Nope."), say("Fine now.")])
+    script = ScriptedModel(
+        [[use("echo", text="a")], testing.fail(400, message="Nope."), say("Fine now.")]
+    )
     async with talking(tmp_path, script) as agent:
         first = await agent.prompt("Go.")
         second = await agent.prompt("And now?")
@@ -263,7 +255,10 @@ async def test_a_turn_ends_at_its_limits_and_says_which(tmp_path: Path) -> None:
     assert (ended.reason, ended.turns) == ("max_turns", 3)
     assert states(tmp_path) == ["succeeded"] * 3
 
-    for step, reason in ((cut(say("A long story")), "max_tokens"), (refuse(), "refusal")):
+    for step, reason in (
+        (testing.cut(say("A long story")), "max_tokens"),
+        (testing.refuse(), "refusal"),
+    ):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         async with talking(folder, ScriptedModel([step, say("Yes.")])) as agent:
             ended = await agent.prompt("Go.")
@@ -397,7 +392,7 @@ async def test_a_server_that_finds_it_too_long_gets_a_summary(tmp_path: Path) ->
     script = ScriptedModel(
         [
             [use("echo", text="a")],
-            fail(400, message="prompt is too long: 200001 tokens > 200000 maximum"),
+            testing.fail(400, message="prompt is too long: 200001 tokens > 200000 maximum"),
             say("NOTES"),
             say("Done."),
         ]
@@ -454,23 +449,23 @@ async def test_hooks_see_the_prompt_the_end_of_the_turn_and_the_compaction(tmp_p
 
 STEPS: Sequence[Step] = (
     say("Words."),
-    [think("Hm."), say("Words.")],
+    [testing.think("Hm."), say("Words.")],
     [use("echo", text="a")],
     [say("I ask."), use("echo", text="a"), use("echo", text="b")],
     [use("echo", wrong=1), use("nothing")],
-    cut(say("Too long a story")),
-    cut(say("I write."), use("echo", text="too long")),
-    cut(think("Hm, hm, hm.")),
-    garble(use("echo", text="half")),
-    refuse(),
-    refuse(say("No.")),
-    fail(529),
-    fail(400),
-    fail(529, after=[say("I was")]),
-    fail(529, after=[use("echo", text="a"), say("I was")]),
-    drop(),
-    drop(say("I was")),
-    drop(use("echo", text="a"), think("and")),
+    testing.cut(say("Too long a story")),
+    testing.cut(say("I write."), use("echo", text="too long")),
+    testing.cut(testing.think("Hm, hm, hm.")),
+    testing.garble(use("echo", text="half")),
+    testing.refuse(),
+    testing.refuse(say("No.")),
+    testing.fail(529),
+    testing.fail(400),
+    testing.fail(529, after=[say("I was")]),
+    testing.fail(529, after=[use("echo", text="a"), say("I was")]),
+    testing.drop(),
+    testing.drop(say("I was")),
+    testing.drop(use("echo", text="a"), testing.think("and")),
     [say("  ")],
     [],
 )

@@ -18,20 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
+from toolspan import testing
 from toolspan.llm.script import Step
-from toolspan.testing import (
-    ModelServer,
-    Reply,
-    ScriptedModel,
-    ScriptExhausted,
-    cut,
-    fail,
-    refuse,
-    results_of,
-    say,
-    think,
-    use,
-)
+from toolspan.testing import ModelServer, ScriptedModel, say, use
 
 Json = dict[str, Any]
 HELLO: MessageParam = {"role": "user", "content": "Hello"}
@@ -44,15 +33,17 @@ FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content
 SCRIPTS: dict[str, Step] = {
     "text": say(TEXT),
     "calls": [say(TEXT), use("Read", file_path="a.txt", lines=[1, 2]), use("Bash"), say("So.")],
-    "thinking": [think(TEXT), use("Write", content='{"quoted": "\\"\\n"}')],
+    "thinking": [testing.think(TEXT), use("Write", content='{"quoted": "\\"\\n"}')],
     "hidden": [{"type": "redacted_thinking", "data": "c2VjcmV0"}, say("Hm.")],
     "search": [SEARCH, FOUND, say("Found.")],
-    "cut-call": cut(say("I write."), use("Write", file_path="a.txt", content="a long content")),
-    "cut-number": cut(use("Read", file_path="a", limit=1_000)),
-    "cut-empty": cut(use("Bash")),
-    "cut-text": cut(say(TEXT)),
-    "refusal": refuse(say("I would rather"), explanation="No."),
-    "pause": Reply([say("Searching.")], "pause_turn"),
+    "cut-call": testing.cut(
+        say("I write."), use("Write", file_path="a.txt", content="a long content")
+    ),
+    "cut-number": testing.cut(use("Read", file_path="a", limit=1_000)),
+    "cut-empty": testing.cut(use("Bash")),
+    "cut-text": testing.cut(say(TEXT)),
+    "refusal": testing.refuse(say("I would rather"), explanation="No."),
+    "pause": testing.Reply([say("Searching.")], "pause_turn"),
 }
 
 
@@ -140,7 +131,7 @@ _values = st.recursive(
 )
 _blocks = st.one_of(
     st.text(min_size=1).map(say),
-    st.text(min_size=1).map(think),
+    st.text(min_size=1).map(testing.think),
     st.dictionaries(st.text(max_size=8), _values, max_size=4).map(
         lambda given: use("Any", **given)
     ),
@@ -150,7 +141,7 @@ _blocks = st.one_of(
 @requirement("model-server.streams-in-pieces")
 def test_whatever_is_said_is_the_same_whole_and_streamed() -> None:
     said: list[Step] = []
-    model = ScriptedModel([], then=lambda _: cast("Reply", said[-1]))
+    model = ScriptedModel([], then=lambda _: cast("testing.Reply", said[-1]))
 
     with (
         ModelServer(model) as server,
@@ -159,7 +150,7 @@ def test_whatever_is_said_is_the_same_whole_and_streamed() -> None:
 
         @given(st.lists(_blocks, min_size=1, max_size=4), st.booleans())
         def is_the_same(blocks: list[Json], is_cut: bool) -> None:
-            said.append(cut(*blocks) if is_cut else Reply(blocks))
+            said.append(testing.cut(*blocks) if is_cut else testing.Reply(blocks))
             whole = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
             with client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
                 pieces = stream.get_final_message()
@@ -179,7 +170,7 @@ def anonymous(message: Json) -> Json:
 @pytest.mark.anyio
 async def test_an_agent_loop_runs_through_the_official_client() -> None:
     def conclude(messages: list[Json]) -> Json:
-        return say(f"It says {results_of(messages)[0]}.")
+        return say(f"It says {testing.results_of(messages)[0]}.")
 
     async with talking(use("Read", file_path="a.txt"), conclude) as (client, server):
         first = await asked(client)
@@ -220,7 +211,12 @@ async def test_an_invalid_history_is_answered_with_the_error_body_of_the_api() -
 @requirement("model-server.errors-are-the-apis")
 @pytest.mark.anyio
 async def test_an_overload_is_an_error_without_retries_and_a_pause_with_them() -> None:
-    script = (fail(529), fail(429, retry_after=0.001), fail(529, retry_after=0.001), say("Done."))
+    script = (
+        testing.fail(529),
+        testing.fail(429, retry_after=0.001),
+        testing.fail(529, retry_after=0.001),
+        say("Done."),
+    )
 
     async with talking(*script) as (client, _):
         with pytest.raises(anthropic.APIStatusError) as overloaded:
@@ -236,7 +232,7 @@ async def test_an_overload_is_an_error_without_retries_and_a_pause_with_them() -
 @requirement("model-server.errors-are-the-apis")
 @pytest.mark.anyio
 async def test_a_stream_may_break_off_with_an_error() -> None:
-    broken = fail(529, after=[say("I was about to")])
+    broken = testing.fail(529, after=[say("I was about to")])
 
     async with talking(broken, broken) as (client, _):
         said = ""
@@ -263,7 +259,7 @@ async def test_what_a_step_raises_comes_out_at_the_end_even_if_the_client_swallo
                 await asked(client)
     assert len(server.model.requests) == 1
 
-    with pytest.raises(ScriptExhausted):
+    with pytest.raises(testing.ScriptExhausted):
         async with talking(retries=3) as (client, _):
             with pytest.raises(anthropic.BadRequestError, match="at most 0 requests"):
                 await asked(client)
@@ -437,7 +433,7 @@ def test_a_plain_test_can_use_it_too() -> None:
 
 @requirement("model-server.plain-with")
 def test_the_fault_of_a_script_comes_out_of_a_plain_with_too() -> None:
-    with pytest.raises(ScriptExhausted), ModelServer(ScriptedModel([])) as server:
+    with pytest.raises(testing.ScriptExhausted), ModelServer(ScriptedModel([])) as server:
         connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=10)
         connection.request("POST", "/v1/messages", BODY, HEADERS)
         assert connection.getresponse().status == 400

@@ -12,22 +12,8 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from tests.requirement import requirement
-from toolspan.testing import (
-    ApiError,
-    Failure,
-    Reply,
-    ScriptedModel,
-    ScriptExhausted,
-    check_history,
-    cut,
-    fail,
-    load_script,
-    refuse,
-    results_of,
-    say,
-    think,
-    use,
-)
+from toolspan import testing
+from toolspan.testing import ScriptedModel, check_history, say, use
 
 Json = dict[str, Any]
 HELLO: Json = {"role": "user", "content": "Hello"}
@@ -95,7 +81,7 @@ async def test_each_request_gets_the_next_reply_in_the_shape_of_the_api() -> Non
 @pytest.mark.anyio
 async def test_the_same_script_gives_the_same_bytes_and_another_seed_other_ids() -> None:
     async def spoken(seed: str) -> str:
-        model = ScriptedModel([[think("Hm."), use("Bash", command="ls")]], seed=seed)
+        model = ScriptedModel([[testing.think("Hm."), use("Bash", command="ls")]], seed=seed)
         return json.dumps(await model.create(messages=[HELLO]))
 
     assert await spoken("a") == await spoken("a")
@@ -117,7 +103,7 @@ async def test_an_id_the_conversation_already_has_is_not_given_again() -> None:
 @pytest.mark.anyio
 async def test_a_function_of_the_script_sees_the_results() -> None:
     def follow(messages: list[dict[str, object]]) -> list[dict[str, object]]:
-        return [use("TaskOutput", task_id=results_of(messages)[1])]
+        return [use("TaskOutput", task_id=testing.results_of(messages)[1])]
 
     async def finish(messages: list[dict[str, object]]) -> dict[str, object]:
         await anyio.lowlevel.checkpoint()
@@ -137,15 +123,17 @@ async def test_a_function_of_the_script_sees_the_results() -> None:
 @requirement("scripted-model.fails-as-told")
 @pytest.mark.anyio
 async def test_a_failing_step_raises_the_error_and_the_next_request_goes_on() -> None:
-    model = ScriptedModel([fail(529), fail(400, message="too long"), say("At last.")])
+    model = ScriptedModel(
+        [testing.fail(529), testing.fail(400, message="too long"), say("At last.")]
+    )
 
-    with pytest.raises(ApiError) as overloaded:
+    with pytest.raises(testing.ApiError) as overloaded:
         await model.create(messages=[HELLO])
-    with pytest.raises(ApiError, match=r"^400 invalid_request_error: too long$"):
+    with pytest.raises(testing.ApiError, match=r"^400 invalid_request_error: too long$"):
         await model.create(messages=[HELLO])
     done = await model.create(messages=[HELLO])
 
-    assert overloaded.value.failure == Failure(529, "overloaded_error", "Overloaded")
+    assert overloaded.value.failure == testing.Failure(529, "overloaded_error", "Overloaded")
     assert done["content"] == [say("At last.")]
 
 
@@ -153,7 +141,10 @@ async def test_a_failing_step_raises_the_error_and_the_next_request_goes_on() ->
 @pytest.mark.anyio
 async def test_a_cut_call_lacks_what_was_not_said_yet() -> None:
     model = ScriptedModel(
-        [cut(say("I write."), use("Write", file_path="a", content="long")), cut(say("halfway"))]
+        [
+            testing.cut(say("I write."), use("Write", file_path="a", content="long")),
+            testing.cut(say("halfway")),
+        ]
     )
 
     torn: Json = await model.create(messages=[HELLO])
@@ -166,8 +157,8 @@ async def test_a_cut_call_lacks_what_was_not_said_yet() -> None:
 @requirement("scripted-model.cuts-and-refuses")
 @pytest.mark.anyio
 async def test_a_refusal_and_a_pause_carry_their_stop_reason() -> None:
-    pause = Reply([say("Searching.")], stop_reason="pause_turn")
-    model = ScriptedModel([refuse(explanation="No."), pause])
+    pause = testing.Reply([say("Searching.")], stop_reason="pause_turn")
+    model = ScriptedModel([testing.refuse(explanation="No."), pause])
 
     refused: Json = await model.create(messages=[HELLO])
     paused = await model.create(messages=[HELLO])
@@ -183,7 +174,9 @@ async def test_a_request_after_the_last_step_raises_unless_an_end_is_given() -> 
     short, endless = ScriptedModel([say("One.")]), ScriptedModel([], then=say("Still here."))
 
     await short.create(messages=[HELLO])
-    with pytest.raises(ScriptExhausted, match=r"at most 1 requests, .* request 2 has no step"):
+    with pytest.raises(
+        testing.ScriptExhausted, match=r"at most 1 requests, .* request 2 has no step"
+    ):
         await short.create(messages=[HELLO])
     said = [(await endless.create(messages=[HELLO]))["content"] for _ in range(2)]
 
@@ -198,7 +191,7 @@ async def test_requests_are_kept_as_they_were_when_they_came() -> None:
     messages = [copy.deepcopy(HELLO)]
 
     await model.create(messages=messages, system="Be brief.")
-    with pytest.raises(ApiError):
+    with pytest.raises(testing.ApiError):
         await model.create(messages=[])
     messages[0]["content"] = "changed"
 
@@ -210,7 +203,7 @@ async def test_requests_are_kept_as_they_were_when_they_came() -> None:
 async def test_an_invalid_history_is_refused_in_the_words_of_the_api_and_takes_no_step() -> None:
     model = ScriptedModel([say("One.")])
 
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(testing.ApiError) as refused:
         await model.create(messages=[HELLO, assistant(asks("toolu_a")), user(say("And?"))])
 
     assert (refused.value.status, refused.value.type) == (400, "invalid_request_error")
@@ -236,7 +229,7 @@ async def test_an_invalid_history_is_refused_in_the_words_of_the_api_and_takes_n
     ],
 )
 async def test_tools_the_api_would_not_take_are_refused(tools: object, problem: str) -> None:
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(testing.ApiError) as refused:
         await ScriptedModel([say("One.")]).create(messages=[HELLO], tools=tools)
 
     assert refused.value.message.startswith(problem)
@@ -458,12 +451,12 @@ def test_a_script_can_be_written_as_json() -> None:
         {"refuse": []}
     ]"""
 
-    assert load_script(text) == [
+    assert testing.load_script(text) == [
         [say("I look."), use("Bash")],
         [say("Done.")],
-        fail(529, retry_after=1),
-        cut(say("Half")),
-        refuse(),
+        testing.fail(529, retry_after=1),
+        testing.cut(say("Half")),
+        testing.refuse(),
     ]
 
 
@@ -482,4 +475,4 @@ def test_a_script_can_be_written_as_json() -> None:
 )
 def test_a_script_that_is_none_is_told(text: str) -> None:
     with pytest.raises(ValueError, match="Expected"):
-        load_script(text)
+        testing.load_script(text)
