@@ -7,7 +7,6 @@ when the last one has died. Read `cancelled` first, then `CASES`.
 """
 
 import argparse
-import json
 import os
 import platform
 import select
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import anyio
 
+from promises import write_json
 from toolspan.process import Command, Custody, survivors
 
 TARGET_MS = 300.0
@@ -177,12 +177,7 @@ if __name__ == "__main__":
         "cancel": [asdict(one) for one in times],
         "start": asdict(starts),
     }
-    if options.json is not None:
-        text = json.dumps(told, indent=2)
-        if str(options.json) == "-":
-            print(text)
-        else:
-            options.json.write_text(text + "\n", encoding="utf-8")
+    write_json(told, options.json)
     missed = [one.name for one in times if one.target_ms and one.p99_ms > one.target_ms]
     if options.enforce and missed:
         print(f"missed: {', '.join(missed)}", file=sys.stderr)

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from pathlib import Path
 import anyio
 
 import permission
+from promises import Target, missed, ratio_target, table, target_table, write_json
 from toolspan.hooks import Hooks
 from toolspan.model.decision import Allow
 from toolspan.profile import profile
@@ -496,34 +497,22 @@ def cancelling(rounds: int) -> dict[str, object] | None:
 # Comparing
 
 
-@dataclass(frozen=True)
-class Target:
-    """One promise of the design, and what came of it."""
-
-    what: str
-    limit: str
-    measured: str
-    met: bool | None
-    """None: not measured, because somebody was left out."""
-
-
 RATIOS = (("pydantic-ai", 1.0), ("openai-agents", 1 / 5), ("LangGraph", 1 / 10))
 
 
 def ratio_targets(rows: Sequence[Row]) -> list[Target]:
     """Recorded calls beside those of each peer: the best CPU time of all rounds."""
-    found = {(row.name, row.size): row for row in rows if row.cpu}
-    targets = []
-    for peer, limit in RATIOS:
-        for size in SIZES:
-            what = f"recorded call / {peer}, batch of {size}"
-            ours, theirs = found.get(("toolspan recorded", size)), found.get((peer, size))
-            if ours is None or theirs is None:
-                targets.append(Target(what, f"≤ {limit:g} ×", "not measured", None))
-                continue
-            ratio = min(ours.cpu) / min(theirs.cpu)
-            targets.append(Target(what, f"≤ {limit:g} ×", f"{ratio:.2f} ×", ratio <= limit))
-    return targets
+    best = {(row.name, row.size): min(row.cpu) for row in rows if row.cpu}
+    return [
+        ratio_target(
+            f"recorded call / {peer}, batch of {size}",
+            limit,
+            (best.get(("toolspan recorded", size)), best.get((peer, size))),
+            at_most=True,
+        )
+        for peer, limit in RATIOS
+        for size in SIZES
+    ]
 
 
 def other_targets(synced: Durable, cancel: dict[str, object] | None) -> list[Target]:
@@ -551,22 +540,11 @@ def decision_targets() -> list[Target]:
     ]
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
-
-
-def row_table(rows: Sequence[Row]) -> str:
+def row_table(rows: Sequence[Row]) -> Iterator[str]:
     head = ("", "batch", "CPU min µs", "CPU median µs", "wall min µs", "wall median µs")
     keys = ("name", "batch", "cpu_min_us", "cpu_median_us", "wall_min_us", "wall_median_us")
     told = [row.told() for row in rows if row.cpu]
     return table(head, [[one[key] for key in keys] for one in told])
-
-
-def target_table(targets: Sequence[Target]) -> str:
-    words = {True: "met", False: "MISSED", None: "-"}
-    head = ("target", "limit", "measured", "")
-    return table(head, [(one.what, one.limit, one.measured, words[one.met]) for one in targets])
 
 
 def packages() -> dict[str, str]:
@@ -593,16 +571,6 @@ def go_to(prefix: Path) -> None:
     os.execve(python, [str(python), *sys.argv], os.environ | quiet)
 
 
-def show(report: dict[str, object], out: Path | None) -> None:
-    if out is None:
-        return
-    text = json.dumps(report, indent=2)
-    if str(out) == "-":
-        print(text)
-    else:
-        out.write_text(text + "\n", encoding="utf-8")
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--peers", type=Path, help="prefix of the peers; without, only ourselves")
@@ -626,8 +594,7 @@ async def main(options: argparse.Namespace) -> int:
         many = await crowd(Path(folder), options.crowd)
     cancel = cancelling(options.cancels) if options.cancels else None
     targets = ratio_targets(rows) + other_targets(synced, cancel) + decision_targets()
-    print(row_table(rows), end="\n\n")
-    print(target_table(targets), end="\n\n")
+    print("\n".join([*row_table(rows), "", *target_table(targets), ""]))
     print(f"{many.calls} calls at once, recorded: {many.wall_us} µs each, +{many.grown_mb} MB")
     report: dict[str, object] = {
         "python": platform.python_version(),
@@ -640,8 +607,8 @@ async def main(options: argparse.Namespace) -> int:
         "cancel": cancel,
         "targets": [asdict(one) for one in targets],
     }
-    show(report, options.json)
-    return 1 if options.enforce and any(one.met is False for one in targets) else 0
+    write_json(report, options.json)
+    return int(options.enforce and missed(targets))
 
 
 if __name__ == "__main__":

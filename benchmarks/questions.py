@@ -11,31 +11,19 @@ import argparse
 import hashlib
 import json
 import os
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from peers import AGENTSVIEW, CCUSAGE, Answer, Bench, Job, agentsview_job, ccusage_job
-from read import (
-    Row,
-    Target,
-    fingerprint,
-    measured_table,
-    network_cutter,
-    ratio_target,
-    row_json,
-    run_into,
-    table,
-    target_table,
-    warm,
-)
+from promises import Target, machine, missed, ratio_target, table, target_table, write_json
+from read import Row, fingerprint, measured_table, network_cutter, run_into, told, warm
 
 WORDS = ("ENOENT", "Traceback", "error")
 SLACK = 0.1
@@ -241,8 +229,7 @@ def main() -> int:
     if arguments.rollouts:
         there = arguments.rollouts.resolve()
         searches += [Search(word, there, ", rollouts") for word in words]
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
-    machine += f"Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}"
+    here = f"{machine()}, load {os.getloadavg()[0]:.1f}"
     try:
         time.sleep(SETTLING)
         before = fingerprint(bench.archive)
@@ -254,20 +241,12 @@ def main() -> int:
         agreed = [agreement(bench, word) for word in words]
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
-    print(
-        f"{machine}\n\nArchive: {expected['files']} files, {expected['bytes'] / 1e6:.0f} MB, warm\n"
-    )
+    print(f"{here}\n\nArchive: {expected['files']} files, {expected['bytes'] / 1e6:.0f} MB, warm\n")
     print("\n".join([*measured_table(rows), "", *target_table(met), ""]))
     header = ["word", "calls and messages", "lines of rg", "matches outside these lines"]
-    print("\n".join(table(header, ([str(cell) for cell in line] for line in agreed))))
-    if arguments.json:
-        said = {
-            "machine": machine,
-            "rows": [row_json(row) for row in rows],
-            "targets": [asdict(target) for target in met],
-        }
-        arguments.json.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-    return int(arguments.enforce and any(target.met is False for target in met))
+    print("\n".join(table(header, agreed)))
+    write_json({"machine": here, **told(rows, met)}, arguments.json)
+    return int(arguments.enforce and missed(met))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ then `CONTESTANTS`.
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import sqlite3
@@ -39,6 +38,7 @@ from peers import (
     claude_code_log_job,
     environment,
 )
+from promises import Target, machine, missed, ratio_target, table, target_table, write_json
 
 MB = 1_000_000
 OURS = ("read", "errors", "stats")
@@ -352,17 +352,6 @@ def run_all(chosen: Sequence[Contestant], bench: Bench, repeats: int) -> list[Ro
 # Comparing
 
 
-@dataclass(frozen=True)
-class Target:
-    """One promise of the design, and what came of it."""
-
-    what: str
-    limit: str
-    measured: str
-    met: bool | None
-    """None: not measured, because a contestant was left out."""
-
-
 def verdict(said: object, expected: object) -> str:
     """Whether one number is the expected one."""
     if said is None:
@@ -393,19 +382,6 @@ def verdicts(answer: Answer, expected: Mapping[str, object]) -> dict[str, str]:
         "messages": "not reported" if answer.messages is None else f"{answer.messages}",
         "note": answer.note,
     }
-
-
-def ratio_target(
-    what: str, limit: float, pair: tuple[float | None, float | None], *, at_most: bool
-) -> Target:
-    """A target about first / second."""
-    first, second = pair
-    sign = "≤" if at_most else "≥"
-    if first is None or second is None:
-        return Target(what, f"{sign} {limit:g} ×", "not measured", None)
-    ratio = first / second
-    met = ratio <= limit if at_most else ratio >= limit
-    return Target(what, f"{sign} {limit:g} ×", f"{ratio:.2f} ×", met)
 
 
 def archive_targets(rows: Mapping[str, Row], expected: Mapping[str, object]) -> list[Target]:
@@ -485,14 +461,6 @@ def run_giant(kind: str, path: Path, bench: Bench) -> tuple[list[Row], Target]:
 # Output
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A Markdown table, line by line."""
-    yield "| " + " | ".join(header) + " |"
-    yield "|" + "---|" * len(header)
-    for row in rows:
-        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-
-
 def seconds(value: float | None) -> str:
     """Seconds, or a dash."""
     return "–" if value is None else f"{value:.2f}"
@@ -541,13 +509,6 @@ def answer_table(rows: Sequence[Row], expected: Mapping[str, object]) -> Iterato
     return table(["who", *kinds], ([name, *(said[kind] for kind in kinds)] for name, said in found))
 
 
-def target_table(targets: Sequence[Target]) -> Iterator[str]:
-    """Promises kept and broken."""
-    words = {True: "yes", False: "**no**", None: "not measured"}
-    header = ["target", "limit", "measured", "met"]
-    return table(header, ([t.what, t.limit, t.measured, words[t.met]] for t in targets))
-
-
 def row_json(row: Row) -> dict[str, object]:
     """One contestant, for programs."""
     return {
@@ -555,6 +516,14 @@ def row_json(row: Row) -> dict[str, object]:
         "about": row.about,
         "failure": row.failure,
         "runs": [asdict(run) for run in row.runs],
+    }
+
+
+def told(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, object]:
+    """All numbers, for programs."""
+    return {
+        "rows": [row_json(row) for row in rows],
+        "targets": [asdict(target) for target in targets],
     }
 
 
@@ -630,8 +599,6 @@ def run_archive(
 def main() -> int:
     """Measure what was asked for, print it, and say whether the targets are met."""
     arguments = parse_arguments()
-    machine = f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, "
-    machine += f"Python {platform.python_version()}"
     targets: list[Target] = []
     rows: list[Row] = []
     lines: list[str] = []
@@ -644,7 +611,7 @@ def main() -> int:
             timeout=arguments.timeout,
         )
         network = "cut off for all" if bench.offline else "NOT cut off (unshare not possible)"
-        lines += [f"{machine}; network {network}", ""]
+        lines += [f"{machine()}; network {network}", ""]
         if arguments.archive:
             rows, targets, expected = run_archive(arguments, bench)
             size, files = expected["bytes"], expected["files"]
@@ -663,15 +630,9 @@ def main() -> int:
                 targets.append(target)
     lines += target_table(targets)
     print("\n".join(lines))
-    if arguments.json:
-        said = {
-            "machine": machine,
-            "network": network,
-            "rows": [row_json(row) for row in rows],
-            "targets": [asdict(target) for target in targets],
-        }
-        arguments.json.write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
-    return int(arguments.enforce and any(target.met is False for target in targets))
+    said = {"machine": machine(), "network": network, **told(rows, targets)}
+    write_json(said, arguments.json)
+    return int(arguments.enforce and missed(targets))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ with bare `Popen`. Read `CASES` first, then `measured`.
 
 import argparse
 import hashlib
-import json
 import os
 import platform
 import resource
@@ -26,6 +25,7 @@ from pathlib import Path
 
 import anyio
 
+from promises import write_json
 from toolspan.builtin import bash_tool, edit_tool, glob_tool, grep_tool, read_tool
 from toolspan.model.live import Finished
 from toolspan.process import survivors
@@ -327,9 +327,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(dir=wishes.scratch) as scratch:
         found = anyio.run(run, wishes, Path(scratch).resolve())
     show(found)
-    if wishes.json:
-        facts = {"python": platform.python_version(), "cases": [asdict(one) for one in found]}
-        wishes.json.write_text(json.dumps(facts, indent=2), encoding="utf-8")
+    facts = {"python": platform.python_version(), "cases": [asdict(one) for one in found]}
+    write_json(facts, wishes.json)
     return 1 if wishes.enforce and not all(one.ok for one in found) else 0
 
 
