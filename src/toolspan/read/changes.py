@@ -10,13 +10,16 @@ from collections.abc import Collection, Mapping
 from typing import Protocol, TypeVar
 
 from toolspan.ids import CallId
-from toolspan.model.span import Result
+from toolspan.model.span import Call, Result
+from toolspan.read.verdict import Verdict
 
 
 class _Life(Protocol):
     """What is known of a call."""
 
+    call: Call
     result: Result | None
+    verdict: Verdict | None
 
 
 L = TypeVar("L", bound=_Life)
@@ -69,6 +72,8 @@ class Changes:
             call_id for call_id, life in lives.items() if moved or life.result is None
         )
 
-    def is_over(self, call_id: CallId) -> bool:
-        """Whether a call that has no result never gets one."""
-        return self._ended or call_id in self._left
+    def is_open(self, life: _Life, verdict: Verdict) -> bool:
+        """Whether a call may still be answered; the verdict is that of a file that is finished."""
+        if life.verdict is not None or verdict.state != "never_answered":
+            return False
+        return not self._ended and life.call.id not in self._left

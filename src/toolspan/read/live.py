@@ -91,10 +91,9 @@ class LivePairing(Pairing):
 
     def _verdict(self, life: Life) -> Verdict:
         verdict = super()._verdict(life)
-        call_id = life.call.id
-        answered = life.verdict is not None or verdict.state != "never_answered"
-        if answered or self._changes.is_over(call_id):
+        if not self._changes.is_open(life, verdict):
             return verdict
+        call_id = life.call.id
         if call_id in self.notes.started or call_id in self.notes.progress:
             return Verdict(state="running", evidence=(Evidence("progress"),))
         if call_id in self._changes.begun:

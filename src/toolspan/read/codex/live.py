@@ -54,11 +54,9 @@ class LivePairing(Pairing):
 
     def _verdict(self, life: Life) -> Verdict:
         verdict = super()._verdict(life)
-        call_id = life.call.id
-        answered = life.verdict is not None or verdict.state != "never_answered"
-        if answered or self._changes.is_over(call_id):
+        if not self._changes.is_open(life, verdict):
             return verdict
-        if call_id in self._changes.begun or life.ended is not None:
+        if life.call.id in self._changes.begun or life.ended is not None:
             return Verdict(state="running", evidence=(Evidence("progress"),))
         if any(isinstance(event, Permission) and event.decision == "ask" for event in life.events):
             return Verdict(state="awaiting_permission", evidence=(Evidence("approval asked"),))
