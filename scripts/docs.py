@@ -5,6 +5,7 @@ import inspect
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,17 @@ def commands() -> str:
         assert command is not None
         inner = click.Context(command, info_name=name, parent=ctx, terminal_width=90)
         parts.append(f"## {name}\n\n```text\n{command.get_help(inner)}\n```\n")
-    rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in fields().items())
-    parts.append(f"## Fields of `calls --json`\n\n| field | meaning |\n|---|---|\n{rows}\n")
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in fields().items()]
+    parts.append(f"## Fields of `calls --json`\n\n{_table('| field | meaning |', rows)}\n")
     return "\n".join(parts)
+
+
+def _table(head: str, rows: Iterable[str]) -> str:
+    return "\n".join([head, "|" + "---|" * (head.count("|") - 1), *rows])
+
+
+def _page(title: str, *parts: str) -> str:
+    return "\n\n".join([f"# {title}", NOTE.rstrip(), *parts]) + "\n"
 
 
 def fields() -> dict[str, str]:
@@ -59,18 +68,12 @@ def states() -> str:
         f"| `{kind}` | {advice.cause} | {advice.solution} | {advice.retry} |"
         for kind, advice in ADVICE.items()
     ]
-    return "\n".join(
-        [
-            "# States and error kinds\n",
-            NOTE,
-            "Every call is in exactly one state, and every state comes with its evidence.\n",
-            "| state | | meaning |\n|---|---|---|",
-            *rows,
-            "\n## Error kinds\n",
-            "| kind | cause | solution | retry |\n|---|---|---|---|",
-            *kinds,
-            "",
-        ]
+    return _page(
+        "States and error kinds",
+        "Every call is in exactly one state, and every state comes with its evidence.",
+        _table("| state | | meaning |", rows),
+        "## Error kinds",
+        _table("| kind | cause | solution | retry |", kinds),
     )
 
 
@@ -84,23 +87,16 @@ def findings() -> str:
         f"| `{code}` | {seen.now} | {seen.older or 'the same'} |"
         for code, seen in ON_RESUME.items()
     ]
-    return "\n".join(
-        [
-            "# Findings\n",
-            NOTE,
-            "What `toolspan doctor` reports. The last column says what the client (2.1.325) does "
-            "with it on\nresume: accepts it, skips the line, loses part of the conversation, "
-            "refuses.\n",
-            "| code | severity | meaning | the client |\n|---|---|---|---|",
-            *rows,
-            "\n## What the clients were seen to do\n",
-            "Each defect was put into a recorded session, and the real client went on with it; "
-            "`python -m\ntests.oracle --defects` asks again. [Repair](repair.md) makes a sound "
-            "copy for all of them.\n",
-            "| code | 2.1.197 and 2.1.325 | 2.0.65 and 2.1.80 |\n|---|---|---|",
-            *seen,
-            "",
-        ]
+    return _page(
+        "Findings",
+        "What `toolspan doctor` reports. The last column says what the client (2.1.325) does "
+        "with it on\nresume: accepts it, skips the line, loses part of the conversation, refuses.",
+        _table("| code | severity | meaning | the client |", rows),
+        "## What the clients were seen to do",
+        "Each defect was put into a recorded session, and the real client went on with it; "
+        "`python -m\ntests.oracle --defects` asks again. [Repair](repair.md) makes a sound "
+        "copy for all of them.",
+        _table("| code | 2.1.197 and 2.1.325 | 2.0.65 and 2.1.80 |", seen),
     )
 
 
@@ -129,22 +125,21 @@ def seeds() -> str:
         parts += [
             f"## {document['name']}: {document['title']}\n",
             f"{document['about'].strip()}\n",
-            "| | it says | verdict | shown by | proved by |\n|---|---|---|---|---|",
-            "\n".join(_statement_row(row) for row in own) + "\n",
+            _table("| | it says | verdict | shown by | proved by |", map(_statement_row, own))
+            + "\n",
         ]
     parts += [
         "## Their words and ours\n",
         f"{data['nouns'].strip()}\n",
         f"```python\n{data['setup'].strip()}\n```\n",
-        "| in the documents | here | try |\n|---|---|---|",
-        "\n".join(
-            f"| {', '.join(f'`{one}`' for one in noun['theirs'])} | {noun['ours']} |"
-            f" `{noun['line']}` |"
-            for noun in data["noun"]
-        )
-        + "\n",
+        _table("| in the documents | here | try |", map(_noun_row, data["noun"])) + "\n",
     ]
     return "\n".join(parts)
+
+
+def _noun_row(noun: dict[str, Any]) -> str:
+    theirs = ", ".join(f"`{one}`" for one in noun["theirs"])
+    return f"| {theirs} | {noun['ours']} | `{noun['line']}` |"
 
 
 def _document_of(row: dict[str, Any], documents: list[dict[str, Any]]) -> str:
@@ -160,10 +155,7 @@ def _document_of(row: dict[str, Any], documents: list[dict[str, Any]]) -> str:
 
 def _verdict_counts(documents: list[dict[str, Any]], rows: list[dict[str, Any]]) -> str:
     counted = Counter((_document_of(row, documents), row["verdict"]) for row in rows)
-    lines = [
-        f"| document | statements | {' | '.join(VERDICTS)} |",
-        f"|---|---|{'---|' * len(VERDICTS)}",
-    ]
+    lines = []
     for document in documents:
         numbers = [counted[document["name"], verdict] for verdict in VERDICTS]
         link = f"{document['name']}: {document['title']}".lower()
@@ -174,7 +166,7 @@ def _verdict_counts(documents: list[dict[str, Any]], rows: list[dict[str, Any]])
         )
     every = Counter(row["verdict"] for row in rows)
     lines.append(f"| all | {len(rows)} | {' | '.join(str(every[v]) for v in VERDICTS)} |\n")
-    return "\n".join(lines)
+    return _table(f"| document | statements | {' | '.join(VERDICTS)} |", lines)
 
 
 def _statement_row(row: dict[str, Any]) -> str:
