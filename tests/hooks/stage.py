@@ -1,7 +1,10 @@
-"""A session for handlers of settings files, without a conversation."""
+"""A session for handlers of settings files: without a conversation, and at the command line."""
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -49,6 +52,25 @@ def moment(tool: str = "Bash", folder: Path | None = None, **given: object) -> M
         id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf(given)
     )
     return Moment(call=call, input=given, cwd=folder or Path("/"))
+
+
+def run_agent(folder: Path, script: object, *options: str) -> subprocess.CompletedProcess[str]:
+    """A run at the command line that may do everything, and whose model follows a script."""
+    (folder / "work").mkdir(exist_ok=True)
+    (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
+    return subprocess.run(
+        [
+            *(sys.executable, "-m", "toolspan", "run", "-p", "Go.", "--transcript", "none"),
+            *("--permission-mode", "bypassPermissions"),
+            *("--model", f"scripted:{folder / 'script.json'}", *options),
+        ],
+        cwd=folder / "work",
+        env={"PATH": os.environ["PATH"], "HOME": str(folder / "home")},
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
 
 
 @asynccontextmanager

@@ -1,11 +1,9 @@
 """Handlers that ask the model of the conversation, or an agent that looks around."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.hooks.stage import run_agent
 from tests.requirement import requirement
 from toolspan.testing import say, use
 
@@ -17,21 +15,8 @@ def run(folder: Path, kind: str, script: object) -> tuple[list[dict[str, object]
     handler = {"type": kind, "prompt": "May this be? $ARGUMENTS", "continueOnBlock": True}
     block = {"PreToolUse": [{"matcher": "Bash", "hooks": [handler]}]}
     (folder / "s.json").write_text(json.dumps({"hooks": block}), encoding="utf-8")
-    (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "toolspan", "run", "-p", "Go.", "--settings", "../s.json"),
-            *("--setting-sources", "", "--transcript", "none", "--output-format", "stream-json"),
-            *("--permission-mode", "bypassPermissions"),
-            *("--model", f"scripted:{folder / 'script.json'}"),
-        ],
-        cwd=folder / "work",
-        env={"PATH": os.environ["PATH"], "HOME": str(folder / "home")},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
+    told = ("--setting-sources", "", "--output-format", "stream-json")
+    done = run_agent(folder, script, "--settings", "../s.json", *told)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr
     results = [

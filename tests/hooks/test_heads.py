@@ -1,11 +1,9 @@
 """Hooks that agents and skills have in the heads of their files, at the command line."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.hooks.stage import run_agent
 from tests.requirement import requirement
 from toolspan.hooks import Hooks
 from toolspan.hooks.points import Firing
@@ -48,23 +46,6 @@ Do it.
 """
 
 
-def run(folder: Path, script: object) -> subprocess.CompletedProcess[str]:
-    (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
-    return subprocess.run(
-        [
-            *(sys.executable, "-m", "toolspan", "run", "-p", "Go.", "--transcript", "none"),
-            *("--permission-mode", "bypassPermissions"),
-            *("--model", f"scripted:{folder / 'script.json'}"),
-        ],
-        cwd=folder / "work",
-        env={"PATH": os.environ["PATH"], "HOME": str(folder / "home")},
-        capture_output=True,
-        encoding="utf-8",
-        timeout=60,
-        check=False,
-    )
-
-
 def write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -86,7 +67,6 @@ def bash(line: str) -> dict[str, object]:
 
 @requirement("hooks.heads")
 def test_an_agents_hooks_live_while_it_works_and_a_skills_from_then_on(tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
     log = tmp_path / "log"
     write(tmp_path / "home/.claude/agents/helper.md", AGENT.format(log=log))
     write(tmp_path / "home/.claude/skills/doit/SKILL.md", SKILL.format(log=log))
@@ -98,7 +78,7 @@ def test_an_agents_hooks_live_while_it_works_and_a_skills_from_then_on(tmp_path:
         [use("Skill", skill="doit")], [use("Skill", skill="doit")],
         [bash("true")], [bash("true")], say("Done."),
     ]  # fmt: skip
-    done = run(tmp_path, script)
+    done = run_agent(tmp_path, script)
 
     assert (done.returncode, done.stdout, done.stderr) == (0, "Done.\n", "")
     assert sorted(heard(log)[:2]) == [
@@ -113,7 +93,7 @@ def test_an_agents_hooks_live_while_it_works_and_a_skills_from_then_on(tmp_path:
 def test_hooks_of_a_skill_of_a_project_that_is_not_trusted_are_left_out(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write(tmp_path / "work/.claude/skills/doit/SKILL.md", SKILL.format(log=log))
-    done = run(tmp_path, [[use("Skill", skill="doit")], [bash("true")], say("Done.")])
+    done = run_agent(tmp_path, [[use("Skill", skill="doit")], [bash("true")], say("Done.")])
 
     assert (done.returncode, heard(log)) == (0, [])
     assert "SKILL.md: the folder is not trusted; its hooks are left out" in done.stderr
@@ -123,8 +103,7 @@ def test_hooks_of_a_skill_of_a_project_that_is_not_trusted_are_left_out(tmp_path
 def test_hooks_that_are_none_are_told_and_guard_nothing_by_being_left_out(tmp_path: Path) -> None:
     broken = SKILL.format(log="x").replace("type: command", "type: commando")
     write(tmp_path / "home/.claude/skills/doit/SKILL.md", broken)
-    (tmp_path / "work").mkdir()
-    done = run(tmp_path, [[use("Skill", skill="doit")], say("I could not.")])
+    done = run_agent(tmp_path, [[use("Skill", skill="doit")], say("I could not.")])
 
     assert done.stdout == "I could not.\n"
     write(tmp_path / "home/.claude/agents/helper.md", AGENT.format(log="x") + "\n")

@@ -8,6 +8,7 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
+from tests.run.editing import editor
 from toolspan import Deny, Hooks, Session, ToolContext, ToolError, tool
 from toolspan.model.live import LiveEvent, Recovered, Requested
 from toolspan.model.span import Call
@@ -149,21 +150,13 @@ async def test_a_refused_call_is_never_mended(tmp_path: Path) -> None:
 def silent(name: str, harm: Callable[[Path], None] | None = None) -> Tool:
     """An editing tool that never answers; with `harm`, it did something before."""
 
-    @tool(name=name, timeout=0.001)
-    async def edit(
-        file_path: str,
-        edits: list[dict[str, object]] | None = None,
-        old_string: str = "",
-        new_string: str = "",
-        replace_all: bool = False,
-    ) -> str:
-        """Hang."""
+    async def hang(path: Path) -> str:
         if harm is not None:
-            harm(Path(file_path))
+            harm(path)
         await anyio.sleep_forever()
         return ""
 
-    return edit
+    return editor(name, hang)
 
 
 EDITS = [

@@ -9,9 +9,10 @@ import pytest
 
 import toolspan
 from tests.mcp.test_approver import SERVER
+from tests.run.editing import editor
 from tests.seeds.stage import LATEST, Object, Played, call, play, text
 from tests.seeds.test_samples import answering, asking, life, result_of, sample, transcript
-from toolspan import ADVICE, Session, ToolError, blocks, coding_tools, tool
+from toolspan import ADVICE, Session, ToolError, blocks, coding_tools
 from toolspan.mcp import McpServers
 from toolspan.mcp.approver import prompt_tool_approver
 from toolspan.model.kind import ErrorKind
@@ -299,20 +300,12 @@ WANTED = "tea,5\ncake,6\nsoup,6\n"
 def stubborn(name: str, answer: str) -> Tool:
     """An editing tool that never answers, or fails."""
 
-    @tool(name=name, timeout=0.001 if answer == "timeout" else 60.0)
-    async def edit(
-        file_path: str,
-        edits: list[dict[str, object]] | None = None,
-        old_string: str = "",
-        new_string: str = "",
-        replace_all: bool = False,
-    ) -> str:
-        """Do nothing."""
+    async def refuse(_path: Path) -> str:
         if answer == "timeout":
             await anyio.sleep_forever()
         raise ToolError("the disk says no")
 
-    return edit
+    return editor(name, refuse, 0.001 if answer == "timeout" else 60.0)
 
 
 def seed_tools(answers: Mapping[str, str]) -> list[Tool]:

@@ -23,13 +23,6 @@ from toolspan.serve.pipe import _message
 FREE = ("--permission-mode", "bypassPermissions")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "project"
-    found.mkdir()
-    return found
-
-
 @contextmanager
 def server(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     transcript = str(folder.parent / f"{folder.name}.jsonl")
@@ -141,12 +134,17 @@ def test_requests_that_make_no_sense_get_an_error_each(folder: Path) -> None:
         assert result["isError"] is True
 
 
+async def set_to_work(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Ask for a command that does not end by itself, and wait until it runs."""
+    say(process, HELLO, READY, call(1, "Bash", command="echo $$ > pid; exec sleep 1000"))
+    await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
+
+
 @requirement("serve.end")
 @pytest.mark.anyio
 async def test_the_end_of_the_input_ends_running_calls_and_the_server(folder: Path) -> None:
     with server(folder) as process:
-        say(process, HELLO, READY, call(1, "Bash", command="echo $$ > pid; exec sleep 1000"))
-        await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
+        await set_to_work(process, folder)
         assert process.stdin is not None
         process.stdin.close()
         code = process.wait(LONG)
@@ -162,8 +160,7 @@ async def test_the_end_of_the_input_ends_running_calls_and_the_server(folder: Pa
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_ends_running_calls_and_the_server(folder: Path, number: int) -> None:
     with server(folder) as process:
-        say(process, HELLO, READY, call(1, "Bash", command="echo $$ > pid; exec sleep 1000"))
-        await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
+        await set_to_work(process, folder)
         process.send_signal(number)
         code = process.wait(LONG)
     assert code == 128 + number
@@ -189,8 +186,7 @@ async def test_a_client_that_stops_reading_cannot_keep_the_server(folder: Path) 
 @pytest.mark.anyio
 async def test_a_client_that_dies_takes_its_calls_along(folder: Path) -> None:
     with server(folder) as process:
-        say(process, HELLO, READY, call(1, "Bash", command="echo $$ > pid; exec sleep 1000"))
-        await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
+        await set_to_work(process, folder)
         assert process.stdout is not None
         process.stdout.close()  # its input stays open: only writing tells that it is gone
         say(process, request(2, "tools/list"))

@@ -19,13 +19,6 @@ from toolspan.serve.consent import Form
 FREE = ("--permission-mode", "bypassPermissions")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    found = tmp_path / "project"
-    found.mkdir()
-    return found
-
-
 @requirement("serve.tools")
 @pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
