@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.requirement import requirement
-from toolspan.cli.render import draw
+from toolspan.cli.draw import draw
 
 LINES = [
     Text(),

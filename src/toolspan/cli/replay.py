@@ -10,8 +10,8 @@ import click
 import msgspec
 from anyio.abc import TaskStatus
 
+from toolspan.cli.draw import plain_line
 from toolspan.cli.output import console, count, escape, print_json, short
-from toolspan.cli.render import plain_line
 from toolspan.cli.select import complete_session, locate
 from toolspan.errors import ToolspanError
 from toolspan.process import become_subreaper

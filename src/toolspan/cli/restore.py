@@ -6,11 +6,11 @@ from pathlib import Path
 import click
 from rich.text import Text
 
+from toolspan.cli.draw import plain_line
 from toolspan.cli.files.asked import about
 from toolspan.cli.files.content import confidence_line, moment_of
 from toolspan.cli.files.history import diff_lines
 from toolspan.cli.output import console, print_json
-from toolspan.cli.render import plain_line
 from toolspan.cli.select import current_folder, locate
 from toolspan.disk.place import placed
 from toolspan.errors import ToolspanError

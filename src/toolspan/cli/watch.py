@@ -221,7 +221,7 @@ class _Lines:
 
 def _ended(span: Span, file: str) -> list[tuple[str, str]]:
     """A call and how far it got."""
-    from toolspan.cli.render import GLYPHS, plain_line
+    from toolspan.cli.draw import GLYPHS, plain_line
 
     style = STATE_STYLE[span.state]
     parts = _about(span, file, GLYPHS[span.state], style, span.finished or span.requested)
@@ -239,7 +239,7 @@ def _ended(span: Span, file: str) -> list[tuple[str, str]]:
 
 def _notified(span: Span, file: str, notice: Notification) -> list[tuple[str, str]]:
     """News of what a call left running."""
-    from toolspan.cli.render import plain_line
+    from toolspan.cli.draw import plain_line
     from toolspan.model.span import moment
 
     parts = _about(span, file, "◆", "cyan", moment(notice.at))
@@ -250,7 +250,7 @@ def _notified(span: Span, file: str, notice: Notification) -> list[tuple[str, st
 def _about(
     span: Span, file: str, glyph: str, style: str, at: datetime | None
 ) -> list[tuple[str, str]]:
-    from toolspan.cli.render import plain_line
+    from toolspan.cli.draw import plain_line
 
     session = plain_line((span.call.session_id or PurePath(file).stem)[:8], 8)
     session += " ↳" if span.call.agent_id else ""

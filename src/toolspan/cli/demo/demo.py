@@ -8,8 +8,8 @@ import anyio
 import click
 
 from toolspan.cli.demo.story import PROMPT, make_model, make_session, write_project
+from toolspan.cli.draw import GLYPHS
 from toolspan.cli.output import STATE_STYLE, console, duration, escape, print_json
-from toolspan.cli.render import GLYPHS
 from toolspan.ids import SessionId
 from toolspan.model.live import Finished, LiveEvent
 from toolspan.process import become_subreaper

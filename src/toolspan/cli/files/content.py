@@ -8,9 +8,9 @@ import click
 from msgspec import Struct
 from rich.text import Text
 
+from toolspan.cli.draw import plain_line, plain_lines
 from toolspan.cli.files.asked import Wish, about
 from toolspan.cli.output import console, print_json
-from toolspan.cli.render import plain_line, plain_lines
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.read.discover import FoundFile
 from toolspan.read.history import pick, short_id

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
+from toolspan.cli.draw import diff_line, joined, plain_line, plain_lines
 from toolspan.cli.files.asked import Wish, about, takes
 from toolspan.cli.output import clock, console, count, print_json
-from toolspan.cli.render import diff_line, joined, plain_line, plain_lines
 from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile
 from toolspan.read.history import short_id

@@ -17,13 +17,14 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from toolspan.cli.draw import GLYPHS, diff_line, plain_line
 from toolspan.cli.host.faults import Faults
 from toolspan.cli.host.stop import watch_signals
 from toolspan.cli.output import STATE_STYLE, console, duration
 from toolspan.cli.prompt.text import visible
 from toolspan.cli.prompt.tty import Terminal
-from toolspan.cli.render import GLYPHS, diff_line, diff_of, plain_line
 from toolspan.cli.run.show import Show
+from toolspan.cli.summary import diff_of
 from toolspan.ids import CallId
 from toolspan.llm.model import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta
 from toolspan.mcp import McpServers

@@ -1,7 +1,7 @@
 """One call in full: what was asked, how it ended and why, what it changed, what stands around it.
 
 In: a `Portrait`. Out: lines for people, or an object for programs. Knows no options and finds no
-files; `show.py` does. Read `portrait_of` first, then `call_lines`.
+files; `find.py` does. Read `portrait_of` first, then `call_lines`.
 """
 
 import json
@@ -15,21 +15,10 @@ import msgspec
 from msgspec import Struct
 from rich.text import Text
 
+from toolspan.cli.draw import GLYPHS, diff_line, facts, joined, plain_line, plain_lines
 from toolspan.cli.output import STATE_STYLE, clock, count, duration
-from toolspan.cli.render import (
-    GLYPHS,
-    Look,
-    call_text,
-    diff_line,
-    diff_of,
-    event_note,
-    facts,
-    joined,
-    plain_line,
-    plain_lines,
-    said_text,
-    summary,
-)
+from toolspan.cli.show.look import Look, call_text, event_note, said_text
+from toolspan.cli.summary import diff_of, summary
 from toolspan.model.inputs import UnknownInput, decode_anything
 from toolspan.model.span import Span, moment
 from toolspan.model.state import MEANING
