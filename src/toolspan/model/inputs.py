@@ -571,6 +571,12 @@ def decode_anything(data: bytes) -> object:
         return readable
 
 
+def decode_object(data: bytes) -> dict[str, object]:
+    """The JSON object; an empty one when it is anything else. Never raises."""
+    value = decode_anything(data)
+    return value if isinstance(value, dict) else {}
+
+
 def decode_json(data: bytes) -> object:
     """The JSON value; halves of surrogate pairs, which clients do write, are kept.
 

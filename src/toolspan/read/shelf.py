@@ -6,9 +6,9 @@ narrows it. A place that no longer holds the block (the file was rewritten) rais
 
 from typing import TYPE_CHECKING, Any
 
-from toolspan.errors import SourceError
 from toolspan.model.place import Place
 from toolspan.model.span import Call, Result
+from toolspan.read.again import gone, read_again
 from toolspan.wire import claude, document
 from toolspan.wire.claude import CALL_BLOCKS
 from toolspan.wire.source import Source
@@ -32,15 +32,14 @@ class TranscriptShelf:
         nameless = [block for block in blocks if not block.id and block.type in CALL_BLOCKS]
         block = next((b for b in blocks if b.id == call.id and b.id), _nth(nameless, call.id))
         if block is None:
-            raise _gone(call.place, call.id)
+            raise gone(call.place, call.id)
         return bytes(block.input) or b"{}"
 
     def arguments(self, call: Call) -> dict[str, object]:
         """The input, decoded; empty when it is no object."""
-        from toolspan.model.inputs import decode_anything
+        from toolspan.model.inputs import decode_object
 
-        value = decode_anything(self.raw_input(call))
-        return value if isinstance(value, dict) else {}
+        return decode_object(self.raw_input(call))
 
     def typed_input(self, call: Call) -> "ToolInput":
         """The input narrowed to its tool's type."""
@@ -70,18 +69,11 @@ class TranscriptShelf:
         nameless = [b for b in blocks if b.type == "tool_result" and not b.tool_use_id]
         block = next((b for b in blocks if b.tool_use_id == result.id), _nth(nameless, result.id))
         if block is None:
-            raise _gone(result.place, result.id)
+            raise gone(result.place, result.id)
         return document.decode_readable(bytes(block.content))
 
     def _bodies(self, place: Place) -> claude.Bodies:
-        data = self.source.read(place.offset, place.length)
-        try:
-            return claude.decode_bodies(data)
-        except ValueError:
-            pieces = document.recover(data).pieces
-        if not pieces:
-            raise SourceError(f"{place}: the line has changed since it was read")
-        return claude.decode_bodies(pieces[0].data)
+        return read_again(self.source, place, claude.decode_bodies)
 
 
 def _nth(nameless: list[claude.Body], name: str) -> claude.Body | None:
@@ -90,7 +82,3 @@ def _nth(nameless: list[claude.Body], name: str) -> claude.Body | None:
     if not name.startswith("byte-") or not number.isdecimal() or int(number) >= len(nameless):
         return None
     return nameless[int(number)]
-
-
-def _gone(place: Place, call_id: str) -> SourceError:
-    return SourceError(f"{place}: {call_id} is no longer there")

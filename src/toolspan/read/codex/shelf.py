@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Raw
 
-from toolspan.errors import SourceError
 from toolspan.ids import CallId
 from toolspan.model.place import Place
 from toolspan.model.span import Call, Result
+from toolspan.read.again import gone, read_again
 from toolspan.wire import codex, document
 from toolspan.wire.codex import NOTHING, SELF_CONTAINED, Item, Record, calls_of
 from toolspan.wire.codex_calls import arguments_of
@@ -44,15 +44,14 @@ class RolloutShelf:
         names = (None,) if nameless else (call.id,)
         item = next((item for item in items if (item.call_id or item.id) in names), None)
         if item is None:
-            raise _gone(call.place, call.id)
+            raise gone(call.place, call.id)
         return arguments_of(item)
 
     def arguments(self, call: Call) -> dict[str, object]:
         """The input, decoded; empty when it is no object."""
-        from toolspan.model.inputs import decode_anything
+        from toolspan.model.inputs import decode_object
 
-        value = decode_anything(self.raw_input(call))
-        return value if isinstance(value, dict) else {}
+        return decode_object(self.raw_input(call))
 
     def typed_input(self, call: Call) -> "ToolInput":
         """The input narrowed to its tool's type."""
@@ -89,18 +88,11 @@ class RolloutShelf:
             return item.result if item.result != NOTHING else item.action
         names = {item.call_id, item.tool_call_id, item.id} - {None}
         if result.id not in names and names:
-            raise _gone(result.place, result.id)
+            raise gone(result.place, result.id)
         return output_of(item)
 
     def _record(self, place: Place) -> Record:
-        data = self.source.read(place.offset, place.length)
-        try:
-            return codex.decode(data).entry
-        except ValueError:
-            pieces = document.recover(data).pieces
-        if not pieces:
-            raise SourceError(f"{place}: the line has changed since it was read")
-        return codex.decode(pieces[0].data).entry
+        return read_again(self.source, place, codex.decode).entry
 
 
 def output_of(item: Item) -> Raw:
@@ -109,7 +101,3 @@ def output_of(item: Item) -> Raw:
         if raw != NOTHING:
             return raw
     return NOTHING
-
-
-def _gone(place: Place, call_id: str) -> SourceError:
-    return SourceError(f"{place}: {call_id} is no longer there")
