@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import click
 
 from toolspan.cli.output import progress
-from toolspan.cli.select import Filter, cache_for, in_project, locate
+from toolspan.cli.select import Filter, cache_for, locate
 from toolspan.errors import NotFound, ToolspanError
 
 if TYPE_CHECKING:
@@ -78,19 +78,10 @@ def gather_meant(
         ToolspanError: as `gather`; or there is no such session.
     """
     found, _ = gather(names, job, last=last)
-    kept = [file for file in found if _is_meant(file, keep) and also(file)]
+    kept = [file for file in found if keep.takes_file(file.file, file.info) and also(file)]
     if keep.session is not None and not kept:
         raise NotFound(f"no session begins with {keep.session!r}")
     return kept
-
-
-def _is_meant(file: OfSession, keep: Filter) -> bool:
-    if keep.dialect not in (None, file.info.dialect):
-        return False
-    if keep.project is not None and not in_project(keep.project, file.file, file.info.cwd):
-        return False
-    wanted = keep.session
-    return wanted is None or any(one.startswith(wanted) for one in file.info.session_ids)
 
 
 def done(paths: Sequence[Path], job: "Job[T]", advance: Advance) -> Iterator[T]:

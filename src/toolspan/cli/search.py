@@ -9,7 +9,7 @@ import click
 
 from toolspan.cli.ahead import apart
 from toolspan.cli.output import clean, clock, count, print_json, short
-from toolspan.cli.select import Filter, filters, in_project, surveyed, wanted_filter
+from toolspan.cli.select import Filter, filters, in_project, surveyed, wanted_filter, within
 from toolspan.errors import SourceError
 from toolspan.model.span import moment
 from toolspan.read.discover import default_roots
@@ -130,7 +130,7 @@ def _kept(matches: "Sequence[Match]", keep: Filter) -> "list[Match]":
         if (keep.session is None or (match.session or "").startswith(keep.session))
         and (keep.agent is None or (match.agent or "").startswith(keep.agent))
         and (keep.project is None or in_project(keep.project, match.file, match.cwd))
-        and _in_time(match, keep)
+        and within(match.at, keep.since, keep.until)
         and (keep.dialect is None or dialects[match.file] == keep.dialect)
     ]
     if not (keep.tool or keep.state or keep.error):
@@ -142,15 +142,6 @@ def _kept(matches: "Sequence[Match]", keep: Filter) -> "list[Match]":
         and (not keep.state or match.state in keep.state)
         and (not keep.error or (match.error or "") in keep.error)
     ]
-
-
-def _in_time(match: "Match", keep: Filter) -> bool:
-    if keep.since is None and keep.until is None:
-        return True
-    at = moment(match.at)
-    if at is None:
-        return False
-    return (keep.since is None or at >= keep.since) and (keep.until is None or at < keep.until)
 
 
 class _Dialects(dict[str, str]):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # the reader is slow to import, and a search begins before it
     from collections.abc import Iterator
 
     from toolspan.index.cache import Cache
+    from toolspan.model.session import SessionInfo
     from toolspan.read.facts import CallFacts
     from toolspan.read.history import Ledger, SessionFacts
     from toolspan.read.survey import FileFacts
@@ -65,6 +66,15 @@ class Filter(NamedTuple):
             and self._times(row)
         )
 
+    def takes_file(self, file: str, info: "SessionInfo") -> bool:
+        """Whether a file is of a session that is wanted; what the calls must be is left aside."""
+        if self.dialect not in (None, info.dialect):
+            return False
+        if self.project is not None and not in_project(self.project, file, info.cwd):
+            return False
+        wanted = self.session
+        return wanted is None or any(one.startswith(wanted) for one in info.session_ids)
+
     def _names(self, row: "CallFacts") -> bool:
         return (
             (not self.tool or (row.tool or "").casefold() in self.tool)
@@ -74,12 +84,17 @@ class Filter(NamedTuple):
         )
 
     def _times(self, row: "CallFacts") -> bool:
-        if self.since is None and self.until is None:
-            return True
-        at = moment(row.requested or row.finished)
-        if at is None:
-            return False
-        return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
+        return within(row.requested or row.finished, self.since, self.until)
+
+
+def within(at: str | None, since: datetime | None, until: datetime | None) -> bool:
+    """Whether a timestamp lies between two times; one that nobody knows lies only in all time."""
+    if since is None and until is None:
+        return True
+    found = moment(at)
+    if found is None:
+        return False
+    return (since is None or found >= since) and (until is None or found < until)
 
 
 def in_project(word: str, file: str, cwd: str | None = None) -> bool:

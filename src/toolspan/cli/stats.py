@@ -13,7 +13,6 @@ from toolspan.cli.select import (
     Filter,
     Selection,
     filters,
-    in_project,
     limited,
     named,
     narrow,
@@ -102,13 +101,11 @@ def _narrowed(found: Selection, keep: Filter) -> Selection:
 
 
 def _meant(file: FileFacts, keep: Filter) -> bool:
-    if keep.project is not None and not in_project(keep.project, file.file, file.info.cwd):
+    if not keep.takes_file(file.file, file.info):
         return False
-    if keep.dialect is not None and keep.dialect != file.info.dialect:
-        return False
-    if keep.session is not None:
-        return any(session.startswith(keep.session) for session in file.info.session_ids)
-    return any(keep.takes(row, file.info.cwd) for row in file.calls) or not _chooses_calls(keep)
+    if keep.session is not None or not _chooses_calls(keep):
+        return True
+    return any(keep.takes(row, file.info.cwd) for row in file.calls)
 
 
 def _chooses_calls(keep: Filter) -> bool:

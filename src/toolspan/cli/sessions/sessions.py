@@ -14,6 +14,7 @@ from toolspan.cli.select import (
     project_of,
     select,
     when,
+    within,
 )
 from toolspan.model.span import moment
 from toolspan.model.tokens import Tokens
@@ -68,15 +69,7 @@ def _wanted(
         return False
     if project is not None and not in_project(project, session.file.file, info.cwd):
         return False
-    return _within(moment(info.started_at), since, until)
-
-
-def _within(at: datetime | None, since: datetime | None, until: datetime | None) -> bool:
-    if since is None and until is None:
-        return True
-    if at is None:
-        return False
-    return (since is None or at >= since) and (until is None or at < until)
+    return within(info.started_at, since, until)
 
 
 def _states(session: SessionFacts) -> Counter[str]:
