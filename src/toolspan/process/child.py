@@ -74,6 +74,11 @@ class Child:
         """How its own process ended, once it has."""
         return self._root.exit
 
+    @property
+    def exit_code(self) -> int | None:
+        """The number a shell would show for its end; None while it runs."""
+        return None if self.exit is None else self.exit.status
+
     async def wait(self) -> Exit:
         """Wait until its own process has ended and its output is in.
 

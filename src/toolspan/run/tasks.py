@@ -62,7 +62,7 @@ class Task:
     @property
     def exit_code(self) -> int | None:
         """The number a shell would show for its end; None while it runs."""
-        return None if self.child.exit is None else self.child.exit.status
+        return self.child.exit_code
 
     async def wait(self) -> None:
         """Wait until it has ended and its output is in the file."""

@@ -95,7 +95,7 @@ class _RunsOn:
     @property
     def exit_code(self) -> int | None:
         """None as long as it runs."""
-        return None if self.child.exit is None else self.child.exit.status
+        return self.child.exit_code
 
     async def heard(self) -> Heard:
         """What it left."""
