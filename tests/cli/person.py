@@ -66,6 +66,18 @@ class Person:
         self.types(f"{text}\n")
         return shown
 
+    def presses(self, key: str) -> None:
+        """Press a key when the next answer is waited for."""
+        self.sees("comment > ")
+        self.types(key)
+
+    def always(self, where: int) -> str:
+        """Answer the next question for good, to be kept at a place; what was shown of it."""
+        shown = self.answers("a")
+        self.sees("Where?")
+        self.types(f"{where}\n")
+        return shown
+
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 

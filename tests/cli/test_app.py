@@ -10,6 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from tests.cli import command
 from tests.requirement import requirement
 from toolspan.cli.app import COMMANDS, app
 from toolspan.testing import TranscriptBuilder, bodies
@@ -81,6 +82,16 @@ def test_a_missing_file_is_exit_code_2_and_one_line(name: str, tmp_path: Path) -
 
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"toolspan: {tmp_path}/gone.jsonl: no such file or folder\n"
+
+
+@requirement("flows.command")
+@requirement("time.command")
+@pytest.mark.parametrize("name", ["flows", "time"])
+def test_bad_words_get_one_line_and_exit_code_2(name: str, tmp_path: Path) -> None:
+    assert command.run(name, tmp_path / "gone.jsonl", code=2).stderr.count("\n") == 1
+    story().write(tmp_path / "s.jsonl")
+    told = command.run(name, tmp_path, "--session", "x", code=2).stderr
+    assert "no session begins with 'x'" in told
 
 
 @requirement("cli.exit-codes")

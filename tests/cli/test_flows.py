@@ -91,13 +91,6 @@ def test_numbers_are_of_what_the_filters_leave(tmp_path: Path) -> None:
     assert later == "0 failures\n"
 
 
-@requirement("flows.command")
-def test_bad_words_get_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    assert flows(tmp_path / "gone.jsonl", code=2).stderr.count("\n") == 1
-    story().write(tmp_path / "s.jsonl")
-    assert "no session begins with 'x'" in flows(tmp_path, "--session", "x", code=2).stderr
-
-
 @requirement("errors.recovered")
 def test_errors_tell_how_many_of_a_group_were_recovered_and_how(tmp_path: Path) -> None:
     story("one").write(tmp_path / "one.jsonl")

@@ -56,7 +56,7 @@ def test_once_is_for_this_call_alone(tmp_path: Path) -> None:
 
 
 @requirement("prompt.always")
-def test_always_for_the_session_holds_for_its_later_calls_and_is_written_nowhere(
+def test_always_for_the_session_holds_for_later_calls_and_is_written_nowhere(
     tmp_path: Path,
 ) -> None:
     with person(tmp_path) as somebody:
@@ -64,9 +64,7 @@ def test_always_for_the_session_holds_for_its_later_calls_and_is_written_nowhere
         shown = somebody.answers("d a line too far")
         somebody.result("a")
         somebody.ask(bash("b", "npm run nothing"))
-        offered = somebody.answers("a")
-        somebody.sees("Where?")
-        somebody.types("1\n")
+        offered = somebody.always(1)
         somebody.result("b")
         somebody.ask(bash("c", "npm run anything; ls"))  # nobody is asked: nobody answers
         somebody.result("c")
@@ -82,10 +80,10 @@ def test_always_for_the_session_holds_for_its_later_calls_and_is_written_nowhere
 @requirement("prompt.kept")
 @pytest.mark.parametrize(
     ("number", "name"),
-    [("2", "project/.claude/settings.local.json"), ("3", "home/.claude/settings.json")],
+    [(2, "project/.claude/settings.local.json"), (3, "home/.claude/settings.json")],
 )
 def test_always_can_be_written_to_settings_and_holds_in_the_next_session(
-    tmp_path: Path, number: str, name: str
+    tmp_path: Path, number: int, name: str
 ) -> None:
     path = tmp_path / name
     path.parent.mkdir(parents=True)
@@ -93,9 +91,7 @@ def test_always_can_be_written_to_settings_and_holds_in_the_next_session(
     path.write_text(json.dumps(before), encoding="utf-8")
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "npm run nothing"))
-        somebody.answers("a")
-        somebody.sees("Where?")
-        somebody.types(f"{number}\n")
+        somebody.always(number)
         somebody.sees("Written to ")
         rows = somebody.leaves()
     with person(tmp_path) as somebody:
@@ -113,9 +109,7 @@ def test_always_can_be_written_to_settings_and_holds_in_the_next_session(
 
 
 @requirement("prompt.kept")
-def test_a_settings_file_that_is_broken_is_left_alone_and_the_question_stays(
-    tmp_path: Path,
-) -> None:
+def test_a_broken_settings_file_is_left_alone_and_the_question_stays(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "npm run nothing"))
         somebody.sees("comment > ")
@@ -167,8 +161,7 @@ def test_a_no_with_a_comment_tells_the_model_and_the_turn_goes_on(tmp_path: Path
 def test_the_end_of_the_input_is_a_no(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "mkdir one"))
-        somebody.sees("comment > ")
-        somebody.types("\x04")
+        somebody.presses("\x04")
         rows = somebody.leaves()
 
     assert decisions(rows) == [("a", "user_reject")]
@@ -179,8 +172,7 @@ def test_the_end_of_the_input_is_a_no(tmp_path: Path) -> None:
 def test_ctrl_c_ends_the_turn_and_every_call_has_its_result(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "mkdir one"), bash("b", "mkdir two"))
-        somebody.sees("comment > ")
-        somebody.types("\x03")
+        somebody.presses("\x03")
         assert somebody.child.wait(30) == 130
         rows = somebody.leaves()
 
@@ -205,9 +197,7 @@ def test_what_was_typed_before_the_question_is_no_answer_to_it(tmp_path: Path) -
 
 
 @requirement("prompt.one-at-a-time")
-def test_several_questions_are_asked_one_after_the_other_and_one_answer_may_do(
-    tmp_path: Path,
-) -> None:
+def test_several_questions_are_asked_in_turn_and_one_answer_may_do(tmp_path: Path) -> None:
     files = [tmp_path / "outside" / name for name in ("a", "b", "c")]
     files[0].parent.mkdir()
     for file in files:
@@ -216,9 +206,7 @@ def test_several_questions_are_asked_one_after_the_other_and_one_answer_may_do(
         somebody.ask(*((file.name, "Read", {"file_path": str(file)}) for file in files))
         somebody.hears("permission.waiting", len(files))
         somebody.answers("o")
-        second = somebody.answers("a")
-        somebody.sees("Where?")
-        somebody.types("1\n")
+        second = somebody.always(1)
         rows = somebody.leaves()
 
     assert "1 more to answer" in second

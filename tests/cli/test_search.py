@@ -41,6 +41,13 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "projects"
 
 
+@pytest.fixture
+def at_home(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The current folder is the client's own, with the archive in it."""
+    monkeypatch.chdir(archive.parent)
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(archive.parent))
+
+
 @requirement("search.command")
 def test_json_has_one_object_per_match_complete_and_without_a_limit(archive: Path) -> None:
     found = rows("lantern", archive)
@@ -110,12 +117,8 @@ def test_where_nobody_counted_the_matches_it_says_so(
 
 
 @requirement("search.command")
-def test_places_follow_the_words_and_the_first_is_always_a_word(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(archive.parent)
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(archive.parent))
-
+@pytest.mark.usefixtures("at_home")
+def test_places_follow_the_words_and_the_first_is_always_a_word() -> None:
     assert calls("light", "lantern", "./projects") == ["prompt"]
     assert calls("light", "projects/-harbour/5e551011.jsonl") == ["prompt"]
     assert calls("light") == ["prompt"]
@@ -129,11 +132,10 @@ def test_a_place_that_is_not_there_is_told_when_nothing_was_found(archive: Path)
 
 
 @requirement("search.command")
+@pytest.mark.usefixtures("at_home")
 def test_a_folder_without_a_slash_is_a_word_and_that_is_told(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(archive.parent)
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(archive.parent))
     hint = "projects was a word; to look in the folder write ./projects"
 
     assert hint in search("lantern", "projects").output

@@ -74,13 +74,6 @@ def test_only_one_clients_sessions_count_when_it_is_named(tmp_path: Path) -> Non
 
 
 @requirement("time.command")
-def test_bad_words_get_one_line_and_exit_code_2(tmp_path: Path) -> None:
-    assert time(tmp_path / "gone.jsonl", code=2).stderr.count("\n") == 1
-    day().write(tmp_path / "s.jsonl")
-    assert "no session begins with 'x'" in time(tmp_path, "--session", "x", code=2).stderr
-
-
-@requirement("time.command")
 def test_a_folder_without_times_says_so_and_hostile_names_are_shown_harmless(
     tmp_path: Path,
 ) -> None:

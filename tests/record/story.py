@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import toolspan
 from toolspan.ids import CallId, SessionId
@@ -161,25 +162,15 @@ def decided(call_id: str, *, allowed: bool, source: str = "config") -> Decided:
 
 
 def hook(
-    call_id: str,
-    point: str,
-    outcome: HookOutcome,
-    *,
-    tool: str = "Bash",
-    text: str | None = None,
-    stdout: str | None = None,
-    exit_code: int | None = None,
-    duration_ms: float | None = None,
+    call_id: str, point: str, outcome: HookOutcome, *, tool: str = "Bash", **told: Any
 ) -> HookRan:
+    """A hook that ran, with what it told."""
     return HookRan(
         call_id=CallId(call_id),
         point=point,
         name=f"{point}:{tool}",
         outcome=outcome,
         command="check.sh",
-        exit_code=exit_code,
-        duration_ms=duration_ms,
-        text=text,
-        stdout=stdout,
         at=START + 50,
+        **told,
     )

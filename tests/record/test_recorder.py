@@ -31,6 +31,12 @@ every_version = pytest.mark.parametrize("version", VERSIONS)
 BASH = {"stdout": "hi", "stderr": "", "interrupted": False, "isImage": False}
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the session is recorded."""
+    return tmp_path / "session.jsonl"
+
+
 def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
@@ -53,8 +59,7 @@ def what(line: dict[str, Any]) -> str:
 
 @requirement("record.round-trip")
 @every_version
-def test_what_was_recorded_is_read_back(tmp_path: Path, version: str) -> None:
-    path = tmp_path / "session.jsonl"
+def test_what_was_recorded_is_read_back(path: Path, version: str) -> None:
     with_all = recorder(path, version=version)
     with_all.prompt("Look")
     with_all.reply(
@@ -105,8 +110,7 @@ def test_what_was_recorded_is_read_back(tmp_path: Path, version: str) -> None:
 
 
 @requirement("record.one-line-per-block")
-def test_each_block_of_a_message_is_a_line_with_the_message_around_it(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_each_block_of_a_message_is_a_line_with_the_message_around_it(path: Path) -> None:
     recording = recorder(path)
     recording.reply(message("a", use("toolu_a", "Read"), use("toolu_b", "Read")), request_id="r1")
 
@@ -120,8 +124,7 @@ def test_each_block_of_a_message_is_a_line_with_the_message_around_it(tmp_path: 
 
 
 @requirement("record.one-line-per-block")
-def test_older_clients_tell_the_stop_reason_only_with_the_last_block(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_older_clients_tell_the_stop_reason_only_with_the_last_block(path: Path) -> None:
     recorder(path, version="2.1.80").reply(message("a", use("toolu_a", "Read")))
 
     assert [line["message"]["stop_reason"] for line in lines(path)] == [None, "tool_use"]
@@ -130,9 +133,8 @@ def test_older_clients_tell_the_stop_reason_only_with_the_last_block(tmp_path: P
 @requirement("record.tree")
 @every_version
 def test_a_result_hangs_on_its_own_call_and_the_reply_on_the_last_result(
-    tmp_path: Path, version: str
+    path: Path, version: str
 ) -> None:
-    path = tmp_path / "session.jsonl"
     recording = recorder(path, version=version)
     recording.prompt("go")
     recording.reply(message(use("toolu_a", "Read"), use("toolu_b", "Read")))
@@ -153,8 +155,7 @@ def test_a_result_hangs_on_its_own_call_and_the_reply_on_the_last_result(
 
 
 @requirement("record.completion-order")
-def test_a_result_may_stand_between_two_blocks_of_one_message(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_a_result_may_stand_between_two_blocks_of_one_message(path: Path) -> None:
     recording = recorder(path)
     whole = message(use("toolu_a", "Read"), use("toolu_b", "Read"))
     recording.reply_block(whole, use("toolu_a", "Read"), last=False)
@@ -171,8 +172,7 @@ def test_a_result_may_stand_between_two_blocks_of_one_message(tmp_path: Path) ->
 
 
 @requirement("record.is-error-as-told")
-def test_the_error_flag_is_written_only_as_it_was_told(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_the_error_flag_is_written_only_as_it_was_told(path: Path) -> None:
     recording = recorder(path)
     recording.result(finished("toolu_a", "Read", "x"))
     recording.result(finished("toolu_b", "Bash", "x", is_error=False))
@@ -189,8 +189,7 @@ def test_the_error_flag_is_written_only_as_it_was_told(tmp_path: Path) -> None:
 
 
 @requirement("record.consent")
-def test_consent_and_denial_are_recorded_and_read_back(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_consent_and_denial_are_recorded_and_read_back(path: Path) -> None:
     recording = recorder(path)
     ids = ("toolu_a", "toolu_b", "toolu_c")
     recording.reply(message(*(use(name, "Bash", command="x") for name in ids)))
@@ -239,8 +238,7 @@ def test_consent_and_denial_are_recorded_and_read_back(tmp_path: Path) -> None:
 
 @requirement("record.consent")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197"])
-def test_older_clients_do_not_tell_of_consent(tmp_path: Path, version: str) -> None:
-    path = tmp_path / "session.jsonl"
+def test_older_clients_do_not_tell_of_consent(path: Path, version: str) -> None:
     no = decided("toolu_a", allowed=False)
     refused = error("toolu_a", "Bash", "no", denial_kind="permission-rule", decision=no)
     recorder(path, version=version).result(refused)
@@ -250,9 +248,8 @@ def test_older_clients_do_not_tell_of_consent(tmp_path: Path, version: str) -> N
 
 @requirement("record.hooks")
 def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path = tmp_path / "session.jsonl"
     recording = recorder(path)
     recording.reply(message(use("toolu_a", "Bash", command="x")))
     recording.hook(hook("toolu_a", "PreToolUse", "success", text="ok", stdout="ok\n", exit_code=0))
@@ -300,9 +297,8 @@ def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(
 
 @requirement("record.hooks")
 def test_a_hook_that_said_nothing_and_one_that_refused_leave_no_line_of_their_own(
-    tmp_path: Path,
+    path: Path,
 ) -> None:
-    path = tmp_path / "session.jsonl"
     recording = recorder(path)
     recording.reply(message(use("toolu_a", "Bash", command="x")))
     recording.hook(hook("toolu_a", "PreToolUse", "success"))
@@ -312,8 +308,7 @@ def test_a_hook_that_said_nothing_and_one_that_refused_leave_no_line_of_their_ow
 
 
 @requirement("record.hooks")
-def test_each_way_a_hook_can_end_has_its_attachment(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_each_way_a_hook_can_end_has_its_attachment(path: Path) -> None:
     recording = recorder(path)
     recording.reply(message(use("toolu_a", "Bash", command="x")))
     recording.hook(hook("toolu_a", "PreToolUse", "message", text="to the user"))
@@ -386,9 +381,8 @@ def test_2_1_80_tells_of_hooks_by_progress_and_2_0_65_not_at_all(tmp_path: Path)
 @requirement("record.companions")
 @every_version
 def test_notes_beside_a_result_follow_it_and_are_not_taken_for_prompts(
-    tmp_path: Path, version: str
+    path: Path, version: str
 ) -> None:
-    path = tmp_path / "session.jsonl"
     recording = recorder(path, version=version)
     recording.prompt("look")
     recording.reply(message(use("toolu_a", "Read", file_path="x.png")))
@@ -402,8 +396,7 @@ def test_notes_beside_a_result_follow_it_and_are_not_taken_for_prompts(
 
 
 @requirement("record.interrupt")
-def test_an_interrupted_turn_ends_with_the_words_of_the_client(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_an_interrupted_turn_ends_with_the_words_of_the_client(path: Path) -> None:
     recording = recorder(path)
     recording.prompt("go")
     recording.reply(message(use("toolu_a", "Bash", command="sleep 9")))
@@ -429,8 +422,7 @@ def test_an_interrupted_turn_ends_with_the_words_of_the_client(tmp_path: Path) -
 
 
 @requirement("record.prompt")
-def test_the_lines_of_a_turn_share_its_id_and_prompts_are_counted(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_the_lines_of_a_turn_share_its_id_and_prompts_are_counted(path: Path) -> None:
     recording = recorder(path)
     recording.prompt("one")
     recording.reply(message(use("toolu_a", "Read")))
@@ -452,8 +444,7 @@ def test_the_lines_of_a_turn_share_its_id_and_prompts_are_counted(tmp_path: Path
 
 
 @requirement("record.prompt")
-def test_the_last_line_helps_to_find_the_session_again(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_the_last_line_helps_to_find_the_session_again(tmp_path: Path, path: Path) -> None:
     recording = recorder(path)
     recording.prompt("a\nlong " + "word " * 60)
     recording.close()
@@ -472,8 +463,7 @@ def test_the_last_line_helps_to_find_the_session_again(tmp_path: Path) -> None:
 
 
 @requirement("record.thinking")
-def test_thinking_is_recorded_only_with_its_signature(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_thinking_is_recorded_only_with_its_signature(path: Path) -> None:
     signed = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
     recorder(path).reply(message({"type": "thinking", "thinking": "hm"}, signed, "said"))
 
@@ -484,8 +474,7 @@ def test_thinking_is_recorded_only_with_its_signature(tmp_path: Path) -> None:
 
 
 @requirement("record.message-defaults")
-def test_a_bare_message_gets_what_readers_need(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_a_bare_message_gets_what_readers_need(path: Path) -> None:
     recorder(path).reply({"role": "assistant", "content": "hello", "container": {"id": "c"}})
 
     recorded = lines(path)[0]["message"]
@@ -497,7 +486,9 @@ def test_a_bare_message_gets_what_readers_need(tmp_path: Path) -> None:
 
 
 @requirement("record.place")
-def test_lines_name_the_folder_they_were_written_in_and_its_branch(tmp_path: Path) -> None:
+def test_lines_name_the_folder_they_were_written_in_and_its_branch(
+    tmp_path: Path, path: Path
+) -> None:
     repository = tmp_path / "repository"
     (repository / ".git").mkdir(parents=True)
     (repository / ".git" / "HEAD").write_text("ref: refs/heads/topic/one\n")
@@ -509,7 +500,6 @@ def test_lines_name_the_folder_they_were_written_in_and_its_branch(tmp_path: Pat
     detached = tmp_path / "detached"
     (detached / ".git").mkdir(parents=True)
     (detached / ".git" / "HEAD").write_text("8a6f0c5e\n")
-    path = tmp_path / "session.jsonl"
     recording = recorder(path)
     recording.prompt("here")
     for folder in (repository / "deep" / "down", worktree, detached):
@@ -525,11 +515,10 @@ def test_lines_name_the_folder_they_were_written_in_and_its_branch(tmp_path: Pat
 
 
 @requirement("record.place")
-def test_a_branch_that_changes_is_told_from_the_next_prompt_on(tmp_path: Path) -> None:
+def test_a_branch_that_changes_is_told_from_the_next_prompt_on(tmp_path: Path, path: Path) -> None:
     head = tmp_path / ".git" / "HEAD"
     head.parent.mkdir()
     head.write_text("ref: refs/heads/one\n")
-    path = tmp_path / "session.jsonl"
     recording = recorder(path, version="2.0.65")
     recording.prompt("a")
     head.write_text("ref: refs/heads/two\n")
@@ -594,8 +583,7 @@ def test_a_subagent_has_a_file_of_its_own(tmp_path: Path, version: str) -> None:
 
 
 @requirement("record.sink")
-def test_a_recorder_takes_the_runners_events(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_a_recorder_takes_the_runners_events(path: Path) -> None:
     recording = recorder(path)
     recording.reply(message(use("toolu_a", "Bash", command="x")))
     done = finished("toolu_a", "Bash", "hi", is_error=False)
@@ -613,8 +601,9 @@ def test_a_recorder_takes_the_runners_events(tmp_path: Path) -> None:
 
 @requirement("record.resume")
 @every_version
-def test_a_resumed_transcript_goes_on_where_it_ended(tmp_path: Path, version: str) -> None:
-    path = tmp_path / "session.jsonl"
+def test_a_resumed_transcript_goes_on_where_it_ended(
+    tmp_path: Path, path: Path, version: str
+) -> None:
     first = recorder(path, version=version)
     first.prompt("go")
     first.reply(message(use("toolu_a", "Read", file_path="a"), use("toolu_b", "Read")))
@@ -646,8 +635,9 @@ def test_resuming_what_is_not_there_begins_it(tmp_path: Path) -> None:
 
 @requirement("record.times")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80"])
-def test_times_rise_for_clients_that_resume_by_them(tmp_path: Path, version: str) -> None:
-    path = tmp_path / "session.jsonl"
+def test_times_rise_for_clients_that_resume_by_them(
+    tmp_path: Path, path: Path, version: str
+) -> None:
     recording = recorder(path, version=version)
     recording.prompt("go")
     recording.reply(message(use("toolu_a", "Read"), use("toolu_b", "Read")), at=START + 70)
@@ -662,8 +652,7 @@ def test_times_rise_for_clients_that_resume_by_them(tmp_path: Path, version: str
 
 
 @requirement("record.bytes")
-def test_lines_are_compact_and_in_the_clients_order_of_keys(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
+def test_lines_are_compact_and_in_the_clients_order_of_keys(path: Path) -> None:
     recording = recorder(path)
     recording.prompt("é\u2028")
 
