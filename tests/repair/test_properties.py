@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +22,23 @@ from toolspan.testing import check_history
 from toolspan.wire.detect import dialect_of
 from toolspan.wire.source import source_of
 
-Harm = list[tuple[str, int, int]]
+
+class Broken(NamedTuple):
+    """A session, and what happened to its transcript."""
+
+    story: list[Turn]
+    harm: list[tuple[str, int, int]]
+    version: str
+
+    @contextmanager
+    def transcript(self) -> Iterator[Path]:
+        """The file, with all harm done to it."""
+        with session(self.story, self.version) as path:
+            path.write_bytes(damaged(path.read_bytes(), self.harm))
+            yield path
+
+
+any_damage = st.builds(Broken, turns, harms, versions)
 
 
 @contextmanager
@@ -56,12 +73,11 @@ def is_whole(story: list[Turn]) -> bool:
 
 @requirement("past.any-damage")
 @settings(max_examples=150)
-@given(turns, harms, versions)
+@given(any_damage)
 def test_any_damaged_transcript_goes_on_with_each_call_once_and_its_own_result(
-    story: list[Turn], harm: Harm, version: str
+    broken: Broken,
 ) -> None:
-    with session(story, version) as path:
-        path.write_bytes(damaged(path.read_bytes(), harm))
+    with broken.transcript() as path:
         calls, results = told(path)
         _, there = calls_in(path)
 
@@ -88,12 +104,11 @@ def test_a_transcript_cut_anywhere_goes_on_with_everything_that_was_whole(
 
 @requirement("repair.any-damage")
 @settings(max_examples=150)
-@given(turns, harms, versions)
+@given(any_damage)
 def test_any_damaged_session_is_repaired_to_one_without_errors_that_lost_nothing(
-    story: list[Turn], harm: Harm, version: str
+    broken: Broken,
 ) -> None:
-    with session(story, version) as path:
-        path.write_bytes(damaged(path.read_bytes(), harm))
+    with broken.transcript() as path:
         before = path.read_bytes()
         if dialect_of(source_of(path)) != "claude":
             with pytest.raises(ToolspanError):

@@ -27,6 +27,23 @@ def note(after_s: float, event: str, call: str | None = None, **more: object) ->
     return json.dumps(row if call is None else {**row, "call": call}).encode()
 
 
+def asked_about(call: str) -> list[bytes]:
+    """Somebody was asked about a call, and it ran for four seconds."""
+    return [
+        note(1.1, "PreToolUse", call),
+        note(1.2, "PermissionRequest"),
+        note(20.9, "PostToolUse", call, duration_ms=4_000),
+    ]
+
+
+def made(folder: Path, after_ms: int = 0) -> tuple[Path, str]:
+    """A session whose call came after a while and took twenty seconds, and the call's id."""
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "make"}, after_ms=after_ms)
+    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
+    return story.write(folder / "s.jsonl"), call
+
+
 def noted(path: Path, *lines: bytes) -> None:
     hooks_path(path).parent.mkdir(parents=True, exist_ok=True)
     hooks_path(path).write_bytes(b"\n".join(lines) + b"\n")
@@ -34,18 +51,10 @@ def noted(path: Path, *lines: bytes) -> None:
 
 @requirement("hook.waits")
 def test_a_noted_question_is_a_wait_that_is_known_to_the_millisecond(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"}, after_ms=1_000)
-    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
-    path = story.write(tmp_path / "s.jsonl")
+    path, call = made(tmp_path, after_ms=1_000)
     (before,) = file_time(str(path)).agents[0].calls
     assert (before.certainty, before.wait_ms) == ("unknown", None)
-    noted(
-        path,
-        note(1.1, "PreToolUse", call),
-        note(1.2, "PermissionRequest"),
-        note(20.9, "PostToolUse", call, duration_ms=4_000),
-    )
+    noted(path, *asked_about(call))
 
     (found,) = file_time(str(path)).agents[0].calls
 
@@ -60,16 +69,8 @@ def test_a_noted_question_is_a_wait_that_is_known_to_the_millisecond(tmp_path: P
 
 @requirement("hook.waits")
 def test_an_export_tells_the_same_times_as_the_report(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"}, after_ms=1_000)
-    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
-    path = story.write(tmp_path / "s.jsonl")
-    noted(
-        path,
-        note(1.1, "PreToolUse", call),
-        note(1.2, "PermissionRequest"),
-        note(20.9, "PostToolUse", call, duration_ms=4_000),
-    )
+    path, call = made(tmp_path, after_ms=1_000)
+    noted(path, *asked_about(call))
     told = Story([toolspan.read(path)])
     (record,) = told.calls()
     (reported,) = file_time(str(path)).agents
@@ -86,10 +87,7 @@ def test_an_export_tells_the_same_times_as_the_report(tmp_path: Path) -> None:
 
 @requirement("hook.waits")
 def test_a_call_without_a_question_is_known_to_have_waited_for_nobody(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"})
-    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
-    path = story.write(tmp_path / "s.jsonl")
+    path, call = made(tmp_path)
     noted(path, note(0.1, "PreToolUse", call), note(20, "PostToolUse", call, duration_ms=19_000))
     (found,) = file_time(str(path)).agents[0].calls
     assert (found.certainty, found.wait_ms, found.run_ms) == ("known", 0, 20_000)
@@ -97,10 +95,7 @@ def test_a_call_without_a_question_is_known_to_have_waited_for_nobody(tmp_path: 
 
 @requirement("hook.waits")
 def test_a_pause_without_a_noted_question_is_no_known_wait(tmp_path: Path) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"})
-    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
-    path = story.write(tmp_path / "s.jsonl")
+    path, call = made(tmp_path)
     noted(path, note(1, "PreToolUse", call), note(20, "PostToolUse", call, duration_ms=4_000))
     (found,) = file_time(str(path)).agents[0].calls
     assert (found.certainty, found.wait_ms) == ("inferred", 15_000)
@@ -110,10 +105,7 @@ def test_a_pause_without_a_noted_question_is_no_known_wait(tmp_path: Path) -> No
 def test_a_client_that_does_not_tell_how_long_a_tool_ran_leaves_the_wait_unknown(
     tmp_path: Path,
 ) -> None:
-    story = TranscriptBuilder().prompt("go")
-    call = story.call("Bash", {"command": "make"})
-    story.result(call, replace(bodies.ran("ok"), **UNSAID), after_ms=20_000)
-    path = story.write(tmp_path / "s.jsonl")
+    path, call = made(tmp_path)
     noted(path, note(0.1, "PreToolUse", call), note(20, "PostToolUse", call))
     (found,) = file_time(str(path)).agents[0].calls
     assert found.certainty == "unknown"
