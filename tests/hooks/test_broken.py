@@ -8,6 +8,7 @@ import pytest
 from tests.hooks.stage import at, command, hooks, moment, says
 from tests.requirement import requirement
 from toolspan.errors import ToolspanError
+from toolspan.hooks.handlers.command import LIMIT
 from toolspan.hooks.points import Occasion, Report
 from toolspan.model.decision import Deny
 from toolspan.process import survivors
@@ -63,6 +64,24 @@ async def test_a_handler_that_fails_refuses_when_it_is_to_fail_closed(
 
     assert isinstance(before.decision, Deny)
     assert 'blocking because onFailure is "block"' in str(before.decision.reason)
+
+
+@requirement("hooks.exit-codes")
+async def test_a_handler_that_objects_is_heard_however_much_it_printed(tmp_path: Path) -> None:
+    flood = f"yes | head -c {LIMIT + 1}; echo not this one >&2; exit 2"
+    block = {**at("PreToolUse", command(flood)), **at("PermissionRequest", command(flood))}
+
+    async with hooks(tmp_path, block) as given:
+        with anyio.fail_after(20):
+            before = await given.before(moment("Bash", tmp_path))
+            asked = await given.permission(moment("Bash", tmp_path))
+
+    assert isinstance(before.decision, Deny)
+    assert "not this one" in str(before.decision.reason)
+    assert [report.outcome for report in before.reports] == ["blocked"]
+    # Only an answer counts where somebody would be asked, and this one is lost.
+    assert asked.decision is None
+    assert [report.outcome for report in asked.reports] == ["error"]
 
 
 @requirement("hooks.settings-fail-closed")

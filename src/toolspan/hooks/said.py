@@ -2,7 +2,7 @@
 
 In: a `Heard`, the point it was at, and the client version's ways. Out: a `Said`. Output that begins
 with `{` is an answer in JSON, in its current or its older form; anything else is text. Exit code 2
-objects, others do not count beside an answer. Pure. Read `understand` first.
+objects, whatever was printed; others do not count beside an answer. Pure. Read `understand` first.
 """
 
 import json
@@ -100,6 +100,8 @@ class Ear:
     def understand(self, heard: Heard) -> Said:
         """What the handler means."""
         if heard.end != "ended":
+            if heard.exit_code == OBJECTS and self.point != "PermissionRequest":
+                return self._objection(heard)  # its answer is lost, its objection is not
             return Said(error=f"Failed to run: {heard.problem or 'it did not end in time'}")
         document = _document(heard.stdout)
         if document is None:

@@ -1,8 +1,9 @@
 """A handler that is a command: JSON on its standard input, an answer on its output.
 
 In: `Told`. Out: what it printed and its exit code. The command runs in custody, in a session of its
-own; cancelled, it is ended with everything it started. What it prints over the limit is dropped and
-told as a failure: half an answer is none. Processes that it leaves run on until the session ends.
+own; cancelled, it is ended with everything it started. One that prints more than is listened to has
+given no answer, only its exit code: half an answer is none. Processes that it leaves run on until
+the session ends.
 """
 
 import os
@@ -14,8 +15,9 @@ from pathlib import Path
 from toolspan.hooks.heard import Heard, Told
 from toolspan.process import Capture, Child, Command, NotEnded, StartError
 
-LIMIT = 1 << 20
-"""Bytes of output that are listened to."""
+LIMIT = 1 << 21
+"""Bytes of each output that are listened to. A longer answer is none, which is a failure unless the
+exit code objects; of longer errors the first and the last half of this are kept."""
 GRACE = 0.5
 """Seconds between asking a command to end and killing it, when its time is over."""
 _SHELL = "/bin/sh"
@@ -60,7 +62,7 @@ class CommandHandler:
             env={**environment, **self._session(told), **told.environment, **places},
             mark=f"hook-{told.point}",
             stdin=told.data,
-            memory_limit=2 * LIMIT,
+            memory_limit=LIMIT,
         )
         try:
             if self.detached:
@@ -131,7 +133,7 @@ def _folder(cwd: Path, project: Path) -> Path:
 def _heard(stdout: Capture, stderr: Capture, code: int) -> Heard:
     errors = _text(stderr)
     if stdout.dropped:
-        problem = f"it printed {stdout.total} bytes, more than the {2 * LIMIT} that are heard"
+        problem = f"it printed {stdout.total} bytes, more than the {LIMIT} that are heard"
         return Heard(end="failed", exit_code=code, stderr=errors, problem=problem)
     return Heard(stdout=_text(stdout), stderr=errors, exit_code=code)
 
