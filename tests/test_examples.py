@@ -1,25 +1,18 @@
 """Examples and the Python in the documentation run, on the sample archive."""
 
 import os
-import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from tests.docs.spoken import COMPARED
+from tests.docs.blocks import ROOT, Block
+from tests.docs.programs import optional, programs
 from toolspan.sample import archive
 
-ROOT = Path(__file__).parent.parent
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-BLOCKS = [
-    pytest.param(block, id=f"{page.name}-{number}")
-    for page in PAGES
-    if page.name not in COMPARED  # run by tests/docs
-    for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), 1)
-]
+PROGRAMS = programs()
 ARGUMENTS = {
     "failed_commands": [str(archive())],
     "slowest_calls": [str(archive())],
@@ -43,9 +36,16 @@ def run(*arguments: str | Path, home: Path | None = None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("block", BLOCKS)
-def test_python_in_the_documentation_runs(block: str, tmp_path: Path) -> None:
-    assert run("-c", block, home=tmp_path) != ""
+@pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.name)
+def test_python_in_the_documentation_runs(block: Block, tmp_path: Path) -> None:
+    missing = [name for name in sorted(optional(block)) if find_spec(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+    printed = run("-c", block.text, home=tmp_path)
+
+    assert printed != ""
+    assert [text for text in PROGRAMS[block] if text.text.strip() not in printed] == []
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in (ROOT / "examples").glob("*.py")))

@@ -3,7 +3,8 @@
 In: the text of a page. Out: its sections, what their blocks print now, and the page with that in
 it. A `console` block holds commands behind `$ ` with their output below; a `python` block is
 followed by a `text` block with what it prints. Every section has a folder of its own, with the
-sample archive as `archive` and one of its sessions as `session.jsonl`.
+sample archive as `archive` and one of its sessions as `session.jsonl`. Other pages borrow how
+commands are told apart from what they print, and how they are run.
 """
 
 import os
@@ -11,14 +12,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
+from tests.docs.blocks import ROOT, Block, blocks
 from toolspan.sample import archive
 
-ROOT = Path(__file__).parent.parent.parent
 JQ = shutil.which("jq")
 COLUMNS = 92
 COMPARED = ("recipes.md", "parts.md")
@@ -87,35 +88,53 @@ def prepare(folder: Path) -> None:
 
 def run(step: Step, folder: Path) -> str:
     """What it prints there now."""
-    program = [sys.executable, "-c"] if step.python else ["bash", "-c"]
+    own = environment(folder / "home", COLUMNS) | {"TOOLSPAN_NO_CACHE": "1"}
+    return "".join(f"{line}\n" for line in ran(step, folder, own)[1])
+
+
+def ran(step: Step, folder: Path, own: Mapping[str, str]) -> tuple[int, list[str]]:
+    """The code it ends with there, and the lines it prints, errors among them."""
+    program = [sys.executable, "-c"] if step.python else ["bash", "-o", "pipefail", "-c"]
     done = subprocess.run(
         [*program, step.code],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        timeout=60, check=False, cwd=folder, env=_environment(folder),
+        timeout=60, check=False, cwd=folder, env=own,
     )  # fmt: skip
-    lines = done.stdout.decode().splitlines()
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return done.returncode, [line.rstrip() for line in done.stdout.decode().splitlines()]
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def environment(home: Path, columns: int) -> dict[str, str]:
+    """What programs find there: toolspan, a home, a width, and nothing of who runs the tests."""
     return {
-        "HOME": str(folder / "home"),
+        "HOME": str(home),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join(sys.path),
         "TZ": "UTC",
         "LANG": "C.UTF-8",
-        "COLUMNS": str(COLUMNS),
-        "TOOLSPAN_NO_CACHE": "1",
+        "COLUMNS": str(columns),
     }
+
+
+def compared(page: str) -> list[Block]:
+    """The blocks of a page that its sections run, or compare with what is printed."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    lines = {
+        text.count("\n", 0, at) + 1
+        for block in _BLOCK.finditer(text)
+        for at in (block.start("console"), block.start("python"), block.start("text"))
+        if at >= 0
+    }
+    return [block for block in blocks(page) if block.line in lines]
 
 
 def _steps(block: re.Match[str]) -> list[Step]:
     if block["python"] is not None:
         return [Step(block["python"], python=True, printed=block["text"])]
-    return list(_commands(block["console"].splitlines()))
+    return list(commands(block["console"].splitlines()))
 
 
-def _commands(lines: list[str]) -> Iterator[Step]:
+def commands(lines: list[str]) -> Iterator[Step]:
+    """Those of a `console` block, each with what stands below it."""
     at = 0
     while at < len(lines):
         begin = at

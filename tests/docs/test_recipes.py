@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.spoken import COMPARED, JQ, ROOT, Section, prepare, run, sections
+from tests.docs.blocks import ROOT
+from tests.docs.spoken import COMPARED, JQ, Section, prepare, run, sections
 
 PAGES = [(ROOT / "docs" / name).read_text(encoding="utf-8") for name in COMPARED]
 SECTIONS = [one for page in PAGES for one in sections(page) if list(one.steps())]

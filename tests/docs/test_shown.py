@@ -1,72 +1,52 @@
-"""Commands that pages show with their output work, and print it."""
+"""Commands that pages show work, and print what stands below them."""
 
-import os
 import re
-import shlex
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from toolspan.sample import archive
+from tests.docs.blocks import Block, is_made, of
+from tests.docs.scenes import SCENES, new_home
+from tests.docs.spoken import Step, commands, ran
+from tests.docs.typed import is_typed
 
-ROOT = Path(__file__).parent.parent.parent
-PAGES = {
-    "README.md": 90,
-    "docs/files.md": 88,
-    "docs/flows.md": 88,
-    "docs/permissions.md": 88,
-    "docs/replay.md": 100,
-    "docs/search.md": 88,
-    "docs/time.md": 88,
-}
-"""Those whose commands are about the sample as if it were the user's own, and their columns."""
-ELSEWHERE = {"demo", "restore"}
-"""Tested by themselves: the one takes long, the other wants to write into somebody's project."""
+DOTS = "…"
+"""A line of a page in place of any number of lines that were printed."""
+RUN = [block for block in of("console", SCENES) if not is_typed(block) and not is_made(block)]
+"""The blocks that are run here."""
 
 
-class Typed(NamedTuple):
-    """A command, and the beginning of what it prints, up to a line of dots."""
-
-    words: list[str]
-    shown: list[str]
-    columns: int
-
-
-def typed(page: str) -> Iterator[Typed]:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for block in re.findall(r"^```(?:console|text)?\n(.*?)^```", text, re.S | re.M):
-        for part in re.split(r"^\$ ", block, flags=re.M)[1:]:
-            command, _, output = part.partition("\n")
-            words = shlex.split(command.replace("~/", "./"), comments=True)
-            if words[0] == "toolspan" and not ELSEWHERE & set(words):
-                yield Typed(
-                    words, re.split(r"^…\n", output, flags=re.M)[0].splitlines(), PAGES[page]
+@pytest.mark.parametrize("block", RUN, ids=lambda block: block.name)
+def test_commands_print_what_their_page_shows(block: Block) -> None:
+    if "curl " in block.text and shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    with new_home() as home, SCENES[block.page](home) as stage:
+        for step in commands(block.text.splitlines()):
+            typed = Step(stage.here(step.code), python=False, printed="")
+            code, lines = ran(typed, stage.folder, stage.environment)
+            lines = stage.there("\n".join(lines)).rstrip("\n").split("\n")
+            assert code in (0, 1), lines  # done; done, and there is something to tell
+            shown = step.printed.splitlines()
+            if shown:
+                assert timeless(lines, stage.differs) == timeless(
+                    filled(shown, lines), stage.differs
                 )
+            made = re.findall(r" -o (\S+)", typed.code)
+            assert [name for name in made if not (stage.folder / name).stat().st_size] == []
 
 
-@pytest.mark.parametrize(
-    "command",
-    [command for page in PAGES for command in typed(page)],
-    ids=lambda command: " ".join(command.words),
-)
-def test_a_command_prints_what_its_page_shows(command: Typed, tmp_path: Path) -> None:
-    shutil.copytree(archive() / "claude", tmp_path / ".claude")
-    shutil.copytree(archive(), tmp_path / "archive")
-    for transcript in archive().rglob("7e3f9c40*.jsonl"):
-        shutil.copy(transcript, tmp_path)
+def filled(shown: list[str], printed: list[str]) -> list[str]:
+    """What is shown, with what was printed in the place of each line of dots."""
+    whole: list[str] = []
+    for at, line in enumerate(shown):
+        if line != DOTS:
+            whole.append(line)
+        else:
+            rest = printed[len(whole) :]
+            after = shown[at + 1] if at + 1 < len(shown) else None
+            whole += rest[: rest.index(after) if after in rest else len(rest)]
+    return whole
 
-    done = subprocess.run(
-        [sys.executable, "-m", *command.words],
-        capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path,
-        env={**os.environ, "HOME": str(tmp_path), "TZ": "UTC", "COLUMNS": str(command.columns)},
-    )  # fmt: skip
 
-    assert done.stderr == ""
-    assert done.returncode in (0, 1)  # done; done, and there is something to tell
-    printed = [line.rstrip() for line in done.stdout.splitlines()]
-    assert printed[: len(command.shown)] == command.shown
+def timeless(lines: list[str], differs: str | None) -> list[str]:
+    return [re.sub(differs, DOTS, line) for line in lines] if differs else lines
