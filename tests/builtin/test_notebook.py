@@ -39,6 +39,14 @@ def written(book: dict[str, Any] = BOOK, indent: int | str | None = 1, end: str 
     return json.dumps(book, indent=indent, ensure_ascii=False) + end
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The notebook."""
+    found = tmp_path / "n.ipynb"
+    found.write_text(written(), encoding="utf-8")
+    return found
+
+
 def cell_id(finished: Finished) -> str:
     record: Any = finished.structured
     return str(record["cell_id"])
@@ -51,9 +59,7 @@ async def edited(talk: Client, path: Path, **given: object) -> Finished:
 
 @pytest.mark.anyio
 @requirement("notebook-tool.replaces")
-async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path) -> None:
-    path = tmp_path / "n.ipynb"
-    path.write_text(written(), encoding="utf-8")
+async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path: Path) -> None:
     async with client(tmp_path) as talk:
         finished = await edited(talk, path, cell_id="c1", new_source="print('bye')\n")
 
@@ -77,9 +83,9 @@ async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path) -> No
 
 @pytest.mark.anyio
 @requirement("notebook-tool.inserts")
-async def test_cells_are_added_behind_another_or_first_and_taken_out(tmp_path: Path) -> None:
-    path = tmp_path / "n.ipynb"
-    path.write_text(written(), encoding="utf-8")
+async def test_cells_are_added_behind_another_or_first_and_taken_out(
+    tmp_path: Path, path: Path
+) -> None:
     add = {"edit_mode": "insert", "cell_type": "code"}
     async with client(tmp_path) as talk:
         last = await edited(talk, path, cell_id="r1", new_source="last", **add)
@@ -123,9 +129,7 @@ async def test_cells_of_older_notebooks_have_no_ids_but_places(tmp_path: Path) -
 
 @pytest.mark.anyio
 @requirement("notebook-tool.valid")
-async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path) -> None:
-    path = tmp_path / "n.ipynb"
-    path.write_text(written(), encoding="utf-8")
+async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path, path: Path) -> None:
     async with client(tmp_path) as talk:
         await edited(talk, path, cell_id="m1", new_source="1", cell_type="code")
         await edited(talk, path, cell_id="c1", new_source="t", cell_type="markdown")
@@ -149,10 +153,8 @@ async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path) -> None:
     ],
 )
 async def test_a_cell_that_is_not_there_is_refused(
-    tmp_path: Path, given: dict[str, object], text: str
+    tmp_path: Path, path: Path, given: dict[str, object], text: str
 ) -> None:
-    path = tmp_path / "n.ipynb"
-    path.write_text(written(), encoding="utf-8")
     async with client(tmp_path) as talk:
         finished = await edited(talk, path, new_source="x", **given)
 
@@ -162,9 +164,9 @@ async def test_a_cell_that_is_not_there_is_refused(
 
 @pytest.mark.anyio
 @requirement("notebook-tool.refuses")
-async def test_newer_clients_want_it_read_older_ones_want_it_there(tmp_path: Path) -> None:
-    path = tmp_path / "n.ipynb"
-    path.write_text(written(), encoding="utf-8")
+async def test_newer_clients_want_it_read_older_ones_want_it_there(
+    tmp_path: Path, path: Path
+) -> None:
     (tmp_path / "bad.ipynb").write_text("{nope", encoding="utf-8")
     (tmp_path / "list.ipynb").write_text("[]", encoding="utf-8")
     given = {"cell_id": "c1", "new_source": "x"}

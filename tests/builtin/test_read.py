@@ -23,20 +23,18 @@ VERSIONS = ("seed", "2.0.65", "2.1.80", "2.1.197", "2.1.325")
 WARNING = "<system-reminder>Warning: the file exists but {}</system-reminder>"
 
 
+NUMBERED = {"2.1.325": "1\ta\n2\tb\n3\t", "2.0.65": "     1→a\n     2→b\n     3→"}
+
+
 @requirement("read-tool.numbers-lines")
-@pytest.mark.parametrize(
-    ("version", "text"),
-    [("2.1.325", "1\ta\n2\tb\n3\t"), ("2.0.65", "     1→a\n     2→b\n     3→")],
-)
-async def test_lines_are_numbered_as_the_client_numbers_them(
-    tmp_path: Path, version: str, text: str
-) -> None:
+@pytest.mark.parametrize("version", NUMBERED)
+async def test_lines_are_numbered_as_the_client_numbers_them(tmp_path: Path, version: str) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\nb\n")
 
     finished = await Talk(tmp_path, version).read(path)
 
-    assert finished.content == text
+    assert finished.content == NUMBERED[version]
     assert record(finished) == {
         "type": "text",
         "file": {

@@ -22,6 +22,24 @@ def box(folder: Path, version: str) -> Box:
     return Box(folder, coding_tools(profile(version)), version=version)
 
 
+async def sent_off(tools: Box, command: str) -> str:
+    """The task of a command that runs in the background."""
+    return background(await tools.call("Bash", command=command, run_in_background=True))
+
+
+async def all_ended(tools: Box) -> None:
+    """Wait until nothing runs in the background."""
+    with anyio.fail_after(10):
+        await tools.workspace.tasks.wait()
+
+
+async def over(tools: Box, command: str) -> str:
+    """The task of a command that ran in the background and has ended."""
+    task = await sent_off(tools, command)
+    await all_ended(tools)
+    return task
+
+
 @requirement("task-tools.output")
 @pytest.mark.parametrize("version", OLD)
 async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(
@@ -30,7 +48,7 @@ async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(
     async with opened(box(tmp_path, version)) as tools:
         fifo = tools.project / "go"
         command = "echo start; mkfifo go; read x < go; echo end; exit 4"
-        task = background(await tools.call("Bash", command=command, run_in_background=True))
+        task = await sent_off(tools, command)
         running = tools.workspace.tasks.get(task)
         assert isinstance(running, Task)
         with anyio.fail_after(10):
@@ -64,8 +82,7 @@ async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(
 @requirement("task-tools.output")
 async def test_of_a_long_output_the_end_comes_back_and_where_the_rest_is(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.197")) as tools:
-        ran = await tools.call("Bash", command="seq 20000; echo last", run_in_background=True)
-        task = background(ran)
+        task = await sent_off(tools, "seq 20000; echo last")
         output = record(await tools.call("TaskOutput", task_id=task))["task"]["output"]
         path = tools.workspace.tasks_folder / f"{task}.output"
 
@@ -77,9 +94,7 @@ async def test_of_a_long_output_the_end_comes_back_and_where_the_rest_is(tmp_pat
 @requirement("task-tools.output")
 async def test_an_older_name_and_input_lead_to_the_same_tool(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.197")) as tools:
-        task = background(await tools.call("Bash", command="true", run_in_background=True))
-        with anyio.fail_after(10):
-            await tools.workspace.tasks.wait()
+        task = await over(tools, "true")
         found = await tools.call("BashOutput", bash_id=task)
         missing = await tools.call("BashOutput", bash_id="x")
 
@@ -91,9 +106,7 @@ async def test_an_older_name_and_input_lead_to_the_same_tool(tmp_path: Path) -> 
 @pytest.mark.parametrize("version", ["2.1.80", "2.1.197", "2.1.325"])
 async def test_a_stopped_task_has_ended_and_is_forgotten(tmp_path: Path, version: str) -> None:
     async with opened(box(tmp_path, version)) as tools:
-        task = background(
-            await tools.call("Bash", command="exec sleep 100", run_in_background=True)
-        )
+        task = await sent_off(tools, "exec sleep 100")
         child = tools.workspace.tasks.get(task)
         stopped = await tools.call("TaskStop", task_id=task)
         again = await tools.call("KillShell", shell_id=task)
@@ -115,9 +128,7 @@ async def test_a_stopped_task_has_ended_and_is_forgotten(tmp_path: Path, version
 @requirement("task-tools.stop")
 async def test_an_old_client_kills_shells_and_remembers_them(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.0.65")) as tools:
-        task = background(
-            await tools.call("Bash", command="exec sleep 100", run_in_background=True)
-        )
+        task = await sent_off(tools, "exec sleep 100")
         killed = await tools.call("KillShell", shell_id=task)
         again = await tools.call("KillShell", shell_id=task)
         unknown = await tools.call("KillShell", shell_id="nope")
@@ -135,9 +146,7 @@ async def test_an_old_client_kills_shells_and_remembers_them(tmp_path: Path) -> 
 @requirement("task-tools.stop")
 async def test_a_task_that_ended_cannot_be_stopped(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.325")) as tools:
-        task = background(await tools.call("Bash", command="true", run_in_background=True))
-        with anyio.fail_after(10):
-            await tools.workspace.tasks.wait()
+        task = await over(tools, "true")
         ended = await tools.call("TaskStop", task_id=task)
         nothing = await tools.call("TaskStop")
 
@@ -151,8 +160,7 @@ async def test_the_end_of_a_task_is_news_once(tmp_path: Path) -> None:
         ran = await tools.call(
             "Bash", command="exit 4", description="count", run_in_background=True
         )
-        with anyio.fail_after(10):
-            await tools.workspace.tasks.wait()
+        await all_ended(tools)
         (task,) = tools.workspace.tasks.news()
         again = tools.workspace.tasks.news()
         path = tools.workspace.tasks_folder / f"{task.id}.output"
@@ -174,10 +182,8 @@ async def test_the_end_of_a_task_is_news_once(tmp_path: Path) -> None:
 @requirement("tasks.news")
 async def test_without_running_tasks_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.325")) as tools:
-        await tools.call("Bash", command="exit 0", run_in_background=True)
-        with anyio.fail_after(10):
-            await tools.workspace.tasks.wait()
-            await tools.workspace.tasks.wait()
+        await over(tools, "exit 0")
+        await all_ended(tools)
         (task,) = tools.workspace.tasks.news()
 
     assert notice(task, profile()).count('"exit 0" completed (exit code 0)') == 1

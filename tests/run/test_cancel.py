@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from toolspan.model.live import Asked, Decided, Finished, Started
 from toolspan.model.span import Call
 from toolspan.permission.decide import Question
 from toolspan.profile import profile
+from toolspan.run.batch import Batch
 from toolspan.run.context import ToolContext
 from toolspan.run.define import tool
 from toolspan.run.runner import Runner
@@ -48,19 +51,27 @@ async def quick() -> str:
     return "quick"
 
 
-@requirement("cancel.one")
-async def test_ending_one_call_leaves_the_others() -> None:
-    running, told = endless(), Told()
+@asynccontextmanager
+async def at_work(told: Told) -> AsyncIterator[tuple[Runner, Batch]]:
+    """A batch whose call `a` runs until it is ended, and `b` waits for it."""
+    running = endless()
     with anyio.fail_after(5):
         async with Runner([running.tool, quick], direct=[told]) as runner, runner.batch() as batch:
             batch.add(call("a", "endless"))
             batch.add(call("b", "quick"))
-            batch.add(call("c", "quick"))
             await running.inside.wait()
-            batch.cancel(CallId("c"))
-            assert told.states == {"c": "cancelled"}  # at once: it was waiting
-            runner.cancel("a")
-            finished = await batch.drain()
+            yield runner, batch
+
+
+@requirement("cancel.one")
+async def test_ending_one_call_leaves_the_others() -> None:
+    told = Told()
+    async with at_work(told) as (runner, batch):
+        batch.add(call("c", "quick"))
+        batch.cancel(CallId("c"))
+        assert told.states == {"c": "cancelled"}  # at once: it was waiting
+        runner.cancel("a")
+        finished = await batch.drain()
 
     assert [one.span.state for one in finished] == ["interrupted", "succeeded", "cancelled"]
     assert "half of it" in str(finished[0].content)
@@ -68,14 +79,10 @@ async def test_ending_one_call_leaves_the_others() -> None:
 
 @requirement("cancel.all")
 async def test_ending_the_turn_ends_what_runs_and_what_waits() -> None:
-    running, told = endless(), Told()
-    with anyio.fail_after(5):
-        async with Runner([running.tool, quick], direct=[told]) as runner, runner.batch() as batch:
-            batch.add(call("a", "endless"))
-            batch.add(call("b", "quick"))
-            await running.inside.wait()
-            runner.cancel()
-            finished = await batch.drain()
+    told = Told()
+    async with at_work(told) as (runner, batch):
+        runner.cancel()
+        finished = await batch.drain()
 
     assert [one.span.state for one in finished] == ["interrupted", "cancelled"]
     assert [one.call_id for one in told.of(Started)] == ["a"]
@@ -307,14 +314,9 @@ async def test_a_running_command_is_gone_with_all_its_processes_and_its_output_s
 
 @requirement("cancel.discard")
 async def test_a_reply_that_is_streamed_anew_answers_its_calls_in_its_own_words() -> None:
-    running = endless()
-    with anyio.fail_after(5):
-        async with Runner([running.tool, quick]) as runner, runner.batch() as batch:
-            batch.add(call("a", "endless"))
-            batch.add(call("b", "quick"))
-            await running.inside.wait()
-            batch.cancel(by="discarded")
-            finished = await batch.drain()
+    async with at_work(Told()) as (_, batch):
+        batch.cancel(by="discarded")
+        finished = await batch.drain()
 
     assert [one.span.error_kind for one in finished] == ["stream_discarded", "stream_discarded"]
 

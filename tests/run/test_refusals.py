@@ -28,28 +28,14 @@ GIVEN: Mapping[str, dict[str, object]] = {
 }
 
 
-@tool(name="Bash")
-async def bash(command: str) -> str:
-    """A shell that does nothing."""
-    return command
+def idle(name: str) -> Tool:
+    """A tool that does nothing with what it is given."""
 
+    @tool(name=name)
+    async def nothing(command: str = "", file_path: str = "", path: str = "") -> str:
+        return command or file_path or path
 
-@tool(name="Read")
-async def read(file_path: str) -> str:
-    """A reader that does nothing."""
-    return file_path
-
-
-@tool(name="Write")
-async def write(file_path: str) -> str:
-    """A writer that does nothing."""
-    return file_path
-
-
-@tool(name="Grep")
-async def grep(path: str) -> str:
-    """A search that does nothing."""
-    return path
+    return nothing
 
 
 @tool
@@ -58,7 +44,7 @@ async def halve() -> str:
     return "half"
 
 
-TOOLS: list[Tool] = [bash, read, write, grep, halve]
+TOOLS = [*map(idle, ("Bash", "Read", "Write", "Grep")), halve]
 
 
 async def refused(

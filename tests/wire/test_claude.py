@@ -39,6 +39,13 @@ def blocks(entry: Entry) -> list[Block]:
     return entry.message.content
 
 
+def whole(data: bytes) -> Entry:
+    """The entry of a line with nothing odd about it."""
+    entry, odd = decode(data)
+    assert odd == ()
+    return entry
+
+
 def shown(value: Any) -> Any:
     """An entry as plain values; bodies by what they mean, not by how they are spelled."""
     if isinstance(value, msgspec.Raw):
@@ -81,9 +88,8 @@ def test_a_call_of_the_file_form_is_read() -> None:
         },
     )
 
-    entry, odd = decode(data)
+    entry = whole(data)
 
-    assert odd == ()
     assert entry.known
     assert (entry.type, entry.uuid, entry.parent_uuid) == ("assistant", "u1", "u0")
     assert (entry.session, entry.version, entry.cwd) == ("s1", "2.1.325", "/w")
@@ -101,9 +107,8 @@ def test_a_result_of_the_file_form_is_read() -> None:
     result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": False}
     structured = {"stdout": "ok", "interrupted": True, "durationMs": 1.5}
 
-    entry, odd = decode(line(type="user", message={"content": [result]}, toolUseResult=structured))
+    entry = whole(line(type="user", message={"content": [result]}, toolUseResult=structured))
 
-    assert odd == ()
     assert entry.structured == StructuredFacts(interrupted=True, duration_ms=1.5)
     (block,) = blocks(entry)
     assert (block.tool_use_id, block.is_error) == ("toolu_1", False)
@@ -124,9 +129,8 @@ def test_the_stream_form_says_the_same_in_other_words() -> None:
         tool_use_result={"status": "async_launched", "agentId": "a1"},
     )
 
-    entry, odd = decode(data)
+    entry = whole(data)
 
-    assert odd == ()
     assert (entry.session, entry.request_id_snake) == ("s1", "req_1")
     assert entry.parent_tool_use_id_snake == "toolu_0"
     assert entry.structured == StructuredFacts(status="async_launched", agent_id="a1")
@@ -137,7 +141,7 @@ def test_the_stream_form_says_the_same_in_other_words() -> None:
 
 @requirement("wire.claude-stream-form")
 def test_the_last_line_of_a_stream_names_refused_and_deferred_calls() -> None:
-    entry, odd = decode(
+    entry = whole(
         line(
             type="result",
             subtype="success",
@@ -147,7 +151,6 @@ def test_the_last_line_of_a_stream_names_refused_and_deferred_calls() -> None:
         )
     )
 
-    assert odd == ()
     assert [denial.tool_use_id for denial in entry.permission_denials or ()] == ["toolu_1"]
     assert entry.deferred_tool_use is not None
     assert entry.deferred_tool_use.id == "toolu_2"
@@ -184,9 +187,8 @@ def test_unknown_keys_survive_at_every_depth() -> None:
         b'"toolUseResult":{"interrupted":false,"stdout":"x","extra":[[]]},"permissionDecision":{}}'
     )
 
-    entry, odd = decode(data)
+    entry = whole(data)
 
-    assert odd == ()
     assert document.equal(encode(entry, data), data)
 
 
@@ -197,9 +199,8 @@ def test_what_clients_write_survives_decoding_and_encoding(
 ) -> None:
     data = to_json(record, ascii_only=ascii_only)
 
-    entry, odd = decode(data)
+    entry = whole(data)
 
-    assert odd == ()
     assert document.equal(encode(entry, data), data)
 
 
@@ -300,9 +301,8 @@ def test_a_number_beside_an_odd_value_is_not_odd_itself() -> None:
 def test_half_of_a_surrogate_pair_is_no_odd_value() -> None:
     data = b'{"type":"user","uuid":"u1","cwd":"/w/\\ud83d","message":{"content":"\\ude00"}}'
 
-    entry, odd = decode(data)
+    entry = whole(data)
 
-    assert odd == ()
     assert (entry.cwd, entry.uuid) == ("/w/\ud83d", "u1")
     assert entry.message == ApiMessage(content="\ude00")
 
@@ -312,9 +312,8 @@ def test_a_message_spread_from_a_string_is_survived() -> None:
     spelled = {str(n): letter for n, letter in enumerate("event: message_start")}
     data = line(type="assistant", uuid="u1", message={**spelled, "content": []})
 
-    entry, odd = decode(data)
+    entry = whole(data)
 
-    assert odd == ()
     assert entry.message == ApiMessage(content=[])
     assert document.equal(encode(entry, data), data)
 
@@ -455,26 +454,24 @@ def test_whole_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> None:
 
 @requirement("wire.seed-records")
 def test_the_call_of_seed_000_with_text_beside_it_decodes() -> None:
-    entry, odd = decode(
+    entry = whole(
         b'{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":'
         b'"I will read it."},{"type":"tool_use","id":"toolu_01ReadFile123","name":"Read","input":'
         b'{"file_path":"/src/auth/login.ts","limit":200}}],"stop_reason":null},"uuid":"msg-001"}'
     )
 
-    assert odd == ()
     assert blocks(entry)[1].id == "toolu_01ReadFile123"
     assert (entry.uuid, entry.timestamp) == ("msg-001", None)
 
 
 @requirement("wire.seed-records")
 def test_the_hook_progress_of_seed_000_decodes() -> None:
-    entry, odd = decode(
+    entry = whole(
         b'{"type":"progress","data":{"type":"hook_progress","hookEvent":"PreToolUse","hookName":'
         b'"security_check","status":"running"},"parentToolUseID":"toolu_1","toolUseID":"toolu_1",'
         b'"uuid":"prog-001"}'
     )
 
-    assert odd == ()
     assert entry.data is not None
     assert (entry.data.hook_event, entry.data.hook_name) == ("PreToolUse", "security_check")
     assert (entry.parent_tool_use_id, entry.tool_use_id) == ("toolu_1", "toolu_1")
@@ -487,9 +484,8 @@ def test_three_results_on_one_line_of_seed_000_decode() -> None:
         for letter in "ABC"
     ]
 
-    entry, odd = decode(line(type="user", message={"content": results}))
+    entry = whole(line(type="user", message={"content": results}))
 
-    assert odd == ()
     assert [block.tool_use_id for block in blocks(entry)] == ["toolu_01A", "toolu_01B", "toolu_01C"]
 
 
@@ -500,20 +496,19 @@ def test_the_structured_result_alone_of_seed_002_decodes() -> None:
 
 @requirement("wire.seed-records")
 def test_the_stream_messages_of_seed_003_decode() -> None:
-    call, odd = decode(
+    call = whole(
         b'{"type":"assistant","message":{"id":"msg_01","type":"message","role":"assistant","model":'
         b'"claude-sonnet-4","content":[{"type":"tool_use","id":"toolu_013","name":"TodoWrite",'
         b'"input":{"todos":[{"id":"1","content":"Serve","status":"pending"}]}}],"stop_reason":'
         b'"tool_use","usage":{"input_tokens":3,"cache_creation_input_tokens":18958,'
         b'"cache_read_input_tokens":0,"output_tokens":109}},"session_id":"f2c0"}'
     )
-    failure, odd_too = decode(
+    failure = whole(
         b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":"toolu_01D","type":'
         b'"tool_result","content":"<tool_use_error>File has not been read yet.</tool_use_error>",'
         b'"is_error":true}]},"session_id":"f2c0"}'
     )
 
-    assert odd == odd_too == ()
     assert call.session == failure.session == "f2c0"
     assert call.message is not None
     assert call.message.usage == claude.Usage(
