@@ -1,6 +1,7 @@
 """Python hooks that fail: what becomes of the call they guard."""
 
 from collections.abc import Callable
+from typing import cast
 
 import anyio
 import pytest
@@ -8,7 +9,9 @@ import pytest
 from tests.requirement import requirement
 from tests.run.made import call
 from toolspan.errors import ToolspanError
-from toolspan.hooks.callbacks import Hooks
+from toolspan.hooks import After, Before, Hooks
+from toolspan.model.decision import Allow, Ask
+from toolspan.model.live import HookRan, LiveEvent
 from toolspan.model.span import Call
 from toolspan.run.define import tool
 from toolspan.run.runner import Runner
@@ -28,9 +31,28 @@ def nonsense(call: Call) -> object:
     return False
 
 
+def refuse_in_words(call: Call) -> object:
+    return "no, never"
+
+
+def speak_as_if_it_had_run(call: Call) -> object:
+    return After(stop="no, never")
+
+
+def hollow(call: Call) -> object:
+    return Before(decision=False)  # type: ignore[arg-type]
+
+
+def one_word_for_many(call: Call) -> object:
+    return Before(contexts="no")  # type: ignore[arg-type]
+
+
+WRONG = [crash, nonsense, refuse_in_words, speak_as_if_it_had_run, hollow, one_word_for_many]
+
+
 @requirement("hooks.fail-closed")
 @pytest.mark.anyio
-@pytest.mark.parametrize("handler", [crash, nonsense])
+@pytest.mark.parametrize("handler", WRONG)
 @pytest.mark.parametrize(("closed", "wanted"), [(True, "hook"), (False, "done")])
 async def test_a_guard_that_fails_refuses_the_call_only_if_asked_to(
     handler: Callable[[Call], None], closed: bool, wanted: str
@@ -42,6 +64,40 @@ async def test_a_guard_that_fails_refuses_the_call_only_if_asked_to(
 
     assert wanted in result.text
     assert bool(result.is_error) is closed
+
+
+@requirement("hooks.answers-per-point")
+@pytest.mark.anyio
+@pytest.mark.parametrize("handler", WRONG)
+async def test_an_answer_that_is_none_where_somebody_is_asked_refuses(
+    handler: Callable[[Call], None],
+) -> None:
+    hooks = Hooks(fail_closed=True)
+    hooks.pre_tool_use("act")(lambda call: Ask())
+    hooks.permission_request("act")(handler)
+    with anyio.fail_after(5):
+        (result,) = await Runner([act], hooks=hooks).run([call("a", "act")])
+
+    assert "failed" in result.text
+    assert result.is_error
+
+
+@requirement("hooks.answers-per-point")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "answer", [Allow(), Ask(), Before(), 7, After(feedback=cast("tuple[str]", "no"))]
+)
+async def test_an_answer_that_is_none_after_a_call_is_told_of_and_the_result_stays(
+    answer: object,
+) -> None:
+    hooks, told = Hooks(), list[LiveEvent]()
+    hooks.post_tool_use("act")(lambda call, moment: cast("str", answer))
+    with anyio.fail_after(5):
+        async with Runner([act], hooks=hooks, direct=[told.append]) as runner:
+            (result,) = await runner.run([call("a", "act")])
+
+    assert result.text == "done"
+    assert [one.outcome for one in told if isinstance(one, HookRan)] == ["error"]
 
 
 @requirement("hooks.brackets")

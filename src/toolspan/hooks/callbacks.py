@@ -9,11 +9,13 @@
     def once_more(occasion: Occasion) -> After | str | None: ...
 
 A handler may be sync or async; sync ones run in the event loop and must not block. It answers with
-None (no opinion), a decision, `Before` or `After`. One that raises is reported and otherwise
-ignored, as clients do, unless the hooks are made with `fail_closed=True`: then it refuses the call.
-Handlers of one point run at the same time; deny wins over ask, ask over allow, and of several new
-inputs the last registered counts.
-At a point that is about no call a `Deny` objects: the prompt does not count, the turn does not end.
+None (no opinion), before a call with a decision or `Before`, elsewhere with a text, `Deny` or
+`After`. One that raises, or answers with anything else, is reported and otherwise ignored, as
+clients do, unless the hooks are made with `fail_closed=True`: then it refuses the call. Handlers of
+one point run at the same time; deny wins over ask, ask over allow, and of several new inputs the
+last registered counts.
+Where no call can be refused a `Deny` objects: the result is doubted, the prompt does not count, the
+turn does not end.
 """
 
 import fnmatch
@@ -26,6 +28,7 @@ from types import NoneType
 from typing import NamedTuple, Self, TypeVar
 
 import anyio
+import msgspec
 from msgspec import structs
 
 from toolspan.errors import ToolspanError
@@ -37,8 +40,8 @@ from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.span import Call, Span
 
 BeforeAnswer = Before | Decision | None
-AfterAnswer = After | str | None
-OccasionAnswer = After | Deny | str | None
+AfterAnswer = After | Deny | str | None
+OccasionAnswer = AfterAnswer
 PreHandler = Callable[[Call], BeforeAnswer | Awaitable[BeforeAnswer]]
 PostHandler = Callable[[Call, Moment], AfterAnswer | Awaitable[AfterAnswer]]
 BatchHandler = Callable[[Sequence[Span]], AfterAnswer | Awaitable[AfterAnswer]]
@@ -56,7 +59,8 @@ _ABOUT_CALLS = frozenset({
 _GUARDS = frozenset({"PreToolUse", "PermissionRequest"})
 """The points at which a call can be refused."""
 _PLAIN = re.compile(r"[\w-]+")
-_ANSWERS = (Allow, Deny, Ask, Before, After, str, NoneType)
+_BEFORE = (NoneType, Allow, Deny, Ask, Before)
+_AFTER = (NoneType, str, Deny, After)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +239,7 @@ async def _ask(handler: _Registered, arguments: tuple[object, ...]) -> _Answer:
         if said is not None:
             if inspect.isawaitable(said):
                 said = await said
-            if not isinstance(said, _ANSWERS):
-                raise TypeError(f"a handler answers with a decision, not {type(said).__name__}")
+            said = _fit(said, handler.point)
     except anyio.get_cancelled_exc_class() as error:
         if is_cancelled():
             raise
@@ -251,6 +254,22 @@ async def _ask(handler: _Registered, arguments: tuple[object, ...]) -> _Answer:
         duration_ms=(time.perf_counter() - began) * 1e3,
     )
     return _Answer(said if failed is None else None, report)
+
+
+def _fit(said: object, point: str) -> object:
+    """An answer that is one at this point.
+
+    Raises:
+        TypeError: it is none.
+        msgspec.ValidationError: it would be, with other values in it.
+    """
+    wanted = _BEFORE if point in _GUARDS else _AFTER
+    if not isinstance(said, wanted):
+        names = " or ".join(one.__name__ for one in wanted if one is not NoneType)
+        raise TypeError(f"a handler at {point} answers with {names}, not {type(said).__name__}")
+    if isinstance(said, Before | After):  # nobody has checked what it was made of
+        return msgspec.convert(structs.asdict(said), type(said))
+    return said
 
 
 _NOTHING_BEFORE = Before()
