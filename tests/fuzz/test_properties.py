@@ -78,16 +78,16 @@ def test_each_result_pairs_with_at_most_one_call(recorded: Recorded) -> None:
     assert len({span.id for span in spans}) == len(spans)
 
 
+TELLING = [
+    (b"Bash", b'"Command timed out after 2m","is_error":true'),
+    (b"Bash", b'"no such thing here","is_error":true'),
+    (b"Task", b'"done\\nagentId: a9"'),
+    (b"Read", b'"x\\n[Exit code: 3]"'),
+]
+
+
 @requirement("read.pairs-by-id")
-@pytest.mark.parametrize(
-    ("tool", "content"),
-    [
-        (b"Bash", b'"Command timed out after 2m","is_error":true'),
-        (b"Bash", b'"no such thing here","is_error":true'),
-        (b"Task", b'"done\\nagentId: a9"'),
-        (b"Read", b'"x\\n[Exit code: 3]"'),
-    ],
-)
+@pytest.mark.parametrize(("tool", "content"), TELLING)
 def test_a_result_before_its_call_says_the_same_as_one_after_it(
     tool: bytes, content: bytes
 ) -> None:

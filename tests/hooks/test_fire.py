@@ -22,22 +22,23 @@ async def ran(tmp_path: Path, given: SettingsHooks, tool: str = "Bash") -> list[
     return [str(report.command) for report in before.reports]
 
 
+MATCHING = {
+    "Bash": ["Bash", "^Ba", "sh$", ""],
+    "Write": ["Edit|Write", "Edit, Write"],
+    "mcp__memory__add": ["mcp__memory__.*"],
+    "NotebookEdit": ["Edit.*"],
+}
+OTHERS = {"Bash": ["bash", "Bas", "Bas|Foo"], "mcp__memory__add": ["mcp__memory"]}
+
+
 @requirement("hooks.settings-matcher")
 @pytest.mark.parametrize(
     ("matcher", "tool", "matches"),
     [
-        ("Bash", "Bash", True),
-        ("bash", "Bash", False),
-        ("Bas", "Bash", False),
-        ("Bas|Foo", "Bash", False),
-        ("Edit|Write", "Write", True),
-        ("Edit, Write", "Write", True),
-        ("mcp__memory", "mcp__memory__add", False),
-        ("mcp__memory__.*", "mcp__memory__add", True),
-        ("Edit.*", "NotebookEdit", True),
-        ("^Ba", "Bash", True),
-        ("sh$", "Bash", True),
-        ("", "Bash", True),
+        (matcher, tool, found is MATCHING)
+        for found in (MATCHING, OTHERS)
+        for tool, matchers in found.items()
+        for matcher in matchers
     ],
 )
 async def test_a_matcher_is_a_list_of_names_or_a_pattern_found_anywhere(

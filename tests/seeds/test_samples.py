@@ -348,9 +348,7 @@ STRUCTURED: list[tuple[str, str, StructuredResult]] = [
     )),
     ("S2-23", "Read", ReadImage(
         file=ImageFile(
-            type="image/png",
-            base64="<base64>",
-            original_size=123_456,
+            type="image/png", base64="<base64>", original_size=123_456,
             dimensions=Dimensions(width=800, height=600),
         )
     )),
@@ -358,20 +356,12 @@ STRUCTURED: list[tuple[str, str, StructuredResult]] = [
         type="create", file_path="path/to/file", content="…", structured_patch=(CREATED,)
     )),
     ("S2-26", "Write", WriteResult(
-        type="update",
-        file_path="path/to/file",
-        content="…",
-        original_file="…",
+        type="update", file_path="path/to/file", content="…", original_file="…",
         structured_patch=(UPDATED,),
     )),
     ("S2-29", "Edit", EditResult(
-        file_path="path/to/file",
-        old_string="…",
-        new_string="…",
-        replace_all=False,
-        user_modified=False,
-        original_file="…",
-        structured_patch=(EDITED,),
+        file_path="path/to/file", old_string="…", new_string="…", replace_all=False,
+        user_modified=False, original_file="…", structured_patch=(EDITED,),
     )),
     ("S2-32", "TodoWrite", TodoResult(
         old_todos=(), new_todos=(TodoItem(content="…", status="pending", active_form="…"),)
@@ -383,35 +373,21 @@ STRUCTURED: list[tuple[str, str, StructuredResult]] = [
         )
     )),
     ("S2-35", "Task", AgentResult(
-        status="async_launched",
-        prompt="…",
-        agent_id="…",
-        is_async=True,
-        description="…",
+        status="async_launched", prompt="…", agent_id="…", is_async=True, description="…",
         output_file="…",
     )),
     ("S2-40", "TaskOutput", TaskOutputResult(
         retrieval_status="success",
         task=BackgroundTask(
-            task_id="…",
-            task_type="local_bash",
-            status="completed",
-            description="…",
-            output="…",
-            prompt="…",
-            result="…",
-            exit_code=0,
+            task_id="…", task_type="local_bash", status="completed", description="…",
+            output="…", prompt="…", result="…", exit_code=0,
         ),
     )),
     ("S2-41", "Glob", GlobResult(
         filenames=("…", "…"), num_files=12, duration_ms=4.2, truncated=False
     )),
     ("S2-43", "Grep", GrepResult(
-        mode="content",
-        num_files=3,
-        filenames=("…",),
-        num_lines=120,
-        content="…",
+        mode="content", num_files=3, filenames=("…",), num_lines=120, content="…",
         applied_limit=200,
     )),
     ("S2-45", "WebSearch", WebSearchResult(query="…", results=(), duration_seconds=1.23)),
@@ -419,6 +395,12 @@ STRUCTURED: list[tuple[str, str, StructuredResult]] = [
         url="…", code=200, code_text="OK", bytes=12_345, duration_ms=350, result="…"
     )),
 ]  # fmt: skip
+
+
+def structured_life(tool: str, structured: object) -> Span:
+    """A call whose result has these data beside it."""
+    asked: Object = {"type": "tool_use", "name": tool, "input": {}}
+    return life(asked, {"type": "tool_result", "content": "…"}, toolUseResult=structured)
 
 
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
@@ -435,11 +417,7 @@ def test_a_structured_result_is_narrowed_to_its_tool(
 def test_a_structured_result_is_found_on_the_line_of_its_call(
     name: str, tool: str, expected: StructuredResult
 ) -> None:
-    span = life(
-        {"type": "tool_use", "name": tool, "input": {}},
-        {"type": "tool_result", "content": "…"},
-        toolUseResult=sample(f"{name}.json"),
-    )
+    span = structured_life(tool, sample(f"{name}.json"))
 
     assert result_of(span).structured == expected
     assert (span.state, span.error_kind) == ("succeeded", None)
@@ -479,11 +457,7 @@ def test_s2_35_is_work_that_goes_on_in_the_background() -> None:
 def test_a_duration_that_the_tool_reports_is_kept(
     name: str, tool: str, milliseconds: float
 ) -> None:
-    span = life(
-        {"type": "tool_use", "name": tool, "input": {}},
-        {"type": "tool_result", "content": "…"},
-        toolUseResult=sample(f"{name}.json"),
-    )
+    span = structured_life(tool, sample(f"{name}.json"))
 
     assert result_of(span).reported_ms == milliseconds
 
