@@ -268,13 +268,6 @@ async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(
     assert session.failures
 
 
-@requirement("session.prompt")
-async def test_a_prompt_without_words_is_refused(tmp_path: Path) -> None:
-    async with Session(cwd=tmp_path, tools=[echo], transcript=None) as session:
-        with pytest.raises(ValueError, match="words"):
-            session.say("  ")
-
-
 @requirement("session.continue")
 async def test_a_session_in_a_file_that_is_there_goes_on_where_it_ended(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"

@@ -125,7 +125,7 @@ async def _take(message: dict[str, object], session: Session, printer: Printer) 
         case {"type": "user", "message": {"content": str() | list() as content}}:
             accepted = await session.submit(content)
             row: Row = {"type": "prompt", "accepted": accepted}
-            row["content"] = session.messages[-1]["content"] if accepted else []
+            row["content"] = session.since(-1)[0]["content"] if accepted else []
             printer.put(row)
         case {"type": "run_deferred"}:
             await session.run_deferred()

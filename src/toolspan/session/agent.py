@@ -166,7 +166,7 @@ class Agent:
 
         What goes wrong with the model does not raise: the turn ends, and says why.
         """
-        turn = _Turn(self._clock(), first=len(self.session.messages))
+        turn = _Turn(self._clock(), first=self.session.length)
         if not await self.session.submit(content):
             turn.error = self.session.stopped
             cut = self.session.interrupted
@@ -188,7 +188,7 @@ class Agent:
 
         None when there is none to wait for. A wait that somebody interrupts is a turn that was.
         """
-        turn = _Turn(self._clock(), first=len(self.session.messages))
+        turn = _Turn(self._clock(), first=self.session.length)
         came = False
         with anyio.CancelScope() as self._aside:
             came = await self.session.news_come()
@@ -200,11 +200,11 @@ class Agent:
 
     async def work(self) -> Ended:
         """Let the model work on a turn that the session has begun, such as `Session.woken`."""
-        return await self._work(_Turn(self._clock(), first=len(self.session.messages)))
+        return await self._work(_Turn(self._clock(), first=self.session.length))
 
     async def go_on(self) -> Ended:
         """Come back to a call that a hook put off, and let the model work on if it is run."""
-        turn = _Turn(self._clock(), first=len(self.session.messages))
+        turn = _Turn(self._clock(), first=self.session.length)
         if not await self.session.run_deferred():
             return self._end(turn, self._why(turn))
         return await self._work(turn)
@@ -360,7 +360,7 @@ class Agent:
     def _why(self, turn: _Turn) -> Reason:
         """Why the turn is over, when it is."""
         session = self.session
-        asked = any(block["type"] == "tool_result" for block in blocks_of(session.messages[-1]))
+        asked = any(block["type"] == "tool_result" for block in blocks_of(session.since(-1)[0]))
         if turn.interrupted:
             turn.error = INTERRUPTED_TURN
             return "aborted_streaming"
@@ -394,8 +394,7 @@ class Agent:
         )
 
     def _last_words(self, turn: _Turn) -> str:
-        messages = self.session.messages
-        for message in reversed(messages[min(turn.first, len(messages)) :]):
+        for message in reversed(self.session.since(turn.first)):
             if message["role"] == "assistant":
                 said = [dict(block) for block in blocks_of(message) if block["type"] == "text"]
                 return text_of(said)

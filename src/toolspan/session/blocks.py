@@ -8,6 +8,9 @@ from toolspan.session.incoming import is_blank
 _OF_THE_TURN = frozenset({"tool_use", "tool_result", "thinking", "redacted_thinking"})
 """Blocks that nobody but the model and its calls put into a conversation."""
 
+_DEPTH = 6
+"""A list of blocks, a block, its list, a block of that, its source. An input may go far deeper."""
+
 
 def check_prompt(content: object) -> None:
     """See to it that somebody can say this: a text, or a list of blocks.
@@ -15,6 +18,8 @@ def check_prompt(content: object) -> None:
     Raises:
         ValueError: no server would take it.
     """
+    if content is not None and not isinstance(content, str | list):
+        raise ValueError(f"a prompt is a text or a list of blocks, not {type(content).__name__}")
     if not content or (isinstance(content, str) and not content.strip()):
         raise ValueError("a prompt needs some words")
     for block in content if isinstance(content, list) else ():
@@ -23,8 +28,25 @@ def check_prompt(content: object) -> None:
             raise ValueError("a prompt is a text or a list of blocks, each with its type")
         if kind in _OF_THE_TURN:
             raise ValueError(f"a prompt holds no {kind} block")
+        if kind == "text" and not isinstance(block.get("text"), str | None):
+            raise ValueError("a text of a prompt is no text")
         if is_blank(dict(block)):
             raise ValueError("a text of a prompt is empty")
+
+
+def copied(messages: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
+    """Messages whose blocks nobody else holds, nor the blocks within results."""
+    return [{key: _copied(value, _DEPTH) for key, value in message.items()} for message in messages]
+
+
+def _copied(value: object, depth: int) -> object:
+    if not depth:
+        return value
+    if isinstance(value, dict):
+        return {key: _copied(one, depth - 1) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_copied(one, depth - 1) for one in value]
+    return value
 
 
 def result_blocks(results: Sequence[Finished]) -> list[dict[str, object]]:

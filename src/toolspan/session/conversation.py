@@ -12,7 +12,7 @@ from toolspan.llm.model import ModelFailed, Retrying
 from toolspan.model.live import Content
 from toolspan.record import Compacted, Recorder, Trouble
 from toolspan.record.entries import INTERRUPTED
-from toolspan.session.blocks import words
+from toolspan.session.blocks import copied, words
 from toolspan.session.incoming import Block, Incoming, sendable
 
 Message = dict[str, object]
@@ -22,7 +22,7 @@ class Conversation:
     """What was said: to the model as messages, to whoever reads it later as lines."""
 
     def __init__(self, history: Sequence[Mapping[str, object]], recorder: Recorder | None) -> None:
-        self.messages: list[Message] = [dict(message) for message in history]
+        self.messages: list[Message] = copied(history)
         self.reply: Message = {}
         """The last reply that was written down; calls that belong to it hang on it."""
         self._recorder = recorder
@@ -30,7 +30,9 @@ class Conversation:
     def add_prompt(self, content: Content, before: Iterable[str], turn: str | None) -> list[Block]:
         """Somebody speaks, after words that stand before it; the blocks, to be added to."""
         blocks = words(before)
-        blocks += [{"type": "text", "text": content}] if isinstance(content, str) else content
+        blocks += (
+            [{"type": "text", "text": content}] if isinstance(content, str) else copied(content)
+        )
         self.messages.append({"role": "user", "content": blocks})
         if self._recorder is not None:
             self._recorder.prompt(content, prompt_id=turn)

@@ -40,7 +40,7 @@ from toolspan.run.runner import Runner
 from toolspan.run.sinks import Only, Sink
 from toolspan.run.tool import Tool
 from toolspan.session.around import Around, Aside
-from toolspan.session.blocks import check_prompt, result_blocks, words
+from toolspan.session.blocks import check_prompt, copied, result_blocks, words
 from toolspan.session.conversation import Conversation
 from toolspan.session.ground import AtHome, make_scene, make_workspace, open_recorder
 from toolspan.session.hearing import Hearing
@@ -204,7 +204,16 @@ class Session:
     @property
     def messages(self) -> list[dict[str, object]]:
         """The history as a Messages API request takes it; a copy, so that it can be changed."""
-        return [dict(message) for message in self._conversation.messages]
+        return self.since(0)
+
+    def since(self, first: int) -> list[dict[str, object]]:
+        """The messages from one on, as in `messages`; from the end when it is negative."""
+        return copied(self._conversation.messages[first:])
+
+    @property
+    def length(self) -> int:
+        """How many messages there are."""
+        return len(self._conversation.messages)
 
     @property
     def transcript(self) -> Path | None:

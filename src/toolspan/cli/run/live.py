@@ -76,8 +76,8 @@ class LiveShow:
         self._out.print(
             Text(f"{visible(model)} · {tools} tools · {mode} · {visible(str(session.cwd))}", "dim")
         )
-        if session.messages:
-            told = f"goes on with {session.session_id}, {len(session.messages)} messages"
+        if session.length:
+            told = f"goes on with {session.session_id}, {session.length} messages"
             self._out.print(Text(told, "dim"))
         for name, health in servers.health.items():
             if health.state == "failed":

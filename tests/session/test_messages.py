@@ -1,0 +1,75 @@
+"""The history of a session: whose it is, and what gets into it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan import Session, tool
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+def peek() -> list[dict[str, object]]:
+    """Look."""
+    return [{"type": "text", "text": "a flower"}]
+
+
+def blocks_of(session: Session) -> list[list[Any]]:
+    """The blocks of each message, to be changed."""
+    return [content for one in session.messages if isinstance(content := one["content"], list)]
+
+
+@requirement("session.copy")
+async def test_what_is_done_to_messages_stays_out_of_the_history(tmp_path: Path) -> None:
+    words = [{"type": "text", "text": "go"}]
+    block = {"type": "tool_use", "id": "a", "name": "peek", "input": {}}
+    async with Session(cwd=tmp_path, tools=[peek], transcript=None) as session:
+        session.say(words)
+        await session.run({"role": "assistant", "content": [block]})
+        before = session.messages
+        for blocks in blocks_of(session):
+            blocks[-1]["cache_control"] = {"type": "ephemeral"}
+            blocks.append({"type": "text", "text": "more"})
+        blocks_of(session)[-1][0]["content"][0]["text"] = "a weed"
+        words[0]["text"] = "stop"
+
+        assert session.messages == before
+        assert before[0]["content"] == [{"type": "text", "text": "go"}]
+
+
+@requirement("session.copy")
+async def test_a_history_that_was_handed_over_is_left_as_it_is(tmp_path: Path) -> None:
+    block: dict[str, object] = {"type": "text", "text": "before"}
+    history = [{"role": "user", "content": [block]}, {"role": "assistant", "content": [block]}]
+    async with Session(cwd=tmp_path, history=history, transcript=None) as session:
+        block["text"] = "after"
+
+        assert [one[0]["text"] for one in blocks_of(session)] == ["before", "before"]
+
+
+@requirement("session.prompt")
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("  ", "words"),
+        ([], "words"),
+        (None, "words"),
+        (5, "not int"),
+        ({"type": "text", "text": "a"}, "not dict"),
+        (["a"], "each with its type"),
+        ([{"type": "text", "text": 5}], "no text"),
+        ([{"type": "text", "text": ""}], "empty"),
+        ([{"type": "tool_result", "tool_use_id": "a"}], "no tool_result"),
+    ],
+)
+async def test_what_is_no_prompt_is_refused(tmp_path: Path, content: Any, why: str) -> None:
+    async with Session(cwd=tmp_path, transcript=None) as session:
+        with pytest.raises(ValueError, match=why):
+            session.say(content)
+        with pytest.raises(ValueError, match=why):
+            await session.submit(content)
+
+        assert session.messages == []
