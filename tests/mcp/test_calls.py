@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
@@ -144,43 +145,51 @@ async def test_silence_ends_a_call_and_progress_does_not_end_it_sooner(tmp_path:
     assert text(lively) == "done"
 
 
+class Words(NamedTuple):
+    """What a client says of a call that a server did not answer well."""
+
+    crashed: str
+    afterwards: str
+    refused: str
+    failed: str
+
+
+SAID = {
+    "2.1.325": Words("Connection closed", "{}", "no such thing", "first\nsecond"),
+    "2.1.80": Words(
+        "MCP error -32000: Connection closed", "{}", "MCP error -32602: no such thing", "first"
+    ),
+    "2.0.65": Words(
+        "MCP error -32000: Connection closed", "Not connected",
+        "MCP error -32602: no such thing", "first",
+    ),
+}  # fmt: skip
+
+
 @requirement("mcp.crash")
-@pytest.mark.parametrize(
-    ("version", "crash", "after"),
-    [
-        ("2.1.325", "Connection closed", "{}"),
-        ("2.1.80", "MCP error -32000: Connection closed", "{}"),
-        ("2.0.65", "MCP error -32000: Connection closed", "Not connected"),
-    ],
-)
+@pytest.mark.parametrize("version", SAID)
 async def test_a_crash_is_told_and_the_next_call_restarts_the_server(
-    version: str, crash: str, after: str, tmp_path: Path
+    version: str, tmp_path: Path
 ) -> None:
+    said = SAID[version]
     async with talk(tmp_path, version=version) as conversation:
         died = await conversation.call("die")
         again = await conversation.call("echo")
 
-        assert (text(died), text(again)) == (crash, after)
+        assert (text(died), text(again)) == (said.crashed, said.afterwards)
         assert died.span.error_kind == "mcp_no_response"
-        assert conversation.health.restarts == (1 if after == "{}" else 0)
+        assert conversation.health.restarts == (1 if said.afterwards == "{}" else 0)
 
 
 @requirement("mcp.errors")
-@pytest.mark.parametrize(
-    ("version", "refused", "failed"),
-    [
-        ("2.1.325", "no such thing", "first\nsecond"),
-        ("2.1.80", "MCP error -32602: no such thing", "first"),
-    ],
-)
-async def test_both_kinds_of_errors_are_told(
-    version: str, refused: str, failed: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("version", SAID)
+async def test_both_kinds_of_errors_are_told(version: str, tmp_path: Path) -> None:
+    said = SAID[version]
     async with talk(tmp_path, version=version) as conversation:
         refuse, fail = await conversation.call("refuse"), await conversation.call("fail")
 
-        assert [text(refuse), text(fail)] == [refused, failed]
-        assert fail.structured == f"Error: {failed}"
+        assert [text(refuse), text(fail)] == [said.refused, said.failed]
+        assert fail.structured == f"Error: {said.failed}"
         assert conversation.health.errors == {"protocol": 1, "tool": 1}
 
 
