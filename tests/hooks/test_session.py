@@ -13,8 +13,9 @@ from toolspan import tool
 from toolspan.errors import ToolspanError
 from toolspan.hooks import Hooks, joined
 from toolspan.hooks.make import hooks_of
-from toolspan.hooks.points import After, Occasion
+from toolspan.hooks.points import After, Before, Occasion
 from toolspan.model.decision import Allow, Ask, Deny
+from toolspan.model.span import Call
 from toolspan.permission.decide import Question
 from toolspan.profile import profile
 from toolspan.run.tool import Tool
@@ -382,6 +383,50 @@ async def test_functions_and_settings_are_asked_together(tmp_path: Path) -> None
             assert await made.run(reply())
 
     assert [span.state for span in made.spans] == ["blocked_by_hook"]
+
+
+@requirement("hooks.defer")
+async def test_a_function_puts_a_call_off(tmp_path: Path) -> None:
+    functions, ready = Hooks(), list[str]()
+    functions.pre_tool_use()(lambda call: Before(defer=not ready))
+
+    async with Session(
+        cwd=tmp_path, tools=[echo], hooks=functions, transcript=tmp_path / "t.jsonl"
+    ) as made:
+        with anyio.fail_after(20):
+            assert not await made.run(reply("later"))
+            assert put_off(made) == "c0"
+            ready.append("now")
+            assert await made.run_deferred()
+
+    assert [one["type"] for one in attached(tmp_path)] == ["hook_deferred_tool"]
+
+
+@requirement("hooks.permission-request")
+async def test_a_functions_consent_says_to_what_and_can_change_the_rules(tmp_path: Path) -> None:
+    functions, asked = Hooks(), list[str]()
+    rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
+
+    @functions.permission_request("echo")
+    def consent(call: Call) -> Before:
+        asked.append(call.id)
+        allow = Allow(input={"word": "another"})
+        return Before(decision=allow, updates=({**rule, "destination": "session"},))
+
+    async with Session(
+        cwd=tmp_path,
+        tools=[echo],
+        hooks=functions,
+        transcript=None,
+        fallback=lambda _question: Ask(),
+    ) as made:
+        with anyio.fail_after(20):
+            await made.run(reply("one"))
+            first = made.messages[-1]["content"]
+            await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
+
+    assert first == [{"type": "tool_result", "tool_use_id": "c0", "content": "another"}]
+    assert asked == ["c0"]
 
 
 @requirement("hooks.points")

@@ -159,7 +159,12 @@ class Hooks:
     async def permission(self, moment: Moment) -> Before:
         """Fire PermissionRequest."""
         answers = await self._fire("PermissionRequest", moment.tool, (moment.call,))
-        return _merge_before(answers)
+        merged = _merge_before(answers)
+        if merged.input is not None and isinstance(merged.decision, Allow):
+            # Whoever gives consent says what to: there the input is part of the answer.
+            allow = structs.replace(merged.decision, input=merged.input)
+            return structs.replace(merged, decision=allow)
+        return merged
 
     async def fire(self, occasion: Occasion) -> After:
         """Fire any other point."""
@@ -315,12 +320,16 @@ def _from_hook(decision: Decision) -> Decision:
 def _joined_before(merged: Before, one: Before, report: Report) -> Before:
     if isinstance(one.decision, Deny):
         report = structs.replace(report, outcome="blocked", text=one.decision.reason)
+    decision = stronger(merged.decision, one.decision)
+    off = (structs.replace(report, outcome="deferred"),) if one.defer else ()
     return Before(
-        decision=stronger(merged.decision, one.decision),
+        decision=decision,
         input=one.input if one.input is not None else merged.input,
+        defer=(merged.defer or one.defer) and not isinstance(decision, Deny),
+        updates=merged.updates + one.updates,
         contexts=merged.contexts + one.contexts,
         stop=merged.stop or one.stop,
-        reports=(*merged.reports, report, *one.reports),
+        reports=(*merged.reports, report, *off, *one.reports),
     )
 
 
