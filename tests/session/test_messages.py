@@ -24,7 +24,7 @@ def blocks_of(session: Session) -> list[list[Any]]:
 
 @requirement("session.copy")
 async def test_what_is_done_to_messages_stays_out_of_the_history(tmp_path: Path) -> None:
-    words = [{"type": "text", "text": "go"}]
+    words: list[dict[str, object]] = [{"type": "text", "text": "go"}]
     block = {"type": "tool_use", "id": "a", "name": "peek", "input": {}}
     async with Session(cwd=tmp_path, tools=[peek], transcript=None) as session:
         session.say(words)

@@ -14,22 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from toolspan.cli.output import clean, short
-from toolspan.model.state import State
 
-GLYPHS: dict[State, str] = {
-    "succeeded": "✓",
-    "failed": "✗",
-    "denied": "⊘",
-    "blocked_by_hook": "⊘",
-    "cancelled": "○",
-    "interrupted": "■",
-    "timed_out": "◷",
-    "never_answered": "?",
-    "orphan_result": "¿",
-    "requested": "…",
-    "awaiting_permission": "…",
-    "running": "▸",
-}
 CLOCK = 10
 LEAST = 24
 """Columns that what happened keeps before what stands at the right."""

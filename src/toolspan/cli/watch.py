@@ -221,10 +221,11 @@ class _Lines:
 
 def _ended(span: Span, file: str) -> list[tuple[str, str]]:
     """A call and how far it got."""
-    from toolspan.cli.draw import GLYPHS, plain_line
+    from toolspan.cli.draw import plain_line
+    from toolspan.model.state import SIGNS
 
     style = STATE_STYLE[span.state]
-    parts = _about(span, file, GLYPHS[span.state], style, span.finished or span.requested)
+    parts = _about(span, file, SIGNS[span.state], style, span.finished or span.requested)
     if took := _took(span):
         parts.append((f"  {took}", "dim"))
     if span.background:

@@ -38,3 +38,19 @@ MEANING: dict[State, str] = {
     "orphan_result": "a result whose request is not in the transcript",
 }
 """What each state means, in a few words."""
+
+SIGNS: dict[State, str] = {
+    "succeeded": "✓",
+    "failed": "✗",
+    "denied": "⊘",
+    "blocked_by_hook": "⊘",
+    "cancelled": "○",
+    "interrupted": "■",
+    "timed_out": "◷",
+    "never_answered": "?",
+    "orphan_result": "¿",
+    "requested": "…",
+    "awaiting_permission": "…",
+    "running": "▸",
+}
+"""One character for each state, wherever calls are shown as lines."""

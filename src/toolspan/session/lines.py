@@ -11,10 +11,8 @@ from typing import TextIO
 from toolspan.ids import CallId
 from toolspan.model.live import Finished, LiveEvent, Requested, Started
 from toolspan.model.span import Call
-from toolspan.model.state import State
+from toolspan.model.state import SIGNS
 
-_SIGNS: dict[State, str] = {"succeeded": "✓", "failed": "✗", "interrupted": "■", "timed_out": "◷"}
-_OTHER = "⊘"
 _MOST = 80
 """Characters of what a call is about."""
 
@@ -37,7 +35,7 @@ class CallLines:
             case Finished():
                 self._calls.pop(event.call_id, None)
                 state = event.span.state
-                told = f"{_SIGNS.get(state, _OTHER)} {_about(event.span.call)}"
+                told = f"{SIGNS[state]} {_about(event.span.call)}"
                 why = "" if state == "succeeded" else f"  {state}"
                 self._print(f"{told}  {_seconds(event.duration_ms)}{why}")
             case _:

@@ -8,10 +8,10 @@ import anyio
 import click
 
 from toolspan.cli.demo.story import PROMPT, make_model, make_session, write_project
-from toolspan.cli.draw import GLYPHS
 from toolspan.cli.output import STATE_STYLE, console, duration, escape, print_json
 from toolspan.ids import SessionId
 from toolspan.model.live import Finished, LiveEvent
+from toolspan.model.state import SIGNS
 from toolspan.process import become_subreaper
 from toolspan.record import transcript_path
 from toolspan.sample import archive
@@ -81,7 +81,7 @@ def _tell(event: LiveEvent) -> None:
     target = (span.call.target or "").removeprefix(f"{event.cwd}/")
     why = f"  [dim]{escape((span.message or '').splitlines()[0][:90])}[/]" if span.message else ""
     console().print(
-        f"  [{style}]{GLYPHS[span.state]}[/] [bold]{span.tool:5}[/] {escape(target)}"
+        f"  [{style}]{SIGNS[span.state]}[/] [bold]{span.tool:5}[/] {escape(target)}"
         f"  [dim]{duration(event.duration_ms)}[/]{why}"
     )
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from toolspan.cli.draw import GLYPHS, diff_line, plain_line
+from toolspan.cli.draw import diff_line, plain_line
 from toolspan.cli.host.faults import Faults
 from toolspan.cli.host.stop import watch_signals
 from toolspan.cli.output import STATE_STYLE, console, duration
@@ -30,6 +30,7 @@ from toolspan.llm.model import BlockDone, ModelEvent, Retrying, TextDelta, Think
 from toolspan.mcp import McpServers
 from toolspan.model.live import Asked, Decided, Finished, LiveEvent, Relayed, Requested, Started
 from toolspan.model.span import Call
+from toolspan.model.state import SIGNS
 from toolspan.session import Agent, Ended, Session
 
 _PROMPT = "> "
@@ -193,7 +194,7 @@ class LiveShow:
         style = STATE_STYLE[span.state]
         line = Text.assemble(
             ("  ↳ " if below else "", "dim"),
-            (f"{GLYPHS[span.state]} ", style),
+            (f"{SIGNS[span.state]} ", style),
             (plain_line(span.tool, 40), "bold"),
             f"  {plain_line(target, max(self._out.width // 2, 20))}",
             (f"  {duration(event.duration_ms)}", "dim"),

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from toolspan.cli.draw import GLYPHS, joined, plain_line
+from toolspan.cli.draw import joined, plain_line
 from toolspan.cli.output import STATE_STYLE, duration
 from toolspan.errors import SourceError
 from toolspan.model.event import Event, Hook, Note, Notification, Permission, Progress
 from toolspan.model.message import Message, Voice
 from toolspan.model.span import Call, Span, moment
+from toolspan.model.state import SIGNS
 from toolspan.report.words import words
 
 VOICES: dict[Voice, tuple[str, str]] = {
@@ -73,7 +74,7 @@ def said_text(message: Message, look: Look) -> Text:
 def call_text(span: Span, look: Look) -> Text:
     """One call in one line: how it ended, the tool, what it is about."""
     text = Text()
-    text.append(f"{GLYPHS[span.state]} ", style=STATE_STYLE[span.state])
+    text.append(f"{SIGNS[span.state]} ", style=STATE_STYLE[span.state])
     text.append(f"{plain_line(span.tool or 'orphan', 60):5} ", style="bold")
     text.append(look.target(span.call))
     if flags := [name for name in ("background", "deferred", "synthetic") if getattr(span, name)]:

@@ -15,13 +15,13 @@ import msgspec
 from msgspec import Struct
 from rich.text import Text
 
-from toolspan.cli.draw import GLYPHS, diff_line, facts, joined, plain_line, plain_lines
+from toolspan.cli.draw import diff_line, facts, joined, plain_line, plain_lines
 from toolspan.cli.output import STATE_STYLE, clock, count, duration
 from toolspan.cli.show.look import Look, call_text, event_note, said_text
 from toolspan.cli.summary import diff_of, summary
 from toolspan.model.inputs import UnknownInput, decode_anything
 from toolspan.model.span import Span, moment
-from toolspan.model.state import MEANING
+from toolspan.model.state import MEANING, SIGNS
 from toolspan.read.facts import facts_of
 from toolspan.read.messages import script
 from toolspan.read.timeline import Batch, Said, Strand, Turn, timeline
@@ -367,7 +367,7 @@ def _links(portrait: Portrait, look: Look) -> Iterator[Text]:
     )
     for link in (first, *found.links):
         line = Text().append(f"{clock(moment(link.requested), date=False):10}", style="dim")
-        line.append(f"{GLYPHS[link.state]} ", style=STATE_STYLE[link.state])
+        line.append(f"{SIGNS[link.state]} ", style=STATE_STYLE[link.state])
         line.append(f"{plain_line(link.tool, 60):5} ", style="bold")
         line.append(
             plain_line(joined(look.shortened(link.target or ""), link.error_kind), look.width)

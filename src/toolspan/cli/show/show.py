@@ -11,7 +11,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from toolspan.cli.draw import GLYPHS, draw, facts, joined
+from toolspan.cli.draw import draw, facts, joined
 from toolspan.cli.output import STATE_STYLE, console, count, print_json
 from toolspan.cli.select import complete_session
 from toolspan.cli.show.find import find
@@ -21,6 +21,7 @@ from toolspan.cli.show.session import session_lines
 from toolspan.cli.show.told import Told, transcripts
 from toolspan.cli.veiled import deliver, veil, veils
 from toolspan.model.span import moment
+from toolspan.model.state import SIGNS
 from toolspan.model.tokens import Tokens
 from toolspan.read.discover import FoundFile
 from toolspan.read.timeline import turn_facts
@@ -143,7 +144,7 @@ def _calls_line(told: Told, width: int) -> Text:
     states = Counter(span.state for span in told.spans)
     (line,) = facts("calls", f"{states.total():,}", width)
     for state, n in states.most_common():
-        line.append(f"  {GLYPHS[state]} {n:,} {state}", style=STATE_STYLE[state])
+        line.append(f"  {SIGNS[state]} {n:,} {state}", style=STATE_STYLE[state])
     line.truncate(width, overflow="ellipsis")
     return line
 

@@ -1,0 +1,40 @@
+"""Calls as lines: the same signs wherever they are shown."""
+
+import re
+from importlib.resources import files
+from io import StringIO
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.run.waiting import Held, interrupting
+from toolspan import Session
+from toolspan.cli.draw import cells
+from toolspan.model.state import SIGNS, STATES
+from toolspan.session import CallLines
+
+
+@requirement("session.lines")
+@pytest.mark.anyio
+async def test_lines_have_the_signs_that_show_has() -> None:
+    out = StringIO()
+    hang = Held("hang")
+    blocks = [{"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")]
+    with anyio.fail_after(30):
+        async with Session(tools=[hang.tool], transcript=None, direct=[CallLines(out)]) as session:
+            session.say("go")
+            async with interrupting(session, hang.inside):
+                await session.run({"role": "assistant", "content": blocks})
+
+    signs = {line.split()[-1]: line[0] for line in out.getvalue().splitlines()[1:]}
+    assert signs == {"cancelled": "○", "interrupted": "■"}
+
+
+@requirement("session.lines")
+def test_every_state_has_a_sign_of_one_column_and_pages_have_the_same() -> None:
+    page = files("toolspan.export").joinpath("templates/page.js").read_text(encoding="utf-8")
+    told = re.findall(r'(\w+): "(.)"', page.partition("const GLYPHS = {")[2].partition("}")[0])
+
+    assert [cells(SIGNS[state]) for state in STATES] == [1] * len(STATES)
+    assert dict(told) == SIGNS
