@@ -75,7 +75,7 @@ def new_home() -> Iterator[Path]:
         assert len(str(home)) == len(SHOWN_HOME)
         yield home
     finally:
-        shutil.rmtree(home)
+        shutil.rmtree(home, ignore_errors=True)
 
 
 def sample(home: Path, *, columns: int = 88) -> AbstractContextManager[Stage]:
@@ -191,10 +191,11 @@ def broken(home: Path) -> AbstractContextManager[Stage]:
 @contextmanager
 def models(home: Path) -> Iterator[Stage]:
     """A project with a change, and a server that speaks for every model."""
-    subprocess.run(["git", "init", "--quiet"], cwd=home, check=True, timeout=60)
     script = home / "script.json"
     script.write_text(json.dumps([[say("On Windows it is the path.")]]), encoding="utf-8")
-    subprocess.run(["git", "add", "--intent-to-add", "."], cwd=home, check=True, timeout=60)
+    own = Stage(home, home).environment
+    for words in (["init", "--quiet"], ["add", "--intent-to-add", "."]):
+        subprocess.run(["git", *words], cwd=home, env=own, check=True, timeout=60)
     with ModelServer(ScriptedModel([], then=say("It does not."))) as server:
         variables = {
             "ANTHROPIC_BASE_URL": server.url,

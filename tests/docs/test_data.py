@@ -21,8 +21,9 @@ from toolspan.session.subagents.kinds import load_kinds
 
 def only(page: str, language: str) -> Block:
     """The one block of a page in this language."""
-    (block,) = (block for block in blocks(page) if block.language == language)
-    return block
+    found = [block for block in blocks(page) if block.language == language]
+    assert len(found) == 1, f"{page}: each block in {language} needs a test of its own"
+    return found[0]
 
 
 GUARD = only("docs/hooks.md", "json")
