@@ -105,11 +105,8 @@ async def _exit(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 def plan_file(ctx: ToolContext) -> Path:
     """Where the session's plan lies: under the client's folder, by a name made of its id."""
-    environment = ctx.workspace.environment
-    home = Path(environment.get("HOME") or Path.home())
-    folder = Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
     name = hashlib.blake2b(str(ctx.session_id).encode(), digest_size=8).hexdigest()
-    return folder / "plans" / f"plan-{name}.md"
+    return ctx.workspace.config / "plans" / f"plan-{name}.md"
 
 
 def _read(path: Path) -> str | None:

@@ -91,6 +91,4 @@ def _place(name: str, ctx: ToolContext) -> Path | None:
 
 def _folders(ctx: ToolContext) -> Iterator[Path]:
     yield ctx.workspace.project / ".claude"
-    environment = ctx.workspace.environment
-    home = Path(environment.get("HOME") or Path.home())
-    yield Path(environment.get("CLAUDE_CONFIG_DIR") or home / ".claude")
+    yield ctx.workspace.config

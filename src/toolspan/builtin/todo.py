@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from anyio import to_thread
 
@@ -137,11 +136,10 @@ def _changed(todos: list[Todo], context: Context) -> Context:
 
 def _store(todos: list[Todo], ctx: ToolContext) -> None:
     """Keep a copy where the client does; a copy that cannot be written stops nobody."""
-    environment, session = ctx.workspace.environment, ctx.session_id
-    home = environment.get("CLAUDE_CONFIG_DIR") or f"{environment.get('HOME', '')}/.claude"
-    if session is None or not home.startswith("/"):
+    config, session = ctx.workspace.config, ctx.session_id
+    if session is None or not config.is_absolute():
         return
-    path = Path(home) / "todos" / f"{session}-agent-{ctx.agent_id or session}.json"
+    path = config / "todos" / f"{session}-agent-{ctx.agent_id or session}.json"
     data = json.dumps(todos, indent=2, ensure_ascii=False).encode("utf-8", "replace")
     try:
         found = look(path)

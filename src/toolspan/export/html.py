@@ -31,6 +31,7 @@ from toolspan.export.visible import one_line, visible
 from toolspan.model.kind import ADVICE
 from toolspan.model.state import MEANING
 from toolspan.read.transcript import Transcript
+from toolspan.wire.paths import shortened
 
 ROOM = 12_000_000
 """Characters of bodies on one page."""
@@ -214,9 +215,7 @@ class _Sheet:
     def _about(self, record: CallRecord) -> str:
         """What a call is about; paths below the session's folder without it."""
         text = record.target or _glimpse(record.input)
-        folder = (self._head.cwd or "").rstrip("/\\")
-        below = bool(folder) and text.startswith((folder + "/", folder + "\\"))
-        return text[len(folder) + 1 :] if below else text
+        return shortened(text, self._head.cwd)
 
     def _batch(self, name: str | None) -> int | None:
         if name is None:

@@ -23,6 +23,7 @@ from toolspan.profile import Profile
 from toolspan.run.children import Children
 from toolspan.run.files import FileStates
 from toolspan.run.tasks import Tasks
+from toolspan.wire.paths import config_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,11 @@ class Workspace:
     """Takes on the hooks of a skill that is launched; None: skills bring none along here."""
     journal: "Journal | None" = None
     """Told of every call that may do something, right before; None: nobody keeps that."""
+
+    @property
+    def config(self) -> Path:
+        """Where the client keeps its own files."""
+        return config_dir(self.environment)
 
     @property
     def results_folder(self) -> Path:

@@ -8,7 +8,7 @@ Codex is in `codex_paths.py`.
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import Literal, NamedTuple
@@ -25,16 +25,25 @@ HOOKS = "toolspan-hooks.jsonl"
 _NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl", "session_index.jsonl", HOOKS})
 
 
-def config_dir(environ: dict[str, str] | os._Environ[str] = os.environ) -> Path:
+def config_dir(environ: Mapping[str, str] = os.environ) -> Path:
     """Where Claude Code keeps its files for this user."""
     named = environ.get("CLAUDE_CONFIG_DIR")
-    return Path(named).expanduser() if named else Path.home() / ".claude"
+    if named:
+        return Path(named).expanduser()
+    return Path(environ.get("HOME") or Path.home()) / ".claude"
 
 
 def project_name(cwd: str) -> str:
     """The project folder's name for a working folder, without the hash of very long ones."""
     name = re.sub(r"[^A-Za-z0-9]", "-", unicodedata.normalize("NFC", cwd))
     return name[:NAME_LIMIT]
+
+
+def shortened(path: str, folder: str | None) -> str:
+    """A path without the folder before it; any other text as it is."""
+    above = (folder or "").rstrip("/\\")
+    below = bool(above) and path.startswith((above + "/", above + "\\"))
+    return path[len(above) + 1 :] if below else path
 
 
 class FileName(NamedTuple):

@@ -6,7 +6,6 @@ lies where clients keep it: `<home>/.claude/tasks/<session>/<n>.json`.
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 
 from anyio import to_thread
 
@@ -127,11 +126,10 @@ def _in_thread(work: Callable[[Mapping[str, object], ToolContext], Output]) -> R
 
 
 def _store(ctx: ToolContext) -> Store:
-    environment = ctx.workspace.environment
-    home = environment.get("CLAUDE_CONFIG_DIR") or f"{environment.get('HOME', '')}/.claude"
-    if ctx.session_id is None or not home.startswith("/"):
+    config = ctx.workspace.config
+    if ctx.session_id is None or not config.is_absolute():
         return Store(ctx.workspace.folder / "task-list")
-    return Store(Path(home) / "tasks" / ctx.session_id)
+    return Store(config / "tasks" / ctx.session_id)
 
 
 async def _create(value: Mapping[str, object], ctx: ToolContext) -> Output:

@@ -16,6 +16,7 @@ from toolspan.model.message import Message, Voice
 from toolspan.model.span import Call, Span, moment
 from toolspan.model.state import SIGNS
 from toolspan.report.words import words
+from toolspan.wire.paths import shortened
 
 VOICES: dict[Voice, tuple[str, str]] = {
     "prompt": ("❯ ", "bold"),
@@ -52,9 +53,7 @@ class Look(NamedTuple):
 
     def shortened(self, text: str) -> str:
         """A path without the working folder before it; any other text as it is."""
-        folder = (self.cwd or "").rstrip("/\\")
-        below = bool(folder) and text.startswith((folder + "/", folder + "\\"))
-        return text[len(folder) + 1 :] if below else text
+        return shortened(text, self.cwd)
 
     def target(self, call: Call) -> str:
         """What a call is about, paths shortened; for tools nobody knows, its input."""
