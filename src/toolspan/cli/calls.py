@@ -14,6 +14,7 @@ from toolspan.cli.output import (
     counted,
     duration,
     escape,
+    limit_note,
     print_json,
     short,
     table,
@@ -100,5 +101,4 @@ def _print(rows: Sequence[CallFacts], limit: int) -> None:
         listing.add_row(*(cells[column] for column in columns))
     if shown:
         out.print(listing)
-    hidden = len(rows) - len(shown)
-    out.print(counted(rows) + (f", the last {len(shown)} shown (--limit 0: all)" if hidden else ""))
+    out.print(counted(rows) + limit_note(len(shown), len(rows)))

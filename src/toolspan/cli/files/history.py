@@ -6,7 +6,7 @@ from rich.text import Text
 
 from toolspan.cli.draw import diff_line, joined, plain_line, plain_lines
 from toolspan.cli.files.asked import Wish, about, takes
-from toolspan.cli.output import clock, console, count, print_json
+from toolspan.cli.output import clock, console, count, limit_note, print_json
 from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile
 from toolspan.read.history import short_id
@@ -31,8 +31,7 @@ def print_history(files: Sequence[FoundFile], wish: Wish) -> None:
     shown = changes[-wish.limit :] if wish.limit else changes
     for line in _history(archive, path, shown, wish, out.width):
         out.print(line, soft_wrap=True)
-    hidden = len(changes) - len(shown)
-    more = f", the last {len(shown)} shown (--limit 0: all)" if hidden else ""
+    more = limit_note(len(shown), len(changes))
     failed = f"; {count(len(attempts), 'further call')} did not succeed" if attempts else ""
     out.print(f"{count(len(changes), 'change')}{more}{failed}", highlight=False)
     for disagreement in archive.life(path).disagreements:

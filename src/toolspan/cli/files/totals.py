@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from toolspan.cli.files.asked import Wish, read_all, takes
-from toolspan.cli.output import clock, console, count, escape, print_json, table
+from toolspan.cli.output import clock, console, count, escape, limit_note, print_json, table
 from toolspan.cli.select import current_folder
 from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile
@@ -39,8 +39,7 @@ def _print_rows(rows: Sequence[FileTotals], limit: int) -> None:
         listing.add_row(*(cells[column] for column in columns))
     if shown:
         out.print(listing)
-    hidden = len(rows) - len(shown)
-    more = f", the last {len(shown)} shown (--limit 0: all)" if hidden else ""
+    more = limit_note(len(shown), len(rows))
     added, removed = sum(row.added for row in rows), sum(row.removed for row in rows)
     out.print(f"{count(len(rows), 'file')}, +{added:,} −{removed:,} lines{more}")
 

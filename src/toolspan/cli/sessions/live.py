@@ -7,7 +7,7 @@ from typing import TypedDict, Unpack
 
 import click
 
-from toolspan.cli.output import console, count, duration, escape, print_json, short
+from toolspan.cli.output import console, count, duration, escape, limit_note, print_json, short
 from toolspan.cli.select import in_project
 from toolspan.model.span import moment
 from toolspan.report.live import LiveSession, OpenCall, live_sessions
@@ -59,7 +59,7 @@ def _print(sessions: Sequence[LiveSession], limit: int) -> None:
         for call in one.calls[:5]:
             out.print(f"    {_call(call, now, out.width - 4)}")
         out.print(f"    [dim]{escape('; '.join(one.evidence))}[/]")
-    more = f", the first {len(shown)} shown (--limit 0: all)" if len(shown) < len(sessions) else ""
+    more = limit_note(len(shown), len(sessions), "first")
     dead = sum(one.status == "dead" for one in sessions)
     out.print(f"{count(len(sessions) - dead, 'live session')}, {dead} dead{more}")
     if dead:

@@ -6,7 +6,17 @@ from typing import Any
 
 import click
 
-from toolspan.cli.output import clock, console, count, duration, escape, print_json, short, table
+from toolspan.cli.output import (
+    clock,
+    console,
+    count,
+    duration,
+    escape,
+    limit_note,
+    print_json,
+    short,
+    table,
+)
 from toolspan.cli.select import (
     in_project,
     limited,
@@ -141,5 +151,4 @@ def _print(sessions: list[SessionFacts], limit: int) -> None:
         listing.add_row(*(row[n] for n in kept))
     if shown:
         out.print(listing)
-    more = f", the last {len(shown)} shown (--limit 0: all)" if len(shown) < len(sessions) else ""
-    out.print(count(len(sessions), "session") + more)
+    out.print(count(len(sessions), "session") + limit_note(len(shown), len(sessions)))
