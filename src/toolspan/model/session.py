@@ -6,6 +6,7 @@ from msgspec import Struct
 
 Dialect = Literal["claude", "codex"]
 """Whose form a transcript has."""
+_PROMPT_LIMIT = 200
 
 
 class SessionInfo(Struct, frozen=True, kw_only=True):
@@ -30,3 +31,9 @@ class SessionInfo(Struct, frozen=True, kw_only=True):
     compactions: int = 0
     started_at: str | None = None
     ended_at: str | None = None
+
+
+def first_words(prompt: str) -> str | None:
+    """A prompt as `SessionInfo.first_prompt` tells it: its beginning, in one line."""
+    some = prompt.split(maxsplit=_PROMPT_LIMIT)[:_PROMPT_LIMIT]  # it may be very long
+    return " ".join(some)[:_PROMPT_LIMIT] or None

@@ -5,14 +5,13 @@ In: entries in file order. Out: a `SessionInfo`, and token sums from `tokens.py`
 
 from collections.abc import Sequence
 
-from toolspan.model.session import SessionInfo
+from toolspan.model.session import SessionInfo, first_words
 from toolspan.model.tokens import Tokens
 from toolspan.read.tokens import TokenCount
 from toolspan.read.voice import voice_of
 from toolspan.wire.claude import Entry, text_of
 
 _TITLES = {"summary": 1, "ai-title": 2, "custom-title": 3}
-_PROMPT_LIMIT = 200
 
 
 class About:
@@ -102,8 +101,7 @@ class About:
         self._prompts += 1
         if self._prompt is None and not entry.is_sidechain:
             words = content if isinstance(content, str) else _first_text(entry)
-            some = words.split(maxsplit=_PROMPT_LIMIT)[:_PROMPT_LIMIT]  # a prompt may be very long
-            self._prompt = " ".join(some)[:_PROMPT_LIMIT] or None
+            self._prompt = first_words(words)
 
     @property
     def messages(self) -> dict[str, Tokens]:

@@ -115,6 +115,18 @@ def convert(value: object, kind: type[_T], where: str, key: str) -> _T:
         raise BadSetting(f"{where}: `{key}{path.rstrip('`')}`: {words}") from error
 
 
+def object_at(found: Mapping[str, object], key: str, where: object) -> dict[str, object]:
+    """The object at a key, for somebody to change; an empty one where there is none.
+
+    Raises:
+        BadSetting: there is something else.
+    """
+    block = found.get(key, {})
+    if not isinstance(block, Mapping):
+        raise BadSetting(f"{where}: `{key}` is an object, not {kind_of(block)}")
+    return dict(block)
+
+
 def kind_of(value: object) -> str:
     """What a JSON value is called."""
     kinds = {dict: "an object", list: "a list", str: "a text", bool: "a boolean"}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import SourceError
-from toolspan.settings.handlers import BadSetting, kind_of
+from toolspan.settings.handlers import BadSetting, kind_of, object_at
 from toolspan.settings.trust import default_store
 from toolspan.settings.write import put_bytes, put_json, turn
 
@@ -98,14 +98,16 @@ def to_install(path: Path, command: str, events: Sequence[str]) -> Change:
     target = Path(os.path.realpath(path))
     before = _read(target)
     found = _parse(target, before)
-    hooks = _without(_hooks(found, path), path)
+    there = object_at(found, "hooks", path)
+    others = _without(there, path)
+    hooks = dict(others)
     for event in events:
         handler = {"type": "command", "command": command, "timeout": _SECONDS}
         hooks[event] = [*_groups(hooks, event), {"hooks": [handler]}]
-    if _same(_hooks(found, path), hooks):
+    if _same(there, hooks):
         return Change(target, before, before)
     note = _note(target, before)
-    ours = note is not None or _hooks(found, path) != _without(_hooks(found, path), path)
+    ours = note is not None or there != others
     kept = note[0] if note is not None else None if ours else before
     restores = note is not None or not ours
     return Change(target, before, _text({**found, "hooks": hooks}, before), kept, restores)
@@ -124,7 +126,7 @@ def to_uninstall(path: Path) -> Change:
     if note is not None:
         return Change(target, before, note[0])
     found = _parse(target, before)
-    hooks = _hooks(found, path)
+    hooks = object_at(found, "hooks", path)
     left = _without(hooks, path)
     if left == hooks:
         return Change(target, before, before)
@@ -141,7 +143,7 @@ def listening(path: Path) -> Mapping[str, str]:
         BadSetting: its hooks are none.
     """
     found: dict[str, str] = {}
-    for event, groups in _hooks(_parse(path, _read(path)), path).items():
+    for event, groups in object_at(_parse(path, _read(path)), "hooks", path).items():
         for group in groups if isinstance(groups, list) else ():
             for handler in _handlers(group):
                 if is_ours(handler):
@@ -187,13 +189,6 @@ def _handlers(group: object) -> Sequence[Mapping[str, object]]:
 
 def _same(one: Json, other: Json) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
-
-
-def _hooks(found: Json, path: Path) -> Json:
-    hooks = found.get("hooks", {})
-    if not isinstance(hooks, dict):
-        raise BadSetting(f"{path}: `hooks` is an object, not {kind_of(hooks)}")
-    return dict(hooks)
 
 
 # Files

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from toolspan.errors import SourceError
-from toolspan.settings.handlers import BadSetting, kind_of
+from toolspan.settings.handlers import BadSetting, kind_of, object_at
 from toolspan.settings.load import load_json
 
 _MODE = 0o600
@@ -40,9 +40,7 @@ def grant(
         raise SourceError(f"{path}: leads to {target}, outside of the project")
     with turn(target):
         found = dict(load_json(target)) if target.exists() else {}
-        block = found.get("permissions", {})
-        if not isinstance(block, Mapping):
-            raise BadSetting(f"{path}: `permissions` is an object, not {kind_of(block)}")
+        block = object_at(found, "permissions", path)
         wanted = {**block, **_more(block, "allow", allow, path)}
         wanted |= _more(block, "additionalDirectories", folders, path)
         if wanted == block:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.shell.line import Word
+from toolspan.shell.line import Word, joined
 from toolspan.shell.program import Program, Seen
 from toolspan.shell.seen import see
 
@@ -309,7 +309,7 @@ class _Unfolder:
             if len(words) > 1:
                 self._text(words[0], through, depth)
         elif name == "eval":
-            self._text(_joined(words), through, depth)
+            self._text(joined(words, " "), through, depth)
         elif words and words[0].filled:
             self.unclear.append(f"what {name} reads is filled in by the shell")
         elif words and words[0].text.startswith(("/dev/", "/proc/")):
@@ -325,7 +325,7 @@ class _Unfolder:
         if start is None:
             self._any_of(program, through)
         elif start < len(words) and wrapper.joins:
-            self._text(_joined(words[start:]), through, depth)
+            self._text(joined(words[start:], " "), through, depth)
         elif start < len(words):
             inner = _rest(program, start)
             if not inner.name or ("{" in inner.name and _is_given(through)):
@@ -375,14 +375,6 @@ def _turns_input(program: Program) -> bool:
 def _is_given(through: Sequence[str]) -> bool:
     """Whether words are added to a program from elsewhere."""
     return not _GIVERS.isdisjoint(through)
-
-
-def _joined(words: Sequence[Word]) -> Word:
-    return Word(
-        " ".join(word.text for word in words),
-        filled=any(word.filled for word in words),
-        runs=any(word.runs for word in words),
-    )
 
 
 def _program_at(words: Sequence[Word], wrapper: _Wrapper) -> int | None:

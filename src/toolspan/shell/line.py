@@ -7,6 +7,7 @@ that is enough. Read `parse_line` first.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -129,7 +130,7 @@ class _Parser:
             parts.append(part)
         if not parts:
             raise Unclear
-        return _joined(parts)
+        return joined(parts)
 
     def _part(self) -> Word | None:
         """What stands here, up to the next quote, variable or end of the word."""
@@ -170,7 +171,7 @@ class _Parser:
         while self._text[self._at : self._at + 1] != '"':
             parts.append(self._quoted_part())
         self._at += 1
-        return _joined(parts)
+        return joined(parts)
 
     def _quoted_part(self) -> Word:
         """What stands here inside double quotes."""
@@ -205,9 +206,10 @@ class _Parser:
         return Word(self._text[start : self._at], filled=True, runs=True)
 
 
-def _joined(parts: list[Word]) -> Word:
+def joined(parts: Sequence[Word], between: str = "") -> Word:
+    """One word of several."""
     return Word(
-        "".join(part.text for part in parts),
+        between.join(part.text for part in parts),
         filled=any(part.filled for part in parts),
         runs=any(part.runs for part in parts),
     )

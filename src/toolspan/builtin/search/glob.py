@@ -14,7 +14,7 @@ from typing import NamedTuple
 from anyio import to_thread
 
 from toolspan.builtin.search.ripgrep import ripgrep
-from toolspan.builtin.search.where import Names, checked, place, text
+from toolspan.builtin.search.where import Names, checked, refused_place, text
 from toolspan.profile import Profile
 from toolspan.run.context import ToolContext
 from toolspan.run.tool import Output, Refusal, Tool
@@ -63,9 +63,7 @@ class _Start(NamedTuple):
 
 
 async def _validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    look = partial(place, value.get("path"), ctx, "folder")
-    found = await to_thread.run_sync(look, abandon_on_cancel=True)
-    return found if isinstance(found, Refusal) else None
+    return await refused_place(value.get("path"), ctx, "folder")
 
 
 async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:

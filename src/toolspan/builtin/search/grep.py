@@ -14,7 +14,7 @@ from toolspan.builtin.search.asked import Asked, asked, bad_range, grep_schema
 from toolspan.builtin.search.found import Counts, Files, Lines
 from toolspan.builtin.search.ripgrep import ripgrep
 from toolspan.builtin.search.told import counts_output, files_output, lines_output
-from toolspan.builtin.search.where import Place, checked, place
+from toolspan.builtin.search.where import Place, checked, refused_place
 from toolspan.profile import Profile
 from toolspan.run.context import ToolContext
 from toolspan.run.tool import Output, Refusal, Tool
@@ -50,9 +50,7 @@ async def _validate(value: Mapping[str, object], ctx: ToolContext) -> Refusal | 
         return Refusal(wrong, "invalid_input")
     if not values.checks_early:
         return None
-    look = partial(place, value.get("path"), ctx, "any")
-    found = await to_thread.run_sync(look, abandon_on_cancel=True)
-    return found if isinstance(found, Refusal) else None
+    return await refused_place(value.get("path"), ctx, "any")
 
 
 async def _run(value: Mapping[str, object], ctx: ToolContext) -> Output:

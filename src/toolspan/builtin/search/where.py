@@ -7,8 +7,11 @@ import errno
 import os
 import stat
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
+
+from anyio import to_thread
 
 from toolspan.disk.load import look
 from toolspan.disk.place import placed
@@ -58,6 +61,13 @@ def where(given: object, ctx: ToolContext) -> Path:
     """
     home = ctx.workspace.environment.get("HOME")
     return placed(given, ctx.cwd, home) if isinstance(given, str) and given else ctx.cwd
+
+
+async def refused_place(given: object, ctx: ToolContext, wanted: Wanted) -> Refusal | None:
+    """Why it cannot be searched there; None when it can."""
+    look = partial(place, given, ctx, wanted)
+    found = await to_thread.run_sync(look, abandon_on_cancel=True)
+    return found if isinstance(found, Refusal) else None
 
 
 def checked(given: object, ctx: ToolContext, wanted: Wanted) -> Place:

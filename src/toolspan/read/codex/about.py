@@ -4,14 +4,12 @@ In: records in file order and their thread. Out: a `SessionInfo`; tokens by name
 fork copied is counted once over several files. Read `About.add` first.
 """
 
-from toolspan.model.session import SessionInfo
+from toolspan.model.session import SessionInfo, first_words
 from toolspan.model.tokens import Tokens
 from toolspan.read.codex.thread import Thread
 from toolspan.read.codex.voice import prompt_of
 from toolspan.wire.codex import Item, Record, Usage
 from toolspan.wire.views import text_of
-
-_PROMPT_LIMIT = 200
 
 
 class About:
@@ -88,8 +86,7 @@ class About:
 
     def _note(self, words: str) -> None:
         if self._prompt is None and prompt_of(Item(role="user"), words) is not None:
-            some = words.split(maxsplit=_PROMPT_LIMIT)[:_PROMPT_LIMIT]
-            self._prompt = " ".join(some)[:_PROMPT_LIMIT] or None
+            self._prompt = first_words(words)
 
     @property
     def messages(self) -> dict[str, Tokens]:

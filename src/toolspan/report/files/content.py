@@ -57,6 +57,11 @@ class Point(Struct, frozen=True, kw_only=True):
     """Why the file may have changed here without a record."""
     parts: tuple[Part, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """What to call it by."""
+        return f"{self.what} {self.call or ''}".strip()
+
 
 class Disagreement(Struct, frozen=True, kw_only=True):
     """Two records that cannot both be the whole truth."""
@@ -180,8 +185,7 @@ class Life:
     def _compare(self, point: Point, trail: _Trail | None) -> None:
         if trail is None or point.before is None or _same(trail.content, point.before):
             return
-        origin = self.points[trail.start]
-        name = f"{origin.what} {origin.call or ''}".strip()
+        name = self.points[trail.start].name
         blamed = f"; perhaps {trail.doubts[-1]}" if trail.doubts else "; nobody recorded by what"
         self._disagree(point, f"the file was not what followed from {name}: it was changed{blamed}")
 
@@ -220,7 +224,7 @@ class Life:
 
     def _origin(self, trail: _Trail) -> str:
         point = self.points[trail.start]
-        name = f"{point.what} {point.call or ''}".strip()
+        name = point.name
         if not trail.steps:
             return f"what {name} recorded"
         if trail.assumed:
