@@ -35,16 +35,28 @@ _FAULTS = 3
 """So many exceptions are told of per sink; the rest is only counted."""
 
 
-class ThreadLine:
-    """A plain function, called in a thread of its own."""
+class _Line:
+    """Events on their way to a sink, and how many of them went wrong."""
 
     def __init__(self, sink: Sink, fault: Callable[[str, BaseException], None]) -> None:
         self.sink = sink
         self._fault = fault
-        self._events: queue.Queue[LiveEvent | None] = queue.Queue(CAPACITY)
-        self._thread: threading.Thread | None = None
         self.dropped = 0
         self.failed = 0
+
+    def _failed(self, error: BaseException) -> None:
+        self.failed += 1
+        if self.failed <= _FAULTS:
+            self._fault(_name(self.sink), error)
+
+
+class ThreadLine(_Line):
+    """A plain function, called in a thread of its own."""
+
+    def __init__(self, sink: Sink, fault: Callable[[str, BaseException], None]) -> None:
+        super().__init__(sink, fault)
+        self._events: queue.Queue[LiveEvent | None] = queue.Queue(CAPACITY)
+        self._thread: threading.Thread | None = None
 
     def put(self, event: LiveEvent) -> None:
         """Add an event; the thread starts with the first."""
@@ -85,23 +97,18 @@ class ThreadLine:
             try:
                 self.sink(event)
             except Exception as error:  # noqa: BLE001 - user code; only it suffers
-                self.failed += 1
-                if self.failed <= _FAULTS:
-                    self._fault(_name(self.sink), error)
+                self._failed(error)
 
 
-class TaskLine:
+class TaskLine(_Line):
     """An async function, awaited in a task."""
 
     def __init__(self, sink: Sink, fault: Callable[[str, BaseException], None]) -> None:
-        self.sink = sink
-        self._fault = fault
+        super().__init__(sink, fault)
         self._events: deque[LiveEvent] = deque()
         self._news = anyio.Event()
         self._closing = False
         self.done = anyio.Event()
-        self.dropped = 0
-        self.failed = 0
 
     def put(self, event: LiveEvent) -> None:
         """Add an event."""
@@ -140,11 +147,6 @@ class TaskLine:
             self._failed(error)
         except Exception as error:  # noqa: BLE001 - user code; only it suffers
             self._failed(error)
-
-    def _failed(self, error: BaseException) -> None:
-        self.failed += 1
-        if self.failed <= _FAULTS:
-            self._fault(_name(self.sink), error)
 
 
 class Only:
