@@ -79,6 +79,22 @@ def test_a_line_that_cannot_be_read_gets_an_error_line_and_the_next_one_is_run(
     ]
 
 
+@requirement("exec.lenient")
+def test_half_a_character_and_a_number_beyond_bounds_cost_no_call_its_answer(
+    tmp_path: Path,
+) -> None:
+    hello = {"command": "echo hi"}
+    rows, done = run(
+        tmp_path,
+        message(("a", "Bash", {"command": "echo x\ud800y"}), ("b", "Bash", hello)),
+        message(("c", "Bash", {**hello, "timeout": 5000})).replace("5000", "1e400"),
+    )
+
+    assert done.returncode == 0
+    told = {row.get("tool_use_id"): row.get("content") for row in rows if row["type"] == "result"}
+    assert told == {"a": "x\ufffdy", "b": "hi", "c": "hi"}
+
+
 @requirement("exec.transcript")
 def test_what_was_run_is_recorded_where_it_was_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "t.jsonl"

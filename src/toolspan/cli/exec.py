@@ -1,5 +1,6 @@
 """`toolspan exec`: a runner over a pipe. Assistant messages in, results out, JSON lines."""
 
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +15,7 @@ from toolspan.cli.host.out import Out
 from toolspan.cli.host.rows import Row, event_row, init_row, result_row
 from toolspan.cli.host.stop import Stop, watch_signals
 from toolspan.errors import ToolspanError
+from toolspan.mcp.halves import without_halves
 from toolspan.model.live import Duplicate, Finished, LiveEvent
 from toolspan.process import become_subreaper
 from toolspan.process.feed import feed
@@ -113,11 +115,34 @@ async def turn(number: int, line: bytes, session: Session, printer: Printer) -> 
     if not line.strip():
         return
     try:
-        await _take(msgspec.json.decode(line, type=dict[str, object]), session, printer)
+        await _take(_decode(line), session, printer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         printer.put({"type": "error", "line": number, "message": f"not a JSON object: {error}"})
     except (ToolspanError, ValueError) as error:
         printer.put({"type": "error", "line": number, "message": str(error)})
+
+
+def _decode(line: bytes) -> dict[str, object]:
+    """The object of a line; what strict readers refuse in it is mended, for calls want an answer.
+
+    Raises:
+        MsgspecError, UnicodeDecodeError, RecursionError: it is none, also to a lenient reader.
+    """
+    try:
+        return msgspec.json.decode(line, type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        found = _mended(line)
+        if found is None:
+            raise
+        return found
+
+
+def _mended(line: bytes) -> dict[str, object] | None:
+    try:
+        found: object = json.loads(without_halves(line)[1])
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
 
 
 async def _take(message: dict[str, object], session: Session, printer: Printer) -> None:
