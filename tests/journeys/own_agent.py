@@ -33,8 +33,8 @@ def take() -> str:
 def _way(place: World) -> str:
     code = readme_code()
     (place.project / "agent.py").write_text(code, encoding="utf-8")
-    page = Page(TITLE, Settled(place))
     shell = place.screen
+    page = Page(TITLE, Settled(place), shell)
     assert sum(1 for line in code.splitlines() if line.strip()) <= MOST_LINES
 
     page.says("Put this into `agent.py`. The model follows a script, so it needs no key.")
@@ -53,26 +53,22 @@ def _way(place: World) -> str:
         "The call was ended with everything it had started, and it has its result. All of it is on"
         " record, in the form and the place of Claude Code."
     )
-    shown = shell.runs("toolspan show --last")
-    page.shows("toolspan show --last", shown)
+    shown = page.runs("toolspan show --last")
     assert "✓ 1 succeeded  ■ 1 interrupted" in shown
 
     page.says(
         "Run it again. `resumed()` reads what was recorded: the model sees what was done and what"
         " was cut off, and goes on from there."
     )
-    shown = shell.runs("python agent.py")
-    page.shows("python agent.py", shown)
+    shown = page.runs("python agent.py")
     assert re.fullmatch(
         r"▸ Bash  echo baked >> log\.txt\n✓ Bash  echo baked >> log\.txt  .*\nDone\.", shown
     ), shown
 
     page.says("Nothing was done twice, and it is still one session.")
-    shown = shell.runs("cat log.txt")
-    page.shows("cat log.txt", shown)
+    shown = page.runs("cat log.txt")
     assert shown == "mixed\nbaked"
-    shown = shell.runs("toolspan show --last")
-    page.shows("toolspan show --last", shown)
+    shown = page.runs("toolspan show --last")
     assert "✓ 2 succeeded  ■ 1 interrupted" in shown
     assert len(list((place.home / ".claude/projects").rglob("*.jsonl"))) == 1
 

@@ -32,23 +32,21 @@ def _way(place: World) -> str:
     (place.home / "script.json").write_text(json.dumps([_SCRIPT]), encoding="utf-8")
     path = _recorded(place)
     broken = path.read_bytes()
-    page = Page(TITLE, Settled(place, {SESSION}))
     shell = place.screen
+    page = Page(TITLE, Settled(place, {SESSION}), shell)
 
     page.says(
         "The machine went down while a client worked in `~/garden`. Now the client does not resume"
         " the session, or has forgotten half of it. What is wrong with it?"
     )
-    shown = shell.runs("toolspan doctor")
-    page.shows("toolspan doctor", shown)
+    shown = page.runs("toolspan doctor")
     assert "torn_line" in shown
     assert "unanswered_call" in shown
 
     page.says("Have it mended. The broken file stays as it is.")
     mend = _told(r"toolspan repair \S+", shown)
     assert mend.endswith(SESSION)
-    shown = shell.runs(mend)
-    page.shows(mend, shown)
+    shown = page.runs(mend)
     assert path.read_bytes() == broken
 
     page.says(
@@ -71,8 +69,7 @@ def _way(place: World) -> str:
     shown = shell.ends()
     page.shows(resume, shown)
 
-    shown = shell.runs("toolspan doctor")
-    page.shows("toolspan doctor", shown)
+    shown = page.runs("toolspan doctor")
     assert "healthy" in shown
     assert "Where were we?" in str(past(new))
     page.says("What repair does about which damage is told in [repair.md](../repair.md).")

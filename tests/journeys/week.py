@@ -49,8 +49,8 @@ def _way(place: World, made: str) -> str:
     spoilt = GOOD.replace(OLD, NEW).encode()
     file.write_bytes(spoilt)
     edit = _recorded(place, file)
-    page = Page(TITLE, place.settled)
     shell = place.screen
+    page = Page(TITLE, place.settled, shell)
 
     page.says(
         "A client has worked in `~/bakery` for a week, and something is wrong with the prices."
@@ -62,26 +62,22 @@ def _way(place: World, made: str) -> str:
     assert shown == "", shown
     page.shows(install, shown)
 
-    shown = shell.runs("toolspan")
-    page.shows("toolspan", shown)
+    shown = page.runs("toolspan")
     assert "2 sessions in 1 folder" in shown
 
     page.says("It says what to type next.")
     errors = _told(r"toolspan errors --since \S+", shown)
-    shown = shell.runs(errors)
-    page.shows(errors, shown)
+    shown = page.runs(errors)
     assert "assert 90 == 180" in shown
 
     page.says("The tests failed last. What happened there?")
     call = _told(r"e\.g\. (toolu_\w+)", shown[shown.index("assert 90 == 180") :])
-    shown = shell.runs(f"toolspan show {call}")
-    page.shows(f"toolspan show {call}", shown)
+    shown = page.runs(f"toolspan show {call}")
     assert "Edit" in shown
 
     page.says("An edit came right before it.")
     assert _told(r"Edit +prices\.py +(toolu_\w+)", shown) == edit
-    shown = shell.runs(f"toolspan show {edit}")
-    page.shows(f"toolspan show {edit}", shown)
+    shown = page.runs(f"toolspan show {edit}")
 
     page.says(
         "There it is: the edit lost the numbers. The call's page ends with how to take it back;"

@@ -1,6 +1,10 @@
 """Questions for the tests of permission, and who answers them."""
 
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from toolspan.ids import CallId
 from toolspan.model.decision import Allow, Decision
@@ -21,13 +25,15 @@ def line(command: str, folder: Path) -> Question:
     return question("Bash", folder, command=command)
 
 
+def answered(work: Coroutine[Any, Any, Decision | None]) -> Decision | None:
+    """What comes of a decision that waits for nobody."""
+    with pytest.raises(StopIteration) as ended:
+        work.send(None)
+    found: Decision | None = ended.value.value
+    return found
+
+
 def decided(permissions: Permissions, asked: Question) -> Decision:
     """What rules, guard and mode say together."""
-    for policies in (permissions.policies, [permissions.fallback]):
-        try:
-            decide(policies, asked).send(None)
-        except StopIteration as ended:
-            decision: Decision | None = ended.value
-            if decision is not None:
-                return decision
-    return Allow()
+    ruled = answered(decide(permissions.policies, asked))
+    return ruled or answered(decide([permissions.fallback], asked)) or Allow()

@@ -1,5 +1,6 @@
 """Rules, modes, and one decision out of many opinions."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -7,14 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.permission import asked
 from tests.requirement import requirement
 from toolspan.errors import ToolspanError
-from toolspan.ids import CallId
 from toolspan.model.decision import Allow, Ask, Decision, Deny
-from toolspan.model.span import Call
 from toolspan.permission import MODES, Mode, Rules, decide, mode_policy
 from toolspan.permission.decide import Question
-from toolspan.run.shelf import LiveShelf
 
 OPINIONS = st.sampled_from([None, Allow("a"), Ask("b"), Deny("c")])
 
@@ -22,31 +21,19 @@ OPINIONS = st.sampled_from([None, Allow("a"), Ask("b"), Deny("c")])
 def question(
     tool: str, *, known_as: str | None = None, read_only: bool = False, **given: object
 ) -> Question:
-    made = Call(
-        id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf(given)
-    )
-    return Question(
-        call=made,
-        input=given,
-        cwd=Path("/p/in"),
-        project=Path("/p"),
-        read_only=read_only,
-        known_as=known_as,
-    )
+    made = asked.question(tool, Path("/p"), **given)
+    return replace(made, cwd=Path("/p/in"), read_only=read_only, known_as=known_as)
 
 
 @requirement("permission.strongest")
 @given(st.lists(OPINIONS, max_size=5))
 def test_deny_wins_over_ask_and_ask_over_allow(opinions: list[Decision | None]) -> None:
     policies = [lambda question, opinion=opinion: opinion for opinion in opinions]
-    work = decide(policies, question("Bash"))
-
-    with pytest.raises(StopIteration) as ended:
-        work.send(None)
+    decision = asked.answered(decide(policies, question("Bash")))
 
     rank = [type(None), Allow, Ask, Deny]
     strongest = max((rank.index(type(opinion)) for opinion in opinions), default=0)
-    assert type(ended.value.value) is rank[strongest]
+    assert type(decision) is rank[strongest]
 
 
 @requirement("permission.fails-closed")
@@ -120,26 +107,23 @@ def test_what_is_no_rule_is_refused(text: str) -> None:
         Rules(allow=[text])
 
 
+SAID: dict[Mode, dict[str, type]] = {
+    "default": {"Read /p/x": Allow, "Read /q/x": Ask, "Edit /p/x": Ask},
+    "acceptEdits": {"Edit /p/x": Allow, "Edit /p/../q": Ask, "Edit ../../q": Ask},
+    "plan": {"Edit /p/x": Ask, "Read /p/x": Allow},
+    "dontAsk": {"Edit /p/x": Deny, "Read /p/x": Allow},
+    "bypassPermissions": {"Edit /q/x": Allow},
+}
+
+
 @requirement("permission.modes")
 @pytest.mark.parametrize(
-    ("mode", "tool", "path", "decision"),
-    [
-        ("default", "Read", "/p/x", Allow),
-        ("default", "Read", "/q/x", Ask),
-        ("default", "Edit", "/p/x", Ask),
-        ("acceptEdits", "Edit", "/p/x", Allow),
-        ("acceptEdits", "Edit", "/p/../q", Ask),
-        ("acceptEdits", "Edit", "../../q", Ask),
-        ("plan", "Edit", "/p/x", Ask),
-        ("plan", "Read", "/p/x", Allow),
-        ("dontAsk", "Edit", "/p/x", Deny),
-        ("dontAsk", "Read", "/p/x", Allow),
-        ("bypassPermissions", "Edit", "/q/x", Allow),
-    ],
+    ("mode", "call", "decision"),
+    [(mode, call, said) for mode, calls in SAID.items() for call, said in calls.items()],
 )
-def test_what_a_mode_says_when_nobody_else_does(
-    mode: Mode, tool: str, path: str, decision: type
-) -> None:
+def test_what_a_mode_says_when_nobody_else_does(mode: Mode, call: str, decision: type) -> None:
+    tool, path = call.split()
+
     assert type(mode_policy(mode)(question(tool, file_path=path))) is decision
 
 

@@ -286,14 +286,7 @@ async def test_the_steps_before_a_tool_come_in_order() -> None:
         log.append("consent")
         return Allow()
 
-    made = Tool(
-        name="work",
-        description="Work.",
-        input_schema=SCHEMA,
-        parse=noted,
-        run=run,
-        validate=validate,
-    )
+    made = replace(echo, name="work", parse=noted, run=run, validate=validate)
     with anyio.fail_after(5):
         runner = Runner([made], hooks=hooks, policies=[policy])
         await runner.run([call("work", "a"), call("missing", "b")])

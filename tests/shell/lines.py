@@ -1,6 +1,10 @@
 """Command lines made at random: well-formed nestings, and soups of pieces that mean something."""
 
 import random
+from collections.abc import Callable
+
+Shape = Callable[[random.Random, int], str]
+"""How a line is made; the number says how deep other lines may stand in it."""
 
 _NAMES = ("rm", "cat", "ls", "git", "curl", "p0", "p1", "p2")
 _PIECES = (
@@ -109,23 +113,38 @@ def _script(rng: random.Random, depth: int) -> str:
     return rng.choice(("sh -c ", "bash -c ", "eval ", "bash -ec ", "trap ")) + quoted + " EXIT"
 
 
-_SHAPES = (
+def _around(template: str) -> Shape:
+    """The shape of a line that has other lines in it, wherever there is a `@`."""
+    head, *rest = template.split("@")
+
+    def shape(rng: random.Random, depth: int) -> str:
+        return head + "".join(made(rng, depth) + after for after in rest)
+
+    return shape
+
+
+_SHAPES: tuple[Shape, ...] = (
     _simple,
     _simple,
     lambda rng, depth: (
         f"{made(rng, depth)} {rng.choice(('&&', '||', ';', '|', '|&'))} {made(rng, depth)}"
     ),
-    lambda rng, depth: f"{made(rng, depth)}\n{made(rng, depth)}",
-    lambda rng, depth: f"( {made(rng, depth)} )",
-    lambda rng, depth: f"{{ {made(rng, depth)}; }}",
-    lambda rng, depth: f"if {made(rng, depth)}; then {made(rng, depth)}; fi",
-    lambda rng, depth: f"for i in 1 2; do {made(rng, depth)}; done",
-    lambda rng, depth: f"case x in x) {made(rng, depth)};; esac",
-    lambda rng, depth: f"f() {{ {made(rng, depth)}; }}; f",
-    lambda rng, depth: f"x=$({made(rng, depth)})",
-    lambda rng, depth: f'[ -n "$({made(rng, depth)})" ] && {made(rng, depth)}',
+    *map(
+        _around,
+        (
+            "@\n@",
+            "( @ )",
+            "{ @; }",
+            "if @; then @; fi",
+            "for i in 1 2; do @; done",
+            "case x in x) @;; esac",
+            "f() { @; }; f",
+            "x=$(@)",
+            '[ -n "$(@)" ] && @',
+        ),
+    ),
     lambda rng, depth: f"find . -exec {_simple(rng, 0)} \\;",
-    lambda rng, depth: f"{{ {made(rng, depth)}; sh; }} < a.txt",
+    _around("{ @; sh; } < a.txt"),
     lambda rng, depth: f"f() {{ {rng.choice(('sh', 'bash', 'xargs'))}; }}; {made(rng, depth)} | f",
     lambda rng, depth: (
         f"echo {_quoted(rng, rng.choice(_NAMES))} | xargs "
@@ -149,8 +168,7 @@ _SHAPES = (
         )
     ),
     lambda rng, depth: f"exec < a.txt; {made(rng, depth)}; {rng.choice(('sh', 'p1', 'xargs p2'))}",
-    lambda rng, depth: f"while {made(rng, depth)}; do {made(rng, depth)}; break; done",
-    lambda rng, depth: f"! {made(rng, depth)} & wait; {made(rng, depth)}",
+    *map(_around, ("while @; do @; break; done", "! @ & wait; @")),
     lambda rng, depth: f'cat <<< "$({made(rng, depth)})" | {_simple(rng, 0)}',
     lambda rng, depth: (
         f"x='{_simple(rng, 0).strip()}'; "
