@@ -8,7 +8,7 @@ from rich.text import Text
 
 from toolspan.cli.draw import plain_line
 from toolspan.cli.files.asked import about
-from toolspan.cli.files.content import confidence_line, moment_of
+from toolspan.cli.files.content import confidence_line, moment_of, print_reasons
 from toolspan.cli.files.history import diff_lines
 from toolspan.cli.output import console, print_json
 from toolspan.cli.select import current_folder, locate
@@ -112,9 +112,7 @@ def _carry_out(plan: Plan, found: Recovered, heading: Text, wishes: dict[str, bo
 
 def _show(plan: Plan, found: Recovered, heading: Text, *, full: bool) -> None:
     out = console()
-    out.print(heading, soft_wrap=True)
-    for reason in found.reasons:
-        out.print(Text(f"  {plain_line(reason, 400)}", style="dim"), soft_wrap=True)
+    print_reasons(out, heading, found)
     if plan.action == "nothing":
         out.print(Text(f"{plain_line(str(plan.path), 1_000)} is so already"), soft_wrap=True)
     for line in diff_lines(plan.diff, 0 if full else _SHOWN):

@@ -133,21 +133,28 @@ def load(path: Path, most: int = LARGEST) -> Loaded:
     """
     with opened(path) as descriptor:
         before = os.fstat(descriptor)
-        if before.st_size > most:
-            raise too_large(path, before.st_size, most)
-        pieces: list[bytes] = []
-        size = 0
-        while piece := os.read(descriptor, CHUNK):
-            pieces.append(piece)
-            size += len(piece)
-            if size > most:  # it grows, or is of a kind that does not tell its size
-                raise too_large(path, size, most)
-    data = b"".join(pieces)
+        data = b"".join(pieces(descriptor, path, most))
     return Loaded(data, fingerprint(data), Stamp.of(before))
 
 
-def too_large(path: Path, size: int, most: int) -> ToolError:
-    """What to raise for a file that is not read for its size."""
+def pieces(descriptor: int, path: Path, most: int, chunk: int = CHUNK) -> Iterator[bytes]:
+    """What an open file holds, piece by piece.
+
+    Raises:
+        ToolError: it has more than `most` bytes.
+    """
+    size = os.fstat(descriptor).st_size
+    if size > most:
+        raise _too_large(path, size, most)
+    size = 0
+    while piece := os.read(descriptor, chunk):
+        size += len(piece)
+        if size > most:  # it grows, or is of a kind that does not tell its size
+            raise _too_large(path, size, most)
+        yield piece
+
+
+def _too_large(path: Path, size: int, most: int) -> ToolError:
     return ToolError(
         f"{clean(str(path))} is too large to be read: it has {size_text(size)},"
         f" the most is {size_text(most)}",

@@ -6,11 +6,10 @@ the whole content. The file goes through in pieces, so that ten lines of a gigab
 
 import codecs
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from toolspan.disk.load import CHUNK, LARGEST, Fingerprint, Stamp, opened, too_large
+from toolspan.disk.load import CHUNK, LARGEST, Fingerprint, Stamp, opened, pieces
 from toolspan.disk.text import Codec, sniff
 from toolspan.disk.words import size_text
 from toolspan.errors import ToolError
@@ -50,12 +49,10 @@ def window(
         wanted = Range(max(0, total + wanted.skip), wanted.count)
     with opened(path) as descriptor:
         found = os.fstat(descriptor)
-        if found.st_size > LARGEST:
-            raise too_large(path, found.st_size, LARGEST)
         seen = Fingerprint()
         pane = _Pane(wanted, most)
         decoder = _Decoder(utf16=utf16)
-        for piece in _pieces(descriptor, path, chunk):
+        for piece in pieces(descriptor, path, LARGEST, chunk):
             seen.add(piece)
             pane.add(decoder.add(piece))
         pane.add(decoder.end())
@@ -65,15 +62,6 @@ def window(
     return Window(
         pane.text(), lines, total, decoder.bad_bytes, seen.text(), Stamp.of(found)
     )  # fmt: skip
-
-
-def _pieces(descriptor: int, path: Path, chunk: int) -> Iterator[bytes]:
-    size = 0
-    while piece := os.read(descriptor, chunk):
-        size += len(piece)
-        if size > LARGEST:
-            raise too_large(path, size, LARGEST)
-        yield piece
 
 
 class _Decoder:

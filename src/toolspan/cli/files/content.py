@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 from msgspec import Struct
@@ -19,6 +19,9 @@ from toolspan.report.files.content import Confidence, Disagreement, Part, Recove
 from toolspan.report.files.effect import Absent
 from toolspan.report.files.place import spelled
 from toolspan.report.files.story import known_lines
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _STYLE: dict[Confidence, str] = {
     "exact": "green",
@@ -88,10 +91,7 @@ def print_content(
     if wish.as_json:
         print_json(_content_row(archive, path, when, found))
         return
-    told = console(stderr=True)
-    told.print(confidence_line(path, when, found), soft_wrap=True)
-    for reason in found.reasons:
-        told.print(Text(f"  {plain_line(reason, 400)}", style="dim"), soft_wrap=True)
+    print_reasons(console(stderr=True), confidence_line(path, when, found), found)
     if not isinstance(found.content, Absent):
         click.echo(_safe(known_lines(found)), nl=False)
 
@@ -110,6 +110,13 @@ def confidence_line(path: str, when: Moment, found: Recovered) -> Text:
     if isinstance(found.content, Absent):
         line.append(", there was no such file")
     return line
+
+
+def print_reasons(out: "Console", heading: Text, found: Recovered) -> None:
+    """A heading, and below it why what was found is as sure as it is."""
+    out.print(heading, soft_wrap=True)
+    for reason in found.reasons:
+        out.print(Text(f"  {plain_line(reason, 400)}", style="dim"), soft_wrap=True)
 
 
 def _content_row(archive: FileArchive, path: str, when: Moment, found: Recovered) -> ContentRow:

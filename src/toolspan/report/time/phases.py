@@ -128,14 +128,16 @@ def _noted(hooks: list[Interval], whole: Interval, heard: Heard | None) -> Phase
     return found if heard.asked is not None else found._replace(certainty="inferred")
 
 
-def _waited(hooks: list[Interval], whole: Interval, asked: int, began: int) -> Phases:
+def _waited(
+    hooks: list[Interval], whole: Interval, asked: int, began: int, certainty: Certainty = "known"
+) -> Phases:
     """A question from `asked` on, then a run from `began` on."""
     parts = (
         Interval(whole.start, asked, "queued"),
         Interval(asked, began, "permission"),
         Interval(began, whole.end, "run"),
     )
-    return Phases((*hooks, *(one for one in parts if one.end > one.start)), "known")
+    return Phases((*hooks, *(one for one in parts if one.end > one.start)), certainty)
 
 
 def _made_up(span: Span) -> bool:
@@ -155,12 +157,7 @@ def _ran(span: Span, hooks: list[Interval], whole: Interval, ready: int | None) 
     asked = min(max(start, ready or start), began)
     if began - asked < _SHORTEST_WAIT:
         return _with(hooks, whole, "run", "inferred")
-    waited = (
-        Interval(start, asked, "queued"),
-        Interval(asked, began, "permission"),
-        Interval(began, end, "run"),
-    )
-    return Phases((*hooks, *(one for one in waited if one.end > one.start)), "inferred")
+    return _waited(hooks, whole, asked, began, "inferred")
 
 
 def _decided_alone(span: Span) -> bool:
