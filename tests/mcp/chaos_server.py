@@ -24,7 +24,8 @@ READ_ONLY = {"echo", "hang", "meet"}
 NAMES = [
     "echo", "meta", "env", "pid", "hang", "flood", "die", "half", "huge", "wrong_id", "twice",
     "deaf", "close_stdout", "garbage", "fork", "progress", "change", "refuse", "fail", "misfit",
-    "endless", "surrogate", "odd letters!", "structured", "mixed", "picture", "meet",
+    "null_result", "number_result", "null_error", "neither", "no_version", "endless", "surrogate",
+    "odd letters!", "structured", "mixed", "picture", "meet",
 ]  # fmt: skip
 ADDED: list[str] = []
 DEAF = threading.Event()
@@ -140,6 +141,16 @@ def misbehave(name: str, number: object) -> None:  # noqa: PLR0912 - a case for 
         case "garbage":
             write(b"\xff\xfe\x00 not utf-8\n[]\n" + b"[" * 5_000 + b"\n")
             send(answer)
+        case "null_result":
+            send({"id": number, "result": None})
+        case "number_result":
+            send({"id": number, "result": 5})
+        case "null_error":
+            send({"id": number, "error": None})
+        case "neither":
+            send({"id": number})
+        case "no_version":
+            write(json.dumps(answer).encode() + b"\n")
         case "surrogate":
             send({"id": number, "result": {"content": [text("cut in \ud83d half")]}})
         case "endless":

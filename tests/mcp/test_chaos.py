@@ -49,6 +49,29 @@ async def test_a_call_settles_once_and_the_next_one_works(
         assert set(conversation.finished.values()) == {1}
 
 
+@requirement("mcp.misfit-answer")
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("null_result", "result: Input should be an object"),
+        ("number_result", "result: Input should be an object"),
+        ("null_error", "error: Input should be a"),
+        ("neither", "result: Field required"),
+        ("no_version", "jsonrpc: Field required"),
+    ],
+)
+async def test_an_answer_that_is_none_ends_its_call_at_once(
+    tool: str, words: str, tmp_path: Path
+) -> None:
+    async with talk(tmp_path) as conversation:  # nothing here would end within ten minutes
+        bad = await conversation.call(tool)
+        good = await conversation.call("echo", words="hi")
+
+        assert text(bad).startswith(f"Invalid answer of the server: {words}")
+        assert text(good) == '{"words": "hi"}'
+        assert conversation.health.errors == {"unreadable": 1}
+
+
 @requirement("mcp.settles-once")
 async def test_a_server_that_stops_reading_costs_only_its_call(tmp_path: Path) -> None:
     async with talk(tmp_path, env=QUICK) as conversation:

@@ -68,6 +68,33 @@ async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
         assert set(conversation.finished.values()) == {1}
 
 
+@requirement("mcp.misfit-answer")
+@pytest.mark.parametrize(("wire", "path"), WIRES)
+@pytest.mark.parametrize("tool", ["empty", "broken"])
+async def test_an_answer_that_is_none_from_elsewhere_ends_its_call_at_once(
+    tool: str, wire: str, path: str, web: WebServer, tmp_path: Path
+) -> None:
+    async with talk(tmp_path, servers=config(web, wire, path), env={"KEY": "k"}) as conversation:
+        bad = await conversation.call(tool)
+        good = await conversation.call("echo", n=1)
+
+        assert text(bad).startswith("Invalid answer of the server: ")
+        assert "\n" not in text(bad)
+        assert text(good) == '{"n": 1}'
+        assert conversation.health.errors == {"unreadable": 1}
+
+
+@requirement("mcp.settles-once")
+async def test_half_of_a_letter_in_a_stream_from_elsewhere_costs_no_call(
+    web: WebServer, tmp_path: Path
+) -> None:
+    servers = config(web, *WIRES[1])
+    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+        done = await conversation.call("halves")
+
+    assert text(done) == "cut in \ufffd half"
+
+
 def waiting(web: WebServer) -> int:
     return web.methods.count("tools/call")
 

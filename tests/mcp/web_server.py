@@ -2,7 +2,8 @@
 
 Its life is a `with WebServer() as server` block; `server.url` is where it listens. Tools: `echo`,
 `hang` (never answers), `drop` (closes the connection), `news` (progress, then an answer, as a
-stream), `crash` (HTTP 500). `forget()` makes it lose its sessions,
+stream), `crash` (HTTP 500), `empty` (null for a result), `broken` (the same, as a stream),
+`halves` (half of a letter). `forget()` makes it lose its sessions,
 `die()` its connections.
 """
 
@@ -18,7 +19,7 @@ from typing import Self
 Message = dict[str, object]
 TOOLS = [
     {"name": name, "description": name, "inputSchema": {"type": "object"}}
-    for name in ("echo", "hang", "drop", "news", "crash")
+    for name in ("echo", "hang", "drop", "news", "crash", "empty", "broken", "halves")
 ]
 
 
@@ -130,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
             session = uuid.uuid4().hex
             self.server_.sessions.add(session)
         name = self._tool(message)
-        if name == "news":
+        if name in ("news", "broken"):
             self._news(message)
             return
         answer = self._answer(message)
@@ -199,6 +200,10 @@ def _result(message: Message) -> Message:
             return {"result": {"protocolVersion": given["protocolVersion"], **about}}
         case "tools/list":
             return {"result": {"tools": TOOLS}}
+        case "tools/call" if given["name"] in ("empty", "broken"):
+            return {"result": None}
+        case "tools/call" if given["name"] == "halves":
+            return {"result": {"content": [{"type": "text", "text": "cut in \ud83d half"}]}}
         case "tools/call":
             words = json.dumps(given.get("arguments"))
             return {"result": {"content": [{"type": "text", "text": words}]}}

@@ -1,8 +1,8 @@
 """One connection to a server: made, used by many calls at once, lost or closed.
 
 In: where the server is. Out: a `Link` whose methods are the requests we send. A link never comes
-back; `server.py` makes a new one. The only module, with `stdio.py`, that knows the SDK: it is
-imported when the first server is connected, because the SDK takes a second to load.
+back; `server.py` makes a new one. The only module, with `stdio.py` and `misfit.py`, that knows the
+SDK: it is imported when the first server is connected, because the SDK takes a second to load.
 """
 
 import shutil
@@ -27,6 +27,7 @@ from mcp import Client, MCPError, types
 from toolspan.mcp.config import Local, Remote, ServerSpec
 from toolspan.mcp.fault import CONNECTION_CLOSED, Fault, words
 from toolspan.mcp.listing import Listed
+from toolspan.mcp.misfit import UNREADABLE, understood, unreadable
 from toolspan.mcp.naming import plain
 from toolspan.mcp.stdio import Ears, stdio_streams
 from toolspan.mcp.web import BROKEN, Apart, Telling
@@ -220,13 +221,13 @@ class Link:
                 raise Fault("closed", BROKEN) from error
             if error.code == CONNECTION_CLOSED and self.lost:
                 raise Fault("closed", error.message, error.code) from error
+            if (wrong := unreadable(error.code, error.message)) is not None:
+                raise Fault("unreadable", wrong) from error
             raise Fault("protocol", error.message, error.code) from error
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(str(step) for step in first["loc"])
-            raise Fault(
-                "unreadable", f"Invalid answer of the server: {where}: {first['msg']}"
-            ) from error
+            raise Fault("unreadable", f"{UNREADABLE}: {where}: {first['msg']}") from error
 
     def _connect(self, spec: ServerSpec, station: Station) -> Client:
         async def take(message: types.ServerNotification | Exception) -> None:
@@ -310,7 +311,7 @@ class Link:
 
 
 class _Tap:
-    """A stream of messages that tells when it ends."""
+    """A stream of messages that tells when it ends, and tells those whom a bad message is for."""
 
     def __init__(self, stream: _Reading, ended: anyio.Event) -> None:
         self._stream = stream
@@ -318,7 +319,8 @@ class _Tap:
 
     async def receive(self) -> SessionMessage | Exception:
         try:
-            return await self._stream.receive()
+            heard = await self._stream.receive()
+            return understood(heard) if isinstance(heard, Exception) else heard
         except (anyio.EndOfStream, anyio.ClosedResourceError):
             self._ended.set()
             raise

@@ -16,9 +16,8 @@ import anyio
 import anyio.lowlevel
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
 
-from toolspan.mcp.halves import without_halves
+from toolspan.mcp.misfit import message_of
 from toolspan.process import Child, Command, Custody, NotEnded
 
 Incoming = MemoryObjectReceiveStream[SessionMessage | Exception]
@@ -199,16 +198,9 @@ class _Listener:
         if not line.strip():
             return
         try:
-            message = _message(line)
+            message = message_of(line)
         except ValueError:
             self._garbage()
             return
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._heard.send(SessionMessage(message))
-
-
-def _message(line: bytes) -> JSONRPCMessage:
-    try:
-        return jsonrpc_message_adapter.validate_json(line, by_name=False)
-    except ValueError:
-        return jsonrpc_message_adapter.validate_json(without_halves(line)[1], by_name=False)
