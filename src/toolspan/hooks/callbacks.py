@@ -32,7 +32,7 @@ import msgspec
 from msgspec import structs
 
 from toolspan.errors import ToolspanError
-from toolspan.hooks.merge import stronger
+from toolspan.hooks.merge import both_after, both_before
 from toolspan.hooks.points import After, Before, Moment, Occasion, Point, Report
 from toolspan.hooks.scene import Scene
 from toolspan.hooks.stray import is_cancelled
@@ -320,38 +320,23 @@ def _from_hook(decision: Decision) -> Decision:
 def _joined_before(merged: Before, one: Before, report: Report) -> Before:
     if isinstance(one.decision, Deny):
         report = structs.replace(report, outcome="blocked", text=one.decision.reason)
-    decision = stronger(merged.decision, one.decision)
     off = (structs.replace(report, outcome="deferred"),) if one.defer else ()
-    return Before(
-        decision=decision,
-        input=one.input if one.input is not None else merged.input,
-        defer=(merged.defer or one.defer) and not isinstance(decision, Deny),
-        updates=merged.updates + one.updates,
-        contexts=merged.contexts + one.contexts,
-        stop=merged.stop or one.stop,
-        reports=(*merged.reports, report, *off, *one.reports),
-    )
+    return both_before(merged, structs.replace(one, reports=(report, *off, *one.reports)))
 
 
 def _merge_after(answers: list[_Answer]) -> After:
     merged = _NOTHING_AFTER
     for answer in answers:
-        one = _as_after(answer.said)
-        objects = bool(one.feedback)
-        report = (
-            structs.replace(answer.report, outcome="blocked", text="\n".join(one.feedback))
-            if objects
-            else (answer.report)
+        one, report = _as_after(answer.said), answer.report
+        if one.feedback:
+            report = structs.replace(report, outcome="blocked", text="\n".join(one.feedback))
+        own = structs.replace(
+            one,
+            by=one.by or (report.name,) * len(one.feedback),
+            news=(),  # somebody waited for it
+            reports=(report, *one.reports),
         )
-        merged = After(
-            output=one.output or merged.output,
-            contexts=merged.contexts + one.contexts,
-            feedback=merged.feedback + one.feedback,
-            by=merged.by + (one.by or (report.name,) * len(one.feedback)),
-            stop=merged.stop or one.stop,
-            retry=merged.retry or one.retry,
-            reports=(*merged.reports, report, *one.reports),
-        )
+        merged = both_after(merged, own)
     return merged
 
 

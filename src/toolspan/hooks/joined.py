@@ -4,15 +4,14 @@ All are asked at the same time; what they say is put together as each source doe
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import reduce
 from typing import TypeVar
 
 import anyio
-from msgspec import structs
 
-from toolspan.hooks.merge import stronger
+from toolspan.hooks.merge import both_after, both_before
 from toolspan.hooks.points import After, Before, Firing, Moment, NoHooks, Occasion, Point
 from toolspan.hooks.scene import Scene
-from toolspan.model.decision import Deny
 from toolspan.model.span import Span
 
 _Answer = TypeVar("_Answer", Before, After)
@@ -51,27 +50,27 @@ class JoinedHooks:
 
     async def before(self, moment: Moment) -> Before:
         """Fire PreToolUse."""
-        return _one_before(await self._all(lambda source: source.before(moment)))
+        return _before(await self._all(lambda source: source.before(moment)))
 
     async def after(self, moment: Moment) -> After:
         """Fire PostToolUse."""
-        return _one_after(await self._all(lambda source: source.after(moment)))
+        return _after(await self._all(lambda source: source.after(moment)))
 
     async def after_failure(self, moment: Moment) -> After:
         """Fire PostToolUseFailure."""
-        return _one_after(await self._all(lambda source: source.after_failure(moment)))
+        return _after(await self._all(lambda source: source.after_failure(moment)))
 
     async def after_batch(self, spans: Sequence[Span]) -> After:
         """Fire PostToolBatch."""
-        return _one_after(await self._all(lambda source: source.after_batch(spans)))
+        return _after(await self._all(lambda source: source.after_batch(spans)))
 
     async def permission(self, moment: Moment) -> Before:
         """Fire PermissionRequest."""
-        return _one_before(await self._all(lambda source: source.permission(moment)))
+        return _before(await self._all(lambda source: source.permission(moment)))
 
     async def fire(self, occasion: Occasion) -> After:
         """Fire any other point."""
-        return _one_after(await self._all(lambda source: source.fire(occasion)))
+        return _after(await self._all(lambda source: source.fire(occasion)))
 
     @property
     def calls(self) -> bool:
@@ -92,7 +91,7 @@ class JoinedHooks:
 
     async def wake(self) -> After:
         """Hear those that want it now."""
-        return _one_after(await self._all(lambda source: source.wake()))
+        return _after(await self._all(lambda source: source.wake()))
 
     async def _all(self, ask: Callable[[Firing], Awaitable[_Answer]]) -> list[_Answer]:
         slots: list[_Answer | None] = [None] * len(self._sources)
@@ -106,34 +105,9 @@ class JoinedHooks:
         return [answer for answer in slots if answer is not None]
 
 
-def _one_before(answers: Sequence[Before]) -> Before:
-    merged = Before()
-    for one in answers:
-        decision = stronger(merged.decision, one.decision)
-        merged = Before(
-            decision=decision,
-            input=one.input if one.input is not None else merged.input,
-            defer=(merged.defer or one.defer) and not isinstance(decision, Deny),
-            updates=merged.updates + one.updates,
-            contexts=merged.contexts + one.contexts,
-            stop=merged.stop or one.stop,
-            reports=merged.reports + one.reports,
-        )
-    return merged
+def _before(answers: Sequence[Before]) -> Before:
+    return reduce(both_before, answers, Before())
 
 
-def _one_after(answers: Sequence[After]) -> After:
-    merged = After()
-    for one in answers:
-        merged = structs.replace(
-            merged,
-            output=one.output or merged.output,
-            contexts=merged.contexts + one.contexts,
-            feedback=merged.feedback + one.feedback,
-            by=merged.by + one.by,
-            stop=merged.stop or one.stop,
-            retry=merged.retry or one.retry,
-            news=merged.news + one.news,
-            reports=merged.reports + one.reports,
-        )
-    return merged
+def _after(answers: Sequence[After]) -> After:
+    return reduce(both_after, answers, After())

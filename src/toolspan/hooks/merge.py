@@ -47,6 +47,34 @@ def stronger(one: Decision | None, other: Decision | None) -> Decision | None:
     return other if _RANK[type(other)] > _RANK[type(one)] else one
 
 
+def both_before(first: Before, second: Before) -> Before:
+    """What two say before a call; of two inputs the later one counts."""
+    decision = stronger(first.decision, second.decision)
+    return Before(
+        decision=decision,
+        input=second.input if second.input is not None else first.input,
+        defer=(first.defer or second.defer) and not isinstance(decision, Deny),
+        updates=first.updates + second.updates,
+        contexts=first.contexts + second.contexts,
+        stop=first.stop or second.stop,
+        reports=first.reports + second.reports,
+    )
+
+
+def both_after(first: After, second: After) -> After:
+    """What two say after a call; of two outputs the later one counts."""
+    return After(
+        output=second.output or first.output,
+        contexts=first.contexts + second.contexts,
+        feedback=first.feedback + second.feedback,
+        by=first.by + second.by,
+        stop=first.stop or second.stop,
+        retry=first.retry or second.retry,
+        news=first.news + second.news,
+        reports=first.reports + second.reports,
+    )
+
+
 def merge_before(ran: Sequence[Ran], values: HookValues) -> Before:
     """What is said before a call."""
     decision = _decision(ran, values)
