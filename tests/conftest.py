@@ -1,6 +1,7 @@
 """What every test runs under: the markers, and how hard hypothesis looks."""
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -30,6 +31,14 @@ def pytest_configure(config: pytest.Config) -> None:
         "slow: left out of `make test`, run by `make soak`",
     ):
         config.addinivalue_line("markers", marker)
+
+
+@pytest.fixture
+def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of somebody who uses both clients: `.claude` and `.codex` go into it."""
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
+    return tmp_path
 
 
 @pytest.fixture

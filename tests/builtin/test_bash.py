@@ -3,12 +3,14 @@
 import base64
 import json
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import pytest
 
-from tests.builtin.terminal import SESSION, lives, record, terminal
+from tests.builtin.terminal import SESSION, Terminal, lives, record, terminal
 from tests.requirement import requirement
 from toolspan.model.live import Progressed
 from toolspan.profile import VERSIONS
@@ -338,17 +340,25 @@ async def test_a_printed_picture_is_shown_as_one(tmp_path: Path) -> None:
     assert record(text)["isImage"] is False
 
 
+@asynccontextmanager
+async def gated(folder: Path, version: str = "2.1.325") -> AsyncIterator[tuple[Terminal, Path]]:
+    """A terminal in whose folder a command can wait at a gate."""
+    async with terminal(folder, version) as shell:
+        gate = shell.workspace.project / "gate"
+        os.mkfifo(gate)
+        yield shell, gate
+
+
 @requirement("bash.timeout-moves")
 @pytest.mark.parametrize("version", CLIENTS)
 async def test_a_command_that_passes_its_timeout_goes_on_in_the_background(
     tmp_path: Path, version: str
 ) -> None:
-    async with terminal(tmp_path, version) as shell:
-        os.mkfifo(shell.workspace.project / "gate")
+    async with gated(tmp_path, version) as (shell, gate):
         moved = await shell.run("echo before; cat gate; echo after >&2; exit 4", timeout=1000)
         task = shell.task(moved)
         assert task.child.exit is None
-        await anyio.to_thread.run_sync((shell.workspace.project / "gate").write_text, "through\n")
+        await anyio.to_thread.run_sync(gate.write_text, "through\n")
         with anyio.fail_after(20):
             await task.wait()
 
@@ -415,13 +425,12 @@ async def test_timeouts_have_a_default_and_a_maximum(
 @requirement("bash.background")
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_command_can_be_started_in_the_background(tmp_path: Path, version: str) -> None:
-    async with terminal(tmp_path, version) as shell:
-        os.mkfifo(shell.workspace.project / "gate")
+    async with gated(tmp_path, version) as (shell, gate):
         started = await shell.run("cat gate; echo b >&2", run_in_background=True, description="d")
         task = shell.task(started)
         assert task.path.read_bytes() == b""
         assert await shell.text("echo meanwhile") in ("meanwhile", "meanwhile\n\n[Exit code: 0]")
-        await anyio.to_thread.run_sync((shell.workspace.project / "gate").write_text, "a\n")
+        await anyio.to_thread.run_sync(gate.write_text, "a\n")
         with anyio.fail_after(20):
             await task.wait()
 
@@ -438,8 +447,7 @@ async def test_a_command_can_be_started_in_the_background(tmp_path: Path, versio
 async def test_a_timeout_below_nothing_sends_a_command_to_the_background_at_once(
     tmp_path: Path,
 ) -> None:
-    async with terminal(tmp_path) as shell:
-        os.mkfifo(shell.workspace.project / "gate")
+    async with gated(tmp_path) as (shell, _):
         started = await shell.run("cat gate", timeout=-5)
 
         assert shell.task(started).child.exit is None

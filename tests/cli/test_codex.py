@@ -14,22 +14,20 @@ from toolspan.testing.rollouts import RolloutBuilder
 
 
 @pytest.fixture
-def rollout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutBuilder:
+def rollout(user: Path) -> RolloutBuilder:
     """A user of both clients, with one session of each."""
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
-    monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
     other = TranscriptBuilder().prompt("Hello")
     other.result(other.call("Bash", {"command": "true"}), bodies.ran("x"))
-    other.write(tmp_path / ".claude/projects/-home-dev" / f"{other.session_id}.jsonl")
-    made = RolloutBuilder(cwd=str(tmp_path)).prompt("Do it").tokens(100, 10)
+    other.write(user / ".claude/projects/-home-dev" / f"{other.session_id}.jsonl")
+    made = RolloutBuilder(cwd=str(user)).prompt("Do it").tokens(100, 10)
     made.output(made.call("exec_command", {"cmd": "make"}), outputs.ran("boom", code=2))
     spawn = made.call("spawn_agent", {"message": "look"}, after_ms=1000)
     child = made.fork(agent="Mill")
     made.output(spawn, json.dumps({"agent_id": child.thread_id}))
     child.prompt("look", after_ms=10)
     child.output(child.call("exec_command", {"cmd": "ls"}), outputs.ran())
-    child.write(tmp_path / ".codex")
-    made.write(tmp_path / ".codex")
+    child.write(user / ".codex")
+    made.write(user / ".codex")
     return made
 
 

@@ -79,12 +79,8 @@ def test_the_case_and_the_expression_are_heeded(archive: Path) -> None:
 
 
 @requirement("search.ahead")
-def test_without_a_place_the_clients_own_folders_are_meant(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
-    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
-    folders = [tmp_path / "claude" / "projects", tmp_path / "codex" / "archived_sessions"]
+def test_without_a_place_the_clients_own_folders_are_meant(user: Path) -> None:
+    folders = [user / ".claude" / "projects", user / ".codex" / "archived_sessions"]
     for folder in folders:
         folder.mkdir(parents=True)
 

@@ -62,11 +62,9 @@ def watching(*arguments: str | Path, cwd: Path | None = None) -> Iterator[Watchi
 
 
 @pytest.fixture
-def projects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def projects(user: Path) -> Path:
     """An empty home for transcripts."""
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
-    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "no codex"))
-    folder = tmp_path / "claude" / "projects"
+    folder = user / ".claude" / "projects"
     folder.mkdir(parents=True)
     return folder
 
@@ -224,11 +222,10 @@ def test_news_of_background_work_is_told(tmp_path: Path) -> None:
 
 @requirement("watch.everything")
 def test_without_a_name_all_sessions_of_both_clients_are_watched(
-    projects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    projects: Path, user: Path
 ) -> None:
-    home = tmp_path / "codex"
+    home = user / ".codex"
     (home / "sessions").mkdir(parents=True)
-    monkeypatch.setenv("CODEX_HOME", str(home))
     lines = two_calls()
     append(projects / "p" / "old.jsonl", *lines[:2])
     os.utime(projects / "p" / "old.jsonl", (1_000, 1_000))

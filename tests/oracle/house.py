@@ -19,9 +19,8 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.journeys.screen import Screen, screen
 
@@ -38,8 +37,7 @@ _PAGE = "docs/mcp-server.md"
 _CLOCK = re.compile(r"^Wall time: [\d.]+ seconds\nOutput:\n")
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(NamedTuple):
     """What became of a line that was typed."""
 
     code: int

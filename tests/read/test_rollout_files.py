@@ -71,18 +71,14 @@ def test_a_compressed_copy_of_a_rollout_that_is_there_is_not_found_twice(tmp_pat
 
 
 @requirement("cli.default-root")
-def test_without_a_folder_both_clients_own_folders_are_searched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "claude"))
-    monkeypatch.setenv("CODEX_HOME", str(tmp_path / "codex"))
+def test_without_a_folder_both_clients_own_folders_are_searched(user: Path) -> None:
     with pytest.raises(SourceError, match="CLAUDE_CONFIG_DIR or CODEX_HOME"):
         discover_all()
 
-    rollout = RolloutBuilder().prompt("go").write(tmp_path / "codex")
-    assert default_roots() == [tmp_path / "codex" / "sessions"]
-    session = tmp_path / "claude" / "projects" / "p" / "s.jsonl"
+    rollout = RolloutBuilder().prompt("go").write(user / ".codex")
+    assert default_roots() == [user / ".codex" / "sessions"]
+    session = user / ".claude" / "projects" / "p" / "s.jsonl"
     session.parent.mkdir(parents=True)
     TranscriptBuilder().prompt("go").write(session)
     assert [file.path for file in discover_all()] == [session, rollout]
-    assert [file.path for file in discover_all([tmp_path / "codex"])] == [rollout]
+    assert [file.path for file in discover_all([user / ".codex"])] == [rollout]

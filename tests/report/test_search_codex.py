@@ -21,13 +21,11 @@ def rows(*words: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user of both clients."""
-    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / ".claude"))
-    monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
+def home(user: Path) -> Path:
+    """The home of somebody who uses both clients, with a session of one."""
     story = TranscriptBuilder(session_id="s").prompt("a lantern, please")
-    story.write(tmp_path / ".claude" / "projects" / "-home-dev" / "s.jsonl")
-    return tmp_path
+    story.write(user / ".claude" / "projects" / "-home-dev" / "s.jsonl")
+    return user
 
 
 def told(age: Age = "enveloped") -> RolloutBuilder:

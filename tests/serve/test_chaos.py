@@ -20,6 +20,8 @@ from toolspan import read
 from toolspan.repair import repair
 from toolspan.serve.pipe import _message
 
+pytestmark = pytest.mark.anyio
+
 FREE = ("--permission-mode", "bypassPermissions")
 
 
@@ -141,7 +143,6 @@ async def set_to_work(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 @requirement("serve.end")
-@pytest.mark.anyio
 async def test_the_end_of_the_input_ends_running_calls_and_the_server(folder: Path) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
@@ -156,7 +157,6 @@ async def test_the_end_of_the_input_ends_running_calls_and_the_server(folder: Pa
 
 
 @requirement("serve.end")
-@pytest.mark.anyio
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 async def test_a_signal_ends_running_calls_and_the_server(folder: Path, number: int) -> None:
     with server(folder) as process:
@@ -168,7 +168,6 @@ async def test_a_signal_ends_running_calls_and_the_server(folder: Path, number: 
 
 
 @requirement("serve.end")
-@pytest.mark.anyio
 async def test_a_client_that_stops_reading_cannot_keep_the_server(folder: Path) -> None:
     (folder / "big").write_text("x" * 79 + "\n", encoding="utf-8")
     with server(folder) as process:
@@ -183,7 +182,6 @@ async def test_a_client_that_stops_reading_cannot_keep_the_server(folder: Path) 
 
 
 @requirement("serve.end")
-@pytest.mark.anyio
 async def test_a_client_that_dies_takes_its_calls_along(folder: Path) -> None:
     with server(folder) as process:
         await set_to_work(process, folder)
@@ -218,7 +216,6 @@ def test_a_wrong_option_is_told_before_anything_is_served(folder: Path) -> None:
 
 
 @requirement("serve.garbage")
-@pytest.mark.anyio
 async def test_many_calls_at_once_get_one_answer_each(folder: Path) -> None:
     (folder / "a").write_text("a\n", encoding="utf-8")
     calls = [
@@ -235,7 +232,6 @@ async def test_many_calls_at_once_get_one_answer_each(folder: Path) -> None:
 
 
 @requirement("serve.end")
-@pytest.mark.anyio
 async def test_what_a_killed_server_has_recorded_can_be_read_and_mended(folder: Path) -> None:
     with server(folder) as process:
         say(process, HELLO, READY, call(1, "Bash", command="echo one"))

@@ -16,11 +16,12 @@ from toolspan.model.decision import Deny
 from toolspan.model.event import Permission
 from toolspan.serve.consent import Form
 
+pytestmark = pytest.mark.anyio
+
 FREE = ("--permission-mode", "bypassPermissions")
 
 
 @requirement("serve.tools")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_tools_are_listed_with_schemas_and_hints(folder: Path, era: str) -> None:
     async with client(folder, era=era) as found:
@@ -41,7 +42,6 @@ async def test_the_tools_are_listed_with_schemas_and_hints(folder: Path, era: st
 
 
 @requirement("serve.tools")
-@pytest.mark.anyio
 async def test_only_the_tools_that_were_named_are_there(folder: Path) -> None:
     async with client(folder, "--tools", "Read,Grep") as found:
         assert [one.name for one in (await found.list_tools()).tools] == ["Grep", "Read"]
@@ -51,7 +51,6 @@ async def test_only_the_tools_that_were_named_are_there(folder: Path) -> None:
 
 
 @requirement("serve.results")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_results_and_errors_have_the_texts_of_every_other_host(
     folder: Path, era: str
@@ -71,7 +70,6 @@ async def test_results_and_errors_have_the_texts_of_every_other_host(
 
 
 @requirement("serve.recorded")
-@pytest.mark.anyio
 async def test_a_server_process_records_one_session(folder: Path) -> None:
     async with client(folder, *FREE) as found:
         first = await found.call_tool("Bash", {"command": "echo one"})
@@ -86,7 +84,6 @@ async def test_a_server_process_records_one_session(folder: Path) -> None:
 
 
 @requirement("serve.images")
-@pytest.mark.anyio
 async def test_a_picture_is_image_content(folder: Path) -> None:
     picture = io.BytesIO()
     Image.new("RGB", (4, 4), "red").save(picture, "PNG")
@@ -99,7 +96,6 @@ async def test_a_picture_is_image_content(folder: Path) -> None:
 
 
 @requirement("serve.structured")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_values_for_programs_fit_the_shape_that_was_promised(folder: Path, era: str) -> None:
     calls: list[tuple[str, dict[str, object]]] = [
@@ -124,7 +120,6 @@ async def test_values_for_programs_fit_the_shape_that_was_promised(folder: Path,
 
 
 @requirement("serve.exclusive")
-@pytest.mark.anyio
 async def test_calls_that_may_not_overlap_wait_for_each_other_and_others_do_not(
     folder: Path,
 ) -> None:
@@ -144,7 +139,6 @@ async def test_calls_that_may_not_overlap_wait_for_each_other_and_others_do_not(
 
 
 @requirement("serve.exclusive")
-@pytest.mark.anyio
 async def test_one_failing_call_does_not_take_others_along(folder: Path) -> None:
     results = {}
     async with client(folder, *FREE) as found:
@@ -159,7 +153,6 @@ async def test_one_failing_call_does_not_take_others_along(folder: Path) -> None
 
 
 @requirement("serve.cancel")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_cancelled_request_ends_the_process_and_is_on_record(
     folder: Path, era: str
@@ -178,7 +171,6 @@ async def test_a_cancelled_request_ends_the_process_and_is_on_record(
 
 
 @requirement("serve.cancel")
-@pytest.mark.anyio
 async def test_a_cancelled_request_that_waits_for_its_turn_is_on_record_too(folder: Path) -> None:
     async with client(folder, *FREE) as found, anyio.create_task_group() as first:
         first.start_soon(
@@ -196,7 +188,6 @@ async def test_a_cancelled_request_that_waits_for_its_turn_is_on_record_too(fold
 
 
 @requirement("serve.progress")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_long_command_tells_its_last_line_to_a_client_that_wants_to_know(
     folder: Path, era: str
@@ -217,7 +208,6 @@ async def test_a_long_command_tells_its_last_line_to_a_client_that_wants_to_know
 
 
 @requirement("serve.consent")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_the_person_behind_the_client_is_asked(folder: Path, era: str) -> None:
     person = Person(answer="once")
@@ -234,7 +224,6 @@ async def test_the_person_behind_the_client_is_asked(folder: Path, era: str) -> 
 
 
 @requirement("serve.consent")
-@pytest.mark.anyio
 async def test_the_first_lines_tell_what_is_asked_for_however_long_it_is(folder: Path) -> None:
     hidden = "make " + "x" * 500 + "\nmake \x1b[2Khidden"
     person = Person(answer="deny")
@@ -252,7 +241,6 @@ async def test_the_first_lines_tell_what_is_asked_for_however_long_it_is(folder:
 
 
 @requirement("serve.consent")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_consent_for_the_session_is_asked_for_once(folder: Path, era: str) -> None:
     person = Person(answer="session")
@@ -264,7 +252,6 @@ async def test_consent_for_the_session_is_asked_for_once(folder: Path, era: str)
 
 
 @requirement("serve.consent")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_no_is_a_result_with_the_persons_words(folder: Path, era: str) -> None:
     person = Person(answer="deny", comment="use make")
@@ -277,7 +264,6 @@ async def test_no_is_a_result_with_the_persons_words(folder: Path, era: str) -> 
 
 
 @requirement("serve.consent")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_form_that_is_declined_is_no_consent(folder: Path, era: str) -> None:
     async with client(folder, era=era, person=Person()) as found:
@@ -304,7 +290,6 @@ def test_a_decline_that_no_person_can_have_given_so_soon_is_nobodys(
 
 
 @requirement("serve.headless")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_client_that_cannot_ask_gets_a_refusal_that_says_what_to_do(
     folder: Path, era: str
@@ -320,7 +305,6 @@ async def test_a_client_that_cannot_ask_gets_a_refusal_that_says_what_to_do(
 
 
 @requirement("serve.headless")
-@pytest.mark.anyio
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_question_that_nobody_answers_is_no_consent(folder: Path, era: str) -> None:
     person = Person()

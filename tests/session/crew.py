@@ -10,9 +10,7 @@ import anyio
 
 from toolspan import Session, ToolContext, tool
 from toolspan.builtin import agent_tool, send_message_tool, task_output_tool, task_stop_tool
-from toolspan.hooks.points import Firing
 from toolspan.model.live import LiveEvent
-from toolspan.permission.decide import Approver, Policy
 from toolspan.profile import Profile, profile
 from toolspan.run.tool import Tool
 from toolspan.session import Agent
@@ -86,22 +84,21 @@ async def troupe(
     *,
     version: str = "2.1.197",
     staff: Staff | None = None,
-    hooks: Firing | None = None,
-    policies: Sequence[Policy] = (),
-    approver: Approver | None = None,
     events: list[LiveEvent] | None = None,
     tools: Sequence[Tool] = (),
+    **around: Any,
 ) -> AsyncIterator[Agent]:
-    """An agent with agents below it; its transcript is `t.jsonl`."""
+    """An agent with agents below it; its transcript is `t.jsonl`.
+
+    `around` is what else its session is given: hooks, policies, an approver.
+    """
     heard: list[LiveEvent] = [] if events is None else events
     chosen = profile(version)
     session = Session(
         cwd=folder,
         tools=[*tools_of(chosen), *tools],
         profile=chosen,
-        hooks=hooks,
-        policies=policies,
-        approver=approver,
+        **around,
         direct=[heard.append],
         transcript=folder / "t.jsonl",
     )

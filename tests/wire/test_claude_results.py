@@ -4,6 +4,7 @@ import json
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from toolspan.model.hunk import Hunk
 from toolspan.model.inputs import Question, TextEdit, TodoItem
@@ -65,6 +66,7 @@ from toolspan.wire.narrow import drift, narrow_result
 
 HUNK = {"oldStart": 4, "oldLines": 2, "newStart": 4, "newLines": 2, "lines": [" a", "-b", "+c"]}
 TYPED_HUNK = Hunk(old_start=4, old_lines=2, new_start=4, new_lines=2, lines=(" a", "-b", "+c"))
+WRITTEN = WriteResult(type="create", file_path="/w/n", content="c")
 
 
 def _json(value: object) -> bytes:
@@ -145,7 +147,7 @@ def _json(value: object) -> bytes:
                 "originalFile": None,
                 "structuredPatch": [],
             },
-            WriteResult(type="create", file_path="/w/n", content="c"),
+            WRITTEN,
         ),
         (
             "Write",
@@ -156,13 +158,7 @@ def _json(value: object) -> bytes:
                 "originalFile": "b",
                 "structuredPatch": [HUNK],
             },
-            WriteResult(
-                type="update",
-                file_path="/w/n",
-                content="c",
-                original_file="b",
-                structured_patch=(TYPED_HUNK,),
-            ),
+            replace(WRITTEN, type="update", original_file="b", structured_patch=(TYPED_HUNK,)),
         ),
         (
             "Edit",
