@@ -14,7 +14,6 @@ from toolspan.cli.output import (
     counted,
     duration,
     escape,
-    limit_note,
     print_json,
     short,
     table,
@@ -22,6 +21,7 @@ from toolspan.cli.output import (
 from toolspan.cli.select import (
     Filter,
     filters,
+    limit_note,
     limited,
     locate,
     named,

@@ -158,11 +158,6 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def limit_note(shown: int, all_of_them: int, end: str = "last") -> str:
-    """What to add to a count when a limit left some out; nothing when it did not."""
-    return f", the {end} {shown} shown (--limit 0: all)" if shown < all_of_them else ""
-
-
 def counted(rows: "Sequence[CallFacts]") -> str:
     """How many calls there are; results without a call are no calls."""
     orphans = sum(row.state == "orphan_result" for row in rows)

@@ -162,6 +162,11 @@ def limited(default: int, what: str) -> Callable[[Callable[P, R]], Callable[P, R
     )
 
 
+def limit_note(shown: int, all_of_them: int, end: str = "last") -> str:
+    """What to add to a count when a limit left some out; nothing when it did not."""
+    return f", the {end} {shown} shown (--limit 0: all)" if shown < all_of_them else ""
+
+
 class Selection(NamedTuple):
     """What was named, read."""
 

@@ -6,7 +6,8 @@ from rich.text import Text
 
 from toolspan.cli.draw import diff_line, joined, plain_line, plain_lines
 from toolspan.cli.files.asked import Wish, about, takes
-from toolspan.cli.output import clock, console, count, limit_note, print_json
+from toolspan.cli.output import clock, console, count, print_json
+from toolspan.cli.select import limit_note
 from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile
 from toolspan.read.history import short_id

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 
 from toolspan.cli.files.asked import Wish, read_all, takes
-from toolspan.cli.output import clock, console, count, escape, limit_note, print_json, table
-from toolspan.cli.select import current_folder
+from toolspan.cli.output import clock, console, count, escape, print_json, table
+from toolspan.cli.select import current_folder, limit_note
 from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile
 from toolspan.report.files.archive import FileTotals, Tally

@@ -7,8 +7,8 @@ from typing import TypedDict, Unpack
 
 import click
 
-from toolspan.cli.output import console, count, duration, escape, limit_note, print_json, short
-from toolspan.cli.select import in_project
+from toolspan.cli.output import console, count, duration, escape, print_json, short
+from toolspan.cli.select import in_project, limit_note
 from toolspan.model.span import moment
 from toolspan.report.live import LiveSession, OpenCall, live_sessions
 

@@ -6,19 +6,10 @@ from typing import Any
 
 import click
 
-from toolspan.cli.output import (
-    clock,
-    console,
-    count,
-    duration,
-    escape,
-    limit_note,
-    print_json,
-    short,
-    table,
-)
+from toolspan.cli.output import clock, console, count, duration, escape, print_json, short, table
 from toolspan.cli.select import (
     in_project,
+    limit_note,
     limited,
     named,
     project_of,
