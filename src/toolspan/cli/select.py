@@ -20,13 +20,7 @@ from toolspan.errors import NotFound, ToolspanError, UnknownDialect
 from toolspan.model.kind import ERROR_KINDS
 from toolspan.model.span import moment
 from toolspan.model.state import STATES
-from toolspan.read.discover import (
-    FoundFile,
-    discover,
-    discover_all,
-    rollout_agents,
-    worked_in,
-)
+from toolspan.read.discover import FoundFile, discover, discover_all, rollout_agents, worked_in
 from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.paths import NAME_LIMIT, parse_name, project_name
 

@@ -19,21 +19,10 @@ from toolspan.cli.output import (
     short,
     table,
 )
-from toolspan.cli.select import (
-    filters,
-    limited,
-    named,
-    wanted_filter,
-)
+from toolspan.cli.select import filters, limited, named, wanted_filter
 from toolspan.model.span import moment
 from toolspan.read.spread import Job
-from toolspan.report.time.timesheet import (
-    AgentSheet,
-    SessionSheet,
-    Timesheet,
-    by_tool,
-    slowest,
-)
+from toolspan.report.time.timesheet import AgentSheet, SessionSheet, Timesheet, by_tool, slowest
 from toolspan.report.time.timing import PARTS, CallTime, FileTime, Part, Split, file_time
 
 _STYLES: dict[Part, str] = {

@@ -33,12 +33,7 @@ from toolspan.model.live import (
     Started,
     WriteFailed,
 )
-from toolspan.telemetry.call import (
-    Attributes,
-    CallSpans,
-    DuringCall,
-    nanoseconds,
-)
+from toolspan.telemetry.call import Attributes, CallSpans, DuringCall, nanoseconds
 from toolspan.telemetry.words import Words
 
 Beside = BatchFinished | Faulted | WriteFailed | Recovered

@@ -3,13 +3,6 @@
 Start at `host.py`.
 """
 
-from toolspan.cli.host.host import (
-    Host,
-    HostWishes,
-    Story,
-    host_options,
-    open_host,
-    open_terminal,
-)
+from toolspan.cli.host.host import Host, HostWishes, Story, host_options, open_host, open_terminal
 
 __all__ = ["Host", "HostWishes", "Story", "host_options", "open_host", "open_terminal"]

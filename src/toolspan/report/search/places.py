@@ -13,13 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolspan.read.discover import discover, is_file, is_folder
-from toolspan.report.search.ripgrep import (
-    FEW,
-    Ripgrep,
-    naming_command,
-    ripgrep,
-    started,
-)
+from toolspan.report.search.ripgrep import FEW, Ripgrep, naming_command, ripgrep, started
 from toolspan.report.search.words import Sieve
 from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.paths import inside, parse_name
