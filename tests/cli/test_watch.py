@@ -224,8 +224,7 @@ def test_news_of_background_work_is_told(tmp_path: Path) -> None:
 def test_without_a_name_all_sessions_of_both_clients_are_watched(
     projects: Path, user: Path
 ) -> None:
-    home = user / ".codex"
-    (home / "sessions").mkdir(parents=True)
+    (user / ".codex" / "sessions").mkdir(parents=True)
     lines = two_calls()
     append(projects / "p" / "old.jsonl", *lines[:2])
     os.utime(projects / "p" / "old.jsonl", (1_000, 1_000))
@@ -235,7 +234,7 @@ def test_without_a_name_all_sessions_of_both_clients_are_watched(
 
     with watching("--json") as seen:
         assert seen.call() == ("call", "c1", None, "requested")
-        rollout.write(home)  # in folders that are made with it
+        rollout.write(user / ".codex")  # in folders that are made with it
         assert seen.call() == ("call", "r1", None, "requested")
         append(projects / "p" / "old.jsonl", lines[2])
         assert seen.call() == ("call", "c1", "requested", "succeeded")

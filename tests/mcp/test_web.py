@@ -1,21 +1,22 @@
 """Servers at an address: streamable HTTP and legacy SSE."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import anyio
 import psutil
 import pytest
 
-from tests.mcp.stage import LONG, talk, text
+from tests.mcp.stage import LONG, Talk, talk, text
 from tests.mcp.web_server import WebServer
 from tests.requirement import requirement
 from toolspan.model.live import Finished
 
 pytestmark = pytest.mark.anyio
 
-WIRES = [("http", "/mcp"), ("sse", "/sse")]
+WIRES = {"http": "/mcp", "sse": "/sse"}
 
 
 @pytest.fixture
@@ -24,18 +25,28 @@ def web() -> Iterator[WebServer]:
         yield server
 
 
-def config(web: WebServer, wire: str, path: str) -> dict[str, object]:
-    entry = {"type": wire, "url": web.url + path, "headers": {"X-Key": "${KEY}"}}
-    return {"mcpServers": {"chaos": entry}}
+@asynccontextmanager
+async def online(
+    folder: Path, web: WebServer, wire: str = "http", **env: str
+) -> AsyncIterator[Talk]:
+    """A conversation with a server elsewhere."""
+    address = {"type": wire, "url": web.url + WIRES[wire], "headers": {"X-Key": "${KEY}"}}
+    servers: dict[str, object] = {"mcpServers": {"chaos": address}}
+    async with talk(folder, servers=servers, env={"KEY": "k", **env}) as conversation:
+        yield conversation
+
+
+async def in_flight(web: WebServer, number: int) -> None:
+    """Wait until the server has so many calls to answer."""
+    with anyio.fail_after(LONG):
+        while web.methods.count("tools/call") < number:
+            await anyio.sleep(0.01)
 
 
 @requirement("mcp.remote")
-@pytest.mark.parametrize(("wire", "path"), WIRES)
-async def test_a_server_elsewhere_is_called(
-    wire: str, path: str, web: WebServer, tmp_path: Path
-) -> None:
-    servers = config(web, wire, path)
-    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_server_elsewhere_is_called(wire: str, web: WebServer, tmp_path: Path) -> None:
+    async with online(tmp_path, web, wire) as conversation:
         done = await conversation.call("echo", words="hi")
 
     assert text(done) == '{"words": "hi"}'
@@ -44,8 +55,7 @@ async def test_a_server_elsewhere_is_called(
 
 @requirement("mcp.remote")
 async def test_progress_comes_through_a_stream(web: WebServer, tmp_path: Path) -> None:
-    servers = config(web, *WIRES[0])
-    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+    async with online(tmp_path, web) as conversation:
         done = await conversation.call("news", n=1)
 
         assert text(done) == '{"n": 1}'
@@ -53,13 +63,12 @@ async def test_progress_comes_through_a_stream(web: WebServer, tmp_path: Path) -
 
 
 @requirement("mcp.remote-settles")
-@pytest.mark.parametrize(("wire", "path"), WIRES)
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("tool", ["hang", "drop", "crash"])
 async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
-    tool: str, wire: str, path: str, web: WebServer, tmp_path: Path
+    tool: str, wire: str, web: WebServer, tmp_path: Path
 ) -> None:
-    env = {"KEY": "k", "MCP_TOOL_TIMEOUT": "1000"}
-    async with talk(tmp_path, servers=config(web, wire, path), env=env) as conversation:
+    async with online(tmp_path, web, wire, MCP_TOOL_TIMEOUT="1000") as conversation:
         bad = await conversation.call(tool)
         good = await conversation.call("echo", n=1)
 
@@ -69,12 +78,12 @@ async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
 
 
 @requirement("mcp.misfit-answer")
-@pytest.mark.parametrize(("wire", "path"), WIRES)
+@pytest.mark.parametrize("wire", WIRES)
 @pytest.mark.parametrize("tool", ["empty", "broken"])
 async def test_an_answer_that_is_none_from_elsewhere_ends_its_call_at_once(
-    tool: str, wire: str, path: str, web: WebServer, tmp_path: Path
+    tool: str, wire: str, web: WebServer, tmp_path: Path
 ) -> None:
-    async with talk(tmp_path, servers=config(web, wire, path), env={"KEY": "k"}) as conversation:
+    async with online(tmp_path, web, wire) as conversation:
         bad = await conversation.call(tool)
         good = await conversation.call("echo", n=1)
 
@@ -88,23 +97,18 @@ async def test_an_answer_that_is_none_from_elsewhere_ends_its_call_at_once(
 async def test_half_of_a_letter_in_a_stream_from_elsewhere_costs_no_call(
     web: WebServer, tmp_path: Path
 ) -> None:
-    servers = config(web, *WIRES[1])
-    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+    async with online(tmp_path, web, "sse") as conversation:
         done = await conversation.call("halves")
 
     assert text(done) == "cut in \ufffd half"
 
 
-def waiting(web: WebServer) -> int:
-    return web.methods.count("tools/call")
-
-
 @requirement("mcp.in-flight")
-@pytest.mark.parametrize(("wire", "path"), WIRES)
+@pytest.mark.parametrize("wire", WIRES)
 async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
-    wire: str, path: str, web: WebServer, tmp_path: Path
+    wire: str, web: WebServer, tmp_path: Path
 ) -> None:
-    async with talk(tmp_path, servers=config(web, wire, path), env={"KEY": "k"}) as conversation:
+    async with online(tmp_path, web, wire) as conversation:
         ended: list[Finished] = []
 
         async def hang() -> None:
@@ -113,9 +117,7 @@ async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
         async with anyio.create_task_group() as group:
             group.start_soon(hang)
             group.start_soon(hang)
-            with anyio.fail_after(LONG):
-                while waiting(web) < 2:
-                    await anyio.sleep(0.01)
+            await in_flight(web, 2)
             web.die()
         good = await conversation.call("echo", n=1)
 
@@ -128,9 +130,7 @@ async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
 async def test_a_call_whose_connection_is_dropped_takes_no_other_along(
     web: WebServer, tmp_path: Path
 ) -> None:
-    servers = config(web, *WIRES[0])
-    env = {"KEY": "k", "MCP_TOOL_TIMEOUT": "1000"}
-    async with talk(tmp_path, servers=servers, env=env) as conversation:
+    async with online(tmp_path, web, MCP_TOOL_TIMEOUT="1000") as conversation:
         ended: dict[str, Finished] = {}
 
         async def call(tool: str) -> None:
@@ -138,9 +138,7 @@ async def test_a_call_whose_connection_is_dropped_takes_no_other_along(
 
         async with anyio.create_task_group() as group:
             group.start_soon(call, "hang")
-            with anyio.fail_after(LONG):
-                while waiting(web) < 1:
-                    await anyio.sleep(0.01)
+            await in_flight(web, 1)
             await call("drop")
             assert set(ended) == {"drop"}
 
@@ -154,8 +152,7 @@ async def test_a_call_whose_connection_is_dropped_takes_no_other_along(
 async def test_a_message_that_does_not_arrive_is_not_waited_for(
     tool: str, web: WebServer, tmp_path: Path
 ) -> None:
-    servers = config(web, *WIRES[1])
-    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+    async with online(tmp_path, web, "sse") as conversation:
         bad = await conversation.call(tool)
         good = await conversation.call("echo", n=1)
 
@@ -167,8 +164,7 @@ async def test_a_message_that_does_not_arrive_is_not_waited_for(
 async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(
     web: WebServer, tmp_path: Path
 ) -> None:
-    servers = config(web, *WIRES[0])
-    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+    async with online(tmp_path, web) as conversation:
         web.forget()
         done = await conversation.call("echo", n=2)
 
@@ -180,20 +176,17 @@ async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(
 @requirement("mcp.connect")
 async def test_an_address_where_nobody_listens_is_told(tmp_path: Path) -> None:
     with WebServer() as server:
-        servers = config(server, *WIRES[0])
-    async with talk(tmp_path, servers=servers, env={"KEY": "k"}) as conversation:
+        pass  # it is gone, and has an address
+    async with online(tmp_path, server) as conversation:
         assert conversation.health.state == "failed"
         assert conversation.servers.tools().names == ()
 
 
 @requirement("mcp.nothing-left")
-@pytest.mark.parametrize(("wire", "path"), WIRES)
-async def test_nothing_of_a_connection_is_left(
-    wire: str, path: str, web: WebServer, tmp_path: Path
-) -> None:
-    env = {"KEY": "k", "MCP_TOOL_TIMEOUT": "300"}
+@pytest.mark.parametrize("wire", WIRES)
+async def test_nothing_of_a_connection_is_left(wire: str, web: WebServer, tmp_path: Path) -> None:
     before = asyncio.all_tasks()
-    async with talk(tmp_path, servers=config(web, wire, path), env=env) as conversation:
+    async with online(tmp_path, web, wire, MCP_TOOL_TIMEOUT="300") as conversation:
         await conversation.call("hang")
         await conversation.call("drop")
 
