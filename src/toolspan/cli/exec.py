@@ -66,7 +66,10 @@ async def _main(wishes: _Wishes, around: HostWishes) -> int:
         async with open_host(around, model=wishes.model, terminal=terminal) as host:
             story = Story(transcript=around.place)
             session = host.session(story, model=wishes.model, direct=[printer.take])
-            return await _serve(session, printer)
+            try:
+                return await _serve(session, printer)
+            finally:
+                printer.end()
 
 
 async def _serve(session: Session, printer: "Printer") -> int:
@@ -95,6 +98,10 @@ class Printer(Out):
         """With the events, first of all what the session is and which tools it has."""
         if self._events:
             self.put(init_row(session))
+
+    def end(self) -> None:
+        """Nothing more will come."""
+        self._faults.end()
 
     def take(self, event: LiveEvent) -> None:
         """An event of the runner: results always, the rest when asked for, faults on stderr."""

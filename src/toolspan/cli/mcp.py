@@ -8,8 +8,8 @@ import click
 import msgspec
 
 from toolspan.cli.host import HostWishes, Story, host_options, open_host, open_terminal
+from toolspan.cli.host.faults import Faults
 from toolspan.errors import ToolspanError
-from toolspan.model.live import Faulted, LiveEvent, WriteFailed
 from toolspan.process import become_subreaper
 from toolspan.serve import Wire, private_wire, serve
 from toolspan.session import Session
@@ -51,9 +51,13 @@ def command(ctx: click.Context, /, structured: bool, **_: object) -> None:  # no
 async def _main(around: HostWishes, wire: Wire, structured: bool) -> int:  # noqa: FBT001
     with open_terminal(wanted=around.ask) as terminal:
         async with open_host(around, model=None, terminal=terminal) as host:
-            session = host.session(Story(transcript=around.place), direct=[_complain])
-            async with session:
-                return await _serve(session, wire, structured=structured)
+            faults = Faults("toolspan mcp")
+            session = host.session(Story(transcript=around.place), direct=[faults.take])
+            try:
+                async with session:
+                    return await _serve(session, wire, structured=structured)
+            finally:
+                faults.end()
 
 
 async def _serve(session: Session, wire: Wire, *, structured: bool) -> int:
@@ -71,13 +75,3 @@ async def _serve(session: Session, wire: Wire, *, structured: bool) -> int:
         await serve(session, wire, structured=structured)
         group.cancel_scope.cancel()
     return code
-
-
-def _complain(event: LiveEvent) -> None:
-    match event:
-        case WriteFailed():
-            click.echo(f"toolspan mcp: {event.path}: {event.reason}", err=True)
-        case Faulted():
-            click.echo(f"toolspan mcp: {event.where}: {event.reason}", err=True)
-        case _:
-            pass

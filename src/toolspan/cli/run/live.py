@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import anyio
+import click
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
@@ -69,7 +70,7 @@ class LiveShow:
         self._thinks = False
         self._waits = False
         """The cursor stands behind a prompt."""
-        self._faults = Faults()
+        self._faults = Faults(tell=self._complain)
 
     def begin(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
         """Who is there, and where."""
@@ -134,7 +135,7 @@ class LiveShow:
                 self._finished(event, below=True)
                 self._close(event)
             case _:
-                pass
+                self._faults.take(event)
 
     def end(self, ended: Ended) -> None:
         """What came of the turn, if it was not what was wanted."""
@@ -156,11 +157,22 @@ class LiveShow:
         finally:
             self._waits = False
 
+    def over(self) -> None:
+        """The session is left."""
+        self._faults.end()
+
     def note(self, text: str) -> None:
         """Tell the person something."""
         self._line(Text(text, "dim"))
 
     # Inside
+
+    def _complain(self, line: str) -> None:
+        """Something went wrong beside the calls; not in the middle of what is drawn or said."""
+        self._rest()
+        self._new_line()
+        click.echo(line, err=True)
+        self._draw()
 
     def _ask(self, event: Asked) -> None:
         """A question is put on the screen: nothing may be drawn over it."""
@@ -278,6 +290,7 @@ async def converse(make: Callable[[Show], Agent], begin: Enter, terminal: Termin
             stop.presses = 0
         agent.session.end_reason = "prompt_input_exit"
         group.cancel_scope.cancel()
+    show.over()
     return stop.code
 
 

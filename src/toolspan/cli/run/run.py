@@ -176,6 +176,7 @@ async def _headless(prompt: str, setting: _Setting, show: TextShow) -> int:
             await agent.session.runner.desk.workspace.tasks.end()  # their results come before
         show.end(ended)
         group.cancel_scope.cancel()
+    show.over()
     if stop.code is not None:
         return stop.code
     return FAILED if ended is None or ended.is_error else 0

@@ -68,6 +68,10 @@ class TextShow:
         if ended.error is not None:
             click.echo(f"toolspan: {ended.error}", err=True)
 
+    def over(self) -> None:
+        """The session is left."""
+        self._faults.end()
+
 
 class JsonShow(TextShow):
     """One object at the end."""

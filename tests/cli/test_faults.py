@@ -1,0 +1,104 @@
+"""What goes wrong beside the calls is told to people: once, and how often it was at the end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.person import message
+from tests.cli.test_exec import run
+from tests.hooks.stage import at, command, run_agent
+from tests.requirement import requirement
+from toolspan.testing import say, use
+
+MISSING = "the PreToolUse hook '/no/such/guard' failed and has no say: "
+LATE = "the PreToolUse hook 'sleep 1000' failed and has no say: "
+CLIENT = {"name": "somebody", "version": "1"}
+FAILING = at("PreToolUse", command("/no/such/guard"), command("sleep 1000", timeout=0.05))
+
+
+def settings(folder: Path, block: object) -> tuple[str, str]:
+    path = folder / "s.json"
+    path.write_text(json.dumps({"hooks": block}), encoding="utf-8")
+    return "--settings", str(path)
+
+
+@requirement("cli.hook-faults")
+def test_a_hook_that_fails_is_told_of_once_and_how_often_at_the_end(tmp_path: Path) -> None:
+    lines = [message((f"c{n}", "Bash", {"command": "true"})) for n in range(3)]
+
+    rows, done = run(
+        tmp_path, *lines, options=("--transcript", "none", *settings(tmp_path, FAILING))
+    )
+
+    assert [row["state"] for row in rows] == ["succeeded"] * 3
+    told = [line.removeprefix("toolspan exec: ") for line in done.stderr.splitlines()]
+    missing = [line.removeprefix(MISSING) for line in told if line.startswith(MISSING)]
+    late = [line.removeprefix(LATE) for line in told if line.startswith(LATE)]
+    assert len(told) == len(missing) + len(late)
+    assert "/no/such/guard" in missing[0]
+    assert late[0] == "it did not end within 0.05 s"
+    assert missing[1:] == late[1:] == ["3 times in all"]
+
+
+@requirement("cli.hook-faults")
+def test_a_hook_that_failed_and_refused_speaks_through_the_result(tmp_path: Path) -> None:
+    line = message(("a", "Bash", {"command": "true"}))
+    options = ("--transcript", "none", "--fail-closed", *settings(tmp_path, FAILING))
+
+    ((row,), done) = run(tmp_path, line, options=options)
+
+    assert (row["state"], done.stderr) == ("blocked_by_hook", "")
+
+
+@requirement("cli.hook-faults")
+@pytest.mark.parametrize("form", ["text", "stream-json"])
+def test_a_run_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path, form: str) -> None:
+    block = {
+        **at("PreToolUse", command("printf '\\033[31mred\\n' >&2; exit 1")),
+        **at("SessionEnd", command("/no/such/guard")),
+    }
+    script = [[use("Bash", command="touch ran")], say("Done.")]
+    told = ("--setting-sources", "", "--output-format", form, *settings(tmp_path, block))
+
+    done = run_agent(tmp_path, script, *told)
+
+    assert (tmp_path / "work" / "ran").exists()
+    first, last = done.stderr.splitlines()
+    assert first.startswith("toolspan: the PreToolUse hook ")
+    assert first.endswith("failed and has no say: Failed with non-blocking status code: red")
+    assert last.startswith("toolspan: the SessionEnd hook '/no/such/guard' failed and has no say: ")
+
+
+@requirement("cli.hook-faults")
+def test_a_server_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path) -> None:
+    called = {"name": "Bash", "arguments": {"command": "true"}}
+    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": CLIENT}
+    with subprocess.Popen(
+        [
+            *(sys.executable, "-m", "toolspan", "mcp", "--transcript", "none"),
+            *("--permission-mode", "bypassPermissions", "--setting-sources", ""),
+            *settings(tmp_path, at("PreToolUse", command("/no/such/guard"))),
+        ],
+        cwd=tmp_path,
+        encoding="utf-8",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for number, (method, params) in enumerate(
+            [("initialize", hello), ("tools/call", called), ("tools/call", called)]
+        ):
+            asked = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+            child.stdin.write(json.dumps(asked) + "\n")
+            child.stdin.flush()
+            assert json.loads(child.stdout.readline())["id"] == number
+        told = child.communicate(timeout=60)[1].splitlines()
+
+    about = f"toolspan mcp: {MISSING}"
+    assert [line.startswith(about) for line in told] == [True, True]
+    assert told[1] == f"{about}2 times in all"
