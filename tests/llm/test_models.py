@@ -14,25 +14,11 @@ from anyio.abc import SocketAttribute, SocketStream
 from tests.requirement import requirement
 from toolspan import Session, read, testing
 from toolspan.errors import ToolspanError
+from toolspan.llm import model as said
 from toolspan.llm.anthropic_api import AnthropicModel
 from toolspan.llm.anthropic_api import _Reader as AnthropicReader
 from toolspan.llm.choose import chosen, make_model
-from toolspan.llm.model import (
-    Began,
-    BlockDone,
-    CallBegan,
-    InputDelta,
-    Model,
-    ModelEvent,
-    ModelFailed,
-    Request,
-    Retrying,
-    Stopped,
-    Stream,
-    TextDelta,
-    ThinkingDelta,
-    Usage,
-)
+from toolspan.llm.model import BlockDone, Model, ModelEvent, ModelFailed, Request, Stream
 from toolspan.llm.openai_api import OpenAIModel
 from toolspan.llm.openai_api import _Reader as OpenAIReader
 from toolspan.llm.openai_words import chat_messages
@@ -81,7 +67,7 @@ def blocks(events: list[ModelEvent]) -> list[dict[str, object]]:
 
 
 def end(events: list[ModelEvent]) -> str:
-    assert isinstance(events[-1], Stopped)
+    assert isinstance(events[-1], said.Stopped)
     return events[-1].reason
 
 
@@ -92,22 +78,25 @@ async def test_words_and_calls_come_in_pieces_and_then_whole(make: Make) -> None
     script = ScriptedModel([told])
     events = await served(script, make)
 
-    assert isinstance(events[0], Began)
-    assert "".join(e.text for e in events if isinstance(e, TextDelta)) == "I look at both of them."
-    assert len([e for e in events if isinstance(e, TextDelta)]) > 1
+    assert isinstance(events[0], said.Began)
+    assert (
+        "".join(e.text for e in events if isinstance(e, said.TextDelta))
+        == "I look at both of them."
+    )
+    assert len([e for e in events if isinstance(e, said.TextDelta)]) > 1
     text, read, bash = blocks(events)
     assert text["text"] == "I look at both of them."
     assert (read["name"], read["input"]) == ("Read", {"path": "a"})
     assert (bash["name"], bash["input"]) == ("Bash", {"command": "ls -la"})
-    begun = [e.call_id for e in events if isinstance(e, CallBegan)]
+    begun = [e.call_id for e in events if isinstance(e, said.CallBegan)]
     assert begun == [read["id"], bash["id"]]
     pieces = "".join(
-        e.text for e in events if isinstance(e, InputDelta) and e.call_id == bash["id"]
+        e.text for e in events if isinstance(e, said.InputDelta) and e.call_id == bash["id"]
     )
     assert pieces == '{"command":"ls -la"}'
     assert end(events) == "tool_use"
     tokens: dict[str, object] = {}
-    for usage in (e for e in events if isinstance(e, Usage)):
+    for usage in (e for e in events if isinstance(e, said.Usage)):
         tokens |= usage.tokens
     assert isinstance(tokens["output_tokens"], int)
     assert tokens["output_tokens"] > 1
@@ -178,7 +167,7 @@ async def test_thinking_keeps_its_signature_or_is_only_shown() -> None:
     unsigned = await served(ScriptedModel(script), openai)
 
     for events in (signed, unsigned):
-        assert "".join(e.text for e in events if isinstance(e, ThinkingDelta)) == "Hm, so."
+        assert "".join(e.text for e in events if isinstance(e, said.ThinkingDelta)) == "Hm, so."
     assert [block["type"] for block in blocks(signed)] == ["thinking", "text"]
     assert blocks(signed)[0]["signature"]
     assert [block["type"] for block in blocks(unsigned)] == ["text"]
@@ -241,7 +230,7 @@ async def test_a_failed_request_is_made_again_and_what_came_before_does_not_coun
         model = Patient(make(server.url), Patience(sleep=note, jitter=lambda: 1.0))
         events = await heard(model)
 
-    retries = [n for n, event in enumerate(events) if isinstance(event, Retrying)]
+    retries = [n for n, event in enumerate(events) if isinstance(event, said.Retrying)]
     assert waits == [7, 1.0, 2.0]
     assert [b["text"] for b in blocks(events[retries[-1] :])] == ["Here I am."]
     assert end(events) == "end_turn"
@@ -277,7 +266,7 @@ async def test_a_stream_that_goes_silent_is_given_up() -> None:
     patience = Patience(silence_s=0.01, sleep=nothing)
     events = await heard(Patient(script, patience))
 
-    assert any(isinstance(e, Retrying) and e.failure.kind == "timeout" for e in events)
+    assert any(isinstance(e, said.Retrying) and e.failure.kind == "timeout" for e in events)
     assert [b["text"] for b in blocks(events)] == ["Awake."]
 
 
@@ -437,15 +426,15 @@ class Repeating:
     async def stream(self, request: Request) -> Stream:
         self.refused += check_history(list(request.messages))
         self._turns += 1
-        yield Began(f"msg_{self._turns}", self.name)
+        yield said.Began(f"msg_{self._turns}", self.name)
         for _ in range(2 if self._turns < 3 else 0):
-            yield CallBegan("call:1/ä", "Bash")
-            yield InputDelta("call:1/ä", '{"command": "echo hi"}')
+            yield said.CallBegan("call:1/ä", "Bash")
+            yield said.InputDelta("call:1/ä", '{"command": "echo hi"}')
             block = {"id": "call:1/ä", "name": "Bash", "input": {"command": "echo hi"}}
             yield BlockDone({"type": "tool_use", **block})
         if self._turns == 3:
             yield BlockDone({"type": "text", "text": "Four times hi."})
-        yield Stopped("end_turn" if self._turns == 3 else "tool_use")
+        yield said.Stopped("end_turn" if self._turns == 3 else "tool_use")
 
     async def close(self) -> None:
         """Nothing to let go."""
@@ -522,5 +511,5 @@ def test_arguments_in_many_pieces_are_put_together_once() -> None:
     chunks = [chunk(tool_calls=[part(Piece(" "))]) for _ in range(1_000)]
     told = [one for each in chunks for one in reader.read(cast("ChatCompletionChunk", each))]
 
-    assert len([one for one in told if isinstance(one, InputDelta)]) == 1_000
+    assert len([one for one in told if isinstance(one, said.InputDelta)]) == 1_000
     assert BlockDone({"type": "tool_use", "id": "a", "name": "Bash", "input": {}}) in reader.end()

@@ -22,20 +22,9 @@ from toolspan.errors import ToolError
 from toolspan.hooks import After, Before, Hooks
 from toolspan.hooks.points import Moment, Replaced
 from toolspan.ids import CallId
+from toolspan.model import live
 from toolspan.model.decision import Allow, Ask, Deny
-from toolspan.model.live import (
-    Asked,
-    Decided,
-    Duplicate,
-    Faulted,
-    Finished,
-    HookRan,
-    LiveEvent,
-    Progressed,
-    Requested,
-    Slow,
-    Started,
-)
+from toolspan.model.live import Finished, LiveEvent
 from toolspan.model.span import Call
 from toolspan.permission.decide import Question
 from toolspan.profile import profile
@@ -699,11 +688,18 @@ def faults(stage: Stage) -> list[str]:
 
 def _call_id(event: LiveEvent) -> str | None:
     match event:
-        case Requested():
+        case live.Requested():
             return str(event.call.id)
         case Finished():
             return str(event.span.id)
-        case HookRan() | Asked() | Decided() | Started() | Progressed() | Slow():
+        case (
+            live.HookRan()
+            | live.Asked()
+            | live.Decided()
+            | live.Started()
+            | live.Progressed()
+            | live.Slow()
+        ):
             return str(event.call_id)
         case _:
             return None
@@ -714,18 +710,18 @@ def _event_faults(stage: Stage) -> list[str]:
     for call_id in stage.accepted:
         own = [event for event in stage.events if _call_id(event) == call_id]
         kinds = [type(event) for event in own]
-        if kinds.count(Requested) != 1 or kinds.count(Finished) != 1:
-            found.append(f"{call_id}: {kinds.count(Requested)} requested,"
+        if kinds.count(live.Requested) != 1 or kinds.count(Finished) != 1:
+            found.append(f"{call_id}: {kinds.count(live.Requested)} requested,"
                          f" {kinds.count(Finished)} finished")  # fmt: skip
-        elif kinds[0] is not Requested or kinds[-1] is not Finished:
+        elif kinds[0] is not live.Requested or kinds[-1] is not Finished:
             found.append(f"{call_id}: events in the order {[kind.__name__ for kind in kinds]}")
-        if kinds.count(Asked) > kinds.count(Decided):
+        if kinds.count(live.Asked) > kinds.count(live.Decided):
             found.append(f"{call_id}: asked, and the answer was not told")
-        if kinds.count(Started) != stage.entered.count(call_id):
-            found.append(f"{call_id}: {kinds.count(Started)} started, but the tool"
+        if kinds.count(live.Started) != stage.entered.count(call_id):
+            found.append(f"{call_id}: {kinds.count(live.Started)} started, but the tool"
                          f" {stage.entered.count(call_id)}")  # fmt: skip
     again = sum(step.act == "again" for step in stage.schedule.steps)
-    told = sum(isinstance(event, Duplicate) for event in stage.events)
+    told = sum(isinstance(event, live.Duplicate) for event in stage.events)
     if stage.schedule.host == "none" and again != told:
         found.append(f"{again} duplicates, {told} told of")
     left = Counter(event.call_id for event in _faulted(stage, "is left to itself"))
@@ -733,7 +729,8 @@ def _event_faults(stage: Stage) -> list[str]:
     if left != Counter(event.call_id for event in ended):
         found.append(f"left to itself: {left}, ended: {ended}")
     crashed = sum(
-        isinstance(event, Faulted) and event.where == "context modifier" for event in stage.events
+        isinstance(event, live.Faulted) and event.where == "context modifier"
+        for event in stage.events
     )
     bad = sum(stage.plan(one).modify in ("crashes", "garbage") for one in _modifying(stage))
     if crashed != bad:
@@ -741,8 +738,8 @@ def _event_faults(stage: Stage) -> list[str]:
     return found
 
 
-def _faulted(stage: Stage, words: str) -> list[Faulted]:
-    return [one for one in stage.events if isinstance(one, Faulted) and words in one.reason]
+def _faulted(stage: Stage, words: str) -> list[live.Faulted]:
+    return [one for one in stage.events if isinstance(one, live.Faulted) and words in one.reason]
 
 
 def _modifying(stage: Stage) -> list[str]:
@@ -761,7 +758,7 @@ def _order_faults(stage: Stage) -> list[str]:
         call_id = _call_id(event)
         if isinstance(event, Finished):
             done.add(str(call_id))
-        elif isinstance(event, Started):
+        elif isinstance(event, live.Started):
             begun.append(str(call_id))
             found += _overtaken(stage, str(call_id), done)
     cap = stage.schedule.cap

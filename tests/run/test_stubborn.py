@@ -590,13 +590,17 @@ async def test_a_scope_that_a_tool_leaves_open_does_not_end_the_next_tool() -> N
     assert [result.text for result in results] == ["gone", "done"]
 
 
+def cancel_own_task() -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+
+
 @requirement("run.room")
 async def test_a_tool_that_cancels_its_task_and_returns_does_not_harm_the_next_one() -> None:
     @tool
     async def end_me() -> str:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
+        cancel_own_task()
         return "still there"
 
     @tool
@@ -615,9 +619,7 @@ async def test_a_tool_that_cancels_its_task_and_returns_does_not_harm_the_next_o
 async def test_a_task_that_a_waiting_tool_cancelled_and_outlived_is_not_used_again() -> None:
     @tool
     async def end_me() -> str:
-        task = asyncio.current_task()
-        assert task is not None
-        task.cancel()
+        cancel_own_task()
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(5)
         return "still there"

@@ -38,25 +38,7 @@ from toolspan.model.inputs import (
     UnparsedInput,
     WriteInput,
 )
-from toolspan.wire.claude_results import (
-    BackgroundTask,
-    BashOutputResult,
-    BashResult,
-    Block,
-    ErrorText,
-    GlobResult,
-    GrepResult,
-    KillShellResult,
-    ReadText,
-    ReadUnchanged,
-    TaskOutputResult,
-    TaskStopResult,
-    TextFile,
-    TextResult,
-    ToolResult,
-    UnchangedFile,
-    UnknownResult,
-)
+from toolspan.wire import claude_results as results
 from toolspan.wire.claude_work_results import AgentResult
 from toolspan.wire.narrow import drift, input_drift, narrow_input, narrow_result, narrow_text_result
 
@@ -243,16 +225,16 @@ def test_an_absent_result_is_none(data: bytes | None) -> None:
 
 def test_a_string_is_an_error_and_knows_its_exit_code() -> None:
     narrowed = narrow_result("Bash", b'"Error: Exit code 2\\nno rule"')
-    assert narrowed == ErrorText(text="Error: Exit code 2\nno rule")
-    assert isinstance(narrowed, ErrorText)
+    assert narrowed == results.ErrorText(text="Error: Exit code 2\nno rule")
+    assert isinstance(narrowed, results.ErrorText)
     assert (narrowed.message, narrowed.exit_code) == ("Exit code 2\nno rule", 2)
-    assert ErrorText(text="User rejected tool use").exit_code is None
+    assert results.ErrorText(text="User rejected tool use").exit_code is None
 
 
 @pytest.mark.parametrize("tool", ["LS", "mcp__shop__find", "unheard of"])
 def test_a_string_is_text_for_tools_that_report_text(tool: str) -> None:
-    assert narrow_result(tool, b'"- /w/\\n  - a"') == TextResult(text="- /w/\n  - a")
-    assert narrow_result(tool, b'"Error: away"') == ErrorText(text="Error: away")
+    assert narrow_result(tool, b'"- /w/\\n  - a"') == results.TextResult(text="- /w/\n  - a")
+    assert narrow_result(tool, b'"Error: away"') == results.ErrorText(text="Error: away")
 
 
 @pytest.mark.parametrize(
@@ -271,18 +253,18 @@ def test_a_string_is_text_for_tools_that_report_text(tool: str) -> None:
     ],
 )
 def test_a_result_of_another_shape_keeps_its_bytes(tool: str, data: bytes) -> None:
-    assert narrow_result(tool, data) == UnknownResult(data=data)
+    assert narrow_result(tool, data) == results.UnknownResult(data=data)
     assert len(drift(tool, data)) == 1
 
 
 def test_an_unknown_result_gives_its_json_or_its_text() -> None:
-    assert UnknownResult(data=b'{"a": [1]}').json() == {"a": [1]}
-    assert UnknownResult(data=b'{"a": ').json() == '{"a": '
+    assert results.UnknownResult(data=b'{"a": [1]}').json() == {"a": [1]}
+    assert results.UnknownResult(data=b'{"a": ').json() == '{"a": '
 
 
 def test_a_text_cut_inside_a_surrogate_pair_is_still_narrowed() -> None:
     narrowed = narrow_result("Bash", b'{"stdout": "smile \\ud83d"}')
-    assert narrowed == BashResult(stdout="smile \ud83d")
+    assert narrowed == results.BashResult(stdout="smile \ud83d")
     assert narrow_input("Bash", b'{"command": "echo \\ude00"}') == BashInput(command="echo \ude00")
 
 
@@ -323,79 +305,88 @@ REMINDER = "\n\n<system-reminder>\nBe careful.\n</system-reminder>"
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("3\tx\n4\t\ty\n5\t", TextFile(content="x\n\ty\n", start_line=3, num_lines=3)),
-        ("     1→x\n     2→y" + REMINDER, TextFile(content="x\ny", start_line=1, num_lines=2)),
-        ("1\tx\n...", TextFile(content="x", start_line=1, num_lines=1)),
-        ("1\tx\n7\ty", TextFile(content="x", start_line=1, num_lines=1)),
-        ("    -1→x\n     0→y", TextFile(content="x\ny", start_line=-1, num_lines=2)),
-        (REMINDER.strip() + "\n1\tx", TextFile(content="x", start_line=1, num_lines=1)),
+        ("3\tx\n4\t\ty\n5\t", results.TextFile(content="x\n\ty\n", start_line=3, num_lines=3)),
+        (
+            "     1→x\n     2→y" + REMINDER,
+            results.TextFile(content="x\ny", start_line=1, num_lines=2),
+        ),
+        ("1\tx\n...", results.TextFile(content="x", start_line=1, num_lines=1)),
+        ("1\tx\n7\ty", results.TextFile(content="x", start_line=1, num_lines=1)),
+        ("    -1→x\n     0→y", results.TextFile(content="x\ny", start_line=-1, num_lines=2)),
+        (REMINDER.strip() + "\n1\tx", results.TextFile(content="x", start_line=1, num_lines=1)),
         (
             "1\t<system-reminder>\n2\t</system-reminder>",
-            TextFile(content="<system-reminder>\n</system-reminder>", start_line=1, num_lines=2),
+            results.TextFile(
+                content="<system-reminder>\n</system-reminder>", start_line=1, num_lines=2
+            ),
         ),
         (
             "<system-reminder>Warning: the file exists but is shorter than the provided offset "
             "(90). The file has 4 lines.</system-reminder>",
-            TextFile(start_line=90, num_lines=0, total_lines=4),
+            results.TextFile(start_line=90, num_lines=0, total_lines=4),
         ),
         (
             "<system-reminder>Warning: the file exists but the contents are empty."
             "</system-reminder>",
-            TextFile(num_lines=0),
+            results.TextFile(num_lines=0),
         ),
     ],
 )
-def test_numbered_lines_become_a_read_text(text: str, expected: TextFile) -> None:
-    assert narrow_text_result("Read", text) == ReadText(file=expected)
+def test_numbered_lines_become_a_read_text(text: str, expected: results.TextFile) -> None:
+    assert narrow_text_result("Read", text) == results.ReadText(file=expected)
 
 
 @pytest.mark.parametrize(
     ("tool", "text", "expected"),
     [
-        ("Read", "File unchanged since last read.", ReadUnchanged(file=UnchangedFile())),
+        (
+            "Read",
+            "File unchanged since last read.",
+            results.ReadUnchanged(file=results.UnchangedFile()),
+        ),
         ("Read", "[image]", None),
-        ("Bash", "ok\nfine" + REMINDER, BashResult(stdout="ok\nfine")),
-        ("Bash", "(Bash completed with no output)", BashResult(stdout="")),
-        ("Bash", "Exit code 3\nbad", ErrorText(text="Exit code 3\nbad")),
-        ("Bash", "2 passed\n[Exit code: 0]", BashResult(stdout="2 passed", exit_code=0)),
+        ("Bash", "ok\nfine" + REMINDER, results.BashResult(stdout="ok\nfine")),
+        ("Bash", "(Bash completed with no output)", results.BashResult(stdout="")),
+        ("Bash", "Exit code 3\nbad", results.ErrorText(text="Exit code 3\nbad")),
+        ("Bash", "2 passed\n[Exit code: 0]", results.BashResult(stdout="2 passed", exit_code=0)),
         (
             "Bash",
             "tick\nCommand running in background with ID: b7. Output is being written to: /t/b7",
-            BashResult(stdout="tick", background_task_id="b7"),
+            results.BashResult(stdout="tick", background_task_id="b7"),
         ),
         (
             "Bash",
             "tick\nCommand did not complete within its 1s timeout and was moved to the background"
             " (ID: b7). Output is being written to: /t/b7.",
-            BashResult(stdout="tick", background_task_id="b7"),
+            results.BashResult(stdout="tick", background_task_id="b7"),
         ),
         (
             "Bash",
             "ok\nShell cwd was reset to /w",
-            BashResult(stdout="ok", stderr="Shell cwd was reset to /w"),
+            results.BashResult(stdout="ok", stderr="Shell cwd was reset to /w"),
         ),
         (
             "Bash",
             "part\n<error>Command was aborted before completion</error>",
-            BashResult(stdout="part", interrupted=True),
+            results.BashResult(stdout="part", interrupted=True),
         ),
         (
             "Bash",
             "<persisted-output>\nOutput too large (40KB). Full output saved to: /t/o.txt\n\n"
             "Preview (first 2KB):\n1\n2\n...\n</persisted-output>",
-            BashResult(stdout="1\n2", persisted_output_path="/t/o.txt"),
+            results.BashResult(stdout="1\n2", persisted_output_path="/t/o.txt"),
         ),
-        ("Glob", "a.c\nb.c", GlobResult(filenames=("a.c", "b.c"), num_files=2)),
-        ("Glob", "No files found", GlobResult(filenames=(), num_files=0)),
+        ("Glob", "a.c\nb.c", results.GlobResult(filenames=("a.c", "b.c"), num_files=2)),
+        ("Glob", "No files found", results.GlobResult(filenames=(), num_files=0)),
         (
             "Glob",
             "a.c\n(Results are truncated. Consider something narrower.)",
-            GlobResult(filenames=("a.c",), num_files=1, truncated=True),
+            results.GlobResult(filenames=("a.c",), num_files=1, truncated=True),
         ),
         (
             "Grep",
             "Found 2 files limit: 2, offset: 4\na.c\nb.c",
-            GrepResult(
+            results.GrepResult(
                 mode="files_with_matches",
                 filenames=("a.c", "b.c"),
                 num_files=2,
@@ -406,17 +397,19 @@ def test_numbered_lines_become_a_read_text(text: str, expected: TextFile) -> Non
         (
             "Grep",
             "No files found",
-            GrepResult(mode="files_with_matches", filenames=(), num_files=0),
+            results.GrepResult(mode="files_with_matches", filenames=(), num_files=0),
         ),
         (
             "Grep",
             "a.c:2\n\nFound 2 total occurrences across 1 file.",
-            GrepResult(mode="count", filenames=(), content="a.c:2", num_matches=2, num_files=1),
+            results.GrepResult(
+                mode="count", filenames=(), content="a.c:2", num_matches=2, num_files=1
+            ),
         ),
         (
             "Grep",
             "a.c:1:x\na.c:9:x\n\n[Showing results with pagination = limit: 2]",
-            GrepResult(
+            results.GrepResult(
                 mode="content",
                 filenames=(),
                 content="a.c:1:x\na.c:9:x",
@@ -427,16 +420,16 @@ def test_numbered_lines_become_a_read_text(text: str, expected: TextFile) -> Non
         (
             "Grep",
             "No matches found",
-            GrepResult(mode="content", filenames=(), content="", num_lines=0),
+            results.GrepResult(mode="content", filenames=(), content="", num_lines=0),
         ),
         (
             "TaskOutput",
             "<retrieval_status>success</retrieval_status>\n\n<task_id>b7</task_id>\n\n"
             "<task_type>local_bash</task_type>\n\n<status>failed</status>\n\n"
             "<exit_code>4</exit_code>\n\n<output>\na\n<status>odd</status>\n</output>",
-            TaskOutputResult(
+            results.TaskOutputResult(
                 retrieval_status="success",
-                task=BackgroundTask(
+                task=results.BackgroundTask(
                     task_id="b7",
                     task_type="local_bash",
                     status="failed",
@@ -450,7 +443,7 @@ def test_numbered_lines_become_a_read_text(text: str, expected: TextFile) -> Non
             "BashOutput",
             "<status>running</status>\n\n<stdout>\ntick\n<exit_code>9</exit_code>\n</stdout>\n\n"
             "<stderr>\noh\n</stderr>\n\n<timestamp>2031-01-02T03:04:05.000Z</timestamp>",
-            BashOutputResult(
+            results.BashOutputResult(
                 status="running",
                 stdout="tick\n<exit_code>9</exit_code>",
                 stderr="oh",
@@ -460,12 +453,12 @@ def test_numbered_lines_become_a_read_text(text: str, expected: TextFile) -> Non
         (
             "KillBash",
             '{"message":"gone","shell_id":"b7"}',
-            KillShellResult(message="gone", shell_id="b7"),
+            results.KillShellResult(message="gone", shell_id="b7"),
         ),
         (
             "TaskStop",
             '{"message":"gone","task_id":"b7","task_type":"local_bash"}',
-            TaskStopResult(message="gone", task_id="b7", task_type="local_bash"),
+            results.TaskStopResult(message="gone", task_id="b7", task_type="local_bash"),
         ),
         ("KillShell", "gone", None),
         (
@@ -474,7 +467,7 @@ def test_numbered_lines_become_a_read_text(text: str, expected: TextFile) -> Non
             "duration_ms: 700</usage>",
             AgentResult(
                 agent_id="a9",
-                content=(Block(type="text", text="The answer."),),
+                content=(results.Block(type="text", text="The answer."),),
                 total_tokens=50,
                 total_tool_use_count=2,
                 total_duration_ms=700,
@@ -490,11 +483,13 @@ def test_numbered_lines_become_a_read_text(text: str, expected: TextFile) -> Non
         (
             "Edit",
             "<tool_use_error>File does not exist.</tool_use_error>",
-            ErrorText(text="File does not exist."),
+            results.ErrorText(text="File does not exist."),
         ),
     ],
 )
-def test_a_text_gives_what_it_states(tool: str, text: str, expected: ToolResult | None) -> None:
+def test_a_text_gives_what_it_states(
+    tool: str, text: str, expected: results.ToolResult | None
+) -> None:
     assert narrow_text_result(tool, text) == expected
 
 
@@ -527,7 +522,7 @@ _LIKELY = st.dictionaries(_KNOWN_KEYS, _JSON)
 
 def _narrow_everything(tool: str, data: bytes) -> None:
     assert isinstance(narrow_input(tool, data), ToolInput)
-    assert isinstance(narrow_result(tool, data), ToolResult | None)
+    assert isinstance(narrow_result(tool, data), results.ToolResult | None)
     assert all(isinstance(note, str) for note in (*drift(tool, data), *input_drift(tool, data)))
 
 
@@ -543,7 +538,7 @@ def test_no_json_makes_narrowing_raise(tool: str, value: object) -> None:
 
 @given(tool=st.sampled_from(TOOLS), text=st.text())
 def test_no_text_makes_narrowing_raise(tool: str, text: str) -> None:
-    assert isinstance(narrow_text_result(tool, text), ToolResult | None)
+    assert isinstance(narrow_text_result(tool, text), results.ToolResult | None)
 
 
 @pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000, b'{"stdout":' + b"9" * 9999])
