@@ -161,7 +161,7 @@ def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> 
     told = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
 
     done = world.toolspan(
-        *("exec", "--transcript", "none", "--tools", "Bash,read"),
+        *("exec", "--transcript", "none", "--tools", "Bash,mcp__db__drop"),
         *("--allowed-tools", "Wirte Bash(echo:*)"),
         told=told,
     )
@@ -171,8 +171,24 @@ def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> 
         f"{world.home}/.claude/settings.json: `permissions.alow` is not known, and not used; there"
         " are allow, ask, deny, defaultMode, additionalDirectories,"
         " disableBypassPermissionsMode, disableAutoMode",
-        "there is no tool 'read'; is it Read?",
         "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; is it Bash?",
         "the rule Wirte (cliArg): there is no tool 'Wirte'; is it Write?",
     ]
     assert json.loads(done.stdout)["content"] == "hi"
+
+
+@requirement("exec.strange")
+@pytest.mark.parametrize(
+    "command",
+    [("exec",), ("mcp",), ("run", "-p", "Go.", "--model", "scripted:../steps.json")],
+    ids=["exec", "mcp", "run"],
+)
+def test_a_tool_that_nobody_has_is_refused_where_it_is_asked_for(
+    world: World, command: tuple[str, ...]
+) -> None:
+    world.write("steps.json", [[{"type": "text", "text": "Done."}]])
+
+    done = world.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", told="")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "toolspan: --tools: there is no tool 'read'; is it Read?\n"

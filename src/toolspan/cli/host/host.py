@@ -149,9 +149,11 @@ class Host:
         person = self._person(standing, chosen)
         approver = person or self._approver()
         hook_wishes = self._hook_wishes(person=person is not None)
+        tools = self._tools(chosen, rules, person=approver is not None)
+        self._check_names(rules, [tool.name for tool in tools])
         session = Session(
             cwd=wishes.cwd,
-            tools=self._tools(chosen, rules, person=approver is not None),
+            tools=tools,
             profile=chosen,
             model=model,
             hooks=settings.hooks(chosen, self.servers, hook_wishes),
@@ -174,7 +176,6 @@ class Host:
         make = settings.maker(chosen, self.servers, hook_wishes)
         session.skills.make = SkillHooks(settings, make)
         self.servers.on_change = partial(self._renew_tools, session, rules)
-        self._tell_strange(session, rules)
         return session
 
     def staff(self, find_model: FindModel) -> Staff:
@@ -203,11 +204,15 @@ class Host:
             transcript=None,
         )
 
-    def _tell_strange(self, session: Session, rules: Rules) -> None:
-        """Say which names of tools are none, for they do nothing."""
-        own = [tool.name for tool in session.runner.desk.tools]
-        named = self.wishes.named_tools or []
-        for line in (*strange_tools(named, own), *strange_rules(rules, own)):
+    def _check_names(self, rules: Rules, there: Sequence[str]) -> None:
+        """Say which names of tools in rules are none, for they do nothing.
+
+        Raises:
+            ToolspanError: an option asks for a tool that there is not.
+        """
+        for line in strange_tools(self.wishes.named_tools or [], there):
+            raise ToolspanError(f"--tools: {line}")
+        for line in strange_rules(rules, there):
             click.echo(f"toolspan: {line}", err=True)
 
     def _renew_tools(self, session: Session, rules: Rules) -> None:
