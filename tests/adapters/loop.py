@@ -1,8 +1,7 @@
 """A loop of another library: what all of them are given, and what comes back."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from toolspan import Runner, Session
 
@@ -10,8 +9,7 @@ LONG = 30
 """Seconds after which a loop is stuck."""
 
 
-@dataclass(frozen=True)
-class Asked:
+class Asked(NamedTuple):
     """A call that the model of a loop asks for."""
 
     tool: str
@@ -19,16 +17,14 @@ class Asked:
     given: dict[str, object]
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """A picture that the model of a loop is shown."""
 
     media_type: str
     data: bytes
 
 
-@dataclass(frozen=True)
-class Told:
+class Told(NamedTuple):
     """What the model of a loop is told of a call."""
 
     id: str

@@ -2,8 +2,8 @@
 
 import json
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,8 +23,7 @@ values = st.recursive(
 )
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """One call, and how it goes."""
 
     id: str

@@ -65,14 +65,20 @@ async def run(
     return session, told
 
 
+def edit_of_new_file(folder: Path, old: str = "one") -> dict[str, object]:
+    """The input of an edit, in a file that says `one` and that nobody has read."""
+    path = folder / "a.txt"
+    path.write_text("one\n", encoding="utf-8")
+    return {"file_path": str(path), "old_string": old, "new_string": "two"}
+
+
 def states(session: Session) -> list[tuple[str, str, str]]:
     return [(span.id, span.tool, span.state) for span in session.spans]
 
 
 @requirement("recover.read-first")
 async def test_a_file_nobody_read_is_read_before_it_is_edited(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
-    edit = {"file_path": str(tmp_path / "a.txt"), "old_string": "one", "new_string": "two"}
+    edit = edit_of_new_file(tmp_path)
     session, told = await run(tmp_path, "Edit", edit, ReadFirst())
 
     assert states(session) == [("a_r1", "Read", "succeeded"), ("a", "Edit", "succeeded")]
@@ -81,8 +87,7 @@ async def test_a_file_nobody_read_is_read_before_it_is_edited(tmp_path: Path) ->
 
 @requirement("recover.read-and-retry")
 async def test_an_edit_that_wanted_a_read_is_tried_once_more_after_it(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
-    edit = {"file_path": str(tmp_path / "a.txt"), "old_string": "one", "new_string": "two"}
+    edit = edit_of_new_file(tmp_path)
     session, told = await run(tmp_path, "Edit", edit, ReadAndRetry())
 
     assert states(session) == [
@@ -96,8 +101,7 @@ async def test_an_edit_that_wanted_a_read_is_tried_once_more_after_it(tmp_path: 
 
 @requirement("recover.visible")
 async def test_every_step_stands_in_the_conversation_and_in_the_transcript(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
-    edit = {"file_path": str(tmp_path / "a.txt"), "old_string": "one", "new_string": "two"}
+    edit = edit_of_new_file(tmp_path)
     session, _ = await run(tmp_path, "Edit", edit, ReadAndRetry())
 
     asked, answered = (message["content"] for message in session.messages[1:])
@@ -115,14 +119,13 @@ async def test_every_step_stands_in_the_conversation_and_in_the_transcript(tmp_p
 
 @requirement("recover.no-evasion")
 async def test_a_step_that_a_hook_refuses_ends_the_recovery(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     hooks = Hooks()
 
     @hooks.pre_tool_use("Read")
     def never(call: Call) -> Deny:
         return Deny("not this file")
 
-    edit = {"file_path": str(tmp_path / "a.txt"), "old_string": "one", "new_string": "two"}
+    edit = edit_of_new_file(tmp_path)
     session, told = await run(tmp_path, "Edit", edit, ReadAndRetry(), hooks=hooks)
 
     assert [span.state for span in session.spans] == ["failed", "blocked_by_hook"]
@@ -301,8 +304,7 @@ async def test_a_write_over_a_file_nobody_read_is_tried_again_after_a_look(tmp_p
 
 @requirement("recover.read-and-retry")
 async def test_an_edit_that_does_not_fit_what_was_read_is_not_tried_again(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
-    edit = {"file_path": str(tmp_path / "a.txt"), "old_string": "nine", "new_string": "two"}
+    edit = edit_of_new_file(tmp_path, "nine")
     session, told = await run(tmp_path, "Edit", edit, ReadAndRetry())
 
     assert [span.tool for span in session.spans] == ["Edit", "Read"]
