@@ -108,17 +108,27 @@ def test_writing_elsewhere_is_asked_about_where_edits_are_accepted(
     assert isinstance(on_line(EDITS, command, project), Ask)
 
 
+COSTLY = (
+    "..", "../project", ".", "./", "sub/..", "@P/", "@P//", "//", "//home", "/../home", "/./home/",
+    "~/", "up/", "up/project", "/proc/self/cwd", "here/", "/proc/self/root/home",
+)  # fmt: skip
+WAYS = (
+    ".env", "./.env", ".//.env", ".env/", "sub/../.env", "env", "@P/.env", "@P//.env", "//@P/.env",
+    "down/../../.env", ".en?", ".env*", ".e{nv,x}", "{a,.env}", "{a,{b,.env}}", ".en{u..w}",
+    "~/../project/.env", "/proc/self/cwd/.env", "here/.env", "/proc/self/root@P/.env",
+    "/proc/self/task/1/cwd/.env", "~/.ssh/id", "out/f", "out/../secret", "@O/secret", "/@O/secret",
+    "file", "up/outside/secret",
+)  # fmt: skip
+
+
 @requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
     [
-        "rm -rf ..", "rm -rf ../project", "rm -rf .", "rm -rf ./", "rm -rf sub/..", "rm -rf @P/",
-        "rm -rf @P//", "rm -rf //", "rm -rf //home", "rm -rf /../home", "rm -rf /./home/",
-        "rm -rf ~/",
-        "rm -rf up/", "rm -rf up/project", "rm -rf /proc/self/cwd", "rm -rf here/",
-        "rm -rf /proc/self/root/home", "ls | rm > sub/x -rf /", "true && rm 2>&1 -rf ~",
+        *(f"rm -rf {what}" for what in COSTLY),
+        *("ls | rm > sub/x -rf /", "true && rm 2>&1 -rf ~"),
     ],
-)  # fmt: skip
+)
 def test_costly_removals_are_seen_behind_links_and_dots(project: Path, command: str) -> None:
     anything_goes = Permissions(Rules(allow=["Bash"]), "bypassPermissions")
 
@@ -129,15 +139,10 @@ def test_costly_removals_are_seen_behind_links_and_dots(project: Path, command: 
 @pytest.mark.parametrize(
     "command",
     [
-        "cat .env", "cat ./.env", "cat .//.env", "cat .env/", "cat sub/../.env", "cat env",
-        "cat @P/.env", "cat @P//.env", "cat //@P/.env", "cat down/../../.env", "cat .en?",
-        "cat .env*", "cat .e{nv,x}", "cat {a,.env}", "cat {a,{b,.env}}", "cat .en{u..w}",
-        "dd if=.env", "head -c5 < .env", "cd sub && cat ../.env", "cat ~/../project/.env",
-        "cat /proc/self/cwd/.env", "cat here/.env", "cat /proc/self/root@P/.env",
-        "cat /proc/self/task/1/cwd/.env", "cat ~/.ssh/id", "dd if=~/.ssh/id", "cat out/f",
-        "cat out/../secret", "cat @O/secret", "cat /@O/secret", "cat file", "cat up/outside/secret",
+        *(f"cat {way}" for way in WAYS),
+        *("dd if=.env", "head -c5 < .env", "cd sub && cat ../.env", "dd if=~/.ssh/id"),
     ],
-)  # fmt: skip
+)
 def test_a_forbidden_file_is_found_on_every_way_to_it(project: Path, command: str) -> None:
     rules = Rules(
         allow=["Bash(cat:*)", "Bash(dd:*)", "Bash(head:*)"],
