@@ -273,7 +273,9 @@ def _fit(said: object, point: str) -> object:
         names = " or ".join(one.__name__ for one in wanted if one is not NoneType)
         raise TypeError(f"a handler at {point} answers with {names}, not {type(said).__name__}")
     if isinstance(said, Before | After):  # nobody has checked what it was made of
-        return msgspec.convert(structs.asdict(said), type(said))
+        given = structs.asdict(said)
+        given.pop("input", None)  # one that does not fit the tool's schema is the call's end
+        msgspec.convert(given, type(said))
     return said
 
 

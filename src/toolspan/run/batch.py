@@ -38,6 +38,8 @@ from toolspan.run.consent import consent_for
 from toolspan.run.context import Context
 from toolspan.run.crew import Crew
 from toolspan.run.desk import Cancel, Desk, Job
+from toolspan.run.ending import words_of
+from toolspan.run.insist import insist
 from toolspan.run.pipeline import run_call
 from toolspan.run.queue import Item, Queue
 from toolspan.run.review import report
@@ -205,12 +207,9 @@ class Batch:
 
     async def abandon(self) -> None:
         """The host ended us: end every call, wait until each has its result."""
-        if self._queue.is_done:
-            return
-        with anyio.CancelScope(shield=True):
+        if not self._queue.is_done:
             self.cancel(by="host")
-            while not self._queue.is_done:
-                await self._wait()
+            await insist(self._wait, lambda: self._queue.is_done)
 
     async def _fire_after(self, results: list[Finished]) -> None:
         """Fire the hooks for the batch; they may end the turn."""
@@ -277,6 +276,9 @@ class Batch:
 
     def progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
         """Pass news on, at most ten a second; the latest waits for its turn or for the end."""
+        self.desk.home.tell(self._progress, call_id, kind, data)
+
+    def _progress(self, call_id: CallId, kind: str, data: Mapping[str, object]) -> None:
         job = self._steps.get(call_id) or self._jobs.get(call_id)
         if job is None or job.finished is not None:
             return
@@ -429,7 +431,7 @@ class Batch:
         return self.desk.rooms.run(work, grace, "recovery", job)
 
     def _fault(self, where: str, error: BaseException, call_id: CallId) -> None:
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {words_of(error)}"
         now = self.desk.clock()
         self.desk.emit(Faulted(where=where, reason=reason, call_id=call_id, at=now))
 

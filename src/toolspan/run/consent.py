@@ -20,7 +20,7 @@ from toolspan.permission.decide import Approver, Policy, Question, decide
 from toolspan.permission.suggest import suggestions
 from toolspan.run import denial, grants
 from toolspan.run.desk import Desk, Job, Prepared
-from toolspan.run.ending import Ending, refused
+from toolspan.run.ending import Ending, refused, words_of
 from toolspan.run.review import report
 from toolspan.run.tool import Input, Tool, Valid
 from toolspan.run.valid import known_keys, with_input
@@ -173,14 +173,14 @@ async def _still_allowed(allow: Allow, question: Question, job: Job, desk: Desk)
 async def _answer(approver: Approver, question: Question, ask: Ask) -> Allow | Deny:
     try:
         answer = approver(question, ask)
-        if not isinstance(answer, Allow | Deny):
+        if isinstance(answer, Awaitable):
             answer = await answer
         if not isinstance(answer, Allow | Deny):
             raise TypeError(f"an approver says Allow or Deny, not {type(answer).__name__}")
     except ToolError:
         raise  # it has words of its own
     except Exception as error:  # noqa: BLE001 - consent fails closed
-        return Deny(f"Tool permission request failed: {error}", "policy")
+        return Deny(f"Tool permission request failed: {words_of(error)}", "policy")
     return answer
 
 

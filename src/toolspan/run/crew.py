@@ -43,7 +43,9 @@ class Crew:
     async def _guarded(self, run: Run) -> None:
         try:
             await run()
-        except Exception as error:  # noqa: BLE001 - our own fault: it ends the runner, as it would
+        except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - our own fault: it ends the runner
             self._group.start_soon(_raise, error)
 
 
@@ -51,5 +53,5 @@ def _do_nothing() -> None:
     """It has begun."""
 
 
-async def _raise(error: Exception) -> None:
+async def _raise(error: BaseException) -> None:
     raise error

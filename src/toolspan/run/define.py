@@ -22,7 +22,6 @@ import anyio.to_thread
 from toolspan.errors import BadTool
 from toolspan.run.context import ToolContext
 from toolspan.run.gives import as_output
-from toolspan.run.thread import FromThread
 from toolspan.run.tool import (
     GRACE,
     OUTPUT_LIMIT,
@@ -131,6 +130,11 @@ def _define(
 def _refuse_options(name: str, options: ToolOptions) -> None:
     for option in options.keys() - ToolOptions.__annotations__.keys():
         raise BadTool(f"{name}: @tool has no option {option!r}")
+    if isinstance(options.get("aliases"), str):
+        raise BadTool(f"{name}: aliases are several names: ({options['aliases']!r},)")
+    for given in (options.get("timeout", 1.0), options.get("grace", GRACE)):
+        if not isinstance(given, int | float):
+            raise BadTool(f"{name}: timeout and grace are numbers of seconds, not {given!r}")
     if not options.get("grace", GRACE) >= 0:
         raise BadTool(f"{name} has a grace of {options['grace']} seconds; it must not be negative")
     if options.get("interrupt", "cancel") not in ("cancel", "block"):
@@ -183,7 +187,6 @@ def _run_in_loop(function: Callable[..., Awaitable[object]], slot: str | None, g
 def _run_in_thread(function: Callable[..., object], slot: str | None, give: Give) -> Run:
     async def run(value: Arguments, ctx: ToolContext) -> Output | Failure:
         if slot is not None:
-            ctx.bench = FromThread(ctx.bench)
             value = {**value, slot: ctx}
         # Nobody can interrupt the thread: when the call is cancelled, what it returns is lost.
         work = partial(function, **value)

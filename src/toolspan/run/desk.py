@@ -18,6 +18,7 @@ from toolspan.run.context import Context, ToolContext, Workspace
 from toolspan.run.ending import Ending
 from toolspan.run.rooms import Room, Rooms
 from toolspan.run.shelf import LiveShelf
+from toolspan.run.thread import Home
 from toolspan.run.tool import GRACE, PROCESS_GRACE, Tool, Valid
 from toolspan.run.toolset import Toolset
 from toolspan.schema.issue import Invalid
@@ -45,6 +46,8 @@ class Desk:
     emit: Callable[[LiveEvent], None]
     rooms: Rooms
     """Where the code of users is awaited."""
+    home: Home = field(default_factory=Home)
+    """The thread in which events are told."""
     hears: frozenset[type[LiveEvent]] = frozenset()
     """The kinds of events that somebody hears; the frequent ones are made only for those."""
     decisions: dict[CallId, Decision] = field(default_factory=dict)

@@ -29,8 +29,8 @@ from toolspan.run.tool import Failure, Output, Valid
 from toolspan.run.valid import incomplete, invalid_input, unknown_tool, veto, with_input
 from toolspan.schema.issue import Invalid
 
-_FAULTS = (Exception, SystemExit, BaseExceptionGroup)
-"""What code may raise without ending the program; a task group wraps what its tasks raise."""
+_ENDS = (KeyboardInterrupt, GeneratorExit)
+"""What ends the program, or this coroutine; whatever else code raises ends a call at most."""
 
 
 async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
@@ -48,7 +48,9 @@ async def run_call(job: Job, desk: Desk, bench: Bench) -> Finished:
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises ours; this may be the tool's
             raise
         ending = job.ending or (None if job.cancelled else broken(job, error))
-    except _FAULTS as error:  # our fault costs no call its result
+    except _ENDS:
+        raise
+    except BaseException as error:  # noqa: BLE001 - our fault costs no call its result
         ending = job.ending or broken(job, error)
     finished = settle(job, ending or cut_short(job, desk), desk)
     if job.cancelled == "host" and is_cancelled():
@@ -150,15 +152,20 @@ async def run_tool(job: Job, prepared: Prepared, desk: Desk) -> Ending:
         return timed_out(tool.name, tool.timeout or 0.0, left=left)
     except ToolError as error:
         return told(tool.name, error)
-    except anyio.get_cancelled_exc_class() as error:
-        if job.cancelled or is_cancelled():
+    except BaseException as error:
+        if isinstance(error, _ENDS) or _is_ours(error, job):
             raise
-        return raised(tool.name, error)
-    except _FAULTS as error:  # a tool's fault is the call's result
-        return raised(tool.name, error)
+        return raised(tool.name, error)  # a tool's fault is the call's result
     if isinstance(output, Failure):
         return failure(tool.name, output)
     return _success(job, prepared, output, desk)
+
+
+def _is_ours(error: BaseException, job: Job) -> bool:
+    """Whether it is a cancellation, and not one of something that the tool waited for."""
+    if not isinstance(error, anyio.get_cancelled_exc_class()):
+        return False
+    return job.cancelled is not None or is_cancelled()
 
 
 def _note_start(job: Job, prepared: Prepared, desk: Desk) -> None:

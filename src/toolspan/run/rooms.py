@@ -246,6 +246,8 @@ class Room(Coroutine[Any, Any, None]):
             return self._context.run(step, given)
         except StopIteration as done:
             self._value = done.value
+        except GeneratorExit as error:
+            self.error = _own(error)
         except BaseException as error:  # noqa: BLE001 - whoever waits gets it, or is told of it
             self.error = error
         self._work = None
@@ -298,6 +300,9 @@ class Rooms:
             return await work
         try:
             given: T = room.begin(work if type(work) is CoroutineType else _awaiting(work))
+        except GeneratorExit as error:
+            self._put_back(room)
+            raise _own(error) from error
         except BaseException:
             self._put_back(room)
             raise
@@ -414,6 +419,11 @@ class Rooms:
 def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any]:
     """The task that asks: rooms are for tasks only."""
     return cast("asyncio.Task[Any]", asyncio.current_task(loop))
+
+
+def _own(error: GeneratorExit) -> RuntimeError:
+    """What stands for an exception that, passed on, would mean that whoever waits is closed."""
+    return RuntimeError(f"GeneratorExit {words_of(error)}".strip())
 
 
 async def _awaiting(work: Awaitable[T]) -> T:

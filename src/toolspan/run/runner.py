@@ -18,7 +18,7 @@ from typing import Self
 import anyio
 import anyio.abc
 
-from toolspan.errors import BadCall
+from toolspan.errors import BadCall, ToolspanError
 from toolspan.hooks.points import Firing, NoHooks
 from toolspan.hooks.scene import Scene
 from toolspan.ids import CallId
@@ -31,8 +31,10 @@ from toolspan.run.batch import Batch, Recovery
 from toolspan.run.blocks import read_block
 from toolspan.run.context import Context, Workspace
 from toolspan.run.desk import Cancel, Desk
+from toolspan.run.door import Door
 from toolspan.run.rooms import Rooms
 from toolspan.run.sinks import Emitter, Sink
+from toolspan.run.thread import Home
 from toolspan.run.tool import Tool
 from toolspan.run.toolset import Toolset
 
@@ -89,7 +91,8 @@ class Runner:
         self._group: anyio.abc.TaskGroup | None = None
         self._leaving: anyio.Event | None = None
         """Set when the runner was left, after it was used as a context manager."""
-        self._quiet: anyio.Event | None = None
+        self.door = Door(self)
+        """The way in for batches when nobody has entered it."""
         self._emitter = Emitter(clock=clock)
         self.desk = Desk(
             tools=tools if isinstance(tools, Toolset) else Toolset(tools),
@@ -123,6 +126,8 @@ class Runner:
     # Beginning and end
 
     async def __aenter__(self) -> Self:
+        if self._group is not None:
+            raise ToolspanError("this runner is entered already; it can be left once only")
         self._emitter = Emitter(self._sinks, direct=self._direct, clock=self.desk.clock)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.desk.workspace.custody)
@@ -132,6 +137,7 @@ class Runner:
             self._emitter.start(self._group, self.desk.rooms)
             self._group.start_soon(self._listen)
             self.desk.emit, self.desk.hears = self._emitter.emit, self._emitter.hears
+            self.desk.home = Home()
             self._stack = stack.pop_all()
         return self
 
@@ -141,10 +147,10 @@ class Runner:
             return
         self._leaving = anyio.Event()
         try:
-            if error is None or isinstance(error, Exception):  # a task group would wrap the host's
-                await stack.aclose()
-            else:
+            if isinstance(error, anyio.get_cancelled_exc_class()):
                 await stack.__aexit__(type(error), error, error.__traceback__)
+            else:  # an error is the host's own, and a task group would wrap it
+                await stack.aclose()
         finally:
             self._leaving.set()
 
@@ -184,6 +190,8 @@ class Runner:
 
     async def run(self, calls: Message | Iterable[Message]) -> list[Result]:
         """The results of a message's calls, in the order they were asked for.
+
+        A call whose id was there before is not run again, and has no result here.
 
         Raises:
             BadCall: a block is no call; none of the message's calls was run.
@@ -232,8 +240,6 @@ class Runner:
     def close(self, batch: Batch) -> None:
         """The batch is over."""
         self._open.remove(batch)
-        if self._quiet is not None and not self._open:
-            self._quiet.set()
 
     def start_soon(self, work: Callable[[], Coroutine[object, object, None]]) -> None:
         """Have something done beside the calls; it must not raise.
@@ -251,13 +257,6 @@ class Runner:
     def forget(self, call_id: CallId) -> None:
         """The call may come again: it was put off, and has no result."""
         self._seen.discard(call_id)
-
-    async def quiet(self) -> None:
-        """Wait until no batch is open."""
-        while self._open:
-            self._quiet = self._quiet or anyio.Event()
-            await self._quiet.wait()
-            self._quiet = None
 
     async def left(self) -> None:
         """Wait until whoever is leaving the runner has left it."""
@@ -312,21 +311,21 @@ class Runner:
 
 
 class OpenBatch:
-    """A batch that is left with every result there; enters the runner itself if nobody did."""
+    """A batch that is left with every result there; if nobody has entered the runner, it is."""
 
     def __init__(self, runner: Runner, message: Message | None) -> None:
         self._runner = runner
         self._message = message
-        self._entered = False
+        self._through_door = False
         self._batch: Batch | None = None
 
     async def __aenter__(self) -> Batch:
         runner = self._runner
         if runner.is_left:
             await runner.left()
-        if not runner.is_entered:
-            await runner.__aenter__()
-            self._entered = True
+        if runner.door.is_held or not runner.is_entered:
+            await runner.door.come_in()
+            self._through_door = True
         self._batch = batch = runner.open(self._message)
         return batch
 
@@ -338,30 +337,44 @@ class OpenBatch:
         finally:
             if batch is not None:
                 self._runner.close(batch)
-            if self._entered:
-                try:
-                    if error is None:
-                        await self._runner.quiet()  # others may have come in through our door
-                finally:
-                    await self._runner.__aexit__(kind, error, trace)
+            if self._through_door:
+                await self._runner.door.go_out()
 
 
 def blocks_of(calls: Message | Iterable[Message]) -> list[Message]:
-    """The `tool_use` blocks of a message, or the blocks themselves.
+    """The `tool_use` blocks of a message, or the blocks themselves; an SDK's objects are as good.
 
     Raises:
-        BadCall: there is something else in it that wants to be a call.
+        BadCall: it is neither, or there is something else in it that wants to be a call.
     """
-    if not isinstance(calls, Mapping):
-        return list(calls)
-    if calls.get("type") == "tool_use":
-        return [calls]
-    content = calls.get("content")
+    given = _plain(calls)
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise BadCall(f"calls are a message or its tool_use blocks, not {type(given).__name__}")
+    if not isinstance(given, Mapping):
+        return [_block(block) for block in given]
+    if given.get("type") == "tool_use":
+        return [given]
+    content = given.get("content")
     if isinstance(content, str):
         return []
     if not isinstance(content, Sequence):
         raise BadCall("an assistant message has its content as a text or a list of blocks")
-    return [b for b in content if isinstance(b, Mapping) and b.get("type") == "tool_use"]
+    blocks = map(_plain, content)
+    return [b for b in blocks if isinstance(b, Mapping) and b.get("type") == "tool_use"]
+
+
+def _plain(given: object) -> object:
+    """An object of an SDK as plain values, anything else as it is."""
+    if isinstance(given, dict) or not hasattr(given, "model_dump"):
+        return given
+    return given.model_dump(mode="json", exclude_none=True)
+
+
+def _block(given: object) -> Message:
+    found = _plain(given)
+    if not isinstance(found, Mapping):
+        raise BadCall(f"a call is a tool_use block, not {type(found).__name__}")
+    return found
 
 
 def new_workspace(project: Path) -> Workspace:

@@ -12,15 +12,17 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from typing import get_args
 
 import anyio
 import anyio.abc
 
+from toolspan.errors import ToolspanError
 from toolspan.hooks.stray import is_cancelled
 from toolspan.model.live import Faulted, LiveEvent, Progressed
+from toolspan.run.ending import words_of
 from toolspan.run.rooms import Rooms
 from toolspan.run.tool import GRACE
 
@@ -95,8 +97,8 @@ class ThreadLine(_Line):
     def _drain(self) -> None:
         while (event := self._events.get()) is not None:
             try:
-                self.sink(event)
-            except Exception as error:  # noqa: BLE001 - user code; only it suffers
+                _refuse_awaitable(self.sink(event))
+            except BaseException as error:  # noqa: BLE001 - user code; only it suffers
                 self._failed(error)
 
 
@@ -145,7 +147,9 @@ class TaskLine(_Line):
             if is_cancelled():
                 raise
             self._failed(error)
-        except Exception as error:  # noqa: BLE001 - user code; only it suffers
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code; only it suffers
             self._failed(error)
 
 
@@ -161,6 +165,26 @@ class Only:
         return self.sink(event) if type(event) in self.kinds else None
 
 
+def _is_async(sink: Sink) -> bool:
+    """Whether it is an async function, or an object with an async call."""
+    call = getattr(sink, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(sink) or inspect.iscoroutinefunction(call)
+
+
+def _refuse_async(sink: Sink) -> Sink:
+    if _is_async(sink.sink if isinstance(sink, Only) else sink):
+        raise ToolspanError(f"{_name(sink)} is async: what is direct is not awaited; use sinks=")
+    return sink
+
+
+def _refuse_awaitable(answer: object) -> None:
+    """A plain function that gives what nobody will await."""
+    if isinstance(answer, Awaitable):
+        if isinstance(answer, Coroutine):
+            answer.close()
+        raise TypeError("it gave something to await; name the async function itself as the sink")
+
+
 class Emitter:
     """Passes events on to everybody who wants them; `emit` never raises and never waits."""
 
@@ -172,15 +196,13 @@ class Emitter:
         clock: Callable[[], float],
     ) -> None:
         self._clock = clock
-        self._direct = _by_kind(direct)
+        self._direct = _by_kind(_refuse_async(sink) for sink in direct)
         self._late: deque[Faulted] = deque()
         """Faults of sinks in their threads, to be told in the thread of the event loop."""
         self._threads: list[ThreadLine] = []
         self._tasks: list[TaskLine] = []
         for sink in sinks:
-            if inspect.iscoroutinefunction(sink) or inspect.iscoroutinefunction(
-                getattr(sink, "__call__", None)  # noqa: B004 - an object with an async call
-            ):
+            if _is_async(sink):
                 self._tasks.append(TaskLine(sink, self._fault))
             else:
                 self._threads.append(ThreadLine(sink, self._fault_in_thread))
@@ -203,7 +225,9 @@ class Emitter:
         for watcher in self._direct[type(event)]:
             try:
                 watcher(event)
-            except Exception as error:  # noqa: BLE001 - a watcher's fault must not harm a call
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - a watcher's fault must not harm a call
                 self._fault(_name(watcher), error)
         for thread in self._threads:
             thread.put(event)
@@ -234,7 +258,7 @@ class Emitter:
         self._late.append(self._faulted(where, error))
 
     def _faulted(self, where: str, error: BaseException) -> Faulted:
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {words_of(error)}"
         return Faulted(where=where, reason=reason, at=self._clock())
 
     def _tell_late(self) -> None:

@@ -89,7 +89,10 @@ def _parameters(
             reason = _NAMELESS[parameter.kind]
             raise BadTool(f"{_name(function)}: the parameter {parameter.name} {reason}")
         if parameter.name not in hints:
-            raise BadTool(f"{_name(function)}: the parameter {parameter.name} has no annotation")
+            hint = "; of a method, `tool(thing.method)` makes one" * (parameter.name == "self")
+            raise BadTool(
+                f"{_name(function)}: the parameter {parameter.name} has no annotation{hint}"
+            )
         yield parameter
 
 
