@@ -20,6 +20,7 @@ from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
 COMMAND = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
 ALLOWED = ("--permission-mode", "bypassPermissions")
 KINDS = pytest.mark.parametrize("kind", ["anthropic", "openai"])
+SOME_ID = "0d6a53bd-1ca5-4c06-9613-e4ac8c7310fe"
 Done = subprocess.CompletedProcess[str]
 Row = dict[str, object]
 
@@ -270,6 +271,8 @@ def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
         (("-p", "x", "--model", "scripted:s", "--continue"), "no session"),
         (("-p", "x", "--model", "scripted:s", "--fork-session"), "--fork-session needs"),
         (("-p", "x", "--model", "scripted:s", "--session-id", "1"), "no UUID"),
+        (("-p", "x", "--model", "scripted:s", "-c", "--session-id", SOME_ID), "keeps its id"),
+        (("-p", "x", "--model", "scripted:s", "-c", "--transcript", "t"), "where the session lies"),
     ):
         if "scripted:s" in options:
             (tmp_path / "work").mkdir(exist_ok=True)
@@ -413,6 +416,26 @@ def test_rules_hooks_and_tool_lists_hold_as_in_exec(tmp_path: Path) -> None:
     assert isinstance(denied, list)
     assert [one["tool_input"]["command"] for one in denied] == ["echo b"]
     assert not (tmp_path / "config").exists()
+
+
+@requirement("run.transcript")
+def test_a_transcript_that_is_named_goes_on_and_any_other_file_is_left_alone(
+    tmp_path: Path,
+) -> None:
+    script, notes = tmp_path / "s.json", tmp_path / "notes.md"
+    script.write_text(json.dumps([[say("Seen.")]]))
+    notes.write_text("milk\n", encoding="utf-8")
+    about = ("--model", f"scripted:{script}", "--json", "--transcript")
+    (first,) = rows(run(tmp_path, "-p", "One.", *about, "t.jsonl"))
+    (second,) = rows(run(tmp_path, "-p", "Two.", *about, "t.jsonl"))
+    refused = run(tmp_path, "-p", "Three.", *about, str(notes))
+
+    assert first["session_id"] == second["session_id"]
+    found = toolspan.read(tmp_path / "work" / "t.jsonl")
+    assert [m.text for m in found.messages() if m.voice == "prompt"] == ["One.", "Two."]
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "no transcript" in refused.stderr
+    assert notes.read_text(encoding="utf-8") == "milk\n"
 
 
 @requirement("run.system-prompt")

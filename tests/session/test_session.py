@@ -10,7 +10,7 @@ import toolspan
 from tests.requirement import requirement
 from tests.run.waiting import Held, interrupting
 from toolspan import Deny, Hooks, Session, tool
-from toolspan.errors import BadCall
+from toolspan.errors import BadCall, ToolspanError, UnknownDialect
 from toolspan.hooks.points import Before
 from toolspan.model.span import Call
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
@@ -281,6 +281,41 @@ async def test_a_session_in_a_file_that_is_there_goes_on_where_it_ended(tmp_path
         ("one", "active"),
         ("two", "active"),
     ]
+    assert check_history(session.messages) == []
+    assert [one["role"] for one in session.messages] == ["user", "assistant", "user"] * 2
+    assert found.info.session_ids == (session.session_id,)
+
+
+@requirement("session.transcript")
+@pytest.mark.parametrize(
+    "content", [b"milk\n", b"%PDF-1.7\n\xff\xfe\n", b'{"a":1}\n', b'{"type":"event_msg"}\n']
+)
+def test_a_file_that_is_no_transcript_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.md"
+    path.write_bytes(content)
+
+    with pytest.raises(UnknownDialect):
+        Session(cwd=tmp_path, transcript=path)
+    assert path.read_bytes() == content
+
+
+@requirement("session.transcript")
+async def test_a_transcript_of_which_one_line_was_begun_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b'{"parentUuid":null,"isSide')
+    async with Session(cwd=tmp_path, tools=[echo], transcript=path) as session:
+        session.say("go")
+        await session.run(calls("a"))
+
+    assert [span.state for span in toolspan.read(path).spans] == ["succeeded"]
+
+
+@requirement("session.id")
+@pytest.mark.parametrize("name", ["../../x", "a/b", "..", ".", "a\\b", "a\0"])
+def test_an_id_that_is_no_plain_name_is_refused(tmp_path: Path, name: str) -> None:
+    for transcript in ("home", None):
+        with pytest.raises(ToolspanError, match="plain name"):
+            Session(cwd=tmp_path, transcript=transcript, session_id=name)
 
 
 @requirement("session.bad-reply")

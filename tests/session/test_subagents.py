@@ -310,7 +310,7 @@ async def test_an_agent_of_an_earlier_process_can_be_gone_on_with(tmp_path: Path
     again = use(
         "Task", description="L", prompt="More.", subagent_type="general-purpose", resume=name
     )
-    later = Play({"Again": [[again]], "Left": [say("Second.")]})
+    later = Play({"Main": [[again]], "Left": [say("Second.")]})
     async with troupe(tmp_path, later, version="2.0.65") as agent:
         await agent.prompt("Again")
 

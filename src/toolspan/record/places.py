@@ -3,17 +3,34 @@
 import string
 from pathlib import Path
 
+from toolspan.errors import ToolspanError
 from toolspan.ids import SessionId
 from toolspan.profile.shapes import Layout
 from toolspan.wire import paths
 
 _DIGITS = string.digits + string.ascii_lowercase
+_NOT_IN_A_NAME = frozenset("/\\\0")
 
 
 def transcript_path(session_id: SessionId, cwd: Path, config: Path | None = None) -> Path:
-    """The session's own file; `config` is the client's folder, found by itself if not given."""
+    """The session's own file; `config` is the client's folder, found by itself if not given.
+
+    Raises:
+        ToolspanError: the id names no file in one folder.
+    """
+    check_id(session_id)
     projects = (config or paths.config_dir()) / "projects"
     return projects / _project(projects, str(cwd.resolve())) / f"{session_id}.jsonl"
+
+
+def check_id(session_id: str) -> None:
+    """See to it that files of a session can be called by its id, and lie where they belong.
+
+    Raises:
+        ToolspanError: they cannot.
+    """
+    if session_id in ("", ".", "..") or not _NOT_IN_A_NAME.isdisjoint(session_id):
+        raise ToolspanError(f"a session's id is a plain name for a file, not {session_id!r}")
 
 
 def _project(projects: Path, cwd: str) -> str:

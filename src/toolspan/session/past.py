@@ -43,7 +43,16 @@ def past(path: Path, *, until: str | None = None) -> list[Message]:
         NotFound: no line has that id.
         ToolspanError: no server would take it.
     """
-    transcript = read(path)
+    return history_of(read(path), path, until=until)
+
+
+def history_of(transcript: Transcript, path: Path, *, until: str | None = None) -> list[Message]:
+    """As `past`, of a transcript that was read.
+
+    Raises:
+        NotFound: no line has that id.
+        ToolspanError: no server would take it.
+    """
     entries = _until(list(transcript.entries()), until)
     told = _Told()
     for entry, message in _spoken(transcript, entries, _tree(transcript, entries, until)):

@@ -24,7 +24,7 @@ from toolspan.builtin import coding_tools
 from toolspan.errors import ToolspanError
 from toolspan.hooks.joined import joined
 from toolspan.hooks.points import After, Firing, NoHooks, Occasion
-from toolspan.ids import CallId, SessionId
+from toolspan.ids import CallId
 from toolspan.llm.blocks import call_ids
 from toolspan.llm.model import ModelEvent, ModelFailed, Retrying
 from toolspan.model.live import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
@@ -42,7 +42,7 @@ from toolspan.run.tool import Tool
 from toolspan.session.around import Around, Aside
 from toolspan.session.blocks import check_prompt, copied, result_blocks, words
 from toolspan.session.conversation import Conversation
-from toolspan.session.ground import AtHome, make_scene, make_workspace, open_recorder
+from toolspan.session.ground import AtHome, begun, make_scene, make_workspace, open_recorder
 from toolspan.session.hearing import Hearing
 from toolspan.session.incoming import Incoming
 from toolspan.session.news import News
@@ -99,17 +99,24 @@ class Session:
             recoveries: What is tried when a call fails; nothing unless it is named here.
             by_path: Calls that name the files they touch wait only for those of the same files.
             transcript: A file; `"home"` for the place where the client keeps its sessions; a
-                recorder that is made already (a subagent's); or None for no record.
-            session_id: Its id; else a new one.
-            history: What was said before, when a conversation goes on (`past.py` reads it).
+                recorder that is made already (a subagent's); or None for no record. With a
+                transcript that is there, the conversation in it goes on.
+            session_id: Its id; else that of the transcript that goes on, or a new one.
+            history: What was said before; else what the transcript says (`past.py` reads it).
             aside: Names a session that another one has started (`subagents/`).
             permission_mode: What hooks and the record are told of the mode.
             fsync: Which lines are forced to the disk: `never`, `results`, `always`.
             clock: Tells the time in seconds.
+
+        Raises:
+            ToolspanError: the id names no file in one folder; or the file that is named cannot be
+                read, holds no conversation that could go on, or something else (`UnknownDialect`).
+            InUse: another process records to it.
         """
         folder = Path(cwd).expanduser().resolve()
         self.profile = _profile(profile, model)
-        self.session_id = SessionId(session_id or str(uuid.uuid4()))
+        before = begun(transcript, session_id, folder, history)
+        self.session_id = before.session_id
         self.failures: list[WriteFailed] = []
         """Lines that could not be written."""
         self.stopped: str | None = None
@@ -142,8 +149,8 @@ class Session:
             fsync=fsync,
             clock=clock,
         )
-        self._recorder = open_recorder(transcript, origin, self._write_failed, history)
-        self._conversation = Conversation(history, self._recorder)
+        self._recorder = open_recorder(before, origin, self._write_failed)
+        self._conversation = Conversation(before.history, self._recorder)
         self._scribe = None if self._recorder is None else Scribe(self._recorder, folder)
         if tools is None:
             tools = coding_tools(self.profile, person=approver is not None)

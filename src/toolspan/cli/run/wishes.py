@@ -113,9 +113,17 @@ def story_of(wishes: Wishes, place: str | None, cwd: Path) -> Story:
             option = "--rewind-to" if wishes.rewind_to else "--fork-session"
             raise ToolspanError(f"{option} needs --resume or --continue")
         return Story(session_id=_uuid(wishes.session_id), transcript=place)
+    copies = wishes.fork_session or wishes.rewind_to is not None
+    if wishes.session_id is not None and not copies:
+        raise ToolspanError("--session-id: a session that goes on keeps its id; add --fork-session")
+    if place not in (None, "home"):
+        raise ToolspanError(
+            "--transcript: --resume and --continue record where the session lies; `none` is all"
+            " that can be chosen, or --transcript FILE without them, which goes on with that file"
+        )
     path = latest(cwd) if wishes.resume is None else find(wishes.resume, cwd)
     history = past(path, until=wishes.rewind_to)
-    if not (wishes.fork_session or wishes.rewind_to):
+    if not copies:
         return Story(session_id=path.stem, transcript=path if place else None, history=history)
     name = SessionId(_uuid(wishes.session_id) or str(uuid.uuid4()))
     try:
