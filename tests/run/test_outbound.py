@@ -49,6 +49,31 @@ def test_every_value_a_tool_gives_can_be_written(value: object) -> None:
     assert msgspec.json.decode(msgspec.json.encode(fitted)) == json.loads(written) == fitted
 
 
+@requirement("outbound.halves")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("given_text", "read"),
+    [
+        ("cut \ud83d here", "cut \ufffd here"),
+        ("cut \ude00", "cut \ufffd"),
+        ("\ude00\ud83d", "\ufffd\ufffd"),
+        ("\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
+    ],
+)
+async def test_half_a_pair_becomes_one_replacement_and_two_that_fit_are_joined(
+    given_text: str, read: str
+) -> None:
+    @tool
+    def cut() -> str:
+        """Give what is cut."""
+        return given_text
+
+    with anyio.fail_after(5):
+        (result,) = await Runner([cut]).run([call("a", "cut")])
+
+    assert result.text == read
+
+
 @requirement("outbound.json")
 def test_values_of_classes_of_their_own_become_plain() -> None:
     given_value = {Odd("k"): [Odd("v"), Number(1.5), Colour.RED, (1, 2), UserDict({"a": 1})]}

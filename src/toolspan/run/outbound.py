@@ -56,12 +56,15 @@ def _fit_block(block: object) -> dict[str, object]:
 
 
 def clean(text: str) -> str:
-    """The text without what UTF-8 cannot hold, as a plain string."""
+    """The text as a plain string, U+FFFD in it for each half of a pair that UTF-8 cannot hold.
+
+    Two halves that belong together are joined.
+    """
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+            return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return str.__str__(text)  # plain, also when it was of a class of its own
 
 
