@@ -10,18 +10,15 @@ import pytest
 
 import toolspan
 from tests.cli.person import Person, message, person
+from tests.permission.asked import question
 from tests.requirement import requirement
 from toolspan.cli.prompt.change import change_of
 from toolspan.cli.prompt.grants import Standing
-from toolspan.ids import CallId
 from toolspan.model.decision import Ask
 from toolspan.model.event import Permission
-from toolspan.model.span import Call
 from toolspan.permission import Permissions, decide
-from toolspan.permission.decide import Question
 from toolspan.profile import profile
 from toolspan.profile.files import FileValues
-from toolspan.run.shelf import LiveShelf
 
 
 def bash(call_id: str, command: str) -> tuple[str, str, dict[str, object]]:
@@ -428,8 +425,8 @@ def test_several_edits_are_one_change(tmp_path: Path) -> None:
         {"old_string": "d", "new_string": "e", "replace_all": True},
     ]
 
-    shown = change_of(question(tmp_path, "MultiEdit", file_path="a.txt", edits=edits), files())
-    misfit = change_of(question(tmp_path, "MultiEdit", file_path="b", edits=edits), files())
+    shown = change_of(question("MultiEdit", tmp_path, file_path="a.txt", edits=edits), files())
+    misfit = change_of(question("MultiEdit", tmp_path, file_path="b", edits=edits), files())
 
     assert shown is not None
     assert shown.splitlines()[2:] == ["@@ -1,2 +1,2 @@", "-a “b” c", "-d", "+a “x” c", "+e"]
@@ -438,13 +435,6 @@ def test_several_edits_are_one_change(tmp_path: Path) -> None:
 
 def files() -> FileValues:
     return profile().files
-
-
-def question(folder: Path, tool: str, **given: object) -> Question:
-    call = Call(
-        id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf(given)
-    )
-    return Question(call=call, input=given, cwd=folder, project=folder)
 
 
 @requirement("prompt.always")
@@ -464,7 +454,7 @@ async def test_nothing_is_offered_for_good_that_would_allow_anything_or_that_nob
     tmp_path: Path, command: str
 ) -> None:
     standing = Standing(Permissions())
-    asked = question(tmp_path, "Bash", command=command)
+    asked = question("Bash", tmp_path, command=command)
     ask = await decide((standing.fallback,), asked)
 
     assert isinstance(ask, Ask)

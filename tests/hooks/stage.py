@@ -9,15 +9,13 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.run.made import asked_for
 from toolspan.hooks.fire import Compose, SettingsHooks
 from toolspan.hooks.make import Means, hooks_of
 from toolspan.hooks.points import Moment
 from toolspan.hooks.scene import Scene
-from toolspan.ids import CallId
-from toolspan.model.span import Call
 from toolspan.process import Custody
 from toolspan.profile import profile
-from toolspan.run.shelf import LiveShelf
 from toolspan.settings import Layer, merge
 from toolspan.settings.load import read_settings
 
@@ -48,10 +46,7 @@ def at(point: str, *handlers: Mapping[str, object], matcher: str = "*") -> dict[
 
 def moment(tool: str = "Bash", folder: Path | None = None, **given: object) -> Moment:
     """A call of a tool."""
-    call = Call(
-        id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf(given)
-    )
-    return Moment(call=call, input=given, cwd=folder or Path("/"))
+    return Moment(call=asked_for(tool, given), input=given, cwd=folder or Path("/"))
 
 
 def run_agent(folder: Path, script: object, *options: str) -> subprocess.CompletedProcess[str]:

@@ -8,22 +8,18 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
+from tests.run.made import asked_for
 from toolspan.errors import ToolspanError
 from toolspan.hooks import After, Before, Hooks
 from toolspan.hooks.points import Moment, Replaced
-from toolspan.ids import CallId
 from toolspan.model.decision import Allow, Ask, Decision, Deny
 from toolspan.model.span import Call
-from toolspan.run.shelf import LiveShelf
 
 pytestmark = pytest.mark.anyio
 
 
 def moment(tool: str = "Bash", known_as: str | None = None) -> Moment:
-    made = Call(
-        id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf({})
-    )
-    return Moment(call=made, input={}, cwd=Path("/"), known_as=known_as)
+    return Moment(call=asked_for(tool), input={}, cwd=Path("/"), known_as=known_as)
 
 
 @requirement("hooks.matcher")

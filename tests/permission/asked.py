@@ -6,19 +6,14 @@ from typing import Any
 
 import pytest
 
-from toolspan.ids import CallId
+from tests.run.made import asked_for
 from toolspan.model.decision import Allow, Decision
-from toolspan.model.span import Call
 from toolspan.permission import Permissions
 from toolspan.permission.decide import Question, decide
-from toolspan.run.shelf import LiveShelf
 
 
 def question(tool: str, folder: Path, **given: object) -> Question:
-    made = Call(
-        id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf(given)
-    )
-    return Question(call=made, input=given, cwd=folder, project=folder)
+    return Question(call=asked_for(tool, given), input=given, cwd=folder, project=folder)
 
 
 def line(command: str, folder: Path) -> Question:

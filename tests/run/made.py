@@ -1,9 +1,13 @@
 """Short words for tests of the runner: calls, and what was told."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from toolspan.ids import CallId
 from toolspan.model.live import Finished, LiveEvent
+from toolspan.model.span import Call
+from toolspan.run.shelf import LiveShelf
 
 E = TypeVar("E")
 
@@ -11,6 +15,12 @@ E = TypeVar("E")
 def call(name: str, tool: str, **given: object) -> dict[str, object]:
     """A `tool_use` block."""
     return {"type": "tool_use", "id": name, "name": tool, "input": given}
+
+
+def asked_for(tool: str, given: Mapping[str, object] | None = None) -> Call:
+    """A call `a` of a tool, as a runner has it."""
+    shelf = LiveShelf(given or {})
+    return Call(id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, shelf=shelf)
 
 
 @dataclass
