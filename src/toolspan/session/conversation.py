@@ -2,11 +2,13 @@
 
 In: what is said, when it is said. Out: `messages`, and the same as lines where there is a recorder.
 Results and hooks are lines as soon as they come (`scribe.py`); here they only join the messages.
-What may be said, and when, is the session's business.
+Who speaks while a reply is under way is put behind its results: no server takes words between a
+call and its result. What may be said, and when, is the session's business.
 """
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from toolspan.llm.model import ModelFailed, Retrying
 from toolspan.model.live import Content
@@ -18,6 +20,14 @@ from toolspan.session.incoming import Block, Incoming, sendable
 Message = dict[str, object]
 
 
+class _Prompt(NamedTuple):
+    """What somebody said."""
+
+    blocks: list[Block]
+    content: Content
+    turn: str | None
+
+
 class Conversation:
     """What was said: to the model as messages, to whoever reads it later as lines."""
 
@@ -26,17 +36,37 @@ class Conversation:
         self.reply: Message = {}
         """The last reply that was written down; calls that belong to it hang on it."""
         self._recorder = recorder
+        self.is_held = False
+        """Whether a reply is under way: prompts wait."""
+        self._waiting: list[_Prompt] = []
 
     def add_prompt(self, content: Content, before: Iterable[str], turn: str | None) -> list[Block]:
-        """Somebody speaks, after words that stand before it; the blocks, to be added to."""
+        """Somebody speaks, after words that stand before it; the blocks, to be added to.
+
+        They are said at once, or when the reply that is under way has its results.
+        """
         blocks = words(before)
         blocks += (
             [{"type": "text", "text": content}] if isinstance(content, str) else copied(content)
         )
-        self.messages.append({"role": "user", "content": blocks})
-        if self._recorder is not None:
-            self._recorder.prompt(content, prompt_id=turn)
+        self._waiting.append(_Prompt(blocks, content, turn))
+        if not self.is_held:
+            self.release()
         return blocks
+
+    def hold(self) -> None:
+        """A reply is under way: who speaks now is heard after it."""
+        self.is_held = True
+
+    def release(self) -> bool:
+        """The reply is there, and its results: what was said meanwhile comes now, if anything."""
+        self.is_held = False
+        waiting, self._waiting = self._waiting, []
+        for prompt in waiting:
+            self.messages.append({"role": "user", "content": prompt.blocks})
+            if self._recorder is not None:
+                self._recorder.prompt(prompt.content, prompt_id=prompt.turn)
+        return bool(waiting)
 
     def add_news(self, texts: Sequence[str], turn: str | None) -> None:
         """A turn begins with news of the background."""

@@ -253,6 +253,9 @@ class Session:
     def say(self, content: Content) -> None:
         """A person speaks: a text, or a list of blocks.
 
+        Words that come while `run` is under way are put behind the results of its calls; then it
+        is the model's turn again.
+
         Raises:
             ValueError: no server would take it.
             ToolspanError: there are hooks for prompts, which `submit` waits for; or a call was put
@@ -261,8 +264,7 @@ class Session:
         if self._around.listens("UserPromptSubmit"):
             raise ToolspanError("hooks want to see prompts first: use `await session.submit(...)`")
         self._check_prompt(content)
-        self._scene.prompt_id = self._turn_id()
-        self._around.spoken()
+        self._begin_turn()
         self._say(content)
 
     async def submit(self, content: Content) -> bool:
@@ -275,9 +277,7 @@ class Session:
             ToolspanError: a call was put off, which `run_deferred` comes back to.
         """
         self._check_prompt(content)
-        self._interrupted = False
-        self._scene.prompt_id = self._turn_id()
-        self._around.spoken()
+        self._begin_turn()
         if self._around.calls:
             await self.news.hear_hooks()
             self._around.spoken()
@@ -296,6 +296,13 @@ class Session:
         said += words(asked.said())
         return True
 
+    def _begin_turn(self) -> None:
+        """Somebody speaks; while a reply is under way, that is within its turn."""
+        self._around.spoken()
+        if not self._conversation.is_held:
+            self._interrupted = False
+            self._scene.prompt_id = self._turn_id()
+
     def _turn_id(self) -> str:
         """A subagent's words belong to the turn in which it was started."""
         return (self._aside and self._aside.prompt_id) or str(uuid.uuid4())
@@ -311,7 +318,9 @@ class Session:
             raise ToolspanError("a hook put a call off: `await session.run_deferred()` first")
 
     def _say(self, content: Content) -> list[dict[str, object]]:
-        """The prompt as blocks in the conversation."""
+        """The prompt as blocks in the conversation, now or when a reply has its results."""
+        if self._conversation.is_held:
+            return self._conversation.add_prompt(content, (), self._scene.prompt_id)
         self.stopped = None
         before = [*self._around.opening(), *self._told_news()]
         return self._conversation.add_prompt(content, before, self._scene.prompt_id)
@@ -339,6 +348,7 @@ class Session:
             self._conversation.add_reply(message, accepted.blocks)
             if not accepted.jobs:
                 return message.get("stop_reason") == "pause_turn" or await self._end_turn(message)
+            self._conversation.hold()
             try:
                 for job in accepted.jobs:
                     batch.enqueue(job)
@@ -362,6 +372,7 @@ class Session:
             job = batch.accept(asked)
             if job is None:
                 return False
+            self._conversation.hold()
             try:
                 batch.enqueue(job)
                 await batch.drain()
@@ -426,18 +437,22 @@ class Session:
 
     async def _run_stream(self, events: AsyncIterable[ModelEvent]) -> bool:
         self._hearing = hearing = Hearing(self.runner, self)
+        self._conversation.hold()
+        spoken = False
         try:
             await hearing.hear(events)
         finally:
             self._hearing = None
-            self._close(hearing.incoming, hearing.batch)
+            spoken = self._close(hearing.incoming, hearing.batch)
         self.broken = hearing.broken
         if hearing.incoming.asks:
             return self.stopped is None
         if self._interrupted:
             return False
         message = {**hearing.incoming.head, "content": hearing.incoming.kept}
-        return message["stop_reason"] == "pause_turn" or await self._end_turn(message)
+        if message["stop_reason"] == "pause_turn" or await self._end_turn(message):
+            return True
+        return spoken and self.stopped is None
 
     def keep_block(self, incoming: Incoming, block: dict[str, object], *, last: bool) -> None:
         """A block of a reply that streams counts."""
@@ -448,14 +463,18 @@ class Session:
         """A reply that streams begins anew."""
         self._conversation.note_retry(retry)
 
-    def _close(self, incoming: Incoming, batch: Batch | None) -> None:
-        """The reply and its results stand in the conversation, whatever became of them."""
+    def _close(self, incoming: Incoming, batch: Batch | None) -> bool:
+        """The reply and its results stand in the conversation, whatever became of them.
+
+        True when somebody spoke meanwhile.
+        """
         self._conversation.add_heard(incoming.kept)
         if batch is not None:
-            self._answer(batch)
-        elif self._interrupted:
+            return self._answer(batch)
+        if self._interrupted:
             self.stopped = INTERRUPTED_TURN
             self._conversation.add_interruption()
+        return self._conversation.release()
 
     async def _end_turn(self, message: dict[str, object]) -> bool:
         """Whether the hooks at the end of a turn want the model to go on."""
@@ -482,8 +501,11 @@ class Session:
         self.stopped = INTERRUPTED_TURN
         return None
 
-    def _answer(self, batch: Batch) -> None:
-        """The results as one user message, and whatever else the model is to read after them."""
+    def _answer(self, batch: Batch) -> bool:
+        """The results as one user message, and whatever else the model is to read after them.
+
+        True when somebody spoke meanwhile: that stands behind the results.
+        """
         if batch.steps:
             self._conversation.extend_reply(batch.step_blocks())
         results = batch.results
@@ -494,6 +516,7 @@ class Session:
         self.stopped = INTERRUPTED_TURN if self._interrupted else batch.stop
         note = self.profile.refusals.interrupt_note if self._interrupted else None
         self._conversation.add_results(blocks, note)
+        return self.deferred is None and self._conversation.release()
 
     def _without_deferred(self, results: list[Finished]) -> list[Finished]:
         """The results there are: a call that was put off has none."""

@@ -1,0 +1,124 @@
+"""Words that come while a reply is under way: they stand behind its results."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.run.waiting import Held
+from toolspan import Hooks, Session
+from toolspan.hooks.points import After, Occasion
+from toolspan.llm.model import Began, BlockDone, ModelEvent, ModelFailed, Stopped, TextDelta
+from toolspan.session.past import past
+from toolspan.testing import check_history
+
+pytestmark = pytest.mark.anyio
+CALL: dict[str, object] = {"type": "tool_use", "id": "a", "name": "hang", "input": {}}
+REPLY: dict[str, object] = {"role": "assistant", "content": [CALL]}
+
+
+def told(messages: list[dict[str, object]]) -> list[tuple[str, object]]:
+    """Each block of a history: who it comes from, and its text, or what else it is."""
+    return [
+        (str(one["role"]), block.get("text", block["type"]))
+        for one in messages
+        if isinstance(content := one["content"], list)
+        for block in content
+    ]
+
+
+async def run_meanwhile(session: Session, hang: Held, *words: str, cut: bool = False) -> bool:
+    """Run the reply; speak while its call runs, then let that go on, or cut it off."""
+    goes_on = False
+
+    async def run() -> None:
+        nonlocal goes_on
+        goes_on = await session.run(REPLY)
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run)
+            await hang.inside.wait()
+            for text in words:
+                await session.submit(text)
+            assert ("user", words[0]) not in told(session.messages)
+            if cut:
+                session.interrupt()
+            hang.go_on.set()
+    return goes_on
+
+
+@requirement("session.steering")
+async def test_words_while_calls_run_stand_behind_the_results(tmp_path: Path) -> None:
+    hang, path = Held("hang"), tmp_path / "t.jsonl"
+    async with Session(cwd=tmp_path, tools=[hang.tool], transcript=path) as session:
+        session.say("go")
+        turn = session.prompt_id
+        assert await run_meanwhile(session, hang, "faster", "and louder")
+
+        assert told(session.messages)[1:] == [
+            ("assistant", "tool_use"),
+            ("user", "tool_result"),
+            ("user", "faster"),
+            ("user", "and louder"),
+        ]
+        assert check_history(session.messages) == []
+        assert session.prompt_id == turn
+    assert told(past(path))[-3:] == told(session.messages)[-3:]
+
+
+@requirement("session.steering")
+async def test_words_before_an_interruption_are_kept_and_the_turn_is_over(tmp_path: Path) -> None:
+    hang = Held("hang")
+    async with Session(cwd=tmp_path, tools=[hang.tool], transcript=None) as session:
+        session.say("go")
+        assert not await run_meanwhile(session, hang, "faster", cut=True)
+
+        assert session.stopped == "interrupted by the user"
+        assert told(session.messages)[-1] == ("user", "faster")
+        assert check_history(session.messages) == []
+
+
+@requirement("session.steering")
+async def test_what_a_hook_says_of_the_words_comes_with_them(tmp_path: Path) -> None:
+    hang, hooks = Held("hang"), Hooks()
+
+    @hooks.at("UserPromptSubmit")
+    def add(occasion: Occasion) -> After:
+        return After(contexts=(f"said: {occasion.fields['prompt']}",))
+
+    async with Session(cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None) as session:
+        await session.submit("go")
+        assert await run_meanwhile(session, hang, "faster")
+
+        (_, words), (_, beside) = told(session.messages)[-2:]
+        assert (words, "said: faster" in str(beside)) == ("faster", True)
+        assert check_history(session.messages) == []
+
+
+@requirement("session.steering")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_words_while_a_reply_streams_stand_behind_it(tmp_path: Path, fails: bool) -> None:
+    async with Session(cwd=tmp_path, tools=[], transcript=tmp_path / "t.jsonl") as session:
+
+        async def stream() -> AsyncIterator[ModelEvent]:
+            yield Began(message_id="m", model="m")
+            yield TextDelta("Well")
+            session.say("shorter")
+            if fails:
+                raise ModelFailed("gone")
+            yield BlockDone({"type": "text", "text": "Well."})
+            yield Stopped("end_turn")
+
+        session.say("go")
+        with anyio.fail_after(30):
+            if fails:
+                with pytest.raises(ModelFailed):
+                    await session.run(stream())
+            else:
+                assert await session.run(stream())
+
+        reply = [] if fails else [("assistant", "Well.")]
+        assert told(session.messages) == [("user", "go"), *reply, ("user", "shorter")]
