@@ -43,8 +43,7 @@ def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Sess
         tools=tools,
         profile=version,
         hooks=made.hooks,
-        transcript=tmp_path / "t.jsonl",
-        **more,  # type: ignore[arg-type]
+        **{"transcript": tmp_path / "t.jsonl", **more},  # type: ignore[arg-type]
     )
 
 
@@ -245,7 +244,7 @@ async def test_a_hook_answers_in_the_place_of_whoever_would_be_asked(tmp_path: P
     assert [span.result.text for span in made.spans if span.result] == ["other"]
     assert [one["decision"] for one in attached(tmp_path)] == ["allow"]
 
-    async with session(tmp_path, no, fallback=lambda _question: Ask()) as made:
+    async with session(tmp_path, no, fallback=lambda _question: Ask(), transcript=None) as made:
         with anyio.fail_after(20):
             await made.run(reply("word"))
     assert [span.result.text for span in made.spans if span.result] == ["not this"]
@@ -297,7 +296,7 @@ async def test_hooks_after_a_batch_speak_to_the_model_or_end_the_turn(tmp_path: 
             assert await made.run(reply("one"))
     assert texts(made) == ["PostToolBatch hook additional context: well"]
 
-    async with session(tmp_path, at("PostToolBatch", says(end))) as made:
+    async with session(tmp_path, at("PostToolBatch", says(end)), transcript=None) as made:
         with anyio.fail_after(20):
             assert not await made.run(reply("one"))
     assert made.stopped == "enough"
@@ -347,9 +346,9 @@ async def test_an_output_of_another_shape_is_not_taken_and_that_is_recorded(tmp_
         given = {"hookEventName": "PostToolUse", "updatedToolOutput": value}
         return at("PostToolUse", says({"hookSpecificOutput": given}))
 
-    call = {"type": "tool_use", "id": "f", "name": "facts", "input": {}}
     shown = []
-    for value in ("a text", {"a": 2}):
+    for number, value in enumerate(("a text", {"a": 2})):
+        call = {"type": "tool_use", "id": f"f{number}", "name": "facts", "input": {}}
         made = session(tmp_path, replaced(value))
         made.runner.desk.tools = made.runner.desk.tools.combined([facts])
         async with made:
