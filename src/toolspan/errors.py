@@ -59,3 +59,11 @@ class ToolError(ToolspanError):
         self.message = message
         self.kind = kind
         self.wrapped = wrapped
+
+
+def words_of(error: BaseException) -> str:
+    """What an exception says; nothing when it cannot even say that."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception of others
+        return ""

@@ -27,6 +27,15 @@ def crash(call: Call) -> None:
     raise KeyError("command")
 
 
+class Mute(Exception):  # noqa: N818 - it has no words
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def crash_without_words(call: Call) -> None:
+    raise Mute
+
+
 def nonsense(call: Call) -> object:
     return False
 
@@ -47,9 +56,13 @@ def one_word_for_many(call: Call) -> object:
     return Before(contexts="no")  # type: ignore[arg-type]
 
 
-WRONG = [crash, nonsense, refuse_in_words, speak_as_if_it_had_run, hollow, one_word_for_many]
+WRONG = [
+    crash, crash_without_words, nonsense, refuse_in_words, speak_as_if_it_had_run, hollow,
+    one_word_for_many,
+]  # fmt: skip
 
 
+@requirement("hooks.mute")
 @requirement("hooks.fail-closed")
 @pytest.mark.anyio
 @pytest.mark.parametrize("handler", WRONG)

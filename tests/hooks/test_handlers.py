@@ -158,6 +158,32 @@ async def test_an_mcp_tool_that_fails_stops_nothing(tmp_path: Path) -> None:
     ]
 
 
+class Mute(Exception):  # noqa: N818 - it has no words
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@requirement("hooks.mute")
+@pytest.mark.parametrize(
+    "handler",
+    [{"type": "mcp_tool", "server": "db", "tool": "check"}, {"type": "prompt", "prompt": "Fine?"}],
+    ids=["mcp_tool", "prompt"],
+)
+async def test_whoever_is_asked_may_fail_without_words(
+    tmp_path: Path, handler: dict[str, object]
+) -> None:
+    async def call(name: str, tool: str, given: Mapping[str, object]) -> str:
+        raise Mute
+
+    async def ask(_prompt: str, _model: str | None) -> str:
+        raise Mute
+
+    told = await before(tmp_path, handler, Means(call_tool=call, ask_model=ask))
+
+    assert told.decision is None
+    assert [one.outcome for one in told.reports] == ["error"]
+
+
 @requirement("hooks.prompt")
 @pytest.mark.parametrize(
     ("verdict", "refused", "stop"),

@@ -31,7 +31,7 @@ import anyio
 import msgspec
 from msgspec import structs
 
-from toolspan.errors import ToolspanError
+from toolspan.errors import ToolspanError, words_of
 from toolspan.hooks.merge import both_after, both_before
 from toolspan.hooks.points import After, Before, Moment, Occasion, Point, Report
 from toolspan.hooks.scene import Scene
@@ -255,7 +255,7 @@ async def _ask(handler: _Registered, arguments: tuple[object, ...]) -> _Answer:
         point=handler.point,
         name=handler.name,
         outcome="success" if failed is None else "error",
-        text=None if failed is None else f"{type(failed).__name__}: {failed}",
+        text=None if failed is None else f"{type(failed).__name__}: {words_of(failed)}",
         duration_ms=(time.perf_counter() - began) * 1e3,
     )
     return _Answer(said if failed is None else None, report)

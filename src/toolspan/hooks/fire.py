@@ -16,6 +16,7 @@ import anyio
 import msgspec
 from msgspec import UNSET, structs
 
+from toolspan.errors import words_of
 from toolspan.hooks.heard import Handler, Heard, Told
 from toolspan.hooks.late import LateHandlers
 from toolspan.hooks.long import shortened
@@ -363,9 +364,9 @@ async def _heard(handler: Handler, told: Told, seconds: float) -> Heard:
         except anyio.get_cancelled_exc_class() as error:
             if is_cancelled():
                 raise
-            return Heard(end="failed", problem=f"it was cut off: {error}")
+            return Heard(end="failed", problem=f"it was cut off: {words_of(error)}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the call must have its result
-            return Heard(end="failed", problem=f"{type(error).__name__}: {error}")
+            return Heard(end="failed", problem=f"{type(error).__name__}: {words_of(error)}")
     return Heard(end="timed_out")
 
 

@@ -19,7 +19,7 @@ import anyio
 import anyio.abc
 import anyio.lowlevel
 
-from toolspan.errors import ToolspanError
+from toolspan.errors import ToolspanError, words_of
 from toolspan.hooks.points import After, Occasion
 from toolspan.hooks.stray import is_cancelled
 from toolspan.ids import CallId
@@ -38,7 +38,6 @@ from toolspan.run.consent import consent_for
 from toolspan.run.context import Context
 from toolspan.run.crew import Crew
 from toolspan.run.desk import Cancel, Desk, Job
-from toolspan.run.ending import words_of
 from toolspan.run.insist import insist
 from toolspan.run.pipeline import run_call
 from toolspan.run.queue import Item, Queue

@@ -10,7 +10,7 @@ from dataclasses import replace
 import anyio
 from msgspec import structs
 
-from toolspan.errors import ToolError
+from toolspan.errors import ToolError, words_of
 from toolspan.hooks.points import Moment, Occasion
 from toolspan.model.decision import Allow, Ask, Decision, Deny, Needs
 from toolspan.model.kind import kind_of
@@ -20,7 +20,7 @@ from toolspan.permission.decide import Approver, Policy, Question, decide
 from toolspan.permission.suggest import suggestions
 from toolspan.run import denial, grants
 from toolspan.run.desk import Desk, Job, Prepared
-from toolspan.run.ending import Ending, refused, words_of
+from toolspan.run.ending import Ending, refused
 from toolspan.run.review import report
 from toolspan.run.tool import Input, Tool, Valid
 from toolspan.run.valid import known_keys, with_input

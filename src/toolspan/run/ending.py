@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct, structs
 
-from toolspan.errors import ToolError, ToolspanError
+from toolspan.errors import ToolError, ToolspanError, words_of
 from toolspan.model.kind import ERROR_KINDS, ErrorKind, kind_of, timeout_words
 from toolspan.model.live import Content, Context
 from toolspan.model.state import State
@@ -115,14 +115,6 @@ def told(name: str, error: ToolError) -> Ending:
 def _known(kind: str | None) -> ErrorKind | None:
     """The error kind of this name, if there is one."""
     return next((known for known in ERROR_KINDS if known == kind), None)
-
-
-def words_of(error: BaseException) -> str:
-    """What an exception says; nothing when it cannot even say that."""
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - an exception of others
-        return ""
 
 
 def raised(name: str, error: BaseException) -> Ending:

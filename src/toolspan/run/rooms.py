@@ -21,9 +21,9 @@ from typing import Any, Final, Protocol, TypeVar, cast
 
 import anyio
 
+from toolspan.errors import words_of
 from toolspan.ids import CallId
 from toolspan.model.span import Call
-from toolspan.run.ending import words_of
 
 T = TypeVar("T")
 Work = Coroutine[Any, Any, Any]

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from msgspec import structs
 
+from toolspan.errors import words_of
 from toolspan.model.event import Event, Hook, Permission
 from toolspan.model.live import Finished
 from toolspan.model.place import Place
 from toolspan.model.span import Evidence, Result, Span
 from toolspan.run import denial
 from toolspan.run.desk import Desk, Job
-from toolspan.run.ending import UNSTOPPED, Ending, refused, text_of, untagged, words_of
+from toolspan.run.ending import UNSTOPPED, Ending, refused, text_of, untagged
 from toolspan.run.outbound import clean
 
 

@@ -19,10 +19,9 @@ from typing import get_args
 import anyio
 import anyio.abc
 
-from toolspan.errors import ToolspanError
+from toolspan.errors import ToolspanError, words_of
 from toolspan.hooks.stray import is_cancelled
 from toolspan.model.live import Faulted, LiveEvent, Progressed
-from toolspan.run.ending import words_of
 from toolspan.run.rooms import Rooms
 from toolspan.run.tool import GRACE
 

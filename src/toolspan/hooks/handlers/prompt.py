@@ -9,6 +9,7 @@ import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from toolspan.errors import words_of
 from toolspan.hooks.heard import Heard, Told
 
 AskModel = Callable[[str, str | None], Awaitable[str]]
@@ -57,7 +58,7 @@ class PromptHandler:
         try:
             answer = await self.ask(f"{asked}\n\n{_FORM}", self.model)
         except Exception as error:  # noqa: BLE001 - whatever the model's client raises
-            return Heard(end="failed", problem=f"the model was not heard: {error}")
+            return Heard(end="failed", problem=f"the model was not heard: {words_of(error)}")
         return self._verdict(answer, told)
 
     def _verdict(self, answer: str, told: Told) -> Heard:
