@@ -1,6 +1,7 @@
 """`toolspan.history`: many files as one, each call once."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,25 @@ def test_a_copy_is_told_by_its_own_sessions_file(tmp_path: Path) -> None:
     assert span.call.session_id == "m"
     assert span.call.place is not None
     assert Path(span.call.place.file).name == "m.jsonl"
+
+
+@requirement("history.first-asked")
+@pytest.mark.parametrize("copy", ["a", "z"])
+def test_of_copies_that_were_stamped_anew_the_call_that_was_asked_first_is_told(
+    copy: str, tmp_path: Path
+) -> None:
+    story = asked("m", "one")
+    write(tmp_path, story)
+    times = re.compile(rb'"timestamp":"[^"]*"')
+    data = times.sub(b'"timestamp":"2027-01-01T00:00:00.000Z"', story.data())
+    (tmp_path / f"{copy}.jsonl").write_bytes(
+        data.replace(b'"sessionId":"m"', f'"sessionId":"{copy}"'.encode())
+    )
+
+    (span,) = toolspan.history(tmp_path).spans
+
+    assert span.call.session_id == "m"
+    assert (span.call.requested_at or "").startswith("2026")
 
 
 @requirement("history.success-beats-interruption")

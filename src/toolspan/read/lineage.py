@@ -76,7 +76,12 @@ def _same(first: CallFacts, second: CallFacts, lineages: Lineages) -> bool:
 def _strongest(copies: Sequence[CallFacts]) -> CallFacts:
     if len(copies) == 1:
         return copies[0]
-    return max(copies, key=lambda row: (_WEAK.get(row.state, 2), _at_home(row)))
+    return min(copies, key=_rank)
+
+
+def _rank(row: CallFacts) -> tuple[int, bool, str]:
+    """The best first; old clients stamp copies anew, so that only their times are later."""
+    return -_WEAK.get(row.state, 2), not _at_home(row), row.requested or "~"
 
 
 def _at_home(row: CallFacts) -> bool:
