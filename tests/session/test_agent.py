@@ -196,16 +196,50 @@ class Odd:
 
     name = "odd"
 
-    def __init__(self, *events: ModelEvent) -> None:
+    def __init__(self, *events: ModelEvent | Exception) -> None:
         self._events = [events]
 
     async def stream(self, request: Request) -> Stream:
         done = (BlockDone({"type": "text", "text": "Done."}), Stopped("end_turn"))
         yield Began(f"m{len(request.messages)}", "odd")
         for event in self._events.pop() if self._events else done:
+            if isinstance(event, Exception):
+                raise event
             yield event
 
     async def close(self) -> None: ...
+
+
+@requirement("agent.own-model")
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        (ValueError("no\nsuch thing"), "ValueError: no such thing"),
+        (ExceptionGroup("two", [KeyError("a"), TypeError()]), "ExceptionGroup: two"),
+        (BlockDone({}), "a block without a type"),
+    ],
+)
+async def test_a_fault_in_a_model_ends_the_turn_and_is_told(
+    tmp_path: Path, fault: ModelEvent | Exception, told: str
+) -> None:
+    async with talking(tmp_path, Odd(TextDelta("Well"), fault)) as agent:
+        first = await agent.prompt("Go.")
+        second = await agent.prompt("Again.")
+
+    assert first.reason == "model_error"
+    assert f"the model has a fault: {told}" in str(first.error)
+    assert (second.reason, second.text) == ("completed", "Done.")
+
+
+@requirement("agent.own-model")
+async def test_a_fault_after_a_call_leaves_the_call_its_result(tmp_path: Path) -> None:
+    call: dict[str, object] = {"type": "tool_use", "id": "a", "name": "echo"}
+    call["input"] = {"text": "hi"}
+    async with talking(tmp_path, Odd(BlockDone(call), ValueError("no"))) as agent:
+        ended = await agent.prompt("Go.")
+
+    assert ended.reason == "completed"
+    assert states(tmp_path) == ["succeeded"]
 
 
 @requirement("agent.broken-stream")

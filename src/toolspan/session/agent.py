@@ -38,6 +38,7 @@ from toolspan.llm.patient import complete
 from toolspan.model.live import Content
 from toolspan.record import Compacted
 from toolspan.session.compaction import Budget, asking, opening, tokens_in
+from toolspan.session.guarded import Guarded
 from toolspan.session.session import INTERRUPTED_TURN, Session
 
 Reason = Literal[
@@ -164,7 +165,8 @@ class Agent:
     async def prompt(self, content: Content) -> Ended:
         """Say something, and let the model work on it until the turn is over.
 
-        What goes wrong with the model does not raise: the turn ends, and says why.
+        What goes wrong with the model does not raise, whoever wrote it: the turn ends, and says
+        why. Calls that it had asked for have their results.
         """
         turn = _Turn(self._clock(), first=self.session.length)
         if not await self.session.submit(content):
@@ -288,7 +290,7 @@ class Agent:
         """The model's stream, noted as it passes."""
         since = self._clock()
         try:
-            async with aclosing(mended(self.model, request)) as events:
+            async with aclosing(mended(Guarded(self.model), request)) as events:
                 async for event in events:
                     match event:
                         case Usage():
@@ -353,7 +355,7 @@ class Agent:
             tools=self.offer(self.session.schemas()),
             max_tokens=self.limits.tokens,
         )
-        blocks, _ = await complete(self.model, request)
+        blocks, _ = await complete(Guarded(self.model), request)
         said = [done.block for done in blocks if done.block["type"] == "text"]
         return text_of(said).strip()
 

@@ -80,9 +80,7 @@ def _check_transcript(path: Path) -> None:
         return
     with source.open() as file:
         if file.read(len(_TORN)) != _TORN:
-            raise UnknownDialect(
-                f"{path}: no transcript to go on with, so it is left as it is"
-            )
+            raise UnknownDialect(f"{path}: no transcript to go on with, so it is left as it is")
 
 
 def _plain(ids: Sequence[str]) -> SessionId | None:
