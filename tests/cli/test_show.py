@@ -190,18 +190,24 @@ def hostile() -> TranscriptBuilder:
     story = TranscriptBuilder().prompt(f"[bold]hi[/bold] {ESCAPE}").title(f"title {ESCAPE}")
     call = story.call("Bash", {"command": f"echo [red]{ESCAPE}"}, id="toolu_hostile")
     story.result(call, bodies.exited(1, f"[link=x]{ESCAPE}\u202e\x9b31m\x00"))
+    quiet = story.call("Bash", {"command": "grep x"}, id=f"toolu_quiet{ESCAPE}\u202e")
+    story.result(quiet, bodies.ran("", returnCodeInterpretation=f"no matches {ESCAPE}\u202e"))
+    edit = story.call("Edit", {"file_path": "/w/a"}, id=f"toolu_edit{ESCAPE}\u202e")
+    story.result(edit, bodies.edited("/w/a", "a\n", "a", "b"))
     other = story.call(f"mcp__{ESCAPE}", {f"key{ESCAPE}": ESCAPE})
     return story.result(other, bodies.mcp_text(ESCAPE)).text(f"[/nonsense]{ESCAPE}")
 
 
-@pytest.mark.parametrize("words", [[], ["--full"], ["toolu_hostile"], ["toolu_hostile", "--full"]])
+@requirement("show.hostile")
+@pytest.mark.parametrize("name", [[], ["toolu_hostile"], ["toolu_quiet"], ["toolu_edit"]])
+@pytest.mark.parametrize("form", [[], ["--full"]])
 def test_hostile_text_prints_no_escape_codes_and_is_no_markup(
-    words: list[str], tmp_path: Path
+    name: list[str], form: list[str], tmp_path: Path
 ) -> None:
-    output = shown(hostile().write(tmp_path / "s.jsonl"), *words)
+    output = shown(hostile().write(tmp_path / "s.jsonl"), *name, *form)
 
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
-    assert "[red]" in output
+    assert "[red]" in output or name == ["toolu_edit"]
 
 
 def test_a_session_is_named_by_the_beginning_of_its_id(tmp_path: Path) -> None:

@@ -43,6 +43,8 @@ _WORDS_AROUND = 3
 
 _WAYS_BACK = 3
 """Files for which it is told how to get them back."""
+_ID = 100
+"""Letters of an id that are shown; a client's own have far fewer."""
 _MARGIN = 40
 """Columns that what a neighbour is about keeps beside its id."""
 
@@ -245,7 +247,8 @@ def call_lines(portrait: Portrait, look: Look) -> Iterator[Text]:
 
 def _ways_back(portrait: Portrait) -> Iterator[Text]:
     """How to undo what it did to files; not for names that a terminal would obey."""
-    paths = [path for path in portrait.changed if path.isprintable()]
+    name = portrait.span.id[:_ID]
+    paths = [path for path in portrait.changed if path.isprintable() and name.isprintable()]
     file = Path(portrait.file).absolute()
     known = file.is_relative_to(config_dir().absolute())
     where = "" if known else f" {shlex.quote(portrait.file)}"
@@ -253,7 +256,7 @@ def _ways_back(portrait: Portrait) -> Iterator[Text]:
         yield Text("\nTo take it back:")
     for path in paths[:_WAYS_BACK]:
         named = f"{shlex.quote(path)}{where if where.isprintable() else ''}"
-        yield Text(f"  toolspan restore {named} --before {portrait.span.id}")
+        yield Text(f"  toolspan restore {named} --before {shlex.quote(name)}")
 
 
 def _call_facts(portrait: Portrait, width: int) -> Iterator[Text]:
@@ -318,7 +321,7 @@ def _standing(portrait: Portrait, width: int) -> Iterator[Text]:
 
 def _section(title: str, lines: Iterable[Text], look: Look) -> Iterator[Text]:
     yield Text()
-    head = f"── {title} "
+    head = f"── {plain_line(title, look.width)} "
     yield Text(head + "─" * max(look.width - len(head), 0), style="dim")
     yield from lines
 
@@ -372,8 +375,9 @@ def _links(portrait: Portrait, look: Look) -> Iterator[Text]:
         line.append(
             plain_line(joined(look.shortened(link.target or ""), link.error_kind), look.width)
         )
-        line.truncate(max(look.width - len(link.id) - 9, _MARGIN), overflow="ellipsis")
-        line.append(f"  {plain_line(link.id, 100)}", style="dim")
+        name = plain_line(link.id, _ID)
+        line.truncate(max(look.width - len(name) - 9, _MARGIN), overflow="ellipsis")
+        line.append(f"  {name}", style="dim")
         yield line.append(" ◂ this") if link.id == portrait.span.id else line
 
 
@@ -396,6 +400,7 @@ def _neighbour(one: Neighbour, label: str, look: Look) -> Iterator[Text]:
 
 def _beside(label: str, at: datetime | None, text: Text, look: Look, name: str = "") -> Text:
     line = Text().append(f"{label:8}{clock(at, date=False):10}", style="dim").append_text(text)
+    name = plain_line(name, _ID)
     if not look.full:
         line.truncate(max(look.width - len(name) - 2, _MARGIN), overflow="ellipsis")
     return line.append(f"  {name}", style="dim") if name else line

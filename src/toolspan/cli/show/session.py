@@ -25,6 +25,8 @@ _QUIET = timedelta(minutes=5)
 _MOST_LANES = 8
 _BAR = 10
 _NARROW = 96
+_SUMMARY = 60
+"""Letters of what a result comes to."""
 
 
 class Row(NamedTuple):
@@ -219,7 +221,7 @@ def _call(
 def _right(span: Span, group: Group | None, look: Look) -> Text:
     text = Text()
     if span.state == "succeeded":
-        text.append(summary(span), style="dim")
+        text.append(plain_line(summary(span), _SUMMARY), style="dim")
     if group is not None and len(group.calls) > 1 and look.width >= _NARROW:
         text.append(" ").append_text(_bar(span, group))
     took = span.duration
