@@ -90,6 +90,35 @@ def test_each_defect_is_mended_and_nothing_but_what_it_took_is_gone(
         assert told(done.path) == there
 
 
+@requirement("repair.odd-fields")
+@pytest.mark.parametrize("odd", [["x"], {"x": 1}, 7, True])
+@pytest.mark.parametrize("field", ["message.id", "agentId", "toolUseID", "tool_use.id"])
+def test_a_field_of_another_type_stops_no_repair(field: str, odd: object, tmp_path: Path) -> None:
+    path = session(tmp_path)
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    replies = [line for line in lines if line["type"] == "assistant"]
+    for line in replies if field in ("message.id", "agentId") else replies[-1:]:
+        match field:
+            case "message.id":
+                line["message"]["id"] = odd
+            case "agentId":
+                line["agentId"] = odd
+            case "toolUseID":
+                line["attachment"] = {"type": "hook_deferred_tool", "toolUseID": odd}
+            case _:
+                use = {"type": "tool_use", "id": odd, "name": "Bash", "input": {}}
+                line["message"]["content"] += [use, {**use, "id": "toolu_z"}]
+    data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    path.write_bytes(data + b'{"torn')
+    whole = told(path)
+
+    done = asked(path, "--json")
+
+    assert done.exit_code == 0, done.output
+    copy = Path(json.loads(done.stdout)["file"])
+    assert told(copy) == [one for one in whole if one[1] != odd]
+
+
 @requirement("repair.nothing")
 def test_a_sound_session_is_left_as_it_is(tmp_path: Path) -> None:
     path = session(tmp_path)

@@ -58,6 +58,7 @@ def mend(records: list[Record], session_id: str, new_id: str, judge: Judge) -> M
     """Make a conversation sound; `session_id` is the one it should have had, `new_id` the new."""
     work = _Work(list(records))
     _drop_mute(work)
+    _drop_nameless(work)
     _tell_apart(work)
     _keep_first_calls(work)
     _keep_first_results(work)
@@ -85,6 +86,15 @@ def _drop_mute(work: _Work) -> None:
             work.tell("odd_type", record, f"a {strange} in a {record.type} line is left out")
 
 
+def _drop_nameless(work: _Work) -> None:
+    """Calls that no result can name."""
+    for record in list(work.records):
+        kept = [block for block in record.blocks if not _is_call(block) or _has_name(block)]
+        if record.speaks and len(kept) < len(record.blocks):
+            _leave(work, record, kept)
+            work.tell("odd_type", record, "a call whose id is no text is left out")
+
+
 def _tell_apart(work: _Work) -> None:
     """Records that share an id: a second copy goes, another record gets an id of its own."""
     seen: dict[str, Record] = {}
@@ -108,7 +118,9 @@ def _keep_first_calls(work: _Work) -> None:
         if asked.isdisjoint(record.calls):
             asked.update(record.calls)
             continue
-        kept = [one for one in record.blocks if one.get("id") not in asked or not _is_call(one)]
+        kept = [
+            one for one in record.blocks if not _is_call(one) or str(one.get("id")) not in asked
+        ]
         asked.update(record.calls)
         _leave(work, record, kept)
         work.tell("duplicate_call", record, "a call that was there before is left out")
@@ -239,11 +251,11 @@ def _put_in_line(made: Record, records: list[Record], at: int) -> None:
     made.fields = {**made.fields, "parentUuid": above}
 
 
-def _put_off(record: Record) -> object:
+def _put_off(record: Record) -> str | None:
     """The call that a hook put off, if that is what a record tells."""
     attached = record.fields.get("attachment")
     if isinstance(attached, dict) and attached.get("type") == "hook_deferred_tool":
-        return attached.get("toolUseID")
+        return str(attached.get("toolUseID"))
     return None
 
 
@@ -266,7 +278,7 @@ def _made(like: Record, message: Fields, parent: str | None, more: Fields) -> Re
 
 def _begin_with_user(work: _Work) -> None:
     """A conversation begins with the user's words."""
-    first = next((one for one in work.records if one.speaks and one.side is False), None)
+    first = next((one for one in work.records if one.speaks and one.side is None), None)
     if first is None or (first.type == "user" and not first.answers):
         return
     if first.parent is None:
@@ -281,7 +293,7 @@ def _begin_with_user(work: _Work) -> None:
 def _link(work: _Work) -> None:
     """Every record hangs on one that is there, and no way up runs in a circle."""
     known = {record.uuid: record for record in work.records if record.uuid is not None}
-    before: dict[object, str | None] = {}
+    before: dict[str | None, str | None] = {}
     for record in known.values():
         last, before[record.side] = before.get(record.side), record.uuid
         parent = _standing(record.parent, work.gone)
@@ -295,7 +307,7 @@ def _link(work: _Work) -> None:
 def _open_circles(work: _Work, known: Mapping[str, Record]) -> None:
     """Whoever hangs on itself hangs on the latest record before whose way up is known to end."""
     ends: set[str] = set()
-    before: dict[object, str] = {}
+    before: dict[str | None, str] = {}
     for uuid_, record in known.items():
         way: set[str] = set()
         at: Record | None = record
@@ -316,7 +328,7 @@ def _point_to_end(work: _Work) -> None:
     last: str | None = None
     for record in work.records:
         leaf = record.fields.get("leafUuid")
-        if record.speaks and record.side is False:
+        if record.speaks and record.side is None:
             last = record.uuid
         elif isinstance(leaf, str) and leaf not in known and record.type == "last-prompt":
             record.fields = {**record.fields, "leafUuid": last}
@@ -347,3 +359,8 @@ def _name_session(work: _Work, session_id: str, new_id: str) -> None:
 
 def _is_call(block: Fields) -> bool:
     return block.get("type") == "tool_use"
+
+
+def _has_name(call: Fields) -> bool:
+    """Whether its id is one, or it has none at all."""
+    return isinstance(call.get("id"), str | None)

@@ -15,6 +15,9 @@ from toolspan.wire.source import Source
 
 Fields = dict[str, object]
 
+_NAMELESS = "a subagent"
+"""Old clients wrote subagents into the session's own file, without a name."""
+
 
 class Change(Struct, frozen=True):
     """Something that is not as it was."""
@@ -57,9 +60,12 @@ class Record:
         return self.type in ("user", "assistant")
 
     @property
-    def side(self) -> object:
+    def side(self) -> str | None:
         """Whose conversation it is of: a subagent's, or None for the main one."""
-        return self.fields.get("agentId") or bool(self.fields.get("isSidechain"))
+        found = self.fields.get("agentId")
+        if isinstance(found, str) and found:
+            return found
+        return _NAMELESS if self.fields.get("isSidechain") else None
 
     @property
     def message(self) -> Fields:
@@ -68,9 +74,10 @@ class Record:
         return found if isinstance(found, dict) else {}
 
     @property
-    def message_id(self) -> object:
+    def message_id(self) -> str | None:
         """The name of the model's message that it is a part of; None for what users said."""
-        return self.message.get("id") if self.type == "assistant" else None
+        found = self.message.get("id") if self.type == "assistant" else None
+        return found if isinstance(found, str) else None
 
     @property
     def blocks(self) -> list[Fields]:
