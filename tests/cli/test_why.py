@@ -251,3 +251,13 @@ def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> Non
     assert "asked    3.0 s" in why(short_id(call), path).stdout
     shown = CliRunner().invoke(app, ["show", call, str(path)]).stdout
     assert "somebody was asked for 3.0 s of it" in shown
+
+
+@requirement("why.search")
+def test_a_transcript_that_cannot_be_read_hides_no_call_of_another(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl.zst").write_bytes(b"no archive, toolu_z")
+    story = TranscriptBuilder().prompt("go")
+    story.result(story.call("Bash", {"command": "ls"}, id="toolu_z"), bodies.ran("a"))
+    story.write(tmp_path / "b.jsonl")
+
+    assert answer("toolu_z", tmp_path)["allowed"] is True

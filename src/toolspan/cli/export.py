@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from toolspan.export.story import Choice, Story
     from toolspan.export.veil import Veil
     from toolspan.model.message import Message
-    from toolspan.read.transcript import Transcript
 
 _OF_CALLS = ("tool", "state", "error", "agent")
 
@@ -95,22 +94,13 @@ def _stories(
     sessions: Sequence[Sequence[str]], over: "Veil", choice: "Choice"
 ) -> Iterator["Story"]:
     """The sessions, each read when its turn comes; what cannot be read is told and left out."""
+    from toolspan.cli.reading import readable
     from toolspan.export.story import Story
 
     for paths in sessions:
-        transcripts = list(_readable(paths))
+        transcripts = list(readable(map(Path, paths)))
         try:
             if transcripts:
                 yield Story(transcripts, veil=over, choice=choice)
-        except SourceError as error:
-            click.echo(f"toolspan: {error}", err=True)
-
-
-def _readable(paths: Sequence[str]) -> Iterator["Transcript"]:
-    from toolspan.read.transcript import read
-
-    for path in paths:
-        try:
-            yield read(Path(path))
         except SourceError as error:
             click.echo(f"toolspan: {error}", err=True)

@@ -7,6 +7,7 @@ import click
 from msgspec import Struct
 
 from toolspan.cli.output import console, duration, escape, print_json, short
+from toolspan.cli.reading import mentioning
 from toolspan.cli.select import locate
 from toolspan.errors import NotFound
 from toolspan.model.event import Hook, Permission
@@ -14,7 +15,6 @@ from toolspan.model.span import Span
 from toolspan.model.state import MEANING
 from toolspan.read.discover import FoundFile
 from toolspan.read.history import pick, short_id
-from toolspan.read.transcript import read
 from toolspan.report.time.waits import noted_wait
 
 _BY = {
@@ -108,8 +108,8 @@ def _find(word: str, files: list[FoundFile]) -> Span:
         NotFound: none does, or more than one.
     """
     found: dict[str, Span] = {}
-    for file in files:
-        for span in read(file.path).spans:
+    for transcript in mentioning(word, files):
+        for span in transcript.spans:
             named = span.id.startswith(word) or short_id(span.id).startswith(word)
             if named and span.call is not None:
                 found.setdefault(span.id, span)
@@ -190,7 +190,6 @@ def _print(answer: Answer) -> None:
 
 
 def _in_words(state: str) -> str:
-
     return next((text for name, text in MEANING.items() if name == state), state)
 
 

@@ -6,7 +6,7 @@ In: words. Out: files, or a `Portrait`. A session is meant before a call. Read `
 from collections.abc import Sequence
 from pathlib import Path
 
-from toolspan.cli.output import progress
+from toolspan.cli.reading import mentioning
 from toolspan.cli.select import newest_session, session_files
 from toolspan.cli.show.portrait import Portrait, portrait_of
 from toolspan.errors import Ambiguous, NotFound, SourceError
@@ -14,8 +14,6 @@ from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile, default_roots, discover
 from toolspan.read.facts import CallFacts
 from toolspan.read.history import Ledger, pick, short_id
-from toolspan.read.transcript import read
-from toolspan.report.files.gather import mentions
 from toolspan.wire.paths import session_folder
 from toolspan.wire.source import source_of
 
@@ -103,12 +101,7 @@ def _named(word: str, paths: Sequence[Path], session: str | None) -> list[FoundF
 
 def _call(word: str, files: Sequence[FoundFile]) -> Portrait:
     """The call whose id begins with a word; of several with the same id, the newest."""
-    transcripts = []
-    with progress(sum(file.size for file in files), "searching") as advance:
-        for file in files:
-            if mentions(file, word.encode("utf-8", "replace")):
-                transcripts.append(read(file.path))
-            advance(file.size)
+    transcripts = list(mentioning(word, files))
     ledger = Ledger.of(transcripts)
     rows = [row for row in ledger.calls if _begins(row.id, word)]
     if not rows:

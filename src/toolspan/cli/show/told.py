@@ -3,12 +3,11 @@
 In: its files. Out: transcripts, and `Told`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-import click
 from msgspec import Struct
 
-from toolspan.errors import SourceError
+from toolspan.cli.reading import readable
 from toolspan.model.span import Span
 from toolspan.model.tokens import Tokens
 from toolspan.read.discover import FoundFile
@@ -65,12 +64,4 @@ def transcripts(files: Sequence[FoundFile]) -> list[Transcript]:
     mains = [file for file in files if file.name.role != "agent"] or files
     main = max(mains, key=lambda file: file.modified)
     others = [file for file in files if file.name.role == "agent" and file is not main]
-    return [read(main.path), *_readable(others)]
-
-
-def _readable(files: Sequence[FoundFile]) -> Iterator[Transcript]:
-    for file in files:
-        try:
-            yield read(file.path)
-        except SourceError as error:
-            click.echo(f"toolspan: {error}", err=True)
+    return [read(main.path), *readable(file.path for file in others)]
