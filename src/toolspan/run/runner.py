@@ -6,10 +6,7 @@ manager a runner keeps what outlives a batch (background work, async sinks) and 
 without, each `run` begins and ends by itself.
 """
 
-import os
-import tempfile
 import time
-import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -33,6 +30,7 @@ from toolspan.run.context import Context, Workspace
 from toolspan.run.desk import Cancel, Desk
 from toolspan.run.door import Door
 from toolspan.run.rooms import Rooms
+from toolspan.run.scratch import scratch_folder
 from toolspan.run.sinks import Emitter, Sink
 from toolspan.run.thread import Home
 from toolspan.run.tool import Tool
@@ -379,9 +377,7 @@ def _block(given: object) -> Message:
 
 def new_workspace(project: Path) -> Workspace:
     """A workspace for calls in a folder, with a scratch folder that is made when it is needed."""
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    scratch = Path(tempfile.gettempdir()) / f"toolspan-{user}" / uuid.uuid4().hex
-    return Workspace(project=project, custody=Custody(), folder=scratch)
+    return Workspace(project=project, custody=Custody(), folder=scratch_folder())
 
 
 def _default_profile() -> Profile:
