@@ -13,6 +13,7 @@ from tests.cli.command import home_at, run
 from tests.cli.command import rows as rows_of
 from tests.requirement import requirement
 from toolspan.testing import TranscriptBuilder, bodies, project_name
+from toolspan.testing.rollouts import RolloutBuilder
 
 
 def doctor(*words: str | Path, root: Path | None = None) -> Result:
@@ -80,7 +81,7 @@ def test_one_sick_file_among_many_is_exit_code_1(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "b.jsonl" in done.stdout
     assert "a.jsonl" not in done.stdout
-    assert "2 files examined" in done.stdout
+    assert "2 files examined, 1 needs mending" in done.stdout
 
 
 @requirement("doctor.exit-code")
@@ -227,3 +228,39 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(tmp_path: Path) ->
     assert done.exit_code == 1
     assert "unknown_type" in done.stdout
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stdout)
+
+
+@requirement("doctor.advice")
+@pytest.mark.parametrize("kind", ["codex", "other"])
+def test_what_cannot_be_repaired_gets_no_advice_to_do_so(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "things.jsonl"
+    if kind == "codex":
+        story = RolloutBuilder().prompt("go")
+        story.call("shell", {"command": ["ls"]})
+        path = story.write(tmp_path)
+    else:
+        path.write_text("a list\nof things\n", encoding="utf-8")
+
+    done = doctor(path)
+
+    assert done.exit_code == 1
+    assert "toolspan repair" not in done.stdout
+    assert "Claude Code 2.1" not in done.stdout
+    assert ("no_transcript" if kind == "other" else "unanswered_call") in done.stdout
+    assert "torn_line" not in done.stdout
+
+
+@requirement("doctor.advice")
+def test_a_damaged_subagent_is_repaired_with_its_session(tmp_path: Path, cwd: Path) -> None:
+    path = saved(healthy("parent"), tmp_path, cwd)
+    agent = path.with_suffix("") / "subagents" / "agent-a1.jsonl"
+    torn("parent").write(agent)
+
+    assert "toolspan repair parent " in doctor(agent, root=tmp_path).stdout
+    assert f"toolspan repair {path} " in doctor(agent).stdout
+    assert run("repair", "parent", "--dry-run", env=home_at(tmp_path)).stdout.count("torn_line")
+
+
+@requirement("doctor.advice")
+def test_a_folder_without_transcripts_is_said_to_have_none(tmp_path: Path) -> None:
+    assert doctor(tmp_path).stdout == "0 files examined: there is no transcript\n"

@@ -15,7 +15,9 @@ from toolspan.model.finding import Finding
 from toolspan.read.checkup import Checkup, check
 from toolspan.read.damage import ON_RESUME
 from toolspan.read.discover import FoundFile
-from toolspan.wire.paths import config_dir
+from toolspan.wire.detect import Dialect, dialect_of
+from toolspan.wire.paths import config_dir, parse_name
+from toolspan.wire.source import source_of
 
 _EACH = 20
 """Rows of one kind that are shown; a file with more of them is no clearer with all."""
@@ -51,7 +53,7 @@ def command(
     mending.
     """
     files = locate(names, last=last, strangers=True)[0] if names or last else [_newest_here()]
-    healthy = True
+    sick = unread = 0
     with progress(sum(file.size for file in files), "examining") as advance:
         for file in files:
             advance(file.size)
@@ -61,16 +63,25 @@ def command(
                 if len(files) == 1:
                     raise
                 click.echo(f"toolspan: {error}", err=True)
-                healthy = False
+                unread += 1
                 continue
-            healthy = healthy and checkup.healthy
+            sick += not checkup.healthy
             if as_json:
                 print_json(_row(checkup))
             else:
                 _print(checkup, quiet=len(files) > 1)
-    if not as_json and len(files) > 1:
-        console().print(f"{count(len(files), 'file')} examined")
-    ctx.exit(0 if healthy else 1)
+    if not as_json and len(files) != 1:
+        console().print(_total(len(files), sick, unread))
+    ctx.exit(1 if sick or unread else 0)
+
+
+def _total(files: int, sick: int, unread: int) -> str:
+    """What came out, in one line."""
+    if not files:
+        return "0 files examined: there is no transcript"
+    needs = "needs" if sick == 1 else "need"
+    told = f"{count(files, 'file')} examined, {sick or 'none'} {needs} mending"
+    return f"{told}, {unread:,} cannot be read" if unread else told
 
 
 def _newest_here() -> FoundFile:
@@ -81,6 +92,7 @@ def _newest_here() -> FoundFile:
 
 
 def _row(checkup: Checkup) -> dict[str, object]:
+    seen = ON_RESUME if dialect_of(source_of(checkup.file)) == "claude" else {}
     return {
         "file": checkup.file,
         "healthy": checkup.healthy,
@@ -93,7 +105,7 @@ def _row(checkup: Checkup) -> dict[str, object]:
             {
                 **msgspec.to_builtins(found),
                 "place": str(found.place) if found.place else None,
-                "on_resume": ON_RESUME[found.code]._asdict() if found.code in ON_RESUME else None,
+                "on_resume": seen[found.code]._asdict() if found.code in seen else None,
             }
             for found in checkup.findings
         ],
@@ -114,33 +126,69 @@ def _print(checkup: Checkup, *, quiet: bool) -> None:
     if checkup.roundtrip_equal is not None:
         facts.append(f"{checkup.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
-    _print_findings(checkup)
-    _print_on_resume(checkup)
-    verdict = "[green]healthy[/]" if checkup.healthy else "[bold red]needs mending[/]"
-    out.print(f"  {verdict}; {_VERDICT[checkup.client]}")
-    if any(one.severity == "error" and one.code in ON_RESUME for one in checkup.findings):
-        told = f"  toolspan repair {_name(checkup)}  [dim]makes a sound copy of it[/]"
+    dialect = dialect_of(source_of(checkup.file))
+    _print_findings(checkup, dialect)
+    if dialect == "claude":
+        _print_on_resume(checkup)
+    out.print(f"  {_verdict(checkup, dialect)}")
+    remedy = _remedy(checkup) if dialect == "claude" else None
+    if remedy is not None:
+        told = f"  toolspan repair {escape(remedy)}  [dim]makes a sound copy of it[/]"
         out.print(told, soft_wrap=True)
     out.print()
 
 
-def _name(checkup: Checkup) -> str:
-    """How to name the session on the command line."""
+def _verdict(checkup: Checkup, dialect: Dialect) -> str:
+    """How it is, and what its client makes of that."""
+    state = "[green]healthy[/]" if checkup.healthy else "[bold red]needs mending[/]"
+    match dialect:
+        case "claude":
+            return f"{state}; {_VERDICT[checkup.client]}"
+        case "codex":
+            return state if checkup.healthy else f"{state}; repair is for Claude Code's sessions"
+        case "empty":
+            return f"{state}; it is empty"
+        case "unknown":
+            return "[bold red]no transcript[/]; there is nothing to mend"
+
+
+def _remedy(checkup: Checkup) -> str | None:
+    """What to name for `toolspan repair`, where it can help: a session, not its subagents."""
+    if not any(one.severity == "error" and one.code in ON_RESUME for one in checkup.findings):
+        return None
     path = Path(checkup.file)
+    if parse_name(path).role == "agent":
+        found = _session_of(path)
+        if found is None:
+            return None
+        path = found
     ours = path.absolute().is_relative_to(config_dir().absolute())
-    return escape(path.stem if ours else shlex.quote(checkup.file))
+    return parse_name(path).stem if ours else shlex.quote(str(path))
 
 
-def _print_findings(checkup: Checkup) -> None:
-    listing = table(
-        "", "finding", "line", "times", "what it means", "the client", right=("line", "times")
-    )
+def _session_of(agent: Path) -> Path | None:
+    """The transcript of the session in whose folder a subagent's lies."""
+    for folder in agent.parents:
+        if folder.name == "subagents":
+            own = folder.parent
+            beside = (own.with_name(f"{own.name}{ending}") for ending in (".jsonl", ".jsonl.zst"))
+            return next(filter(Path.is_file, beside), None)
+    return None
+
+
+def _print_findings(checkup: Checkup, dialect: Dialect) -> None:
+    columns = ["", "finding", "line", "times", "what it means"]
+    if dialect == "claude":
+        columns.append("the client")
+    listing = table(*columns, right=("line", "times"))
     shown: Counter[str] = Counter()
     for found in _by_severity(checkup):
+        if dialect == "unknown" and found.code != "no_transcript":
+            continue  # whatever it is, its lines are not damaged records
         shown[found.code] += 1
         if shown[found.code] > _EACH:
             continue
-        listing.add_row(
+        cells = (
             f"[{_STYLE[found.severity]}]{found.severity}[/]",
             found.code,
             str(found.place.line) if found.place else "",
@@ -148,6 +196,7 @@ def _print_findings(checkup: Checkup) -> None:
             escape(found.explanation),
             _CLIENT[found.client],
         )
+        listing.add_row(*cells[: len(columns)])
     if checkup.findings:
         console().print(listing)
     for code, n in shown.items():
