@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,29 @@ def test_what_happened_before_the_week_is_left_out(home: Path) -> None:
     os.utime(path)
 
     assert json.loads(run(home, "--json").output)["calls"] == 1
+
+
+@requirement("times.edge")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9999-12-31T23:59:59-12:00",
+        "9999-12-31T23:59:59.999Z",
+        "0001-01-01T00:00:00+14:00",
+        "0001-01-01T00:00:00Z",
+    ],
+)
+def test_times_at_the_ends_of_all_years_are_told_or_left_out(home: Path, text: str) -> None:
+    story = a_week()
+    story.call("Bash", {"command": "sleep 9"})
+    path = write(home, story.prompt("more"))
+    path.write_bytes(
+        re.sub(rb'"timestamp":"[^"]*"', f'"timestamp":"{text}"'.encode(), path.read_bytes())
+    )
+
+    for words in ("", "sessions", "calls", "stats", "errors", "time", "show --last", "flows"):
+        assert run(home, *words.split()).exit_code == 0, words
+    assert run(home, "repair", str(path)).exit_code == 0
 
 
 @requirement("overview.nothing")

@@ -72,6 +72,16 @@ def test_of_what_lines_and_tool_say_the_longer_counts_if_it_can_be(
     assert span.duration.total_seconds() == seconds
 
 
+@requirement("times.edge")
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
+def test_a_moment_that_no_calendar_has_is_none(text: str) -> None:
+    span = span_with(text, text)
+
+    assert (moment(text), span.requested, span.finished) == (None, None, None)
+    assert span.duration is None or not span.duration
+    assert moment("9999-12-31T00:00:00+01:00") == datetime(9999, 12, 30, 23, tzinfo=UTC)
+
+
 def test_advice_is_for_what_went_wrong() -> None:
     times = ("2026-11-02T09:00:00Z", "2026-11-02T09:00:01Z")
 

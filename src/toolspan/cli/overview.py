@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _DAYS = timedelta(days=7)
 _SOON = timedelta(minutes=1)
 """By how much a file's clock may be behind its contents'."""
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+"""What claims to be older was not written by any client's clock."""
 _KIND = 32
 
 
@@ -76,7 +78,7 @@ def _written_since(files: "Sequence[FoundFile]", since: datetime) -> "list[Found
 def _end(found: Selection, now: datetime) -> datetime:
     """Now, if something happened in the last days; else when the last thing did."""
     ends = (moment(file.info.ended_at) for file in found.ledger.files)
-    last = max((end for end in ends if end is not None), default=now)
+    last = max((end for end in ends if end is not None and end > _EARLIEST), default=now)
     return now if now - last < _DAYS else last + _SOON
 
 

@@ -270,7 +270,18 @@ def moment(text: str | None) -> datetime | None:
         found = _parse(text)
     except ValueError:
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return found if found.tzinfo is UTC else _with_zone(found)
+
+
+def _with_zone(found: datetime) -> datetime | None:
+    """A time with its zone, UTC if it has none; None where UTC has no such year any more."""
+    if found.tzinfo is None:
+        return found.replace(tzinfo=UTC)
+    try:
+        found.astimezone(UTC)
+    except OverflowError:
+        return None
+    return found
 
 
 _parse = datetime.fromisoformat

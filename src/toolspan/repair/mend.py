@@ -238,7 +238,10 @@ def _after(record: Record) -> object:
     time = moment(told) if isinstance(told, str) else None
     if time is None:
         return told
-    later = (time + timedelta(milliseconds=1)).astimezone(UTC)
+    try:
+        later = (time + timedelta(milliseconds=1)).astimezone(UTC)
+    except OverflowError:  # there is none after it
+        return told
     return later.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
