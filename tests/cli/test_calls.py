@@ -17,6 +17,7 @@ from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.read.facts import CallFacts
 from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing.rollouts import RolloutBuilder
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
@@ -332,6 +333,52 @@ def test_last_is_the_session_written_to_last_with_its_subagents(tmp_path: Path) 
 
     assert sorted(ids("--last", root=tmp_path)) == sorted([starter, inner])
     assert sorted(ids("--last", tmp_path / "projects")) == sorted([starter, inner])
+
+
+@requirement("cli.last-of-all")
+def test_last_is_looked_for_in_everything_that_is_named(tmp_path: Path) -> None:
+    for name, at in (("one", 1_000), ("two", 2_000), ("three", 3_000)):
+        path = saved(asked(name, f"toolu_{name}"), tmp_path / name)
+        os.utime(path, (at, at))
+
+    assert ids("--last", tmp_path / "one", tmp_path / "two") == ["toolu_two"]
+    assert ids("--last", "three", tmp_path / "two", root=tmp_path / "three") == ["toolu_three"]
+    assert "no such file" in calls("--last", tmp_path / "one", "no/such").stderr
+
+
+@requirement("cli.last-of-all")
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+def test_a_session_whose_subagent_was_written_to_last_is_the_last(
+    version: str, tmp_path: Path
+) -> None:
+    story, starter, inner = with_agent(version)
+    os.utime(saved(story, tmp_path), (1_000, 1_000))
+    for path in tmp_path.rglob("agent-*.jsonl"):
+        os.utime(path, (3_000, 3_000))
+    os.utime(saved(asked("other", "toolu_other"), tmp_path), (2_000, 2_000))
+
+    assert sorted(ids("--last", root=tmp_path)) == sorted([starter, inner])
+
+
+@requirement("cli.last-of-all")
+def test_a_codex_subagent_written_to_last_is_of_its_session(tmp_path: Path) -> None:
+    parent = RolloutBuilder().prompt("go")
+    parent.call("shell", {"command": ["ls"]}, id="call_parent")
+    of_agent = {"session_id": parent.thread_id}
+    agent = RolloutBuilder(thread_id="0199a213-81c0-7800-8aa1-bbab2a035a53", meta=of_agent)
+    agent.prompt("look").call("shell", {"command": ["ls"]}, id="call_agent")
+    os.utime(parent.write(tmp_path), (1_000, 1_000))
+    os.utime(agent.write(tmp_path), (2_000, 2_000))
+
+    assert sorted(ids("--last", tmp_path)) == ["call_agent", "call_parent"]
+
+
+@requirement("cli.once")
+def test_a_file_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    path = asked("one", "toolu_a").write(tmp_path / "one.jsonl")
+
+    assert ids(path, path) == ["toolu_a"]
+    assert ids(path, tmp_path / "." / "one.jsonl", tmp_path) == ["toolu_a"]
 
 
 @requirement("cli.closed-pipe-is-quiet")

@@ -5,7 +5,7 @@ lineages and subagents. Filters are the same words in every command.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 from os.path import realpath
@@ -20,7 +20,14 @@ from toolspan.errors import NotFound, ToolspanError, UnknownDialect
 from toolspan.model.kind import ERROR_KINDS
 from toolspan.model.span import moment
 from toolspan.model.state import STATES
-from toolspan.read.discover import FoundFile, discover, discover_all, rollout_agents, worked_in
+from toolspan.read.discover import (
+    FoundFile,
+    discover,
+    discover_all,
+    rollout_agents,
+    session_of_rollout,
+    worked_in,
+)
 from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.paths import NAME_LIMIT, parse_name, project_name
 
@@ -255,20 +262,36 @@ def locate(
     """
     if last:
         return newest_session(names), True
+    found = _files_of(names)
+    paths = [Path(name) for name in names]
+    alone = bool(paths) and all(_is_file(path) for path in paths)
+    for path in paths if alone and not strangers else ():
+        _refuse_strangers(path)
+    return found, not alone
+
+
+def _files_of(names: Sequence[str]) -> list[FoundFile]:
+    """The files of everything that is named, each once; without a name, all of this user's.
+
+    Raises:
+        ToolspanError: something does not exist, or could be several things.
+    """
     if not names:
-        return discover_all(), True
+        return discover_all()
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder or a session")
-    paths = [Path(name) for name in names]
-    if all(_is_file(path) for path in paths):
-        for path in paths if not strangers else ():
-            _refuse_strangers(path)
-        return [file for path in paths for file in discover(path)], False
-    found: dict[Path, FoundFile] = {}
-    for name, path in zip(names, paths, strict=True):
-        for file in discover(path) if _exists(path) else session_files(name):
-            found[file.path] = file
-    return list(found.values()), True
+    if len(names) == 1:
+        return _named_by(names[0])
+    files = (file for name in names for file in _named_by(name))
+    found: dict[str, FoundFile] = {}
+    for file in files:
+        found.setdefault(realpath(file.path), file)
+    return list(found.values())
+
+
+def _named_by(name: str) -> list[FoundFile]:
+    path = Path(name)
+    return discover(path) if exists(path) else session_files(name)
 
 
 def _refuse_strangers(path: Path) -> None:
@@ -287,10 +310,11 @@ def _refuse_strangers(path: Path) -> None:
 
 
 def _is_file(path: Path) -> bool:
-    return _exists(path) and not path.is_dir()
+    return exists(path) and not path.is_dir()
 
 
-def _exists(path: Path) -> bool:
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder; of what no file system takes there is none."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -337,17 +361,28 @@ def _names(file: FoundFile, session: str) -> bool:
 
 
 def newest_session(names: Sequence[str] = ()) -> list[FoundFile]:
-    """The files of the session written to last.
+    """The files of the session written to last, be it by a subagent.
 
     Raises:
-        NotFound: there is no session at all.
+        NotFound: there is no session at all, or something that is named does not exist.
     """
-    everything = discover(Path(names[0])) if names else discover_all()
-    mains = [file for file in everything if file.name.role == "session"]
-    if not mains:
-        raise NotFound(f"{names[0] if names else 'your transcripts'}: no session there")
-    newest = max(mains, key=lambda file: file.modified)
-    return _members(everything, newest.name.stem)
+    everything = _files_of(names)
+    sessions = {file.name.stem for file in everything if file.name.role == "session"}
+    for file in sorted(everything, key=lambda file: -file.modified):
+        owner = _owner(file, everything, sessions)
+        if owner in sessions:
+            return _members(everything, owner)
+    raise NotFound(f"{' and '.join(names) or 'your transcripts'}: no session there")
+
+
+def _owner(file: FoundFile, files: Sequence[FoundFile], sessions: Set[str]) -> str | None:
+    """The session that a file belongs to."""
+    if file.name.role == "agent" and file.name.session_id is None:
+        beside = (one for one in files if one.path.parent == file.path.parent)
+        own = (one.name.stem for one in beside if one.name.role == "session")
+        return next((session for session in own if _names(file, session)), None)
+    told = session_of_rollout(file) if is_rollout(file.path.name) else None
+    return told if told in sessions else file.name.session_id
 
 
 def current_folder() -> Path:

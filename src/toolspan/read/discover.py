@@ -6,6 +6,7 @@ subagent it is.
 """
 
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,9 @@ from toolspan.wire.source import source_of
 _META_LIMIT = 1 << 20
 _HEAD = 1 << 13
 """Where the names stand in a rollout's first line; what comes after them may be long."""
+
+
+_OWNERS = re.compile(rb'"(session_id|parent_thread_id)":"([^"\\]+)"')
 
 
 class FoundFile(Struct, frozen=True, kw_only=True):
@@ -169,6 +173,13 @@ def rollout_agents(files: Sequence[FoundFile], session: str) -> list[FoundFile]:
             name = file.name._replace(role="agent", agent_id=thread, session_id=session)
             found.append(structs.replace(file, name=name))
     return found
+
+
+def session_of_rollout(file: FoundFile) -> str | None:
+    """The session a rollout says it is of: its own, or the one whose subagent wrote it."""
+    told = dict(_OWNERS.findall(_head(file.path).replace(b'": "', b'":"')))
+    owner = told.get(b"session_id") or told.get(b"parent_thread_id")
+    return owner.decode("utf-8", "replace") if owner else file.name.session_id
 
 
 def worked_in(file: FoundFile, folder: str) -> bool:

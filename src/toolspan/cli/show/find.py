@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolspan.cli.reading import mentioning
-from toolspan.cli.select import newest_session, session_files
+from toolspan.cli.select import exists, newest_session, session_files
 from toolspan.cli.show.portrait import Portrait, portrait_of
 from toolspan.errors import Ambiguous, NotFound, SourceError
 from toolspan.model.span import moment
@@ -26,8 +26,8 @@ def find(names: Sequence[str], *, last: bool, session: str | None) -> list[Found
     Raises:
         NotFound: nothing has that name, or more than one thing has.
     """
-    paths = [Path(name) for name in names if _exists(name)]
-    others = [name for name in names if not _exists(name)]
+    paths = [Path(name) for name in names if exists(Path(name))]
+    others = [name for name in names if not exists(Path(name))]
     if len(others) > 1:
         raise NotFound(f"{' and '.join(others)}: show tells one session or one call")
     if others:
@@ -39,13 +39,6 @@ def find(names: Sequence[str], *, last: bool, session: str | None) -> list[Found
     if len(paths) > 1:
         raise Ambiguous(f"{len(paths)} files named: show tells one session or one call")
     return _alone(paths[0]) if not paths[0].is_dir() else _only_session(paths[0])
-
-
-def _exists(name: str) -> bool:
-    try:
-        return Path(name).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _root(paths: Sequence[Path]) -> Path | None:
