@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from tests.docs.blocks import ROOT, Block
-from tests.docs.programs import optional, programs
+from tests.docs.programs import programs
 from toolspan.sample import archive
 
 PROGRAMS = programs()
@@ -38,10 +37,6 @@ def run(*arguments: str | Path, home: Path | None = None) -> str:
 
 @pytest.mark.parametrize("block", PROGRAMS, ids=lambda block: block.name)
 def test_python_in_the_documentation_runs(block: Block, tmp_path: Path) -> None:
-    missing = [name for name in sorted(optional(block)) if find_spec(name) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
-
     printed = run("-c", block.text, home=tmp_path)
 
     assert printed != ""

@@ -23,12 +23,13 @@ def block(asked: Asked) -> dict[str, object]:
 def told(message: ToolMessage) -> Told:
     """What a message says of its call."""
     content = message.content
-    if isinstance(content, list):
-        (shown,) = content
-        assert isinstance(shown, dict)
-        assert shown["type"] == "image"
-        content = Picture(shown["mime_type"], base64.b64decode(shown["base64"]))
-    return Told(message.tool_call_id, _FAILED[message.status], content)
+    if isinstance(content, str):
+        return Told(message.tool_call_id, _FAILED[message.status], content)
+    (shown,) = content
+    assert isinstance(shown, dict)
+    assert shown["type"] == "image"
+    picture = Picture(shown["mime_type"], base64.b64decode(shown["base64"]))
+    return Told(message.tool_call_id, _FAILED[message.status], picture)
 
 
 async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[Told]:

@@ -26,8 +26,11 @@ def script(*turns: Sequence[Asked]) -> FunctionModel:
     left = list(turns)
 
     def say(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
-        calls = [ToolCallPart(one.tool, one.given, one.id) for one in left.pop(0)] if left else []
-        return ModelResponse(parts=calls or [TextPart("done")])
+        if not left:
+            return ModelResponse(parts=[TextPart("done")])
+        return ModelResponse(
+            parts=[ToolCallPart(one.tool, one.given, one.id) for one in left.pop(0)]
+        )
 
     return FunctionModel(say)
 
@@ -36,8 +39,11 @@ def told(part: ToolReturnPart) -> Told:
     """What a part of a message says of its call."""
     content = part.content
     if isinstance(content, BinaryContent):
-        content = Picture(content.media_type, content.data)
-    return Told(part.tool_call_id, _FAILED[part.outcome], content)
+        shown: str | Picture = Picture(content.media_type, content.data)
+    else:
+        assert isinstance(content, str)
+        shown = content
+    return Told(part.tool_call_id, _FAILED[part.outcome], shown)
 
 
 async def results(host: Session | Runner, /, *turns: Sequence[Asked]) -> list[Told]:

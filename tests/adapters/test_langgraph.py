@@ -4,16 +4,12 @@ from pathlib import Path
 
 import anyio
 import pytest
-
-from tests.adapters.loop import LONG, call
-from tests.requirement import requirement
-from toolspan import Session, ToolspanError
-
-pytest.importorskip("langgraph")
-
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 
 from tests.adapters.langgraph_loop import block
+from tests.adapters.loop import LONG, call
+from tests.requirement import requirement
+from toolspan import Session, ToolspanError
 from toolspan.adapters.langgraph import ToolspanNode
 
 

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture(params=["langgraph", "pydantic_ai"])
 def results(request: pytest.FixtureRequest) -> Loop:
-    pytest.importorskip(request.param)
     return cast("Loop", importlib.import_module(f"tests.adapters.{request.param}_loop").results)
 
 

@@ -5,15 +5,11 @@ to print. Not here: pages that are compared whole (`spoken.py`), and journeys, w
 at a terminal.
 """
 
-import ast
-
 from tests.docs.blocks import Block, blocks, pages
 from tests.docs.diagrams import is_diagram
 from tests.docs.spoken import COMPARED
 from tests.docs.typed import is_typed
 
-OPTIONAL = frozenset({"langgraph", "langchain_core", "pydantic_ai"})
-"""What adapters are for; nothing else needs it."""
 _COMPARED = {f"docs/{name}" for name in COMPARED}
 
 
@@ -31,13 +27,3 @@ def programs() -> dict[Block, list[Block]]:
             elif block.language == "text" and last and not is_typed(block) | is_diagram(block):
                 found[last].append(block)
     return found
-
-
-def optional(block: Block) -> set[str]:
-    """What a program imports that need not be there."""
-    imported = {
-        node.module.partition(".")[0]
-        for node in ast.walk(ast.parse(block.text))
-        if isinstance(node, ast.ImportFrom) and node.module
-    }
-    return imported & OPTIONAL
