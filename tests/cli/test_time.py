@@ -1,5 +1,6 @@
 """`toolspan time`: where the time went."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,27 @@ def test_filters_choose_sessions_windows_and_rows_of_the_tables(tmp_path: Path) 
     assert told(tmp_path, "--session", "on")["sessions"] == 1
     assert told(tmp_path, "--state", "denied")["calls"] == 2
     assert told(tmp_path, "--until", "2026-11-02T09:00:02Z")["split"]["wall_ms"] == 4_000
+
+
+@requirement("time.window-sessions")
+def test_a_window_counts_only_sessions_subagents_and_calls_that_have_time_in_it(
+    tmp_path: Path,
+) -> None:
+    day("one").write(tmp_path / "one.jsonl")
+    later = TranscriptBuilder(session_id="two", start=datetime(2026, 11, 3, 9, tzinfo=UTC))
+    call = later.prompt("go").call("Task", {"prompt": "look"})
+    helper = later.agent(call).prompt("look")
+    helper.result(helper.call("Bash", {"command": "ls"}), bodies.ran("a"), after_ms=1_000)
+    report = bodies.reported(helper.agent_id, "seen", prompt="look", calls=1, took_ms=1_000)
+    later.until(helper).result(call, report).write(tmp_path / "two.jsonl")
+
+    first = told(tmp_path, "--until", "2026-11-02T09:00:05Z")
+    second = told(tmp_path, "--since", "2026-11-03")
+
+    assert (first["sessions"], first["agents"], first["calls"]) == (1, 0, 1)
+    assert [(row["id"], row["calls"]) for row in first["by_session"]] == [("one", 1)]
+    assert (second["sessions"], second["agents"], second["calls"]) == (1, 1, 2)
+    assert "in 1 session" in time(tmp_path, "--since", "2026-11-03").stdout
 
 
 @requirement("time.command")

@@ -284,6 +284,16 @@ def _with_zone(found: datetime) -> datetime | None:
     return found
 
 
+def within(at: str | None, since: datetime | None, until: datetime | None) -> bool:
+    """Whether a timestamp lies between two times; one that nobody knows lies only in all time."""
+    if since is None and until is None:
+        return True
+    found = moment(at)
+    if found is None:
+        return False
+    return (since is None or found >= since) and (until is None or found < until)
+
+
 _parse = datetime.fromisoformat
 _NO_TIME = timedelta(0)
 

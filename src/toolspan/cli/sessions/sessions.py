@@ -15,9 +15,8 @@ from toolspan.cli.select import (
     project_of,
     select,
     when,
-    within,
 )
-from toolspan.model.span import moment
+from toolspan.model.span import moment, within
 from toolspan.model.tokens import Tokens
 from toolspan.read.history import SessionFacts
 from toolspan.read.lineage import sum_tokens

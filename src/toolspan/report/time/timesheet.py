@@ -12,6 +12,7 @@ from pathlib import PurePath
 from msgspec import Struct
 
 from toolspan.model.session import SessionInfo
+from toolspan.model.span import within
 from toolspan.read.groups import percentile
 from toolspan.report.copies import Copies
 from toolspan.report.time.phases import Certainty
@@ -131,7 +132,8 @@ class _Desk:
     def _sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
         """One agent's sheet; a compaction's agent repeats what its session had."""
         new = self._copies.new
-        calls = [one for one in agent.calls if new(family, "call", one.call.id)]
+        first = [one for one in agent.calls if new(family, "call", one.call.id)]
+        calls = [one for one in first if within(_at(one), self._since, self._until)]
         fresh = [part for part in agent.slices if new(family, "slice", part)]
         slices = clip(fresh, self._since, self._until)
         return AgentSheet(
@@ -149,6 +151,10 @@ def _order(file: FileTime) -> tuple[bool, str, str, str]:
     return info.agent_id is not None, info.started_at or "", info.ended_at or "", file.file
 
 
+def _at(call: CallTime) -> str | None:
+    return call.call.requested or call.call.finished
+
+
 def _name(file: FileTime) -> str:
     return file.info.session_id or PurePath(file.file).name.partition(".")[0]
 
@@ -164,8 +170,9 @@ def _session(
 
 def _orphan(name: str, sheets: Sequence[AgentSheet]) -> SessionSheet:
     """A session of which only subagents' files are there."""
+    own = [sheet for sheet in sheets if sheet.slices or sheet.calls]
     nobody = AgentSheet(agent=None, role=None, split=Split.of(()), calls=(), slices=())
-    return SessionSheet(id=name, file="", info=SessionInfo(), main=nobody, agents=tuple(sheets))
+    return SessionSheet(id=name, file="", info=SessionInfo(), main=nobody, agents=tuple(own))
 
 
 def by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
