@@ -12,7 +12,7 @@ from tests.report.file_acts import Desk, Rollout
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.patch.envelope import Add, Chunk, Delete, Update
-from toolspan.testing import bodies
+from toolspan.testing import TranscriptBuilder, bodies
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
@@ -192,3 +192,33 @@ def test_a_current_folder_that_is_gone_is_told(
         done = CliRunner().invoke(app, words)
         assert (done.exit_code, done.stdout) == (2, "")
         assert "the current folder is gone" in done.stderr
+
+
+def changed(cwd: str, path: str) -> TranscriptBuilder:
+    story = TranscriptBuilder(session_id=cwd[1:], cwd=cwd).prompt("go")
+    call = story.call("Write", {"file_path": path, "content": "one\n"})
+    return story.result(call, bodies.written(path, "one\n"))
+
+
+@requirement("files.project")
+def test_the_project_is_the_sessions_and_not_the_changed_files(tmp_path: Path) -> None:
+    changed("/lake", "/lake/boat.py").write(tmp_path / "a.jsonl")
+    changed("/sea", "/lake/far.py").write(tmp_path / "b.jsonl")
+    changed("/lake/deep", "/sea/near.py").write(tmp_path / "c.jsonl")
+
+    assert {row["path"] for row in rows(tmp_path, "--project", "/lake")} == {
+        "/lake/boat.py",
+        "/sea/near.py",
+    }
+
+
+@requirement("cli.session-is-there")
+def test_a_session_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    changed("/lake", "/lake/boat.py").write(tmp_path / "a.jsonl")
+
+    assert rows(tmp_path, "--session", "la")
+    for command in (["files"], ["files", "boat.py"], ["search", "one"], ["search", "nowhere"]):
+        done = run(*command, f"{tmp_path}/", "--session", "zzz", code=2)
+        assert done.stderr == "toolspan: no session begins with 'zzz'\n"
+    assert "no session" in run("calls", tmp_path / "a.jsonl", "--session", "zzz", code=2).stderr
+    assert "0 matches" in run("search", "nowhere", f"{tmp_path}/", "--session", "la").stdout

@@ -76,7 +76,6 @@ def test_json_has_one_object_per_match_complete_and_without_a_limit(archive: Pat
         (["--project", "/home/dev/pro", "--tool", "Read"], ["c2"]),  # where the session worked
         (["--project", "elsewhere"], []),
         (["--session", "5e55", "--tool", "Read"], ["c2"]),
-        (["--session", "other"], []),
         (["--agent", "a"], []),
         (["--dialect", "codex"], []),
         (["--dialect", "claude", "--tool", "Read"], ["c2"]),

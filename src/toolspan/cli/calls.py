@@ -20,6 +20,7 @@ from toolspan.cli.output import (
 )
 from toolspan.cli.select import (
     Filter,
+    check_session,
     filters,
     limit_note,
     limited,
@@ -64,6 +65,7 @@ def _rows(names: tuple[str, ...], keep: Filter, *, last: bool) -> Iterable[CallF
     if joined or len(files) > 1:
         return narrow(select(names, last=last), keep)
     transcript = read(files[0].path)
+    check_session(keep.session, [transcript.info])
     rows = (facts_of(span, transcript.file) for span in transcript.surrender())
     return (row for row in rows if keep.takes(row, transcript.info.cwd))
 

@@ -9,10 +9,17 @@ import click
 
 from toolspan.cli.ahead import apart
 from toolspan.cli.output import clean, clock, count, print_json, short
-from toolspan.cli.select import Filter, filters, in_project, surveyed, wanted_filter, within
+from toolspan.cli.select import (
+    Filter,
+    filters,
+    in_project,
+    require_session,
+    surveyed,
+    wanted_filter,
+)
 from toolspan.errors import SourceError
-from toolspan.model.span import moment
-from toolspan.read.discover import default_roots
+from toolspan.model.span import moment, within
+from toolspan.read.discover import default_roots, discover_all
 from toolspan.report.search.places import Prefilter
 from toolspan.report.search.ripgrep import Ripgrep, ripgrep
 from toolspan.report.search.words import query_of
@@ -78,6 +85,8 @@ def command(
         raise
     for problem in found.problems:
         click.echo(f"toolspan: {problem}", err=True)
+    if keep.session is not None and not found.matches:
+        require_session(keep.session, discover_all([*map(Path, places)] or None))
     shown = _completed(found.matches[:most] if most else found.matches, all_lines=as_json)
     if as_json:
         for match in shown:

@@ -18,7 +18,7 @@ from toolspan.cli.options import options
 from toolspan.cli.output import progress
 from toolspan.errors import NotFound, ToolspanError, UnknownDialect
 from toolspan.model.kind import ERROR_KINDS
-from toolspan.model.span import moment
+from toolspan.model.span import moment, within
 from toolspan.model.state import STATES
 from toolspan.read.discover import (
     FoundFile,
@@ -32,7 +32,7 @@ from toolspan.wire.codex_paths import is_rollout
 from toolspan.wire.paths import NAME_LIMIT, parse_name, project_name
 
 if TYPE_CHECKING:  # the reader is slow to import, and a search begins before it is needed
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from toolspan.index.cache import Cache
     from toolspan.model.session import SessionInfo
@@ -88,16 +88,6 @@ class Filter(NamedTuple):
         return within(row.requested or row.finished, self.since, self.until)
 
 
-def within(at: str | None, since: datetime | None, until: datetime | None) -> bool:
-    """Whether a timestamp lies between two times; one that nobody knows lies only in all time."""
-    if since is None and until is None:
-        return True
-    found = moment(at)
-    if found is None:
-        return False
-    return (since is None or found >= since) and (until is None or found < until)
-
-
 def in_project(word: str, file: str, cwd: str | None = None) -> bool:
     """Whether a file belongs to a project: by its path, or by the working folder behind it."""
     return word in file or project_name(word) in file or (cwd is not None and word in cwd)
@@ -134,7 +124,7 @@ filters = options(
                  help="Only calls that ended so (repeatable)."),
     click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
                  help="Only this error kind (repeatable)."),
-    click.option("--project", help="Only files whose path has this in it."),
+    click.option("--project", help="Only sessions whose file or folder has this in its path."),
     click.option("--dialect", type=click.Choice(["claude", "codex"]),
                  help="Only this client's format."),
     click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01."),
@@ -230,6 +220,39 @@ def surveyed(
     return ask(paths, cache, advance=advance)
 
 
+def require_session(word: str | None, files: Sequence[FoundFile]) -> None:
+    """See to it that a session which a filter names is there; names of files tell nearly always.
+
+    Raises:
+        NotFound: no session begins so.
+    """
+    if word is None or any((file.name.session_id or "").startswith(word) for file in files):
+        return
+    check_session(word, (one.info for one in surveyed([file.path for file in files])))
+
+
+def check_session(word: str | None, infos: "Iterable[SessionInfo]") -> None:
+    """See to it that a session which a filter names is among some.
+
+    Raises:
+        NotFound: no session begins so.
+    """
+    if word is not None and not any(
+        one.startswith(word) for info in infos for one in info.session_ids
+    ):
+        raise NotFound(f"no session begins with {word!r}")
+
+
+def of_project(word: str | None, files: Sequence[FoundFile]) -> list[FoundFile]:
+    """The files of a project; those are read whose path does not tell."""
+    if word is None:
+        return list(files)
+    unsure = [file.path for file in files if not in_project(word, str(file.path))]
+    by_cwd = {one.file for one in surveyed(unsure) if in_project(word, one.file, one.info.cwd)}
+    others = set(map(str, unsure)) - by_cwd
+    return [file for file in files if str(file.path) not in others]
+
+
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
@@ -243,9 +266,7 @@ def narrow(found: Selection, keep: Filter) -> "list[CallFacts]":
     Raises:
         NotFound: the filter names a session that is not there.
     """
-    sessions = {session for file in found.ledger.files for session in file.info.session_ids}
-    if keep.session is not None and not any(s.startswith(keep.session) for s in sessions):
-        raise NotFound(f"no session begins with {keep.session!r}")
+    check_session(keep.session, (file.info for file in found.ledger.files))
     folders = {file.file: file.info.cwd for file in found.ledger.files}
     return [row for row in found.calls() if keep.takes(row, folders.get(row.file))]
 

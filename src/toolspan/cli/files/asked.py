@@ -28,7 +28,7 @@ class Wish(NamedTuple):
 
 
 def takes(keep: Filter, one: FileChange | Attempt) -> bool:
-    """Whether a change is wanted."""
+    """Whether a change is wanted; files were chosen by client and project before."""
     if isinstance(one, Attempt):
         state, error = one.state, one.error_kind or ""
     else:
@@ -40,7 +40,6 @@ def takes(keep: Filter, one: FileChange | Attempt) -> bool:
         and (not keep.error or error in keep.error)
         and (keep.session is None or (one.session or "").startswith(keep.session))
         and (keep.agent is None or (one.agent or "").startswith(keep.agent))
-        and (keep.project is None or keep.project in one.path)
         and (keep.since is None or (at is not None and at >= keep.since))
         and (keep.until is None or (at is not None and at < keep.until))
     )

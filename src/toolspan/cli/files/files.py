@@ -13,7 +13,15 @@ from toolspan.cli.files.asked import Wish
 from toolspan.cli.files.content import print_content
 from toolspan.cli.files.history import print_history
 from toolspan.cli.files.totals import print_totals
-from toolspan.cli.select import filters, limited, locate, session_files, wanted_filter
+from toolspan.cli.select import (
+    filters,
+    limited,
+    locate,
+    of_project,
+    require_session,
+    session_files,
+    wanted_filter,
+)
 from toolspan.errors import Ambiguous, NotFound
 from toolspan.wire.detect import dialect_of
 from toolspan.wire.source import source_of
@@ -57,6 +65,8 @@ def command(  # noqa: PLR0913 - one per option
     files, _ = locate(transcripts, last=last)
     if keep.dialect is not None:
         files = [file for file in files if dialect_of(source_of(file.path)) == keep.dialect]
+    require_session(keep.session, files)
+    files = of_project(keep.project, files)
     if content or before or after:
         print_content(files, wish, before, after)
     elif path is None or _is_folder(path):
