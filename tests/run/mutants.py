@@ -20,7 +20,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 TESTS = (
     "test_batch", "test_pipeline", "test_cancel", "test_consent", "test_runner", "test_queue",
-    "test_settlement", "test_stubborn",
+    "test_raising", "test_settlement", "test_stubborn",
 )  # fmt: skip
 LIMIT = 180
 """Seconds after which a mutant counts as noticed: it made something wait forever."""
@@ -99,11 +99,15 @@ MUTANTS = (
            "a finished tool's result is lost with its hooks"),
     Mutant("pipeline", 'if job.cancelled == "host" and is_cancelled():', "if False:",
            "a host goes on though it was cancelled, for its tool had the last word"),
-    Mutant("pipeline", "        if job.cancelled or is_cancelled():\n            raise\n",
-           "        raise\n",
+    Mutant("pipeline", "    return job.cancelled is not None or is_cancelled()", "    return True",
            "a stray cancellation ends all"),
-    Mutant("pipeline", "except _FAULTS as error:  # a tool's",
-           "except ValueError as error:  # a tool's", "a tool's exceptions"),
+    Mutant("pipeline", "isinstance(error, _ENDS) or _is_ours",
+           "not isinstance(error, Exception) or _is_ours", "a tool's panic ends the session"),
+    Mutant("insist", "wish = error", "raise", "a host that is told twice to end loses results"),
+    Mutant("door", "if self._inside or keeper is None:", "if keeper is None:",
+           "the end of one run ends the calls of another"),
+    Mutant("pipeline", "        return raised(tool.name, error)  # a tool's",
+           "        raise  # a tool's", "a tool's exceptions"),
     Mutant("review", "    if after is not None:\n", "    if False:\n", "contexts after a call"),
     Mutant("settle", "if job.started is None:", "if False:", "cancelled is told as interrupted"),
     Mutant("settle", "is_error=ending.flag", "is_error=None", "the error flag"),
@@ -120,7 +124,7 @@ MUTANTS = (
            "a hook's consent undoes a rule's refusal"),
     Mutant("consent", "if isinstance(ruled, Allow) and ruled.input is not None:", "if False:",
            "a policy's input"),
-    Mutant("consent", 'return Deny(f"Tool permission request failed: {error}", "policy")',
+    Mutant("consent", 'return Deny(f"Tool permission request failed: {words_of(error)}", "policy")',
            'return Allow(None, "policy")', "consent fails open"),
     Mutant("consent",
            'note_decision(job, Deny(None, "user_abort"), desk, asked=ask, waited=waited)', "pass",
