@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from click.testing import CliRunner, Result
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing.rollouts import RolloutBuilder
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
@@ -50,6 +52,20 @@ def test_toolspan_alone_tells_of_the_last_week_that_has_something(home: Path) ->
     assert "model 3.5 s" in done.output
     assert "toolspan show " in done.output
     assert "\x1b" not in done.output
+
+
+@requirement("overview.folders")
+def test_folders_are_where_sessions_worked_whatever_the_client(home: Path) -> None:
+    midnight = datetime(2026, 11, 2, tzinfo=UTC)
+    for seconds, folder in ((-1, "lake"), (1, "lake"), (2, "sea")):
+        start = midnight + timedelta(seconds=seconds)
+        story = RolloutBuilder(cwd=f"/home/dev/{folder}", start=start).prompt("go")
+        story.call("shell", {"command": ["ls"]}, id=f"call_{seconds}")
+        story.write(home / ".codex")
+
+    found = json.loads(run(home, "--json").output)
+
+    assert (found["sessions"], found["folders"]) == (3, 2)
 
 
 @requirement("overview.week")

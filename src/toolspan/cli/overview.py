@@ -10,7 +10,7 @@ import msgspec
 
 from toolspan.cli.gather import done
 from toolspan.cli.output import clock, console, count, duration, escape, print_json, progress, short
-from toolspan.cli.select import Filter, Selection, locate, narrow, surveyed
+from toolspan.cli.select import Filter, Selection, locate, narrow, project_of, surveyed
 from toolspan.errors import ToolspanError
 from toolspan.model.span import moment
 from toolspan.read.history import Ledger
@@ -67,7 +67,14 @@ def _look(files: "Sequence[FoundFile]") -> Overview:
     until = _end(found, now)
     since = until - _DAYS
     rows = narrow(found, Filter(since=since))
-    return overview_of(rows, Timesheet.of(times, since=since, until=None), since, until)
+    sheet = Timesheet.of(times, since=since, until=None)
+    return overview_of(rows, sheet, _projects(found), since, until)
+
+
+def _projects(found: Selection) -> dict[str, str]:
+    """The project of each file, a subagent's being its session's."""
+    sessions = found.ledger.sessions
+    return {file.file: project_of(session) for session in sessions for file in session.files}
 
 
 def _written_since(files: "Sequence[FoundFile]", since: datetime) -> "list[FoundFile]":

@@ -4,7 +4,7 @@ In: the facts and times of some files. Out: an `Overview`. Pure.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -25,6 +25,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     until: datetime
     sessions: int
     folders: int
+    """Where they worked, each once."""
     calls: int
     states: dict[str, int]
     """How the calls ended, the most frequent first."""
@@ -38,16 +39,20 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 def overview_of(
-    rows: Sequence[CallFacts], sheet: Timesheet, since: datetime, until: datetime
+    rows: Sequence[CallFacts],
+    sheet: Timesheet,
+    projects: Mapping[str, str],
+    since: datetime,
+    until: datetime,
 ) -> Overview:
-    """What some calls and their times come to."""
+    """What some calls and their times come to; `projects` tells of each file where it worked."""
     calls = [row for row in rows if row.state != "orphan_result"]
     failed = [row for row in calls if wrong(row)]
     return Overview(
         since=since,
         until=until,
         sessions=len({row.session for row in rows}),
-        folders=len({Path(row.file).parent for row in rows if row.agent is None}),
+        folders=len({projects.get(row.file) or str(Path(row.file).parent) for row in rows}),
         calls=len(calls),
         states=dict(Counter(row.state for row in rows).most_common()),
         tools=dict(Counter(row.tool for row in calls if row.tool).most_common()),
