@@ -5,6 +5,7 @@ import sys
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 
 from tests.cli import command
 from tests.requirement import requirement
+from toolspan import sample
 from toolspan.cli.app import COMMANDS, app
 from toolspan.testing import TranscriptBuilder, bodies
 
@@ -122,3 +124,22 @@ def test_output_in_a_pipe_has_no_colours(tmp_path: Path) -> None:
     path = story().write(tmp_path / "s.jsonl")
 
     assert all("\x1b" not in run(name, path).stdout for name in READING)
+
+
+@requirement("cli.limit-with-json")
+@pytest.mark.parametrize("name", ["sessions", "calls", "errors", "files", "flows", "stats"])
+def test_a_limit_that_is_given_counts_with_json_too(name: str) -> None:
+    archive = sample.archive()
+
+    def found(*words: str) -> list[dict[str, Any]]:
+        got = command.rows(command.run(name, archive, "--json", *words))
+        if name == "stats":
+            return [dict(tool) for tool in got[0]["tools"]]
+        return [row for row in got if row.get("type", "chain") == "chain"]
+
+    every = found()
+    few = found("--limit", "2")
+
+    assert found("--limit", "0") == every
+    assert len(every) > len(few) == 2
+    assert few in (every[:2], every[-2:])

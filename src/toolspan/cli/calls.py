@@ -1,5 +1,6 @@
 """`toolspan calls`: every tool call, one row each."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -53,7 +54,7 @@ def command(
     keep = wanted_filter(wanted)
     rows = _rows(names, keep, last=last)
     if as_json:
-        for row in rows:
+        for row in deque(rows, limit) if limit else rows:
             print_json(row if named_by_client(row) else replace(row, id=""))
     else:
         _print(list(rows), limit)

@@ -42,7 +42,7 @@ def command(
     rows = _failures(found) if everything else narrow(found, keep)
     groups = error_groups(rows, fates(endings))
     if as_json:
-        for group in groups:
+        for group in groups[: limit or None]:
             print_json(group)
     else:
         _print(groups, limit, _count(found, rows))

@@ -1,7 +1,7 @@
 """`toolspan flows`: what was done about errors; sequences, batches, missed parallelism."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
 from statistics import median
@@ -80,7 +80,7 @@ def command(
     found = Flows(_read(names, keep, last=last))
     shown = _chosen(found, keep, chain, found.steps(length, runs=not every))
     if as_json:
-        _print_rows(shown, only_chains=bool(chain))
+        _print_rows(shown, limit, only_chains=bool(chain))
     elif chain:
         _print_in_full(shown.chains, limit)
     else:
@@ -133,15 +133,15 @@ def _window(keep: Filter) -> Callable[[str | None], bool]:
     return inside
 
 
-def _print_rows(shown: _Shown, *, only_chains: bool) -> None:
-    kinds: dict[str, Iterable[Struct]] = {"chain": shown.chains}
+def _print_rows(shown: _Shown, limit: int, *, only_chains: bool) -> None:
+    kinds: dict[str, Sequence[Struct]] = {"chain": shown.chains}
     if not only_chains:
         kinds |= {"flow": shown.flows, "batch": shown.batches, "missed": shown.missed}
     for kind, rows in kinds.items():
-        for row in rows:
+        for row in rows[-limit:]:  # all of them, when it is 0
             print_json({"type": kind, **msgspec.to_builtins(row)})
     if not only_chains:
-        for tools, n in shown.steps.most_common():
+        for tools, n in shown.steps.most_common(limit or None):
             print_json({"type": "sequence", "tools": list(tools), "count": n})
 
 

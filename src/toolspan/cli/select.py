@@ -7,6 +7,7 @@ lineages and subagents. Filters are the same words in every command.
 import re
 from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from itertools import accumulate
 from os.path import realpath
 from pathlib import Path, PurePath
@@ -143,14 +144,23 @@ def named(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def limited(default: int, what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Adds a limit on what a table shows to a command."""
-    return click.option(
+    """Adds a limit on what is shown to a command; programs get all, unless it is given."""
+    option = click.option(
         "--limit",
-        default=default,
-        show_default=True,
         type=click.IntRange(min=0),
-        help=f"{what} shown; 0 for all.",
+        help=f"{what} shown; 0 for all.  [default: {default}; all with --json]",
     )
+
+    def decorate(command: Callable[P, R]) -> Callable[P, R]:
+        @wraps(command)
+        def with_limit(*args: P.args, **words: P.kwargs) -> R:
+            if words["limit"] is None:
+                words["limit"] = 0 if words["as_json"] else default
+            return command(*args, **words)
+
+        return option(with_limit)
+
+    return decorate
 
 
 def limit_note(shown: int, all_of_them: int, end: str = "last") -> str:

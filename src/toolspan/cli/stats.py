@@ -34,7 +34,7 @@ _RARER = ("timed out", "pace")
 @named
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--mcp", is_flag=True, help="The health of each MCP server instead.")
-@limited(30, "Tools")
+@limited(30, "Tools or servers")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @filters
 def command(
@@ -49,20 +49,21 @@ def command(
     everything = select(names, last=last)
     rows = narrow(everything, keep)
     if mcp:
-        _servers(rows, as_json=as_json)
+        _servers(rows, limit, as_json=as_json)
         return
     found = _narrowed(everything, keep)
     if as_json:
-        print_json(_row(found, rows, keep))
+        print_json({**_row(found, rows, keep), "tools": _tools(rows, limit)})
     else:
         _print(found, rows, limit)
         if not _chooses_calls(keep):
             _print_tokens(found)
 
 
-def _servers(rows: list[CallFacts], *, as_json: bool) -> None:
+def _servers(rows: list[CallFacts], limit: int, *, as_json: bool) -> None:
     """Each MCP server's calls, errors, timeouts, lost connections and times."""
-    found = server_stats(rows)
+    every = server_stats(rows)
+    found = every[: limit or None]
     if as_json:
         print_json({"servers": [msgspec.to_builtins(stats) for stats in found]})
         return
@@ -88,6 +89,8 @@ def _servers(rows: list[CallFacts], *, as_json: bool) -> None:
             ", ".join(f"{n}× {kind}" for kind, n in stats.error_kinds.items()),
         )
     console().print(listing)
+    if hidden := len(every) - len(found):
+        console().print(f"{count(hidden, 'more server')} (--limit 0: all)")
 
 
 def _narrowed(found: Selection, keep: Filter) -> Selection:
@@ -127,8 +130,11 @@ def _row(found: Selection, rows: list[CallFacts], keep: Filter) -> dict[str, obj
         "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
         "tokens": msgspec.to_builtins(ledger.tokens) if counted else None,
         "tokens_raw_sum": msgspec.to_builtins(ledger.tokens_raw_sum) if counted else None,
-        "tools": [msgspec.to_builtins(stats) for stats in tool_stats(rows)],
     }
+
+
+def _tools(rows: list[CallFacts], limit: int) -> list[dict[str, object]]:
+    return [msgspec.to_builtins(stats) for stats in tool_stats(rows)[: limit or None]]
 
 
 def _print(found: Selection, rows: list[CallFacts], limit: int) -> None:

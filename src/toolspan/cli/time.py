@@ -19,7 +19,7 @@ from toolspan.cli.output import (
     short,
     table,
 )
-from toolspan.cli.select import filters, limited, named, wanted_filter
+from toolspan.cli.select import filters, named, wanted_filter
 from toolspan.model.span import moment
 from toolspan.read.spread import Job
 from toolspan.report.time.timesheet import AgentSheet, SessionSheet, Timesheet, by_tool, slowest
@@ -43,7 +43,10 @@ _PATIENT = 10_000
 @click.command("time")
 @named
 @click.option("--last", is_flag=True, help="The session written to last.")
-@limited(10, "Rows of each table")
+@click.option(
+    "--limit", default=10, show_default=True, type=click.IntRange(min=0),
+    help="Rows of each table shown; 0 for all.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @filters
 def command(

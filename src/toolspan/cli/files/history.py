@@ -25,7 +25,7 @@ def print_history(files: Sequence[FoundFile], wish: Wish) -> None:
     changes = [one for one in archive.changes_to(path) if takes(wish.keep, one)]
     attempts = [one for one in archive.attempts if one.path == path and takes(wish.keep, one)]
     if wish.as_json:
-        for change in changes:
+        for change in changes[-wish.limit :]:  # all of them, when it is 0
             print_json(row_of(archive, change))
         return
     out = console()

@@ -22,7 +22,7 @@ def print_totals(files: Sequence[FoundFile], wish: Wish) -> None:
                 tally.add(one)
     rows = tally.rows()
     if wish.as_json:
-        for row in rows:
+        for row in rows[-wish.limit :]:  # all of them, when it is 0
             print_json(row)
         return
     _print_rows(rows, wish.limit)

@@ -41,7 +41,7 @@ def tell(names: Sequence[str], *, limit: int, as_json: bool, **wanted: Unpack[Wa
         if project is None or in_project(project, one.file or "", one.cwd)
     ]
     if as_json:
-        for one in found:
+        for one in found[: limit or None]:
             print_json(one)
     else:
         _print(found, limit)

@@ -50,7 +50,7 @@ def command(
         return
     found = [session for session in select(names).ledger.sessions if _wanted(session, **wanted)]
     if as_json:
-        for session in found:
+        for session in found[-limit:]:  # all of them, when it is 0
             print_json(_row(session))
     else:
         _print(found, limit)
