@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from tests.cli.command import CWD, home_at, run, saved
+from tests.cli.command import CWD, home_at, rows, run, saved
 from tests.report.file_acts import Rollout
 from tests.requirement import requirement
 from toolspan.patch.envelope import Add, Chunk, Update
@@ -215,6 +215,30 @@ def test_a_session_is_named_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     saved(story, tmp_path)
 
     assert "Both are fine" in shown(story.session_id[:8], root=tmp_path)
+
+
+@requirement("names.inside")
+@pytest.mark.parametrize("name", ["agent-a1b2c3d.jsonl", "0e1b87ff-a597.jsonl"])
+def test_a_session_is_named_by_its_id_where_no_file_is_called_so(name: str, tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
+    helper = story.agent(story.call("Task", {"prompt": "look"})).prompt("look")
+    helper.result(helper.call("Bash", {"command": "ls -la"}), bodies.ran("a"))
+    saved(parallel(), tmp_path)
+    left = helper if name.startswith("agent") else parallel()
+    data = left.data().replace(left.session_id.encode(), b"13b6354b-6f8f")
+    (tmp_path / "projects" / name).write_bytes(data)
+    session = "13b6354b"
+
+    assert session in fact(shown(session, root=tmp_path), "session")
+    told = rows(run("calls", session, "--json", env=home_at(tmp_path)))
+    assert {one["file"] for one in told} == {str(tmp_path / "projects" / name)}
+    for command in ("time", "stats", "sessions", "export"):
+        run(command, session, env=home_at(tmp_path))
+    run("watch", session, "--idle-exit", "0", env=home_at(tmp_path))
+    assert (
+        "no session begins with '13b7'"
+        in run("calls", "13b7", code=2, env=home_at(tmp_path)).stderr
+    )
 
 
 def test_without_a_name_the_session_written_to_last_is_told(tmp_path: Path) -> None:

@@ -87,6 +87,23 @@ def test_a_window_counts_only_sessions_subagents_and_calls_that_have_time_in_it(
     assert "in 1 session" in time(tmp_path, "--since", "2026-11-03").stdout
 
 
+@requirement("names.inside")
+def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents(
+    tmp_path: Path,
+) -> None:
+    story = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
+    helper = story.agent(story.call("Task", {"prompt": "look"})).prompt("look")
+    call = helper.call("Bash", {"command": "ls"}, after_ms=2_000)
+    helper.result(call, bodies.ran("a"), after_ms=1_000)
+    (tmp_path / "agent-a1b2c3d.jsonl").write_bytes(helper.data())
+
+    found = told(tmp_path)
+
+    assert (found["split"]["model_ms"], found["split"]["tools_ms"]) == (2_000, 1_000)
+    assert (found["sessions"], found["agents"], found["calls"]) == (1, 1, 1)
+    assert time(tmp_path).stdout.startswith("3.0 s in 1 session, 3.0 s of it at work")
+
+
 @requirement("time.command")
 def test_only_one_clients_sessions_count_when_it_is_named(tmp_path: Path) -> None:
     day().write(tmp_path / "s.jsonl")

@@ -17,7 +17,7 @@ import click
 
 from toolspan.cli.options import options
 from toolspan.cli.output import progress
-from toolspan.errors import NotFound, ToolspanError, UnknownDialect
+from toolspan.errors import Ambiguous, NotFound, ToolspanError, UnknownDialect
 from toolspan.model.kind import ERROR_KINDS
 from toolspan.model.span import moment, within
 from toolspan.model.state import STATES
@@ -364,8 +364,49 @@ def session_files(name: str, root: Path | None = None) -> list[FoundFile]:
         raise NotFound(f"{name}: no such file or folder")
     everything = discover(root) if root else discover_all()
     known = [file.name.session_id for file in everything if file.name.session_id]
-    session = pick(name, known, "session", hint=lambda one: one[:13])
+    try:
+        session = pick(name, known, "session", hint=_hint)
+    except Ambiguous:
+        raise
+    except NotFound:
+        if inside := _told_inside(name, everything):
+            return inside
+        raise
     return _members(everything, session)
+
+
+def _hint(session: str) -> str:
+    return session[:13]
+
+
+_ID = re.compile(r"[0-9A-Fa-f-]+")
+"""What ids of clients are made of: no file is read for the sake of another word."""
+
+
+def _told_inside(name: str, files: Sequence[FoundFile]) -> list[FoundFile]:
+    """The files of a session that no file is called after."""
+    from toolspan.cli.reading import mentioning
+    from toolspan.read.history import Ledger
+
+    if not _ID.fullmatch(name):
+        return []
+    return of_session(name, Ledger.of([*mentioning(f'"{name}', files)]), files)
+
+
+def of_session(name: str, ledger: "Ledger", files: Sequence[FoundFile]) -> list[FoundFile]:
+    """The files of the session that begins with a name, by what stands in them; maybe none.
+
+    Raises:
+        Ambiguous: several sessions begin so.
+    """
+    from toolspan.read.history import pick
+
+    found = [one for one in ledger.sessions if one.id.startswith(name)]
+    if not found:
+        return []
+    session = pick(name, [one.id for one in found], "session", hint=_hint)
+    own = {file.file for one in found if one.id == session for file in one.files}
+    return [file for file in files if str(file.path) in own]
 
 
 def _members(files: Sequence[FoundFile], session: str) -> list[FoundFile]:

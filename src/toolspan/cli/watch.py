@@ -109,9 +109,10 @@ def _meant(follower: SessionFollower | FolderFollower) -> list[Path]:
 
 
 def _main(files: Iterable[FoundFile]) -> Path:
-    """The session's own file among its files; of copies the one written to last."""
-    mains = [file for file in files if file.name.role == "session"]
-    return max(mains, key=lambda file: file.modified).path
+    """The session's own file among its files, if it is left; of several the one written to last."""
+    found = list(files)
+    mains = [file for file in found if file.name.role == "session"]
+    return max(mains or found, key=lambda file: file.modified).path
 
 
 def _watch(

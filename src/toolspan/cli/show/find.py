@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolspan.cli.reading import mentioning
-from toolspan.cli.select import exists, newest_session, session_files
+from toolspan.cli.select import exists, newest_session, of_session, session_files
 from toolspan.cli.show.portrait import Portrait, portrait_of
 from toolspan.errors import Ambiguous, NotFound, SourceError
 from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile, default_roots, discover
 from toolspan.read.facts import CallFacts
 from toolspan.read.history import Ledger, pick, short_id
+from toolspan.read.transcript import Transcript
 from toolspan.wire.paths import session_folder
 from toolspan.wire.source import source_of
 
@@ -88,13 +89,18 @@ def _named(word: str, paths: Sequence[Path], session: str | None) -> list[FoundF
     except Ambiguous:
         raise
     except NotFound:
-        return _call(word, files)
+        transcripts = list(mentioning(word, files))
+        inside = of_session(word, Ledger.of(transcripts), files)
+        return inside or _portrait(word, transcripts)
     return session_files(stem, _root(paths))
 
 
 def _call(word: str, files: Sequence[FoundFile]) -> Portrait:
     """The call whose id begins with a word; of several with the same id, the newest."""
-    transcripts = list(mentioning(word, files))
+    return _portrait(word, list(mentioning(word, files)))
+
+
+def _portrait(word: str, transcripts: Sequence[Transcript]) -> Portrait:
     ledger = Ledger.of(transcripts)
     rows = [row for row in ledger.calls if _begins(row.id, word)]
     if not rows:

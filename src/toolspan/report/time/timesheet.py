@@ -169,10 +169,11 @@ def _session(
 
 
 def _orphan(name: str, sheets: Sequence[AgentSheet]) -> SessionSheet:
-    """A session of which only subagents' files are there."""
-    own = [sheet for sheet in sheets if sheet.slices or sheet.calls]
-    nobody = AgentSheet(agent=None, role=None, split=Split.of(()), calls=(), slices=())
-    return SessionSheet(id=name, file="", info=SessionInfo(), main=nobody, agents=tuple(own))
+    """A session of which only subagents' files are there: their time is the session's."""
+    own = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
+    slices = tuple(sorted(part for sheet in own for part in sheet.slices))
+    main = AgentSheet(agent=None, role=None, split=Split.of(slices), calls=(), slices=slices)
+    return SessionSheet(id=name, file="", info=SessionInfo(), main=main, agents=own)
 
 
 def by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
