@@ -143,6 +143,34 @@ def test_sessions_live_tells_status_call_and_evidence(home: Path) -> None:
     assert (row["status"], row["calls"][0]["tool"]) == ("waiting", "Bash")
 
 
+@requirement("live.damaged")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        '"pid":%d,"statusUpdatedAt":1e30',
+        '"pid":%d,"startedAt":253402300800000',
+        '"pid":%d,"statusUpdatedAt":-1e17',
+        '"pid":-1',
+        '"pid":9223372036854775807',
+        '"pid":%d,"other":' + "[" * 60_000,
+    ],
+)
+def test_an_entry_of_the_clients_list_that_is_damaged_stops_nothing(
+    home: Path, fields: str
+) -> None:
+    story = a_week()
+    write(home, story)
+    folder = home / ".claude" / "sessions"
+    folder.mkdir()
+    entry = fields.replace("%d", str(os.getpid()))
+    (folder / "1.json").write_text(
+        f'{{"sessionId":"{story.session_id}","status":"busy",{entry}}}', encoding="utf-8"
+    )
+
+    assert run(home).exit_code == 0
+    assert run(home, "sessions", "--live").exit_code == 0
+
+
 @requirement("live.told")
 def test_live_is_about_now(home: Path) -> None:
     done = run(home, "sessions", "--live", "--since", "7d")

@@ -52,7 +52,7 @@ def is_running(pid: int, started: str | None = None) -> bool:
     try:
         if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
             return False
-    except psutil.Error:
+    except (psutil.Error, OverflowError, ValueError):  # no process has such a number
         return False
     if started is None or sys.platform != "linux":
         return True

@@ -195,4 +195,8 @@ def _is_late(transcript: Transcript, now: float) -> bool:
 
 
 def _iso(ms: float | None) -> str | None:
-    return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat()
+    """A time that a client noted; None where it is none."""
+    try:
+        return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat()
+    except (OSError, OverflowError, ValueError):
+        return None

@@ -51,5 +51,5 @@ def _entry(path: Path) -> Registered | None:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 return None
             return _DECODER.decode(stream.read(_LIMIT))
-    except (OSError, ValueError, msgspec.MsgspecError):
+    except (OSError, RecursionError, ValueError, msgspec.MsgspecError):
         return None
