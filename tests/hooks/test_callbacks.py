@@ -134,6 +134,18 @@ async def test_a_handler_that_fails_is_reported_and_silences_no_other(handler: o
     assert [report.outcome for report in before.reports] == ["error", "blocked", "success"]
 
 
+@requirement("hooks.answers-per-point")
+async def test_words_may_be_given_in_a_list() -> None:
+    hooks = Hooks()
+    words = cast("tuple[str, ...]", ["one", "two"])
+    hooks.pre_tool_use()(lambda call: Before(contexts=words))
+    hooks.post_tool_use()(lambda call, moment: After(contexts=words))
+
+    before, after = await hooks.before(moment()), await hooks.after(moment())
+
+    assert before.contexts == after.contexts == ("one", "two")
+
+
 @requirement("hooks.together")
 async def test_handlers_of_a_point_run_at_the_same_time() -> None:
     both = asyncio.Barrier(2)

@@ -274,8 +274,9 @@ def _fit(said: object, point: str) -> object:
         raise TypeError(f"a handler at {point} answers with {names}, not {type(said).__name__}")
     if isinstance(said, Before | After):  # nobody has checked what it was made of
         given = structs.asdict(said)
-        given.pop("input", None)  # one that does not fit the tool's schema is the call's end
-        msgspec.convert(given, type(said))
+        # An input that does not fit the tool's schema is the call's end, not the handler's fault.
+        kept = {"input": given.pop("input")} if "input" in given else {}
+        return structs.replace(msgspec.convert(given, type(said)), **kept)
     return said
 
 
