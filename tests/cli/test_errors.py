@@ -177,3 +177,15 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(tmp_path: Path) ->
 
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
     assert "[/x]" in output
+
+
+@requirement("cli.hint")
+def test_the_hint_names_where_the_call_is(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    story.result(story.call("Bash", {"command": "x"}, id="toolu_x"), bodies.exited(1))
+    path = story.write(tmp_path / "my own.jsonl")
+    hint = f"toolspan show CALL '{path}' tells one call in full."
+
+    assert hint in run("errors", path, env={"COLUMNS": "300"}).stdout
+    assert hint in run("search", "x", path).stdout
+    assert "toolu_x" in run("show", "toolu_x", path).stdout

@@ -155,6 +155,22 @@ def test_the_command_says_what_was_changed_and_how_to_go_on(
     assert f"toolspan run --resume {copy.stem}" in done.stdout
 
 
+@requirement("repair.elsewhere")
+def test_a_session_that_lies_elsewhere_is_first_to_be_put_where_clients_look(
+    tmp_path: Path,
+) -> None:
+    keeper = recorder(tmp_path / f"{SESSION}.jsonl")
+    keeper.prompt("go")
+    keeper.reply(message(use("toolu_a", "Bash", command="x")))
+    keeper.close()
+
+    told = json.loads(asked(keeper.path, "--json", root=tmp_path / "home").stdout)
+    place = tmp_path / "home" / "projects" / project_name(told["cwd"])
+
+    assert told["put_into"] == str(place)
+    assert f"\n  {place}\n" in asked(keeper.path, root=tmp_path / "home").stdout
+
+
 @requirement("repair.cli")
 @pytest.mark.parametrize("what", ["missing", "codex", "folder"])
 def test_what_cannot_be_repaired_gets_one_line(what: str, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from toolspan.cli.output import clock, console, count, escape, print_json, short
 from toolspan.cli.select import (
     Filter,
     Selection,
+    call_hint,
     filters,
     limited,
     named,
@@ -45,7 +46,7 @@ def command(
         for group in groups[: limit or None]:
             print_json(group)
     else:
-        _print(groups, limit, _count(found, rows))
+        _print(groups, limit, _count(found, rows), call_hint(names))
 
 
 def _read(names: Sequence[str], *, last: bool, everything: bool) -> tuple[Selection, list[Ending]]:
@@ -69,7 +70,7 @@ def _count(found: Selection, rows: Sequence[CallFacts]) -> int:
     return good + sum(row.state != "orphan_result" for row in rows)
 
 
-def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
+def _print(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: str) -> None:
     out = console()
     shown = groups[:limit] if limit else groups
     lines = [_headline(groups, calls), ""]
@@ -78,7 +79,7 @@ def _print(groups: Sequence[ErrorGroup], limit: int, calls: int) -> None:
     if hidden := len(groups) - len(shown):
         lines.append(f"{count(hidden, 'more group')} (--limit 0: all)")
     if groups:
-        lines.append("[dim]toolspan show CALL tells one call in full.[/]")
+        lines.append(f"[dim]{escape(hint)}[/]")
     out.print("\n".join(lines))  # all at once, which is much quicker
 
 

@@ -11,6 +11,7 @@ from toolspan.cli.output import console, count, escape, print_json, table
 from toolspan.cli.select import complete_session, locate, newest_here
 from toolspan.errors import Ambiguous, NotFound, ToolspanError
 from toolspan.repair import Change, Repaired, repair
+from toolspan.wire.paths import config_dir, project_name
 
 _SHOWN = 40
 """So many changes are listed one by one."""
@@ -60,17 +61,30 @@ def _row(done: Repaired) -> dict[str, object]:
         "cwd": done.cwd,
         "records": done.kept,
         "changes": [msgspec.to_builtins(change) for change in done.changes],
+        "put_into": str(place) if (place := _place(done)) else None,
         "resume": _commands(done),
     }
 
 
 def _commands(done: Repaired) -> list[str]:
     """How to go on: with the client, and with us."""
-    if done.session_id is None:
+    if done.session_id is None or (done.cwd is None and not _is_ours(done)):
         return []
     there = f"cd {shlex.quote(done.cwd)} && " if done.cwd else ""
     programs = ("claude", "toolspan run")
     return [f"{there}{program} --resume {done.session_id}" for program in programs]
+
+
+def _place(done: Repaired) -> Path | None:
+    """Where the new session has to lie to be found; None when it does, or nobody knows."""
+    if done.path is None or done.cwd is None or _is_ours(done):
+        return None
+    return config_dir() / "projects" / project_name(done.cwd)
+
+
+def _is_ours(done: Repaired) -> bool:
+    """Whether it lies in the client's own folder."""
+    return done.original.absolute().is_relative_to((config_dir() / "projects").absolute())
 
 
 def _print(done: Repaired, *, dry_run: bool) -> None:
@@ -85,8 +99,13 @@ def _print(done: Repaired, *, dry_run: bool) -> None:
         return
     out.print(f"  {count(done.kept, 'record')} in the new session, {done.session_id}")
     out.print(f"  [dim]{escape(str(done.path))}[/]", soft_wrap=True)
-    out.print("\nGo on with it:")
-    for line in _commands(done):
+    place = _place(done)
+    if place is not None:
+        out.print("\nPut it first, with the folder of the same name, where clients look for it:")
+        out.print(f"  {escape(str(place))}", soft_wrap=True)
+    if commands := _commands(done):
+        out.print("\nGo on with it:")
+    for line in commands:
         out.print(f"  {escape(line)}", soft_wrap=True)
 
 

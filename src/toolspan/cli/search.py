@@ -11,6 +11,7 @@ from toolspan.cli.ahead import apart
 from toolspan.cli.output import clean, clock, count, print_json, short
 from toolspan.cli.select import (
     Filter,
+    call_hint,
     filters,
     in_project,
     require_session,
@@ -92,7 +93,7 @@ def command(
         for match in shown:
             print_json(match)
     else:
-        _print(shown, found)
+        _print(shown, found, call_hint(places))
         if not found.matches:
             _hint(named)
 
@@ -173,7 +174,7 @@ def _completed(matches: "Sequence[Match]", *, all_lines: bool = False) -> "list[
     return complete(numbered(matches, calls=all_lines), surveyed, program=ripgrep())
 
 
-def _print(shown: "Sequence[Match]", found: "Found") -> None:
+def _print(shown: "Sequence[Match]", found: "Found", hint: str) -> None:
     width = _width()
     for match in shown:
         click.echo(_headline(match, width))
@@ -182,7 +183,7 @@ def _print(shown: "Sequence[Match]", found: "Found") -> None:
     if found.passed:
         click.echo(f"{count(found.passed, 'line')} too long to look into")
     if any(match.kind == "call" for match in shown):
-        click.secho("toolspan show CALL tells one call in full.", dim=True)
+        click.secho(hint, dim=True)
 
 
 def _width() -> int:

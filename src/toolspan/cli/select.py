@@ -41,6 +41,9 @@ if TYPE_CHECKING:  # the reader is slow to import, and a search begins before it
     from toolspan.read.history import Ledger, SessionFacts
     from toolspan.read.survey import FileFacts
 
+_NAMED = 3
+"""Names that a hint repeats."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -166,6 +169,16 @@ def limited(default: int, what: str) -> Callable[[Callable[P, R]], Callable[P, R
 def limit_note(shown: int, all_of_them: int, end: str = "last") -> str:
     """What to add to a count when a limit left some out; nothing when it did not."""
     return f", the {end} {shown} shown (--limit 0: all)" if shown < all_of_them else ""
+
+
+def call_hint(names: Sequence[str]) -> str:
+    """How to look at a call of what was named; a call is looked for in all of the user's files."""
+    from shlex import quote
+
+    paths = [name for name in names if exists(Path(name)) and name.isprintable()]
+    shown = "".join(f" {quote(path)}" for path in paths[:_NAMED])
+    more = " …" if len(paths) > _NAMED else ""
+    return f"toolspan show CALL{shown}{more} tells one call in full."
 
 
 class Selection(NamedTuple):
