@@ -9,8 +9,9 @@ import pytest
 from tests.requirement import requirement
 from tests.run.waiting import Held
 from toolspan import Hooks, Session
-from toolspan.hooks.points import After, Occasion
+from toolspan.hooks.points import After, Before, Occasion
 from toolspan.llm.model import Began, BlockDone, ModelEvent, ModelFailed, Stopped, TextDelta
+from toolspan.model.span import Call
 from toolspan.session.past import past
 from toolspan.testing import check_history
 
@@ -96,6 +97,28 @@ async def test_what_a_hook_says_of_the_words_comes_with_them(tmp_path: Path) -> 
         (_, words), (_, beside) = told(session.messages)[-2:]
         assert (words, "said: faster" in str(beside)) == ("faster", True)
         assert check_history(session.messages) == []
+
+
+@requirement("session.steering")
+async def test_words_while_a_call_is_put_off_wait_until_it_has_its_result(tmp_path: Path) -> None:
+    hang, hooks, asked = Held("hang"), Hooks(), list[Call]()
+    hang.go_on.set()
+
+    @hooks.pre_tool_use()
+    def put_off(call: Call) -> Before:
+        asked.append(call)
+        if len(asked) == 1:
+            session.say("faster")
+        return Before(defer=len(asked) == 1)
+
+    async with Session(cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None) as session:
+        session.say("go")
+        with anyio.fail_after(30):
+            assert not await session.run(REPLY)
+            assert told(session.messages)[-1] == ("assistant", "tool_use")
+            assert await session.run_deferred()
+
+        assert told(session.messages)[-2:] == [("user", "tool_result"), ("user", "faster")]
 
 
 @requirement("session.steering")
