@@ -1,5 +1,6 @@
 """Which files below a folder are transcripts."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.command import run
 from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.read.discover import default_roots, discover
@@ -164,3 +166,32 @@ def test_the_default_root_is_the_projects_folder_of_the_user(
     assert default_roots() == [tmp_path / "home/.claude/projects"]
     monkeypatch.delenv("CLAUDE_CONFIG_DIR")
     assert default_roots() == [tmp_path / "home/.claude/projects"]
+
+
+@requirement("read.forbidden")
+def test_a_folder_of_a_client_that_cannot_be_looked_at_is_one_clear_line(tmp_path: Path) -> None:
+    folder = tmp_path / ("x" * 300)  # the file system takes no such name
+    homes = {"CLAUDE_CONFIG_DIR": str(folder), "CODEX_HOME": str(tmp_path)}
+
+    done = run("calls", code=2, env=homes)
+
+    assert (done.stdout, done.stderr.count("\n")) == ("", 1)
+    assert f"{folder / 'projects'}: {os.strerror(errno.ENAMETOOLONG)}" in done.stderr
+
+
+@requirement("read.forbidden")
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+@pytest.mark.parametrize("words", [["calls"], ["watch", ".claude/projects"]])
+def test_a_folder_without_rights_is_no_fault_of_the_output(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".claude" / "projects").mkdir(parents=True)
+    (tmp_path / ".claude").chmod(0)
+    monkeypatch.chdir(tmp_path)
+
+    try:
+        done = run(*words, code=2, env={"CLAUDE_CONFIG_DIR": str(tmp_path / ".claude")})
+    finally:
+        (tmp_path / ".claude").chmod(0o700)
+
+    assert ".claude" in done.stderr

@@ -4,6 +4,7 @@
 updates are told: a line for people, a JSON object for programs.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -18,12 +19,13 @@ from toolspan.cli.output import STATE_STYLE, clock, console, duration, print_jso
 from toolspan.cli.select import (
     Filter,
     complete_session,
+    exists,
     filters,
     newest_session,
     session_files,
     wanted_filter,
 )
-from toolspan.errors import NotFound
+from toolspan.errors import NotFound, SourceError
 from toolspan.model.event import Notification
 from toolspan.model.span import Span
 from toolspan.model.state import OPEN_STATES
@@ -93,13 +95,16 @@ def _follower(
             return SessionFollower(_main(newest_session()))
         return FolderFollower(*default_roots(), asleep_before=asleep)
     path = Path(name)
-    if path.is_dir():
+    there = exists(path)
+    if there and path.is_dir():
         if last:
             return SessionFollower(_main(newest_session([name])))
         return FolderFollower(path, asleep_before=asleep)
-    if path.exists() or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
-        if not path.parent.is_dir():
+    if there or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
+        if not exists(path.parent):
             raise NotFound(f"{path}: no such file or folder")
+        if not os.access(path.parent, os.R_OK | os.X_OK):
+            raise SourceError(f"{path.parent}: may not be looked at")
         return SessionFollower(path)
     return SessionFollower(_main(session_files(name)))
 

@@ -49,17 +49,24 @@ def default_roots() -> list[Path]:
     """The folders in which this user's clients keep transcripts, those that exist.
 
     Raises:
-        SourceError: there is none.
+        SourceError: there is none, or one that may not be looked at.
     """
     home = codex_home()
     places = (config_dir() / "projects", home / "sessions", home / "archived_sessions")
-    found = [place for place in places if place.is_dir()]
+    found = [place for place in places if _is_there(place)]
     if not found:
         raise SourceError(
             f"{places[0]}: no such folder; name a file or folder, or set CLAUDE_CONFIG_DIR"
             " or CODEX_HOME"
         )
     return found
+
+
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.is_dir()
+    except OSError as error:
+        raise SourceError(f"{folder}: {os.strerror(error.errno or 0)}") from error
 
 
 def discover_all(roots: Sequence[Path] | None = None) -> list[FoundFile]:
