@@ -210,6 +210,38 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(
     assert "[red]" in output or name == ["toolu_edit"]
 
 
+@requirement("show.refuses")
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["list.txt"], "list.txt: not a transcript"),
+        ([""], "a name is empty"),
+        (["s.jsonl", "--json", "--html"], "--json and --html: one of them"),
+    ],
+)
+def test_what_is_no_session_or_has_two_forms_is_refused(
+    words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "list.txt").write_text("bread\nmilk\n", encoding="utf-8")
+    parallel().write(tmp_path / "s.jsonl")
+
+    done = show(*words)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+@requirement("show.orphans")
+def test_a_result_without_a_call_is_no_call(tmp_path: Path) -> None:
+    story = parallel().result("toolu_gone", "late")
+
+    told = shown(story.write(tmp_path / "s.jsonl"))
+
+    assert fact(told, "calls").startswith("2  ")
+    assert "1 orphan_result" in fact(told, "calls")
+
+
 def test_a_session_is_named_by_the_beginning_of_its_id(tmp_path: Path) -> None:
     story = parallel()
     saved(story, tmp_path)

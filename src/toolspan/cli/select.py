@@ -310,7 +310,7 @@ def locate(
     paths = [Path(name) for name in names]
     alone = bool(paths) and all(_is_file(path) for path in paths)
     for path in paths if alone and not strangers else ():
-        _refuse_strangers(path)
+        refuse_strangers(path)
     return found, not alone
 
 
@@ -338,7 +338,7 @@ def _named_by(name: str) -> list[FoundFile]:
     return discover(path) if exists(path) else session_files(name)
 
 
-def _refuse_strangers(path: Path) -> None:
+def refuse_strangers(path: Path) -> None:
     """A file that is named should be one we can read.
 
     Raises:

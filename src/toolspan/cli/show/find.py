@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from toolspan.cli.reading import mentioning
-from toolspan.cli.select import exists, newest_session, of_session, session_files
+from toolspan.cli.select import exists, newest_session, of_session, refuse_strangers, session_files
 from toolspan.cli.show.portrait import Portrait, portrait_of
 from toolspan.errors import Ambiguous, NotFound, SourceError
 from toolspan.model.span import moment
@@ -27,6 +27,8 @@ def find(names: Sequence[str], *, last: bool, session: str | None) -> list[Found
     Raises:
         NotFound: nothing has that name, or more than one thing has.
     """
+    if not all(names):
+        raise NotFound("a name is empty; name a file, a folder, a session or a call")
     paths = [Path(name) for name in names if exists(Path(name))]
     others = [name for name in names if not exists(Path(name))]
     if len(others) > 1:
@@ -47,7 +49,12 @@ def _root(paths: Sequence[Path]) -> Path | None:
 
 
 def _alone(path: Path) -> list[FoundFile]:
-    """A named file, with the subagents that belong to it."""
+    """A named file, with the subagents that belong to it.
+
+    Raises:
+        UnknownDialect: it is no transcript at all.
+    """
+    refuse_strangers(path)
     found = discover(path)
     if found[0].name.role == "agent":
         return found

@@ -110,10 +110,11 @@ def _item(item: Item, turn: Turn, prefix: str, look: Look) -> Iterator[Row | Non
 
 
 def _turn_note(turn: Turn) -> Text:
-    if not turn.calls or turn.began is None or turn.ended is None:
+    calls = sum(placed.span.state != "orphan_result" for placed in turn.calls)
+    if not calls or turn.began is None or turn.ended is None:
         return Text()
     took = duration((turn.ended - turn.began).total_seconds() * 1000)
-    return Text(f"{count(len(turn.calls), 'call')} {took:>8}", style="dim")
+    return Text(f"{count(calls, 'call')} {took:>8}", style="dim")
 
 
 def _said(item: Said, prefix: str, look: Look, right: Text) -> Iterator[Row]:

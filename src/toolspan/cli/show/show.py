@@ -62,6 +62,8 @@ def command(
     Lanes: calls joined by ┌ │ └ ran at the same time; ╷ ╎ ╵ were asked for together and ran one
     after another; ┊ marks what a rewind left behind. Times are UTC.
     """
+    if as_json and wishes["as_html"]:
+        raise click.UsageError("--json and --html: one of them")
     found = find(names, last=last, session=session)
     page = Page(wishes.pop("as_html"), output, wishes.pop("redact"), wishes.pop("skeleton"))
     if page.wanted:
@@ -142,7 +144,8 @@ def _session_lines(told: Told, look: Look) -> Iterator[Text]:
 
 def _calls_line(told: Told, width: int) -> Text:
     states = Counter(span.state for span in told.spans)
-    (line,) = facts("calls", f"{states.total():,}", width)
+    calls = states.total() - states["orphan_result"]  # which is no call
+    (line,) = facts("calls", f"{calls:,}", width)
     for state, n in states.most_common():
         line.append(f"  {SIGNS[state]} {n:,} {state}", style=STATE_STYLE[state])
     line.truncate(width, overflow="ellipsis")
