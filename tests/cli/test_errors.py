@@ -186,6 +186,6 @@ def test_the_hint_names_where_the_call_is(tmp_path: Path) -> None:
     path = story.write(tmp_path / "my own.jsonl")
     hint = f"toolspan show CALL '{path}' tells one call in full."
 
-    assert hint in run("errors", path, env={"COLUMNS": "300"}).stdout
+    assert hint in run("errors", path, env={"COLUMNS": "50"}).stdout
     assert hint in run("search", "x", path).stdout
     assert "toolu_x" in run("show", "toolu_x", path).stdout

@@ -78,9 +78,9 @@ def _print(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: str) -> N
         lines += [*_lines(group, out.width), ""]
     if hidden := len(groups) - len(shown):
         lines.append(f"{count(hidden, 'more group')} (--limit 0: all)")
-    if groups:
-        lines.append(f"[dim]{escape(hint)}[/]")
     out.print("\n".join(lines))  # all at once, which is much quicker
+    if groups:
+        out.print(f"[dim]{escape(hint)}[/]", soft_wrap=True)  # to be typed: not broken
 
 
 def _headline(groups: Sequence[ErrorGroup], calls: int) -> str:

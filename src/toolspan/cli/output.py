@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _PATIENCE = 40 << 20
 """Fewer bytes than this are read before a bar could be drawn."""
 
+_LEAST = 8
+"""Columns of the screen that what gives way in a table keeps."""
+
 _STEERING = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
 """Characters that JSON takes as they are and that steer a terminal, or turn text around."""
 
@@ -86,6 +89,7 @@ def table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()) -> 
             overflow="ellipsis" if cut else "fold",
             no_wrap=bool(cut),
             ratio=1 if gives_way else None,
+            width=_LEAST if gives_way else None,  # with a ratio, that is the least
         )
     return made
 

@@ -28,6 +28,9 @@ from toolspan.read.survey import FileFacts
 _NARROW = 100
 """On a narrower screen, the rarer numbers make room for the tool's name."""
 _RARER = ("timed out", "pace")
+_SLIM = 60
+"""On one narrower than this, more numbers do."""
+_RARE = (*_RARER, "wrong", "p95", "total")
 
 
 @click.command("stats")
@@ -158,7 +161,8 @@ def _print(found: Selection, rows: list[CallFacts], limit: int) -> None:
 
 def _print_tools(tools: Sequence[ToolStats]) -> None:
     out = console()
-    columns = [name for name in _COLUMNS if out.width >= _NARROW or name not in _RARER]
+    left_out = () if out.width >= _NARROW else _RARER if out.width >= _SLIM else _RARE
+    columns = [name for name in _COLUMNS if name not in left_out]
     numbers = [name for name in columns if name not in ("tool", "pace")]
     listing = table(*columns, right=numbers, cut=("tool",))
     for stats in tools:
