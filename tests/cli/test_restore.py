@@ -101,6 +101,16 @@ def test_another_place_can_be_named(desk: Desk, tmp_path: Path) -> None:
     assert restore("a.py", "--after", made, "--output", "-", desk=desk).stdout == "one\n"
 
 
+@requirement("restore.folder")
+def test_a_folder_is_no_place_for_a_content(desk: Desk, tmp_path: Path) -> None:
+    desk.write("a.py", "one\n")
+
+    done = restore("a.py", "--output", tmp_path, "--yes", desk=desk)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"{tmp_path}: that is a folder; name a file in it" in done.stderr
+
+
 @requirement("restore.command")
 def test_line_ends_mark_and_links_of_the_file_on_disk_stay(desk: Desk, tmp_path: Path) -> None:
     made = desk.write("a.txt", "one\ntwo\n")

@@ -158,6 +158,18 @@ def test_sessions_are_chosen_by_project_and_time(
     assert [found["id"] for found in sessions(tmp_path, *words)] == wanted
 
 
+@requirement("sessions.times")
+def test_a_session_that_went_on_is_of_the_later_time_too(tmp_path: Path) -> None:
+    start = datetime(2026, 11, 3, 23, 0, tzinfo=UTC)
+    story = TranscriptBuilder(session_id="a", start=start).prompt("go")
+    write(story.wait(7_200_000).prompt("and on"), tmp_path)
+
+    assert sessions(tmp_path, "--since", "2026-11-04")
+    assert sessions(tmp_path, "--until", "2026-11-04")
+    assert not sessions(tmp_path, "--since", "2026-11-05")
+    assert not sessions(tmp_path, "--until", "2026-11-03")
+
+
 def test_a_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="one").prompt("go").text("yes")
     for each in (story, story.fork("two").prompt("more")):

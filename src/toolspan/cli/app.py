@@ -102,8 +102,10 @@ def app(ctx: click.Context, *, as_json: bool) -> None:
 
     Without a command: an overview of the last seven days, and what to type next.
 
-    Exit codes: 0 done; 1 done, and doctor found something wrong; 2 a name, file or option is wrong;
-    3 the output cannot be written; 130 stopped with Ctrl-C; 141 the reader of the output went away.
+    Exit codes: 0 done; 1 done, and not well: doctor found something wrong, replay a difference, a
+    model did not come to its end (run -p), a folder is not trusted (trust --check); 2 a name, file
+    or option is wrong; 3 the output cannot be written; 130 stopped with Ctrl-C; 141 the reader of
+    the output went away.
 
     Shell completion: eval "$(_TOOLSPAN_COMPLETE=bash_source toolspan)", likewise zsh and fish.
     """

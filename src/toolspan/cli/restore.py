@@ -11,7 +11,7 @@ from toolspan.cli.files.asked import about
 from toolspan.cli.files.content import confidence_line, moment_of, print_reasons
 from toolspan.cli.files.history import diff_lines
 from toolspan.cli.output import console, print_json
-from toolspan.cli.select import current_folder, locate
+from toolspan.cli.select import current_folder, is_folder, locate
 from toolspan.disk.place import placed
 from toolspan.errors import ToolspanError
 from toolspan.report.files.content import Recovered
@@ -63,10 +63,7 @@ def command(
     target = placed(output, current_folder(), str(Path.home())) if output else Path(path)
     if wishes["yes"] and not output:
         _check_meant(file, path)
-    if not target.is_absolute():
-        raise CannotRestore(
-            f"{spelled(path)}: the folder it is in is not known; name a place with --output"
-        )
+    _check_place(target)
     check(found, force=wishes["force"] or wishes["dry_run"], elsewhere=output is not None)
     plan = plan_for(target, found)
     _carry_out(plan, found, heading, wishes)
@@ -83,6 +80,19 @@ def _check_meant(word: str, path: str) -> None:
     here = str(current_folder())
     if path not in (word, whole(word, here)) and not within(path, here):
         raise CannotRestore(f"{spelled(path)}: name it by its whole path, or leave out --yes")
+
+
+def _check_place(target: Path) -> None:
+    """Only a file is written to, and one whose folder is known.
+
+    Raises:
+        CannotRestore: it is something else.
+    """
+    name = spelled(str(target))
+    if not target.is_absolute():
+        raise CannotRestore(f"{name}: the folder it is in is not known; name a place with --output")
+    if is_folder(str(target)):
+        raise CannotRestore(f"{name}: that is a folder; name a file in it with --output")
 
 
 def _print(found: Recovered, heading: Text, *, force: bool) -> None:

@@ -365,6 +365,14 @@ def exists(path: Path) -> bool:
         return False
 
 
+def is_folder(name: str) -> bool:
+    """Whether there is a folder of that name."""
+    try:
+        return Path(name).is_dir()
+    except (OSError, ValueError):
+        return False
+
+
 def session_files(name: str, root: Path | None = None) -> list[FoundFile]:
     """The files of the session whose id begins with `name`: its own and its subagents'.
 

@@ -4,7 +4,6 @@ Here the words of the command line are told apart; each view has its own module.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +14,7 @@ from toolspan.cli.files.history import print_history
 from toolspan.cli.files.totals import print_totals
 from toolspan.cli.select import (
     filters,
+    is_folder,
     limited,
     locate,
     of_project,
@@ -69,7 +69,7 @@ def command(  # noqa: PLR0913 - one per option
     files = of_project(keep.project, files)
     if content or before or after:
         print_content(files, wish, before, after)
-    elif path is None or _is_folder(path):
+    elif path is None or is_folder(path):
         print_totals(files, wish)
     else:
         print_history(files, wish)
@@ -90,7 +90,7 @@ def _told_apart(names: Sequence[str], path: str | None) -> tuple[list[str], str 
 
 
 def _names_transcripts(name: str) -> bool:
-    if name.endswith(_TRANSCRIPTS) or _is_folder(name):
+    if name.endswith(_TRANSCRIPTS) or is_folder(name):
         return True
     if "/" in name or "." in name:
         return False
@@ -101,10 +101,3 @@ def _names_transcripts(name: str) -> bool:
     except NotFound:
         return False
     return True
-
-
-def _is_folder(name: str) -> bool:
-    try:
-        return Path(name).is_dir()
-    except (OSError, ValueError):
-        return False

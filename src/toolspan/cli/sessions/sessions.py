@@ -16,7 +16,7 @@ from toolspan.cli.select import (
     select,
     when,
 )
-from toolspan.model.span import moment, within
+from toolspan.model.span import moment
 from toolspan.model.tokens import Tokens
 from toolspan.read.history import SessionFacts
 from toolspan.read.lineage import sum_tokens
@@ -31,8 +31,8 @@ _RARER = ("agents", "project")
 @click.option("--live", is_flag=True, help="Those that go on, or died lately in the middle.")
 @click.option("--project", help="Only sessions whose folder has this in it.")
 @click.option("--dialect", type=click.Choice(["claude", "codex"]), help="Only this client's.")
-@click.option("--since", callback=when, help="Not before: 7d, 24h, 2026-11-01.")
-@click.option("--until", callback=when, help="Before that time.")
+@click.option("--since", callback=when, help="Went on then or later: 7d, 24h, 2026-11-01.")
+@click.option("--until", callback=when, help="Began before that time.")
 @limited(30, "Rows")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 def command(
@@ -69,7 +69,19 @@ def _wanted(
         return False
     if project is not None and not in_project(project, session.file.file, info.cwd):
         return False
-    return within(info.started_at, since, until)
+    return _goes_on(session, since, until)
+
+
+def _goes_on(session: SessionFacts, since: datetime | None, until: datetime | None) -> bool:
+    """Whether some part of a session lies between two times."""
+    if since is None and until is None:
+        return True
+    infos = [file.info for file in session.files]
+    times = [moment(at) for info in infos for at in (info.started_at, info.ended_at)]
+    known = [at for at in times if at is not None]
+    return bool(known) and (
+        (since is None or max(known) >= since) and (until is None or min(known) < until)
+    )
 
 
 def _states(session: SessionFacts) -> Counter[str]:
