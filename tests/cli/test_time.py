@@ -6,9 +6,10 @@ from typing import Any
 
 from click.testing import Result
 
-from tests.cli.command import one_row, run
+from tests.cli.command import one_row, rows, run
 from tests.requirement import requirement
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, bodies, outputs
+from toolspan.testing.rollouts import RolloutBuilder
 
 PARTS = ("model", "tools", "permission", "hooks", "idle")
 
@@ -102,6 +103,30 @@ def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents
     assert (found["split"]["model_ms"], found["split"]["tools_ms"]) == (2_000, 1_000)
     assert (found["sessions"], found["agents"], found["calls"]) == (1, 1, 1)
     assert time(tmp_path).stdout.startswith("3.0 s in 1 session, 3.0 s of it at work")
+
+
+@requirement("time.one-duration")
+def test_calls_stats_and_time_tell_the_same_of_how_long_calls_took(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="crashed").prompt("go")
+    story.result(story.call("Bash", {"command": "ls"}), bodies.ran("a"), after_ms=1_000)
+    story.call("Bash", {"command": "make"}, after_ms=1_000)
+    story.resume(after_ms=3_600_000).prompt("go on").write(tmp_path / "crashed.jsonl")
+    made = RolloutBuilder()
+    made.output(made.call("exec_command", {"cmd": "ls"}), outputs.ran("a"))  # in one instant
+    made.write(tmp_path)
+
+    calls = rows(run("calls", tmp_path, "--json"))
+    stats = one_row(run("stats", tmp_path, "--json"))["tools"]
+    times = told(tmp_path)
+
+    expected = {"Bash": [1_000, None], "exec_command": [100]}
+    for tool, took in expected.items():
+        known = [ms for ms in took if ms is not None]
+        assert [one["duration_ms"] for one in calls if one["tool"] == tool] == took
+        assert [one["max_ms"] for one in stats if one["tool"] == tool] == [max(known)]
+        (row,) = [one for one in times["tools"] if one["tool"] == tool]
+        assert (row["total_ms"], row["max_ms"]) == (sum(known), max(known))
+    assert times["calls_ms"] == 1_100
 
 
 @requirement("time.command")

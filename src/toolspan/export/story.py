@@ -211,7 +211,7 @@ class Story:
             finished=result.finished_at if result else None,
             start=stamp(span.requested),
             end=_end(span, found.took),
-            duration_ms=_milliseconds(span),
+            duration_ms=span.duration_ms,
             phases=tuple(
                 PhaseRecord(phase=p.phase, start=p.start, end=p.end) for p in found.intervals
             ),
@@ -246,14 +246,9 @@ class _Around(NamedTuple):
 def _end(span: Span, took: int | None) -> int | None:
     """When a call ended, where that is known and not before it began."""
     start, end = stamp(span.requested), stamp(span.finished)
-    if start is not None and took is None:
-        return None
-    return end
-
-
-def _milliseconds(span: Span) -> int | None:
-    took = span.duration
-    return None if took is None else round(took.total_seconds() * 1000)
+    if start is None or end is None:
+        return end
+    return None if took is None or end < start else end
 
 
 def _merged(slices: Sequence[Slice]) -> list[Slice]:

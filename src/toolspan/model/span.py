@@ -231,10 +231,11 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
     def duration(self) -> timedelta | None:
         """From request to result, permission wait included; None where a time is missing.
 
-        Codex may write both lines at once, or without times: what it says of the tool is the least.
+        Nor does a result that was made up later tell when the call ended. Codex may write both
+        lines at once, or without times: what it says of the tool is the least.
         """
         result = self.result
-        if result is None:
+        if result is None or (self.state in _REPAIRED and self.made_up):
             return None
         try:
             taken = _parse(result.finished_at or "") - _parse(self.call.requested_at or "")
@@ -246,6 +247,17 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
         if self.call.dialect == "codex":
             taken = max(taken, self._reported or _NO_TIME)
         return taken if taken >= _NO_TIME else None
+
+    @property
+    def duration_ms(self) -> int | None:
+        """The same in whole milliseconds, as every command counts it."""
+        taken = self.duration
+        return None if taken is None else round(taken.total_seconds() * 1000)
+
+    @property
+    def made_up(self) -> bool:
+        """The result was not the tool's: a client wrote it later, when it was started again."""
+        return self.synthetic or any(one.rule == _RESUMED for one in self.evidence)
 
     @property
     def _reported(self) -> timedelta | None:
@@ -295,6 +307,10 @@ def within(at: str | None, since: datetime | None, until: datetime | None) -> bo
 
 
 _parse = datetime.fromisoformat
+_REPAIRED = frozenset({"interrupted", "never_answered"})
+"""What calls come to be whose result was made up."""
+_RESUMED = "session ended"
+"""The evidence of a result that a client wrote when it was started again."""
 _NO_TIME = timedelta(0)
 
 

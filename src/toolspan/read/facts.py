@@ -112,7 +112,6 @@ def facts_of(span: Span, file: str) -> CallFacts:
     call, result = span.call, span.result
     asked = call.place
     answered = result.place if result else None
-    duration = span.duration
     advice = span.advice
     return CallFacts(
         file=file,
@@ -128,7 +127,7 @@ def facts_of(span: Span, file: str) -> CallFacts:
         result_line=answered.line if answered else None,
         requested=call.requested_at,
         finished=result.finished_at if result else None,
-        duration_ms=round(duration.total_seconds() * 1000) if duration is not None else None,
+        duration_ms=span.duration_ms,
         target=call.target,
         message=span.message,
         exit_code=result.exit_code if result else None,

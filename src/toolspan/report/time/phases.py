@@ -30,8 +30,6 @@ _ASKING = frozenset(
 _BEFORE = frozenset({"PreToolUse", "PermissionRequest"})
 _AUTOMATIC = frozenset({"config", "hook"})
 """Sources of a decision for which nobody was asked."""
-_RESUMED = "session ended"
-"""The evidence of a result that a client wrote when it was started again."""
 
 
 class Interval(NamedTuple):
@@ -49,7 +47,7 @@ class Phases(NamedTuple):
     certainty: Certainty
     """How well the wait for consent is known."""
     took: int | None = None
-    """From request to result; None when a time is missing, or the result was made up later."""
+    """How long it took, as `Span.duration` has it: None when that is not known."""
 
 
 def stamp(time: datetime | None) -> int | None:
@@ -69,9 +67,10 @@ def phases(span: Span, ready: int | None = None, heard: Heard | None = None) -> 
     """
     start, end = stamp(span.requested), stamp(span.finished)
     if start is None:
-        return Phases((), "unknown")
-    if end is None or end < start or _made_up(span):
-        return Phases(tuple(held.interval for held in _held(span, start, start)), "unknown")
+        return Phases((), "unknown", span.duration_ms)
+    if end is None or end < start or span.made_up:
+        held_up = tuple(held.interval for held in _held(span, start, start))
+        return Phases(held_up, "unknown", span.duration_ms)
     held = list(_held(span, start, end)) if span.events else []
     whole = Interval(_after(held, start, end), end, "run")
     hooks = [one.interval for one in held]
@@ -92,7 +91,7 @@ def phases(span: Span, ready: int | None = None, heard: Heard | None = None) -> 
             whole = Interval(whole.start, min(stop, end), "run")
             noted = _noted(hooks, whole, heard)
             found = noted or _ran(span, hooks, whole, ready)
-    return found._replace(took=end - start)
+    return found._replace(took=span.duration_ms)
 
 
 def phases_among(spans: Iterable[Span], heard: Mapping[str, Heard]) -> Callable[[Span], Phases]:
@@ -138,11 +137,6 @@ def _waited(
         Interval(began, whole.end, "run"),
     )
     return Phases((*hooks, *(one for one in parts if one.end > one.start)), certainty)
-
-
-def _made_up(span: Span) -> bool:
-    """The result tells nothing of when the call ended: a client wrote it when it came back."""
-    return span.synthetic or any(evidence.rule == _RESUMED for evidence in span.evidence)
 
 
 def _ran(span: Span, hooks: list[Interval], whole: Interval, ready: int | None) -> Phases:

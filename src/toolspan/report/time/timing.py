@@ -69,7 +69,7 @@ class CallTime(Struct, frozen=True, kw_only=True, gc=False):
 
     call: CallFacts
     took_ms: int | None
-    """From request to result; None when a time is missing, or the result was made up later."""
+    """The call's `duration_ms`: None when a time is missing, or the result was made up later."""
     wait_ms: int | None
     """The wait for consent, while no other call ran; None when it is unknown."""
     certainty: Certainty
