@@ -12,7 +12,7 @@ ANSWERS = "docs/hooks.md"
 _DIAGRAMS = {
     (FLOW, "reply ─▶ session/session ─▶ run/batch ─▶ run/queue      which calls may start now"),
     (FLOW, "bytes ─▶ wire/source ─▶ wire/jsonl ─▶ wire/claude ─▶ read/transcript (Reader)"),
-    (LAYERS, "cli | web | serve"),
+    (LAYERS, "cli | serve"),
     (ANSWERS, "continue: false, stopReason        end the turn after this"),
 }
 

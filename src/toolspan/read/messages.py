@@ -37,7 +37,6 @@ _SPEAKING = frozenset(
     }
 )
 """System lines that tell a person something; the others are bookkeeping."""
-_DETAILED = frozenset({"api_error", "compact_boundary", "microcompact_boundary"})
 _HOOK_VOICES: dict[str, Voice] = {
     "hook_additional_context": "injected",
     "hook_stopped_continuation": "system",
