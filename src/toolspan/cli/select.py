@@ -7,7 +7,7 @@ lineages and subagents. Filters are the same words in every command.
 import re
 from collections.abc import Callable, Sequence, Set
 from datetime import UTC, datetime, timedelta
-from functools import wraps
+from functools import lru_cache, wraps
 from itertools import accumulate
 from os.path import realpath
 from pathlib import Path, PurePath
@@ -326,10 +326,10 @@ def _files_of(names: Sequence[str]) -> list[FoundFile]:
         raise NotFound("a name is empty; name a file, a folder or a session")
     if len(names) == 1:
         return _named_by(names[0])
-    files = (file for name in names for file in _named_by(name))
-    found: dict[str, FoundFile] = {}
-    for file in files:
-        found.setdefault(realpath(file.path), file)
+    folder = lru_cache(1 << 12)(realpath)  # many files lie in few folders
+    found: dict[tuple[str, str], FoundFile] = {}
+    for file in (file for name in names for file in _named_by(name)):
+        found.setdefault((folder(str(file.path.parent)), file.path.name), file)
     return list(found.values())
 
 
