@@ -350,3 +350,28 @@ async def test_deferred_tools_are_marked_when_that_is_asked_for(tmp_path: Path) 
     marked = {s["name"] for s in session.schemas(defer=True) if s.get("defer_loading")}
     assert "WebFetch" in marked
     assert "Read" not in marked
+
+
+@requirement("session.one-reply")
+async def test_a_reply_waits_until_the_one_before_has_its_results() -> None:
+    begun, finish = anyio.Event(), anyio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await finish.wait()
+        return "waited"
+
+    block = {"type": "tool_use", "id": "toolu_w", "name": "wait", "input": {}}
+    session = Session(tools=[wait], transcript=None)
+    async with session, anyio.create_task_group() as tasks:
+        session.say("go")
+        tasks.start_soon(session.run, {"role": "assistant", "content": [block]})
+        await begun.wait()
+        with pytest.raises(ToolspanError, match="no results yet"):
+            await session.run({"role": "assistant", "content": "Meanwhile."})
+        finish.set()
+
+    assert [message["role"] for message in session.messages] == ["user", "assistant", "user"]
+    assert check_history(session.messages) == []

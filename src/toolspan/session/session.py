@@ -35,7 +35,7 @@ from toolspan.profile import profile as named_profile
 from toolspan.record import Compacted, Fsync, Origin, Recorder
 from toolspan.run.batch import Batch, Recovery
 from toolspan.run.blocks import call_block, read_block
-from toolspan.run.desk import Cancel
+from toolspan.run.desk import Cancel, Job
 from toolspan.run.runner import Runner
 from toolspan.run.sinks import Only, Sink
 from toolspan.run.tool import Tool
@@ -335,7 +335,10 @@ class Session:
         Raises:
             BadCall: the reply is no assistant message, or holds a block that cannot be answered.
             ModelFailed: the stream broke off before any call was complete; nothing of it counts.
+            ToolspanError: calls of the reply before have no results yet.
         """
+        if self._conversation.is_held:
+            raise ToolspanError("calls of the reply before have no results yet")
         self._interrupted = False
         self.feedback = ()
         self.notes = []
@@ -348,13 +351,16 @@ class Session:
             self._conversation.add_reply(message, accepted.blocks)
             if not accepted.jobs:
                 return message.get("stop_reason") == "pause_turn" or await self._end_turn(message)
-            self._conversation.hold()
-            try:
-                for job in accepted.jobs:
-                    batch.enqueue(job)
-                await batch.drain()
-            finally:
-                self._answer(batch)
+            return await self._run_jobs(batch, accepted.jobs)
+
+    async def _run_jobs(self, batch: Batch, jobs: Iterable[Job]) -> bool:
+        self._conversation.hold()
+        try:
+            for job in jobs:
+                batch.enqueue(job)
+            await batch.drain()
+        finally:
+            self._answer(batch)
         return self.stopped is None
 
     async def run_deferred(self) -> bool:
@@ -370,15 +376,7 @@ class Session:
         self.runner.forget(asked.id)
         async with self.runner.batch(self._conversation.reply or None) as batch:
             job = batch.accept(asked)
-            if job is None:
-                return False
-            self._conversation.hold()
-            try:
-                batch.enqueue(job)
-                await batch.drain()
-            finally:
-                self._answer(batch)
-        return self.stopped is None
+            return job is not None and await self._run_jobs(batch, (job,))
 
     async def compact(self, compacted: Compacted) -> None:
         """Go on from a summary of the conversation; what was said before is sent no more.
