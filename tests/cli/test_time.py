@@ -119,7 +119,7 @@ def test_calls_stats_and_time_tell_the_same_of_how_long_calls_took(tmp_path: Pat
     stats = one_row(run("stats", tmp_path, "--json"))["tools"]
     times = told(tmp_path)
 
-    expected = {"Bash": [1_000, None], "exec_command": [100]}
+    expected: dict[str, list[int | None]] = {"Bash": [1_000, None], "exec_command": [100]}
     for tool, took in expected.items():
         known = [ms for ms in took if ms is not None]
         assert [one["duration_ms"] for one in calls if one["tool"] == tool] == took
