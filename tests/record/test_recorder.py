@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.requirement import requirement
 from toolspan.ids import CallId
 from toolspan.model.event import Hook
 from toolspan.model.live import Context, Requested, Started
+from toolspan.model.span import moment
 from toolspan.profile import VERSIONS
 from toolspan.record import Recorder, agent_path, transcript_path
 
@@ -623,6 +625,19 @@ def test_a_resumed_transcript_goes_on_where_it_ended(
         assert prompt["turnPosition"]["turnIndex"] == 2
     assert [span.state for span in toolspan.read(path).spans] == ["succeeded", "succeeded"]
     assert wrong(path) == []
+
+
+@requirement("times.edge")
+def test_what_goes_on_after_the_last_instant_there_is_has_times_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    Recorder.resume(path, origin(tmp_path), Failures()).prompt("first")
+    late = b'"timestamp":"9999-12-31T23:59:59.999Z"'
+    path.write_bytes(re.sub(rb'"timestamp":"[^"]*"', late, path.read_bytes()))
+
+    Recorder.resume(path, origin(tmp_path), Failures()).prompt("second")
+
+    times = re.findall(r'"timestamp":"([^"]*)"', path.read_text(encoding="utf-8"))
+    assert all(map(moment, times)), times
 
 
 @requirement("record.resume")

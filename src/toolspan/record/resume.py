@@ -5,12 +5,16 @@ once; damaged lines are passed over, as the client itself does.
 """
 
 from dataclasses import dataclass, field
+from datetime import MAXYEAR, UTC, datetime
 from pathlib import Path
 
 from toolspan.model.span import moment
 from toolspan.wire.claude import CALL_BLOCKS, Block, Entry, decode
 from toolspan.wire.jsonl import read_lines
 from toolspan.wire.source import FileSource
+
+_LAST = datetime(MAXYEAR, 12, 31, tzinfo=UTC)
+"""The last day there is: no line could be written after it."""
 
 
 @dataclass(slots=True)
@@ -51,7 +55,8 @@ def _add(left: Left, entry: Entry) -> None:
     left.last = entry.uuid
     left.within = False
     time = moment(entry.timestamp)
-    left.latest = max(left.latest, time.timestamp() if time else 0.0)
+    if time is not None and time < _LAST:
+        left.latest = max(left.latest, time.timestamp())
     if entry.type == "user":
         left.prompt_id = entry.prompt_id or left.prompt_id
     content = entry.message.content if entry.message else None
