@@ -1,5 +1,6 @@
 """The command line as a whole: help, exit codes, what all commands share."""
 
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -143,3 +144,25 @@ def test_a_limit_that_is_given_counts_with_json_too(name: str) -> None:
     assert found("--limit", "0") == every
     assert len(every) > len(few) == 2
     assert few in (every[:2], every[-2:])
+
+
+@requirement("cli.hostile-complaints")
+def test_what_is_complained_of_steers_no_terminal(tmp_path: Path) -> None:
+    hostile = "\x1b[2J\x1b]0;owned\x07\u202e"
+    made = TranscriptBuilder().prompt("go")
+    for n in range(2):
+        made.result(made.call("Bash", {"command": "ls"}, id=f"toolu_{n}{hostile}"), bodies.ran("a"))
+    path = made.write(tmp_path / "a.jsonl")
+    (tmp_path / f"b{hostile}.jsonl.zst").write_bytes(b"no archive")
+    (tmp_path / f"c{hostile}.txt").write_bytes(b"no transcript")
+
+    told = [
+        command.run("show", "toolu_", path, code=2),
+        command.run("calls", tmp_path / f"c{hostile}.txt", code=2),
+        *(command.run(name, tmp_path, code=None) for name in ("calls", "errors", "doctor")),
+        command.run("search", "ls", f"{tmp_path}/"),
+    ]
+
+    for done in told:
+        assert done.stderr.startswith("toolspan: ")
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", done.stderr)

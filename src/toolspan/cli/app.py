@@ -1,6 +1,5 @@
 """The table of commands. Each command's module is imported only when it runs."""
 
-import sys
 from importlib import import_module
 from typing import Any
 
@@ -86,7 +85,9 @@ class _Failure(click.ClickException):
 
     def show(self, file: Any = None) -> None:
         """Print the line."""
-        click.echo(f"toolspan: {self.message}", file=file or sys.stderr)
+        from toolspan.cli.output import complain
+
+        complain(self.message, file)
 
 
 @click.group(

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from toolspan.cli.output import console, count, escape, print_json, progress, table
+from toolspan.cli.output import complain, console, count, escape, print_json, progress, table
 from toolspan.cli.select import locate, named, newest_here
 from toolspan.errors import NotFound, SourceError
 from toolspan.model.finding import Finding
@@ -62,7 +62,7 @@ def command(
             except SourceError as error:
                 if len(files) == 1:
                     raise
-                click.echo(f"toolspan: {error}", err=True)
+                complain(error)
                 unread += 1
                 continue
             sick += not checkup.healthy

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from toolspan.cli.output import complain
 from toolspan.cli.select import Filter, filters, named, narrow, select, wanted_filter
 from toolspan.cli.veiled import deliver, veil, veils
 from toolspan.errors import NotFound, SourceError
@@ -103,4 +104,4 @@ def _stories(
             if transcripts:
                 yield Story(transcripts, veil=over, choice=choice)
         except SourceError as error:
-            click.echo(f"toolspan: {error}", err=True)
+            complain(error)

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-import click
-
-from toolspan.cli.output import progress
+from toolspan.cli.output import complain, progress
 from toolspan.cli.select import Filter, cache_for, locate
 from toolspan.errors import NotFound, ToolspanError
 
@@ -60,7 +58,7 @@ def gather(names: Sequence[str], job: "Job[T]", *, last: bool = False) -> tuple[
         if one.problem and len(found) == 1:
             raise ToolspanError(one.problem)
         if one.problem:
-            click.echo(f"toolspan: {one.problem}", err=True)
+            complain(one.problem)
     return found, joined
 
 

@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from msgspec import Struct
 
@@ -126,6 +126,14 @@ def clean(text: str) -> str:
     if text.isprintable():  # nearly always
         return text
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def complain(words: object, file: TextIO | None = None) -> None:
+    """What is wrong, in one line on the error output; names in it steer no terminal."""
+    import click
+
+    told = "\n".join(map(clean, str(words).split("\n")))
+    click.echo(f"toolspan: {told}", file=file, err=file is None)
 
 
 def escape(text: str) -> str:

@@ -6,9 +6,7 @@ In: files. Out: `Transcript`s, one after another.
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import click
-
-from toolspan.cli.output import progress
+from toolspan.cli.output import complain, progress
 from toolspan.errors import SourceError
 from toolspan.read.discover import FoundFile
 from toolspan.read.transcript import Transcript, read
@@ -21,7 +19,7 @@ def readable(paths: Iterable[Path]) -> Iterator[Transcript]:
         try:
             yield read(path)
         except SourceError as error:
-            click.echo(f"toolspan: {error}", err=True)
+            complain(error)
 
 
 def mentioning(word: str, files: Sequence[FoundFile]) -> Iterator[Transcript]:

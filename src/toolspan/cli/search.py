@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from toolspan.cli.ahead import apart
-from toolspan.cli.output import clean, clock, count, print_json, short
+from toolspan.cli.output import clean, clock, complain, count, print_json, short
 from toolspan.cli.select import (
     Filter,
     call_hint,
@@ -85,7 +85,7 @@ def command(
         _hint(named, err=True)
         raise
     for problem in found.problems:
-        click.echo(f"toolspan: {problem}", err=True)
+        complain(problem)
     if keep.session is not None and not found.matches:
         require_session(keep.session, discover_all([*map(Path, places)] or None))
     shown = _completed(found.matches[:most] if most else found.matches, all_lines=as_json)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 import click
 
 from toolspan.cli.options import options
-from toolspan.cli.output import progress
+from toolspan.cli.output import complain, progress
 from toolspan.errors import Ambiguous, NotFound, ToolspanError, UnknownDialect
 from toolspan.model.kind import ERROR_KINDS
 from toolspan.model.span import moment, within
@@ -210,7 +210,7 @@ def select(names: Sequence[str], *, last: bool = False) -> Selection:
         if file.problem:
             if len(files) == 1:
                 raise ToolspanError(file.problem)
-            click.echo(f"toolspan: {file.problem}", err=True)
+            complain(file.problem)
     return Selection(ledger, joined)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 import msgspec
 
-from toolspan.cli.output import STATE_STYLE, clock, console, duration, print_json, short
+from toolspan.cli.output import STATE_STYLE, clock, complain, console, duration, print_json, short
 from toolspan.cli.select import (
     Filter,
     complete_session,
@@ -139,7 +139,7 @@ def _watch(
         sys.stdout.flush()
         for problem in set(follower.problems.values()) - complaints:
             complaints.add(problem)
-            click.echo(f"toolspan: {problem}", err=True)
+            complain(problem)
         changed = next(news)
         updates = follower.poll(changed) if changed is None or changed else []
 

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import NamedTuple
 
-import click
-
-from toolspan.cli.output import progress
+from toolspan.cli.output import complain, progress
 from toolspan.cli.select import Filter, current_folder
 from toolspan.model.span import moment
 from toolspan.read.discover import FoundFile
@@ -65,4 +63,4 @@ def about(files: Sequence[FoundFile], word: str) -> tuple[FileArchive, str]:
 
 def _complain(words: str) -> None:
     """Tell of a transcript that could not be read."""
-    click.echo(f"toolspan: {words}", err=True)
+    complain(words)
