@@ -1,12 +1,10 @@
 """`toolspan run --resume`: a session that another process goes on with."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from tests.cli import command
 from tests.requirement import requirement
 
 HOLDS = """
@@ -26,24 +24,34 @@ asyncio.run(main())
 
 
 @requirement("record.in-use")
-def test_a_session_in_use_is_refused_by_the_pid_of_who_uses_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("TOOLSPAN_NO_CACHE", "1")
-    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+def test_a_session_in_use_is_refused_by_the_pid_of_who_uses_it(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "TOOLSPAN_NO_CACHE": "1"}
+    environment.pop("CLAUDE_CONFIG_DIR", None)
     script = tmp_path / "model.json"
     script.write_text("[]", encoding="utf-8")
     words = [sys.executable, "-c", HOLDS]
     with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        words,
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as holder:
         assert holder.stdout is not None
         session = holder.stdout.readline().strip()
-        again = ("-p", "hi", "--resume", session, "--model", f"scripted:{script}")
-        done = command.run("run", *again, code=2)
+        again = [sys.executable, "-m", "toolspan", "run", "-p", "hi", "--resume", session]
+        done = subprocess.run(
+            [*again, "--model", f"scripted:{script}"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
         holder.communicate("\n", timeout=60)
 
+    assert done.returncode == 2
     assert f"process {holder.pid} goes on with this session" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

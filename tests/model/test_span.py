@@ -7,9 +7,9 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan import read
-from toolspan.model.inputs import decode_anything
+from toolspan.model.inputs import decode_anything, decode_object
 from toolspan.model.kind import ADVICE
-from toolspan.model.span import Span, moment
+from toolspan.model.span import Span, moment, within
 from toolspan.testing import TranscriptBuilder, bodies, outputs
 from toolspan.testing.bodies import Body
 from toolspan.testing.rollouts import RolloutBuilder
@@ -109,3 +109,55 @@ def test_a_moment_without_a_zone_is_the_worlds_time() -> None:
 )
 def test_anything_at_all_is_decoded_or_given_as_text(data: bytes, value: object) -> None:
     assert decode_anything(data) == value
+
+
+@requirement("times.edge")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2026-11-02T09:00:00Z", datetime(2026, 11, 2, 9, tzinfo=UTC)),
+        ("2026-11-02T09:00:00", datetime(2026, 11, 2, 9, tzinfo=UTC)),
+        ("2026-11-02T09:00:00+02:00", datetime(2026, 11, 2, 7, tzinfo=UTC)),
+        ("9999-12-31T23:59:59-12:00", None),
+        ("0001-01-01T00:00:00+14:00", None),
+        ("some day", None),
+        (None, None),
+    ],
+)
+def test_a_moment_is_one_that_the_world_has(text: str | None, found: datetime | None) -> None:
+    assert moment(text) == found
+
+
+@requirement("time.window-sessions")
+@pytest.mark.parametrize(
+    ("at", "since", "until", "inside"),
+    [
+        (None, None, None, True),
+        (None, 2025, None, False),
+        ("some day", None, 2027, False),
+        ("2026-11-02T09:00:00Z", 2026, 2027, True),
+        ("2026-11-02T09:00:00Z", 2027, None, False),
+        ("2026-11-02T09:00:00Z", None, 2026, False),
+        ("2026-01-01T00:00:00Z", 2026, None, True),
+        ("2026-01-01T00:00:00Z", None, 2026, False),
+    ],
+)
+def test_a_time_that_nobody_knows_lies_only_in_all_time(
+    at: str | None, since: int | None, until: int | None, inside: bool
+) -> None:
+    first, last = (year and datetime(year, 1, 1, tzinfo=UTC) for year in (since, until))
+
+    assert within(at, first or None, last or None) is inside
+
+
+@requirement("time.one-duration")
+def test_a_duration_in_milliseconds_is_the_duration() -> None:
+    assert span_with("2026-11-02T09:00:00Z", "2026-11-02T09:00:02.5Z").duration_ms == 2500
+    assert span_with("some day", "2026-11-02T09:00:00Z").duration_ms is None
+
+
+@pytest.mark.parametrize(("data", "found"), [(b'{"a":1}', {"a": 1}), (b"[1]", {}), (b"{", {})])
+def test_an_input_that_is_no_object_is_read_as_an_empty_one(
+    data: bytes, found: dict[str, object]
+) -> None:
+    assert decode_object(data) == found
