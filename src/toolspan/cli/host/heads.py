@@ -7,9 +7,8 @@ that is not trusted are left out, which is told.
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from toolspan.cli.host.settings import HostSettings, MakeHeadHooks
+from toolspan.cli.output import complain
 from toolspan.hooks.points import Firing
 from toolspan.settings.head import hooks_in
 
@@ -32,5 +31,5 @@ class SkillHooks:
             return None
         if self.settings.counts(path):
             return self.make("skill", block, path)
-        click.echo(f"toolspan: {path}: the folder is not trusted; its hooks are left out", err=True)
+        complain(f"{path}: the folder is not trusted; its hooks are left out")
         return None

@@ -18,6 +18,7 @@ from toolspan.cli.host.heads import SkillHooks
 from toolspan.cli.host.settings import SOURCES, HookWishes, HostSettings, host_settings
 from toolspan.cli.host.strange import strange_rules, strange_tools
 from toolspan.cli.options import options
+from toolspan.cli.output import complain
 from toolspan.cli.prompt.approver import TerminalApprover, notice_of_question
 from toolspan.cli.prompt.grants import Keeper, Standing
 from toolspan.cli.prompt.tty import Terminal
@@ -184,7 +185,7 @@ class Host:
         make = self.settings.maker(profile(self.wishes.name), self.servers, wishes)
         found = load_kinds(self.settings.agent_folders, partial(make, "agent"))
         for line in found.problems:
-            click.echo(f"toolspan: {line}", err=True)
+            complain(line)
         return Staff(found.kinds, find_model=find_model)
 
     def _hook_wishes(self, *, person: bool) -> HookWishes:
@@ -213,7 +214,7 @@ class Host:
         for line in strange_tools(self.wishes.named_tools or [], there):
             raise ToolspanError(f"--tools: {line}")
         for line in strange_rules(rules, there):
-            click.echo(f"toolspan: {line}", err=True)
+            complain(line)
 
     def _renew_tools(self, session: Session, rules: Rules) -> None:
         """A server has other tools now; the next reply finds them."""
@@ -272,14 +273,14 @@ async def open_host(
         raise ToolspanError("--ask and --permission-prompt-tool: only one can give consent")
     if wishes.ask and terminal is None:
         told = "--ask: there is no terminal, so nobody is asked and what needs consent is denied"
-        click.echo(f"toolspan: {told}", err=True)
+        complain(told)
     settings = host_settings(wishes.cwd, wishes.settings_file, wishes.setting_sources)
     chosen = profile(wishes.name, model=model)
     named = settings.servers(wishes.mcp_config)
     async with McpServers(named, profile=chosen, cwd=wishes.cwd) as servers:
         for name, health in servers.health.items():
             if health.state == "failed":
-                click.echo(f"toolspan: MCP server {name!r}: {health.reason}", err=True)
+                complain(f"MCP server {name!r}: {health.reason}")
         yield Host(wishes, settings, servers, terminal, mind)
 
 

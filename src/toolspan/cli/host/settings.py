@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from toolspan.cli.output import complain
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.hooks.fire import Compose
 from toolspan.hooks.handlers.mcp_tool import CallTool
@@ -145,7 +146,7 @@ class HostSettings:
             fail_closed=wishes.fail_closed,
         )
         for note in made.notes:
-            click.echo(f"toolspan: {note}", err=True)
+            complain(note)
         return NoHooks() if made.hooks.silent else made.hooks
 
     def servers(self, named: Path | None) -> Path | dict[str, object]:
@@ -191,7 +192,7 @@ def host_settings(project: Path, named: Path | None, sources: str) -> HostSettin
     trusted = TrustStore(default_store()).trusts(claim)
     used = [layer for layer in layers if layer.scope == "command_line" or layer.scope in scopes]
     for line in (line for layer in used for line in unknown_keys(layer.raw, str(layer.path))):
-        click.echo(f"toolspan: {line}", err=True)
+        complain(line)
     merged = merge(used, trusted=trusted)
     held = list(merged.withheld)
     held += [places.mcp] if claim.servers and not trusted else []

@@ -7,10 +7,9 @@ output, whole lines at once; faults on the error output. `live.py` is for people
 from collections.abc import Mapping
 from typing import Protocol
 
-import click
-
 from toolspan.cli.host.faults import Faults
 from toolspan.cli.host.out import Out
+from toolspan.cli.output import complain
 from toolspan.cli.run.rows import end_line, init_line, reply_line, result_line, retry_line
 from toolspan.llm.model import ModelEvent, Retrying
 from toolspan.mcp import McpServers
@@ -55,7 +54,7 @@ class TextShow:
         """That it takes longer is told."""
         if isinstance(event, Retrying):
             wait = f"again in {event.wait_s:.1f} s ({event.attempt} of {event.of})"
-            click.echo(f"toolspan: {event.failure.told()}; {wait}", err=True)
+            complain(f"{event.failure.told()}; {wait}")
 
     def take(self, event: LiveEvent) -> None:
         """Faults are told."""
@@ -66,7 +65,7 @@ class TextShow:
         if ended.text:
             self.out.write(ended.text.encode("utf-8", "replace") + b"\n")
         if ended.error is not None:
-            click.echo(f"toolspan: {ended.error}", err=True)
+            complain(ended.error)
 
     def over(self) -> None:
         """The session is left."""
