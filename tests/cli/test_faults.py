@@ -105,17 +105,17 @@ def test_a_server_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path)
 
 
 @requirement("cli.plain-complaints")
-def test_what_a_configuration_is_called_steers_no_terminal(tmp_path: Path) -> None:
-    servers = {"mcpServers": {"bad\x1b]0;owned\x07": {"command": "/no/such/\x1b[31mserver"}}}
-    config = tmp_path / "mcp.json"
-    config.write_text(json.dumps(servers), encoding="utf-8")
+def test_what_a_folder_is_called_steers_no_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "new\x1b]0;owned\x07"
+    (folder / ".claude").mkdir(parents=True)
+    (folder / ".claude/settings.json").write_text(json.dumps({"hooks": FAILING}), encoding="utf-8")
 
     rows, done = run(
-        tmp_path,
+        folder,
         message(("a", "Bash", {"command": "true"})),
-        options=("--transcript", "none", "--mcp-config", str(config)),
+        options=("--transcript", "none", "--setting-sources", "project"),
     )
 
     assert [row["state"] for row in rows] == ["succeeded"]
-    assert "no/such" in done.stderr
+    assert "the folder is not trusted" in done.stderr
     assert not set(done.stderr) & {"\x1b", "\x07"}

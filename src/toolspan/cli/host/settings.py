@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
-
 from toolspan.cli.output import complain
 from toolspan.errors import ToolError, ToolspanError
 from toolspan.hooks.fire import Compose
@@ -198,10 +196,9 @@ def host_settings(project: Path, named: Path | None, sources: str) -> HostSettin
     held += [places.mcp] if claim.servers and not trusted else []
     held += [places.agents] if own and places.agents.is_dir() and not trusted else []
     for path in held:
-        click.echo(
-            f"toolspan: {path}: the folder is not trusted, so what could run something is not"
-            " used; see `toolspan trust`",
-            err=True,
+        complain(
+            f"{path}: the folder is not trusted, so what could run something is not used;"
+            " see `toolspan trust`"
         )
     folders = [places.user / "agents"] if "user" in scopes else []
     folders += [places.agents] if "project" in scopes and trusted else []
