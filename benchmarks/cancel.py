@@ -6,6 +6,8 @@ kernel, not of toolspan: every process of a command holds the write end of a pip
 when the last one has died. Read `cancelled` first, then `CASES`.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import platform
@@ -20,7 +22,7 @@ from pathlib import Path
 import anyio
 
 from promises import write_json
-from toolspan.process import Command, Custody, survivors
+from toolspan.runtime.process import Command, ProcessSupervisor, find_survivors
 
 TARGET_MS = 300.0
 
@@ -76,7 +78,7 @@ class Ups:
             self.all.set()
 
 
-async def cancelled(case: Case, custody: Custody, mark: str) -> float:
+async def cancelled(case: Case, custody: ProcessSupervisor, mark: str) -> float:
     """Seconds from the cancel until nobody holds the pipe and the caller has control again."""
     ups = Ups(case.ups)
     held, theirs = os.pipe()
@@ -84,8 +86,8 @@ async def cancelled(case: Case, custody: Custody, mark: str) -> float:
         argv=["/bin/sh", "-c", case.script],
         cwd=Path("/"),
         env=dict(os.environ),
-        mark=mark,
-        merge=True,
+        tag=mark,
+        merge_streams=True,
         on_output=ups.hear,
         pass_fds=(theirs,),
     )
@@ -104,12 +106,12 @@ async def cancelled(case: Case, custody: Custody, mark: str) -> float:
     readable, _, _ = select.select([held], [], [], 0)
     os.close(held)
     if not readable:
-        raise SystemExit(f"{case.name}: something was left behind: {survivors(mark)}")
+        raise SystemExit(f"{case.name}: something was left behind: {find_survivors(mark)}")
     return took - case.grace if case.ignores else took
 
 
 async def measure(case: Case, rounds: int) -> Times:
-    async with Custody() as custody:
+    async with ProcessSupervisor() as custody:
         took = [await cancelled(case, custody, f"cancel-{number}") for number in range(rounds)]
     took_ms = sorted(seconds * 1000 for seconds in took)
     return Times(
@@ -133,8 +135,8 @@ class Starts:
 
 async def starting(rounds: int) -> Starts:
     ours, theirs = [], []
-    command = Command(argv=["true"], cwd=Path("/"), env=dict(os.environ), mark="start")
-    async with Custody() as custody:
+    command = Command(argv=["true"], cwd=Path("/"), env=dict(os.environ), tag="start")
+    async with ProcessSupervisor() as custody:
         for _ in range(rounds):
             begin = time.perf_counter()
             await (await custody.start(command)).wait()

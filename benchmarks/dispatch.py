@@ -6,6 +6,8 @@ event loop, in turns, so that a busy machine slows all of them; the tool does no
 is made before the clock starts. Read `main` first, then `CONTESTANTS`.
 """
 
+from __future__ import annotations
+
 import argparse
 import gc
 import importlib.metadata
@@ -27,12 +29,12 @@ import anyio
 
 import permission
 from promises import Target, missed, ratio_target, table, target_table, write_json
-from toolspan.hooks import Hooks
-from toolspan.model.decision import Allow
-from toolspan.profile import profile
-from toolspan.run.define import tool
-from toolspan.run.runner import Runner
+from toolspan.runtime.define import tool
+from toolspan.runtime.hooks import Hooks
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.runner import Runner
 from toolspan.session import Session
+from toolspan.types.decision import Allow
 
 SIZES = (1, 10)
 US = 1e6

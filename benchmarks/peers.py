@@ -7,6 +7,8 @@ so that one interpreter can run them all. Running needs no network. Knows nothin
 `read.py` and `dispatch.py` do.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os

@@ -9,6 +9,8 @@ decisions of a line follow each other; the best round of each counts. "Again" is
 the same line, right after the last one, when the line is known. The target is at most 5 parses.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import statistics
@@ -19,13 +21,13 @@ from dataclasses import dataclass
 from itertools import count, product
 from pathlib import Path
 
-from toolspan.ids import CallId
-from toolspan.model.span import Call
-from toolspan.permission import Permissions, Rules, command
-from toolspan.permission.decide import Question
-from toolspan.run.shelf import LiveShelf
-from toolspan.shell import seen
-from toolspan.shell.sheet import parser
+from toolspan.runtime.live_bodies import LiveBodyStore
+from toolspan.runtime.permissions import Permissions, Rules, commands
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.shell import programs
+from toolspan.shell.programs import bash_parser
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call
 
 TARGET = 5.0
 CLASSES = {"short": (0, 80), "medium": (81, 400), "long": (401, 10_000)}
@@ -42,7 +44,12 @@ PERMISSIONS = {
 }
 HERE = Path.cwd()
 _IDS = count()
-_CACHES = (seen.see, command.opened, command._forms, command._bare)
+_CACHES = (
+    programs.find_programs,
+    commands.expand_command_line,
+    commands._command_forms,
+    commands._strip_quotes,
+)
 
 _SHORT = [
     "git status", "git diff {0}", "npm run {0}", "ls -la {0}", "cat src/{0}/main.py | head -20",
@@ -94,7 +101,7 @@ def _commands(line: str) -> Iterator[str]:
                 yield text
 
 
-def asked(line: str) -> Question:
+def asked(line: str) -> PermissionRequest:
     """A call that wants to run the line."""
     given = {"command": line}
     call = Call(
@@ -103,9 +110,9 @@ def asked(line: str) -> Question:
         at=0,
         requested_at=None,
         target=None,
-        shelf=LiveShelf(given),
+        body_store=LiveBodyStore(given),
     )
-    return Question(call=call, input=given, cwd=HERE, project=HERE)
+    return PermissionRequest(call=call, input=given, cwd=HERE, project=HERE)
 
 
 @dataclass(slots=True)
@@ -130,7 +137,7 @@ def measured(lines: Iterable[str], rounds: int) -> list[Cost]:
         for line, cost in costs.items():
             data = _bytes(line)
             begun = time.perf_counter_ns()
-            parser().parse(data)
+            bash_parser().parse(data)
             cost.parse = min(cost.parse, time.perf_counter_ns() - begun)
             for name, mine in policies.items():
                 for cache in _CACHES:
@@ -144,7 +151,9 @@ def _bytes(line: str) -> bytes:
     return line.encode("utf-8", "surrogatepass")
 
 
-def _decided(policies: Sequence[Callable[[Question], object]], question: Question) -> int:
+def _decided(
+    policies: Sequence[Callable[[PermissionRequest], object]], question: PermissionRequest
+) -> int:
     begun = time.perf_counter_ns()
     for policy in policies:
         if policy(question) is not None:
@@ -199,7 +208,9 @@ def main() -> None:
     options.add_argument("--enforce", action="store_true", help="exit 1 when a median is above 5")
     wishes = options.parse_args()
     lines = everyday() if wishes.archive is None else dict.fromkeys(archived(wishes.archive))
-    costs = measured((line for line in lines if len(line) <= seen.LONGEST), wishes.rounds)
+    costs = measured(
+        (line for line in lines if len(line) <= programs.MAX_LINE_LENGTH), wishes.rounds
+    )
     print("\n".join(table(costs)))
     medians = {
         f"{name}, {rules}": round(statistics.median(ratios(some, rules)), 2)

@@ -3,6 +3,8 @@
 In: targets with their numbers. Out: lines of Markdown, a file of JSON. Measures nothing.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import platform

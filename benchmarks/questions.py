@@ -7,6 +7,8 @@ first left behind, a search never has an index. All contestants run in one go, r
 Measuring is `read.py`'s. Read `main` first.
 """
 
+from __future__ import annotations
+
 import argparse
 import hashlib
 import json

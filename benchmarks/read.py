@@ -7,6 +7,8 @@ Every run has its own empty HOME and, where `unshare` may do that, no network. R
 then `CONTESTANTS`.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import os
@@ -173,7 +175,7 @@ LOOPS = {"orjson": orjson_loop, "read": toolspan_loop}
 def child(name: str, place: Path) -> None:
     """Run one loop over the transcripts and print what it found and how long it took."""
     paths = transcripts(place)
-    __import__({"orjson": "orjson", "read": "toolspan.read.transcript"}[name])
+    __import__({"orjson": "orjson", "read": "toolspan.reading.transcript"}[name])
     begin = time.perf_counter()
     found = LOOPS[name](paths)
     json.dump(found | {"loop": time.perf_counter() - begin}, sys.stdout)

@@ -7,6 +7,8 @@ interrupted, and commands with real processes. As every conversation must that g
 is cut from time to time (`Session.compact`). Read `Soak.turn` first.
 """
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import json
@@ -23,17 +25,17 @@ from pathlib import Path
 import anyio
 
 import toolspan
-from toolspan.builtin import coding_tools
-from toolspan.model.decision import Deny
-from toolspan.model.live import Finished, LiveEvent
-from toolspan.model.state import OPEN_STATES
-from toolspan.permission.decide import Question
-from toolspan.record import Compacted
-from toolspan.run.context import ToolContext
-from toolspan.run.define import tool
-from toolspan.run.rooms import ROOM, SPARE
-from toolspan.run.tool import Tool
+from toolspan.runtime.context import ToolContext
+from toolspan.runtime.define import tool
+from toolspan.runtime.isolation import MAX_IDLE_TASKS, TASK_NAME
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.tool import Tool
 from toolspan.session import Session
+from toolspan.session.recording import Compaction
+from toolspan.tools import coding_tools
+from toolspan.types.decision import Deny
+from toolspan.types.events import Finished, LiveEvent
+from toolspan.types.state import OPEN_STATES
 
 SLOPE_KB = 256.0
 """How much memory may grow with a thousand calls. What is meant to grow are the ids of the calls:
@@ -159,13 +161,13 @@ class Soak:
 
     async def cut(self) -> None:
         """The conversation goes on from a summary."""
-        summary = Compacted(
+        summary = Compaction(
             summary="So far so good.", trigger="auto", tokens_before=0, duration_ms=0
         )
         await self.session.compact(summary)
 
 
-def _deny(question: Question) -> Deny | None:
+def _deny(question: PermissionRequest) -> Deny | None:
     return Deny("not this one") if question.tool == "secret" else None
 
 
@@ -187,7 +189,7 @@ async def soak(folder: Path, calls: int, told: Callable[[str], None]) -> Soaked:
                 samples.append((ran, _memory_kb()))
             if ran % (10 * SAMPLE) == 0:
                 told(f"{ran:,} calls, {samples[-1][1] / 1024:.1f} MB")
-        more_tasks = await _tasks_left(inside, spare=SPARE)
+        more_tasks = await _tasks_left(inside, spare=MAX_IDLE_TASKS)
     more_tasks += await _tasks_left(tasks)
     seconds = time.monotonic() - began
     path = folder / "soak.jsonl"
@@ -228,7 +230,7 @@ async def _tasks_left(before: int, spare: int = 0) -> int:
 def _tasks(spare: int = 0) -> int:
     """How many tasks there are, without so many that a runner keeps for what comes next."""
     found = asyncio.all_tasks()
-    rooms = sum(task.get_name() == ROOM for task in found)
+    rooms = sum(task.get_name() == TASK_NAME for task in found)
     return len(found) - min(rooms, spare)
 
 

@@ -7,6 +7,8 @@ Edit with read, replace, write and fsync, Read with one pass over the file, back
 with bare `Popen`. Read `CASES` first, then `measured`.
 """
 
+from __future__ import annotations
+
 import argparse
 import hashlib
 import os
@@ -26,11 +28,11 @@ from pathlib import Path
 import anyio
 
 from promises import write_json
-from toolspan.builtin import bash_tool, edit_tool, glob_tool, grep_tool, read_tool
-from toolspan.model.live import Finished
-from toolspan.process import survivors
-from toolspan.profile import profile
-from toolspan.run.runner import Runner, new_workspace
+from toolspan.runtime.process import find_survivors
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.runner import Runner, new_workspace
+from toolspan.tools import bash_tool, edit_tool, glob_tool, grep_tool, read_tool
+from toolspan.types.events import Finished
 
 SEARCH_RATIO, SEARCH_MS = 1.2, 20.0
 MB = 1 << 20
@@ -233,7 +235,7 @@ def background_case(bench: Bench, number: int) -> Case:
         if len(running) < number:
             raise SystemExit(f"{number - len(running)} background commands ended by themselves")
         await bench.workspace.tasks.end()
-        left = [task for task in running if survivors(task.call_id)]
+        left = [task for task in running if find_survivors(task.call_id)]
         if left:
             raise SystemExit(f"{len(left)} background commands were not ended")
 

@@ -3,10 +3,13 @@
 Usage: python changed_files.py FILE
 """
 
+from __future__ import annotations
+
 import sys
 
 import toolspan
-from toolspan import patch, results
+from toolspan import diffs as patch
+from toolspan.formats.claude import results as results
 
 if len(sys.argv) != 2:
     sys.exit("usage: python changed_files.py FILE")

@@ -3,6 +3,8 @@
 Usage: python failed_commands.py [FOLDER]
 """
 
+from __future__ import annotations
+
 import sys
 
 import toolspan

@@ -1,12 +1,14 @@
 """The tools of an MCP server beside your own: connected, called, watched, ended."""
 
+from __future__ import annotations
+
 import asyncio
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from toolspan.mcp import McpServers
-from toolspan.run.runner import Runner
+from toolspan.integrations.mcp_client import McpServers
+from toolspan.runtime.runner import Runner
 
 SERVER = '''
 from mcp.server.mcpserver import MCPServer

@@ -1,6 +1,8 @@
 """Blocks for an agent loop of your own: ask for tools, read what came back."""
 
-from toolspan import blocks
+from __future__ import annotations
+
+from toolspan.formats import blocks as blocks
 
 ask = blocks.edit("main.go", "import (", 'import (\n\t"flag"')
 print(ask["name"], ask["id"].startswith("toolu_"))

@@ -1,13 +1,15 @@
 """A tool of your own: schema from the signature, words from the docstring, errors to read."""
 
+from __future__ import annotations
+
 import asyncio
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from toolspan.errors import ToolError
-from toolspan.run.context import ToolContext
-from toolspan.run.define import tool
-from toolspan.run.runner import Runner
+from toolspan.runtime.context import ToolContext
+from toolspan.runtime.define import tool
+from toolspan.runtime.runner import Runner
 
 
 @tool(concurrent=True, read_only=True)

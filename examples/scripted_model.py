@@ -1,13 +1,15 @@
 """Test an agent without a key and without a network: the model says what a script tells it to."""
 
+from __future__ import annotations
+
 import asyncio
 
-from toolspan.testing import ScriptedModel, results_of, say, use
+from toolspan.testing import ScriptedModel, last_result_texts, say, use
 
 
 def conclude(messages):
     """A step may look at what came back."""
-    return say(f"There are {len(results_of(messages)[0].split())} files.")
+    return say(f"There are {len(last_result_texts(messages)[0].split())} files.")
 
 
 async def agent(model, prompt):

@@ -3,6 +3,8 @@
 Usage: python slowest_calls.py [FOLDER]
 """
 
+from __future__ import annotations
+
 import sys
 from datetime import timedelta
 

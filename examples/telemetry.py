@@ -1,5 +1,7 @@
 """Calls as OpenTelemetry spans, printed; a real program exports them to its collector instead."""
 
+from __future__ import annotations
+
 import asyncio
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -7,9 +9,9 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from toolspan.errors import ToolError
-from toolspan.run.define import tool
+from toolspan.integrations.opentelemetry import OtelSink
+from toolspan.runtime.define import tool
 from toolspan.session import Session
-from toolspan.telemetry import OtelSink
 
 
 @tool(concurrent=True)

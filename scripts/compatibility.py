@@ -5,6 +5,8 @@ with a table per client version and every call that is answered differently, wit
 one is known. What the clients wrote is not copied, only which calls differ and in which field.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import re

@@ -7,6 +7,8 @@ code 1 when the tests take less of one than the least share, or nothing was meas
 --missing, the branches that no test takes, file by file. `make coverage` runs it.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import sys

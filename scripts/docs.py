@@ -1,5 +1,7 @@
 """Writes the reference pages that come from code; --check only says whether they are current."""
 
+from __future__ import annotations
+
 import ast
 import inspect
 import sys
@@ -14,10 +16,10 @@ import click
 
 import reference
 from toolspan.cli.app import COMMANDS, app
-from toolspan.model.kind import ADVICE
-from toolspan.model.state import MEANING, OPEN_STATES
-from toolspan.read import facts
-from toolspan.read.damage import CODES, ON_RESUME
+from toolspan.reading import rows as facts
+from toolspan.reading.finding_codes import FINDING_CODES, RESUME_BEHAVIOR
+from toolspan.types.error_kinds import ADVICE
+from toolspan.types.state import OPEN_STATES, STATE_MEANINGS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -62,7 +64,7 @@ def states() -> str:
     """States and error kinds."""
     rows = [
         f"| `{state}` | {'open' if state in OPEN_STATES else 'ended'} | {meaning} |"
-        for state, meaning in MEANING.items()
+        for state, meaning in STATE_MEANINGS.items()
     ]
     kinds = [
         f"| `{kind}` | {advice.cause} | {advice.solution} | {advice.retry} |"
@@ -81,11 +83,11 @@ def findings() -> str:
     """Finding codes."""
     rows = [
         f"| `{code}` | {meaning.severity} | {meaning.explanation} | {meaning.client} |"
-        for code, meaning in CODES.items()
+        for code, meaning in FINDING_CODES.items()
     ]
     seen = [
         f"| `{code}` | {seen.now} | {seen.older or 'the same'} |"
-        for code, seen in ON_RESUME.items()
+        for code, seen in RESUME_BEHAVIOR.items()
     ]
     return _page(
         "Findings",

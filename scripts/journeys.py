@@ -5,13 +5,15 @@
 Needs tmux. The tests go the same ways and compare.
 """
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.journeys.screen import TMUX  # noqa: E402 - found by the line above
+from tests.journeys.screen import TMUX  # noqa: E402
 from tests.journeys.test_journeys import PAGES  # noqa: E402
 
 

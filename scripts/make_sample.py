@@ -6,6 +6,8 @@ Each call states how it is meant to end, and `tests/testing/test_sample.py` hold
 Read `due_dates` first: the other sessions are told in the same way.
 """
 
+from __future__ import annotations
+
 import argparse
 import shutil
 from collections.abc import Callable, Mapping
@@ -14,10 +16,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Self
 
-from toolspan.model.kind import ErrorKind
-from toolspan.model.state import State
 from toolspan.testing import TranscriptBuilder, project_name
-from toolspan.testing.bodies import (
+from toolspan.testing.claude_results import (
     Body,
     blocked_by_hook,
     denied_by_rule,
@@ -39,6 +39,8 @@ from toolspan.testing.bodies import (
     timed_out,
     written,
 )
+from toolspan.types.error_kinds import ErrorKind
+from toolspan.types.state import State
 
 ROOT = Path(__file__).parent.parent
 ARCHIVE = ROOT / "src" / "toolspan" / "sample" / "archive"
@@ -70,7 +72,9 @@ class Desk:
     def ask(self, tool: str, input: Mapping[str, object], ends: Ending = FINE) -> str:
         """The model asks for a tool; gives the call's id. Within a message it is quick."""
         turn = len(self.intended)
-        pause = 60 + turn * 37 % 110 if self.transcript.speaking else 1_100 + turn * 397 % 2_900
+        pause = (
+            60 + turn * 37 % 110 if self.transcript.is_in_message else 1_100 + turn * 397 % 2_900
+        )
         call_id = self.transcript.call(tool, input, after_ms=pause)
         self.intended[call_id] = ends
         return call_id

@@ -14,6 +14,8 @@ has added the folder, which is not recorded either. With --unknown-modes, sessio
 did not record modes are counted as well; some of those may have been told never to ask.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import re
@@ -24,12 +26,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from toolspan.ids import CallId
-from toolspan.model.decision import Allow, Ask
-from toolspan.model.span import Call
-from toolspan.permission import mode_policy
-from toolspan.permission.decide import Question
-from toolspan.run.shelf import LiveShelf
+from toolspan.runtime.live_bodies import LiveBodyStore
+from toolspan.runtime.permissions import mode_policy
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.types.decision import Allow, Ask
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call
 
 _PROGRAMS = frozenset(
     [
@@ -121,9 +123,14 @@ def judged(ran: Ran) -> str:
     """`free`, `outside` or `needless`."""
     given = {"command": ran.command}
     call = Call(
-        id=CallId("x"), tool="Bash", at=0, requested_at=None, target=None, shelf=LiveShelf(given)
+        id=CallId("x"),
+        tool="Bash",
+        at=0,
+        requested_at=None,
+        target=None,
+        body_store=LiveBodyStore(given),
     )
-    question = Question(call=call, input=given, cwd=ran.cwd, project=ran.project)
+    question = PermissionRequest(call=call, input=given, cwd=ran.cwd, project=ran.project)
     decision = mode_policy("default")(question)
     if isinstance(decision, Allow):
         return "free"

@@ -5,6 +5,8 @@
 Needs jq. Commands and programs are edited in the pages; the tests run them and compare.
 """
 
+from __future__ import annotations
+
 import sys
 import tempfile
 from pathlib import Path
@@ -12,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.docs.spoken import COMPARED, JQ, Section, prepare, run, sections  # noqa: E402 - found just above
+from tests.docs.spoken import COMPARED, JQ, Section, prepare, run, sections  # noqa: E402
 
 
 def main() -> int:

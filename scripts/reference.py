@@ -6,6 +6,8 @@ module that a page or an example imports from, and the types that all of these m
 definition stands in one place; the others link to it. Start at `pages`.
 """
 
+from __future__ import annotations
+
 import ast
 import re
 from collections.abc import Iterable, Iterator

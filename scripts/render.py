@@ -3,6 +3,8 @@
 In: nodes of the syntax tree and docstrings. Out: text. Knows nothing of modules and pages.
 """
 
+from __future__ import annotations
+
 import ast
 import inspect
 import re

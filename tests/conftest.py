@@ -1,5 +1,7 @@
 """What every test runs under: the markers, and how hard hypothesis looks."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 

@@ -4,6 +4,8 @@
 stacking. `test_requirements.py` reads the decorators from the source, so the id is a literal.
 """
 
+from __future__ import annotations
+
 import pytest
 
 

@@ -4,6 +4,8 @@
 anything, `claude_transcripts()` whole files together with the pairing a reader must find.
 """
 
+from __future__ import annotations
+
 import json
 from typing import Any, NamedTuple
 
@@ -11,8 +13,19 @@ import msgspec
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from toolspan.wire.claude import ApiMessage, Block, Entry, ForkedFrom, Origin, Usage
-from toolspan.wire.claude_parts import Attachment, Deferred, Denial, ProgressData, StructuredFacts
+from toolspan.formats.claude.records import (
+    ApiMessage,
+    Attachment,
+    DeferredCall,
+    Entry,
+    EntryOrigin,
+    ForkedFrom,
+    MessageBlock,
+    MessageUsage,
+    PermissionDenial,
+    ProgressData,
+    StructuredFacts,
+)
 
 Record = dict[str, Any]
 
@@ -268,8 +281,8 @@ def odd_entries(*, surrogates: bool = False) -> st.SearchStrategy[Record]:
     anything = json_values(surrogates=surrogates)
     inner = st.dictionaries(
         st.sampled_from(
-            _keys(Attachment, ProgressData, StructuredFacts, Usage, Origin, ForkedFrom)
-            + _keys(Denial, Deferred)
+            _keys(Attachment, ProgressData, StructuredFacts, MessageUsage, EntryOrigin, ForkedFrom)
+            + _keys(PermissionDenial, DeferredCall)
         ),
         anything,
         max_size=4,
@@ -277,7 +290,7 @@ def odd_entries(*, surrogates: bool = False) -> st.SearchStrategy[Record]:
     kinds = st.sampled_from(["tool_use", "tool_result", "text", "web_search_tool_result"])
     blocks = st.builds(
         lambda block, kind: {**block, **kind},
-        st.dictionaries(st.sampled_from(_keys(Block)), anything | inner, max_size=4),
+        st.dictionaries(st.sampled_from(_keys(MessageBlock)), anything | inner, max_size=4),
         st.fixed_dictionaries({}, optional={"type": kinds}),
     )
     messages = st.builds(

@@ -4,6 +4,8 @@ In: a source of randomness (hypothesis's, which shrinks, or a seed). Out: plain 
 them is `tests/run/stage.py`.
 """
 
+from __future__ import annotations
+
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """What holds of the code as a whole: who imports whom, names, sizes, no trace of a machine."""
 
+from __future__ import annotations
+
 import ast
 import configparser
 import re

@@ -1,5 +1,7 @@
 """What the reference says is what the code does."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys
@@ -8,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from toolspan.cli.app import COMMANDS
-from toolspan.read.damage import CODES
+from toolspan.reading.finding_codes import FINDING_CODES
 
 ROOT = Path(__file__).parent.parent
 LINK = re.compile(r"\]\(([^)#:\s]*)(?:#([^)\s]+))?\)")
@@ -33,7 +35,7 @@ def test_every_command_and_finding_is_documented() -> None:
     findings = (ROOT / "docs/findings.md").read_text(encoding="utf-8")
 
     assert [name for name in COMMANDS if f"## {name}\n" not in commands] == []
-    assert [code for code in CODES if f"`{code}`" not in findings] == []
+    assert [code for code in FINDING_CODES if f"`{code}`" not in findings] == []
 
 
 def test_the_readme_shows_both_commands() -> None:

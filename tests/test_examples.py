@@ -1,5 +1,7 @@
 """Examples and the Python in the documentation run, on the sample archive."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
@@ -9,7 +11,7 @@ import pytest
 
 from tests.docs.blocks import ROOT, Block
 from tests.docs.programs import programs
-from toolspan.sample import archive
+from toolspan.testing.sample import archive
 
 PROGRAMS = programs()
 ARGUMENTS = {

@@ -1,5 +1,7 @@
 """Each promise has a test, and each test that names a promise names a real one."""
 
+from __future__ import annotations
+
 import ast
 import re
 import tomllib

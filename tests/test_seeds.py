@@ -4,6 +4,8 @@ The documents are not part of this repository; where the folder with them lies b
 are held against its list of statements.
 """
 
+from __future__ import annotations
+
 import ast
 import asyncio
 import importlib

@@ -1,5 +1,7 @@
 """What `import toolspan` gives, and what it costs."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 

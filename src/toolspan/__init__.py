@@ -4,79 +4,80 @@ The public surface: everything here is loaded when it is first used, so that imp
 costs next to nothing.
 """
 
-TYPE_CHECKING = False  # typing's own constant would cost more to import than all the rest
+TYPE_CHECKING = False  # importing typing would cost more than everything else here
 
 if TYPE_CHECKING:
-    from toolspan import patch, sample
-    from toolspan.builtin import coding_tools
+    from toolspan import diffs as patch
     from toolspan.errors import Ambiguous, NotFound, SourceError, ToolError, ToolspanError
-    from toolspan.hooks.callbacks import Hooks
-    from toolspan.model import inputs
-    from toolspan.model.decision import Allow, Ask, Deny
-    from toolspan.model.event import Event
-    from toolspan.model.finding import Finding
-    from toolspan.model.inputs import BashInput
-    from toolspan.model.kind import ADVICE, kind_of
-    from toolspan.model.span import Call, Result, Span
-    from toolspan.model.state import State
-    from toolspan.permission.rules import Rules
-    from toolspan.read.checkup import check
-    from toolspan.read.follow import follow
-    from toolspan.read.history import History, history, transcripts
-    from toolspan.read.transcript import Transcript, read
-    from toolspan.run.context import ToolContext
-    from toolspan.run.define import tool
-    from toolspan.run.runner import Runner
-    from toolspan.run.tool import Output
-    from toolspan.run.toolset import Toolset
+    from toolspan.formats import blocks
+    from toolspan.formats.blocks import extract, parse_result
+    from toolspan.formats.claude import results
+    from toolspan.reading.diagnostics import check
+    from toolspan.reading.follow import follow
+    from toolspan.reading.history import History, history, transcripts
+    from toolspan.reading.transcript import Transcript, read
+    from toolspan.runtime.context import ToolContext
+    from toolspan.runtime.define import tool
+    from toolspan.runtime.hooks.callbacks import Hooks
+    from toolspan.runtime.permissions.rules import Rules
+    from toolspan.runtime.runner import Runner
+    from toolspan.runtime.tool import Output
+    from toolspan.runtime.toolset import Toolset
     from toolspan.session.session import Session
-    from toolspan.wire import blocks
-    from toolspan.wire import claude_results as results
-    from toolspan.wire.blocks import extract, parse_result
+    from toolspan.testing import sample as sample
+    from toolspan.tools import coding_tools
+    from toolspan.types import inputs
+    from toolspan.types.decision import Allow, Ask, Deny
+    from toolspan.types.error_kinds import ADVICE, kind_of
+    from toolspan.types.finding import Finding
+    from toolspan.types.inputs import BashInput
+    from toolspan.types.span import Call, Event, Result, Span
+    from toolspan.types.state import State
+
 
 _HOMES = {
-    "ADVICE": "model.kind",
-    "Allow": "model.decision",
+    "ADVICE": "types.error_kinds",
+    "Allow": "types.decision",
     "Ambiguous": "errors",
-    "Ask": "model.decision",
-    "BashInput": "model.inputs",
-    "Call": "model.span",
-    "Deny": "model.decision",
-    "Event": "model.event",
-    "Finding": "model.finding",
-    "History": "read.history",
-    "Hooks": "hooks.callbacks",
+    "Ask": "types.decision",
+    "BashInput": "types.inputs",
+    "Call": "types.span",
+    "Deny": "types.decision",
+    "Event": "types.span",
+    "Finding": "types.finding",
+    "History": "reading.history",
+    "Hooks": "runtime.hooks.callbacks",
     "NotFound": "errors",
-    "Output": "run.tool",
-    "Result": "model.span",
-    "Rules": "permission.rules",
-    "Runner": "run.runner",
+    "Output": "runtime.tool",
+    "Result": "types.span",
+    "Rules": "runtime.permissions.rules",
+    "Runner": "runtime.runner",
     "Session": "session.session",
     "SourceError": "errors",
-    "Span": "model.span",
-    "State": "model.state",
-    "ToolContext": "run.context",
+    "Span": "types.span",
+    "State": "types.state",
+    "ToolContext": "runtime.context",
     "ToolError": "errors",
-    "Toolset": "run.toolset",
+    "Toolset": "runtime.toolset",
     "ToolspanError": "errors",
-    "Transcript": "read.transcript",
-    "check": "read.checkup",
-    "coding_tools": "builtin",
-    "extract": "wire.blocks",
-    "follow": "read.follow",
-    "history": "read.history",
-    "kind_of": "model.kind",
-    "parse_result": "wire.blocks",
-    "tool": "run.define",
-    "transcripts": "read.history",
+    "Transcript": "reading.transcript",
+    "check": "reading.diagnostics",
+    "coding_tools": "tools",
+    "extract": "formats.blocks",
+    "follow": "reading.follow",
+    "history": "reading.history",
+    "kind_of": "types.error_kinds",
+    "parse_result": "formats.blocks",
+    "read": "reading.transcript",
+    "tool": "runtime.define",
+    "transcripts": "reading.history",
 }
 _MODULES = {
-    "blocks": "wire.blocks",
-    "patch": "patch",
-    "inputs": "model.inputs",
-    "read": "read",
-    "results": "wire.claude_results",
-    "sample": "sample",
+    "blocks": "formats.blocks",
+    "patch": "diffs",
+    "inputs": "types.inputs",
+    "results": "formats.claude.results",
+    "sample": "testing.sample",
 }
 
 __all__ = [

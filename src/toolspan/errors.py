@@ -14,6 +14,8 @@ What a transcript *contains* never raises: it becomes a finding. What a call *di
 of the runner: it becomes a result.
 """
 
+from __future__ import annotations
+
 
 class ToolspanError(Exception):
     """Anything toolspan raises on purpose; the message is one sentence a person can act on."""
@@ -61,7 +63,7 @@ class ToolError(ToolspanError):
         self.wrapped = wrapped
 
 
-def words_of(error: BaseException) -> str:
+def exception_text(error: BaseException) -> str:
     """What an exception says; nothing when it cannot even say that."""
     try:
         return str(error)

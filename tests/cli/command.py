@@ -1,5 +1,7 @@
 """Commands as they are typed: what they print, and the code they end with."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 from collections.abc import Mapping
@@ -9,8 +11,8 @@ from typing import Any
 from click.testing import CliRunner, Result
 
 from toolspan.cli.app import app
+from toolspan.formats.claude.paths import project_name
 from toolspan.testing import TranscriptBuilder
-from toolspan.wire.paths import project_name
 
 CWD = "/home/dev/project"
 """Where sessions of builders run."""

@@ -1,5 +1,7 @@
 """A person at a real terminal, in front of a real `toolspan exec`."""
 
+from __future__ import annotations
+
 import fcntl
 import json
 import os

@@ -1,5 +1,7 @@
 """The command line as a whole: help, exit codes, what all commands share."""
 
+from __future__ import annotations
+
 import re
 import subprocess
 import sys
@@ -14,9 +16,9 @@ from click.testing import CliRunner
 
 from tests.cli import command
 from tests.requirement import requirement
-from toolspan import sample
 from toolspan.cli.app import COMMANDS, app
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing import sample as sample
 
 COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
 READING = ("calls", "errors", "stats", "sessions", "doctor")
@@ -30,7 +32,7 @@ def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 def story() -> TranscriptBuilder:
     made = TranscriptBuilder().prompt("go")
-    return made.result(made.call("Bash", {"command": "ls"}), bodies.ran("a"))
+    return made.result(made.call("Bash", {"command": "ls"}), claude_results.ran("a"))
 
 
 def test_help_lists_every_command() -> None:
@@ -52,7 +54,7 @@ def test_every_command_has_help_and_json(name: str) -> None:
 
 def test_help_loads_no_command() -> None:
     code = (
-        "import sys; from toolspan.cli.app import app\n"
+        "import sys; from toolspan.cli.app import app, n"
         "try: app(['--help'])\n"
         "except SystemExit: pass\n"
         "print([name for name in sys.modules if name == 'rich' or name == 'toolspan.cli.calls'])"
@@ -151,7 +153,9 @@ def test_what_is_complained_of_steers_no_terminal(tmp_path: Path) -> None:
     hostile = "\x1b[2J\x1b]0;owned\x07\u202e"
     made = TranscriptBuilder().prompt("go")
     for n in range(2):
-        made.result(made.call("Bash", {"command": "ls"}, id=f"toolu_{n}{hostile}"), bodies.ran("a"))
+        made.result(
+            made.call("Bash", {"command": "ls"}, id=f"toolu_{n}{hostile}"), claude_results.ran("a")
+        )
     path = made.write(tmp_path / "a.jsonl")
     (tmp_path / f"b{hostile}.jsonl.zst").write_bytes(b"no archive")
     (tmp_path / f"c{hostile}.txt").write_bytes(b"no transcript")

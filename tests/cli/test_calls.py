@@ -1,5 +1,7 @@
 """`toolspan calls`: one row per call, for people and for programs."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -15,9 +17,9 @@ from tests.cli.command import home_at, run, saved
 from tests.cli.command import rows as rows_of
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.read.facts import CallFacts
-from toolspan.testing import TranscriptBuilder, bodies
-from toolspan.testing.rollouts import RolloutBuilder
+from toolspan.reading.rows import CallRow
+from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing.codex_builder import RolloutBuilder
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
@@ -43,7 +45,7 @@ def asked(session_id: str, *names: str) -> TranscriptBuilder:
     """A session whose calls have these ids and all end well."""
     story = TranscriptBuilder(session_id=session_id).prompt("go")
     for name in names:
-        story.result(story.call("Bash", {"command": "ls"}, id=name), bodies.ran("x"))
+        story.result(story.call("Bash", {"command": "ls"}, id=name), claude_results.ran("x"))
     return story
 
 
@@ -51,12 +53,12 @@ def asked(session_id: str, *names: str) -> TranscriptBuilder:
 def test_a_row_of_json_has_exactly_the_fields_of_call_facts(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="one").prompt("go")
     call = story.call("Bash", {"command": "make"}, id="toolu_1")
-    story.result(call, bodies.exited(2, "no rule"), after_ms=1_500)
+    story.result(call, claude_results.exited(2, "no rule"), after_ms=1_500)
     path = story.write(tmp_path / "one.jsonl")
 
     (row,) = rows(path)
 
-    assert tuple(row) == CallFacts.__struct_fields__
+    assert tuple(row) == CallRow.__struct_fields__
     lines = path.read_bytes().splitlines(keepends=True)
     known = {
         "file": str(path),
@@ -91,7 +93,9 @@ def test_a_row_of_json_has_exactly_the_fields_of_call_facts(tmp_path: Path) -> N
 def test_a_fork_in_a_folder_counts_its_copies_once(tmp_path: Path) -> None:
     story = asked("one", "toolu_a", "toolu_b")
     twin = story.fork("two")
-    twin.result(twin.call("Read", {"file_path": "/a"}, id="toolu_c"), bodies.read("/a", "a"))
+    twin.result(
+        twin.call("Read", {"file_path": "/a"}, id="toolu_c"), claude_results.read("/a", "a")
+    )
     first, second = saved(story, tmp_path), saved(twin, tmp_path)
 
     assert sorted(ids(tmp_path)) == ["toolu_a", "toolu_b", "toolu_c"]
@@ -132,8 +136,8 @@ def with_agent(version: str) -> tuple[TranscriptBuilder, str, str]:
     starter = story.call("Task", {"description": "a", "prompt": "Look"})
     agent = story.agent(starter).prompt("Look")
     inner = agent.call("Read", {"file_path": "/a"})
-    agent.result(inner, bodies.read("/a", "a"))
-    report = bodies.reported(agent.agent_id, "seen", prompt="Look", calls=1, took_ms=10)
+    agent.result(inner, claude_results.read("/a", "a"))
+    report = claude_results.reported(agent.agent_id, "seen", prompt="Look", calls=1, took_ms=10)
     return story.result(starter, report), starter, inner
 
 
@@ -188,11 +192,11 @@ def test_a_file_is_read_without_its_subagents(tmp_path: Path) -> None:
 def mixed() -> TranscriptBuilder:
     """Four calls an hour apart, each with its own tool and end; the last one in a subagent."""
     story = TranscriptBuilder(session_id="mixed").prompt("go")
-    story.result(story.call("Read", {"file_path": "/a"}, id="read"), bodies.read("/a", "a"))
+    story.result(story.call("Read", {"file_path": "/a"}, id="read"), claude_results.read("/a", "a"))
     call = story.call("Bash", {"command": "x"}, id="bash", after_ms=3_600_000)
-    story.result(call, bodies.exited(1))
+    story.result(call, claude_results.exited(1))
     call = story.call("Edit", {"file_path": "/a"}, id="edit", after_ms=3_600_000)
-    story.result(call, bodies.refused("File has not been read yet."))
+    story.result(call, claude_results.refused("File has not been read yet."))
     starter = story.call("Agent", {"prompt": "p"}, id="agent", after_ms=3_600_000)
     agent = story.agent(starter).prompt("p")
     agent.result(agent.call("Glob", {"pattern": "*"}, id="glob"), "x")
@@ -406,7 +410,7 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(place: str, tmp_pa
     words[place] = f"[/x]{ESCAPE}\u202e"
     story = TranscriptBuilder(session_id=words["session"]).prompt("go")
     call = story.call(words["tool"], {"command": words["target"]}, id=words["id"])
-    story.result(call, bodies.failed(words["message"]))
+    story.result(call, claude_results.failed(words["message"]))
     path = tmp_path / "s.jsonl"
     path.write_bytes(story.data())
 
@@ -421,7 +425,7 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(place: str, tmp_pa
 def test_half_a_surrogate_pair_is_printed_and_kept_in_json(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     call = story.call("Bash", {"command": "echo HALF"})
-    story.result(call, bodies.exited(1, "HALF"))
+    story.result(call, claude_results.exited(1, "HALF"))
     path = tmp_path / "s.jsonl"
     path.write_bytes(story.data().replace(b"HALF", rb"\ud83d"))
 
@@ -434,7 +438,7 @@ def test_half_a_surrogate_pair_is_printed_and_kept_in_json(tmp_path: Path) -> No
 def test_calls_of_subagents_background_calls_and_orphans_are_marked(tmp_path: Path) -> None:
     story = mixed()
     call = story.call("Bash", {"command": "serve"})
-    story.result(call, bodies.in_background("b1", story.task_output("b1")))
+    story.result(call, claude_results.in_background("b1", story.task_output("b1")))
     story.result("toolu_gone", "late")
     saved(story, tmp_path)
 

@@ -1,5 +1,7 @@
 """The commands take Codex rollouts wherever they take Claude's transcripts."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -9,23 +11,25 @@ from click.testing import CliRunner, Result
 
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.testing import TranscriptBuilder, bodies, outputs
-from toolspan.testing.rollouts import RolloutBuilder
+from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
+from toolspan.testing.codex_builder import RolloutBuilder
 
 
 @pytest.fixture
 def rollout(user: Path) -> RolloutBuilder:
     """A user of both clients, with one session of each."""
     other = TranscriptBuilder().prompt("Hello")
-    other.result(other.call("Bash", {"command": "true"}), bodies.ran("x"))
+    other.result(other.call("Bash", {"command": "true"}), claude_results.ran("x"))
     other.write(user / ".claude/projects/-home-dev" / f"{other.session_id}.jsonl")
     made = RolloutBuilder(cwd=str(user)).prompt("Do it").tokens(100, 10)
-    made.output(made.call("exec_command", {"cmd": "make"}), outputs.ran("boom", code=2))
+    made.output(
+        made.call("exec_command", {"cmd": "make"}), codex_builder.command_output("boom", code=2)
+    )
     spawn = made.call("spawn_agent", {"message": "look"}, after_ms=1000)
     child = made.fork(agent="Mill")
     made.output(spawn, json.dumps({"agent_id": child.thread_id}))
     child.prompt("look", after_ms=10)
-    child.output(child.call("exec_command", {"cmd": "ls"}), outputs.ran())
+    child.output(child.call("exec_command", {"cmd": "ls"}), codex_builder.command_output())
     child.write(user / ".codex")
     made.write(user / ".codex")
     return made

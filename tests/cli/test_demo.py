@@ -1,5 +1,7 @@
 """`toolspan demo`: run, record and read, all of it real."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """`toolspan doctor`: its exit code, its words, its JSON."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -12,8 +14,8 @@ from click.testing import Result
 from tests.cli.command import home_at, run
 from tests.cli.command import rows as rows_of
 from tests.requirement import requirement
-from toolspan.testing import TranscriptBuilder, bodies, project_name
-from toolspan.testing.rollouts import RolloutBuilder
+from toolspan.testing import TranscriptBuilder, claude_results, project_name
+from toolspan.testing.codex_builder import RolloutBuilder
 
 
 def doctor(*words: str | Path, root: Path | None = None) -> Result:
@@ -26,7 +28,7 @@ def rows(*words: str | Path, root: Path | None = None) -> list[dict[str, Any]]:
 
 def healthy(session_id: str = "s") -> TranscriptBuilder:
     story = TranscriptBuilder(session_id=session_id).prompt("go")
-    return story.result(story.call("Bash", {"command": "ls"}), bodies.ran("a")).text("done")
+    return story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("a")).text("done")
 
 
 def torn(session_id: str = "s") -> TranscriptBuilder:
@@ -197,7 +199,9 @@ def test_of_very_many_findings_of_one_kind_the_first_are_shown_and_json_has_all(
 def test_calls_of_a_tool_of_ones_own_are_one_finding(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     for n in range(3):
-        story.result(story.call("deploy", {"to": f"town {n}", f"key{n}": n}), bodies.ran("ok"))
+        story.result(
+            story.call("deploy", {"to": f"town {n}", f"key{n}": n}), claude_results.ran("ok")
+        )
 
     (row,) = rows(story.write(tmp_path / "s.jsonl"))
 

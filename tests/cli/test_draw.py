@@ -1,5 +1,7 @@
 """Lines drawn without a console's own layout: the same bytes, sooner."""
 
+from __future__ import annotations
+
 import io
 from typing import Literal
 
@@ -8,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from tests.requirement import requirement
-from toolspan.cli.draw import draw
+from toolspan.cli.output import print_lines
 
 LINES = [
     Text(),
@@ -27,7 +29,7 @@ def printed(system: Literal["standard", "256", "truecolor"] | None, **how: bool)
     ]
     for line in LINES:
         outs[0].print(line, soft_wrap=True)
-    draw(LINES, outs[1])
+    print_lines(LINES, outs[1])
     first, second = (out.file.getvalue() for out in outs)  # type: ignore[attr-defined]
     return first, second
 

@@ -1,5 +1,7 @@
 """`toolspan errors`: what went wrong, grouped, with what helps."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import Any
@@ -9,8 +11,8 @@ from click.testing import Result
 
 from tests.cli.command import rows, run
 from tests.requirement import requirement
-from toolspan.model.kind import ADVICE
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.types.error_kinds import ADVICE
 
 EVERYTHING = ["--since", "2000-01-01"]
 
@@ -28,10 +30,10 @@ def night(session_id: str = "night") -> TranscriptBuilder:
     story = TranscriptBuilder(session_id=session_id).prompt("go")
     for code in (1, 2, 3):
         call = story.call("Bash", {"command": "make"}, after_ms=1_000)
-        story.result(call, bodies.exited(code, f"/tmp/{code}/x is missing"))
+        story.result(call, claude_results.exited(code, f"/tmp/{code}/x is missing"))
     call = story.call("Edit", {"file_path": "/a"})
-    story.result(call, bodies.refused("File has not been read yet."))
-    return story.result(story.call("Read", {"file_path": "/a"}), bodies.read("/a", "a"))
+    story.result(call, claude_results.refused("File has not been read yet."))
+    return story.result(story.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
 
 
 @requirement("errors.groups")
@@ -84,7 +86,7 @@ def test_the_first_line_tells_how_many_calls_of_all_went_wrong(tmp_path: Path) -
 
 @requirement("errors.share")
 def test_results_without_a_call_are_no_calls(tmp_path: Path) -> None:
-    path = night().result("toolu_gone", bodies.failed("late")).write(tmp_path / "s.jsonl")
+    path = night().result("toolu_gone", claude_results.failed("late")).write(tmp_path / "s.jsonl")
 
     assert errors(path).stdout.startswith("4 of 5 calls did not succeed (80%); 1 orphan result\n")
     (orphan,) = (group for group in groups(path) if group["kind"] == "orphan_result")
@@ -106,12 +108,14 @@ def family(root: Path) -> None:
     story = night()
     starter = story.call("Agent", {"prompt": "p"})
     agent = story.agent(starter).prompt("p")
-    agent.result(agent.call("Bash", {"command": "x"}), bodies.exited(9))
+    agent.result(agent.call("Bash", {"command": "x"}), claude_results.exited(9))
     twin = story.fork("twin")
-    twin.result(twin.call("Grep", {"pattern": "("}), bodies.failed("regex parse error"))
+    twin.result(twin.call("Grep", {"pattern": "("}), claude_results.failed("regex parse error"))
     twin.call("Bash", {"command": "sleep 1"})
-    story.result(starter, bodies.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1))
-    story.result("toolu_gone", bodies.failed("late"))
+    story.result(
+        starter, claude_results.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1)
+    )
+    story.result("toolu_gone", claude_results.failed("late"))
     for each in (story, twin, night("stranger")):
         each.write(root / f"{each.session_id}.jsonl")
 
@@ -141,7 +145,7 @@ def test_a_success_beats_the_interrupted_copy_that_a_fork_kept(
     story = TranscriptBuilder(session_id="origin").prompt("go")
     call = story.call("Bash", {"command": "make"})
     twin = story.fork("twin").resume()
-    story.result(call, bodies.ran("done"))
+    story.result(call, claude_results.ran("done"))
     for each in (story, twin):
         each.write(tmp_path / f"{each.session_id}.jsonl")
 
@@ -169,7 +173,7 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(tmp_path: Path) ->
     hostile = "[/x]\x1b[2J\x9b\u202e"
     story = TranscriptBuilder(session_id=hostile).prompt("go")
     call = story.call(hostile, {"command": hostile}, id=f"toolu{hostile}")
-    story.result(call, bodies.failed(hostile))
+    story.result(call, claude_results.failed(hostile))
     path = tmp_path / "s.jsonl"
     path.write_bytes(story.data())
 
@@ -182,7 +186,7 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(tmp_path: Path) ->
 @requirement("cli.hint")
 def test_the_hint_names_where_the_call_is(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
-    story.result(story.call("Bash", {"command": "x"}, id="toolu_x"), bodies.exited(1))
+    story.result(story.call("Bash", {"command": "x"}, id="toolu_x"), claude_results.exited(1))
     path = story.write(tmp_path / "my own.jsonl")
     hint = f"toolspan show CALL '{path}' tells one call in full."
 

@@ -1,5 +1,7 @@
 """`toolspan exec`: a runner over a pipe, driven as a program would drive it."""
 
+from __future__ import annotations
+
 import json
 import os
 import shlex

@@ -1,5 +1,7 @@
 """`toolspan export` and `toolspan show --html`, as somebody at a shell sees them."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
@@ -12,7 +14,7 @@ import toolspan
 from tests.cli.command import home_at, saved
 from tests.cli.command import run as typed
 from tests.requirement import requirement
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, claude_results
 
 ARCHIVE = str(toolspan.sample.archive())
 
@@ -37,7 +39,7 @@ def test_an_export_has_the_calls_that_calls_lists() -> None:
 @requirement("export.choice")
 def test_a_forked_call_is_exported_once(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("Look")
-    story.result(story.call("Bash", {"command": "ls"}), bodies.ran("a"), after_ms=9)
+    story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=9)
     saved(story, tmp_path)
     saved(story.fork("11111111-2222-3333-4444-555555555555"), tmp_path)
 

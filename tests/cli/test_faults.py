@@ -1,5 +1,7 @@
 """What goes wrong beside the calls is told to people: once, and how often it was at the end."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
@@ -9,8 +11,8 @@ import pytest
 
 from tests.cli.person import message
 from tests.cli.test_exec import run
-from tests.hooks.stage import at, command, run_agent
 from tests.requirement import requirement
+from tests.runtime.hooks.stage import at, command, run_agent
 from toolspan.testing import say, use
 
 MISSING = "the PreToolUse hook '/no/such/guard' failed and has no say: "

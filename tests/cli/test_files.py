@@ -1,18 +1,20 @@
 """`toolspan files`: what calls did to files, for people and for programs."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from tests.analysis.file_acts import Desk, Rollout
 from tests.cli.command import rows as rows_of
 from tests.cli.command import run
-from tests.report.file_acts import Desk, Rollout
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.patch.envelope import Add, Chunk, Delete, Update
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.diffs.codex_patch import AddFile, DeleteFile, PatchChunk, UpdateFile
+from toolspan.testing import TranscriptBuilder, claude_results
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
@@ -38,7 +40,8 @@ def desk(tmp_path: Path) -> Desk:
     desk.write("b.md", "text\n")
     asked = {"file_path": desk.path("b.md"), "old_string": "x", "new_string": "y"}
     desk.story.result(
-        desk.story.call("Edit", asked), bodies.refused("String to replace not found in file.")
+        desk.story.call("Edit", asked),
+        claude_results.refused("String to replace not found in file."),
     )
     return desk
 
@@ -150,10 +153,10 @@ def test_an_archive_is_listed_by_project(tmp_path: Path) -> None:
 def test_a_file_that_was_moved_brings_its_content_along(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     desk = Rollout(tmp_path / "work")
-    desk.patch(Add(path="a.py", lines=("one", "two")))
-    chunk = Chunk(lines=(" one", "-two", "+2"))
-    moved = desk.patch(Update(path="a.py", chunks=(chunk,), move_to="b.py"))
-    desk.patch(Delete(path="b.py"))
+    desk.patch(AddFile(path="a.py", lines=("one", "two")))
+    chunk = PatchChunk(lines=(" one", "-two", "+2"))
+    moved = desk.patch(UpdateFile(path="a.py", chunks=(chunk,), move_to="b.py"))
+    desk.patch(DeleteFile(path="b.py"))
     rollout = desk.transcript().file
 
     assert printed(rollout, "b.py", "--after", moved) == "one\n2\n"
@@ -169,7 +172,7 @@ def test_a_file_that_was_moved_brings_its_content_along(tmp_path: Path) -> None:
 def test_only_one_clients_files_are_told_when_it_is_named(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     rollout = Rollout(tmp_path / "other")
-    rollout.patch(Add(path="z.py", lines=("one",)))
+    rollout.patch(AddFile(path="z.py", lines=("one",)))
     both = [transcript(desk), rollout.transcript().file]
 
     codex = {row["path"] for row in rows(*both, "--dialect", "codex")}
@@ -197,7 +200,7 @@ def test_a_current_folder_that_is_gone_is_told(
 def changed(cwd: str, path: str) -> TranscriptBuilder:
     story = TranscriptBuilder(session_id=cwd[1:], cwd=cwd).prompt("go")
     call = story.call("Write", {"file_path": path, "content": "one\n"})
-    return story.result(call, bodies.written(path, "one\n"))
+    return story.result(call, claude_results.written(path, "one\n"))
 
 
 @requirement("files.project")

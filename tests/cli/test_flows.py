@@ -1,5 +1,7 @@
 """`toolspan flows`: what was done about errors, and how calls follow each other."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -10,8 +12,8 @@ from tests.cli.command import rows as rows_of
 from tests.cli.command import run
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.testing import TranscriptBuilder, bodies, outputs
-from toolspan.testing.rollouts import RolloutBuilder
+from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
+from toolspan.testing.codex_builder import RolloutBuilder
 
 EDIT = {"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}
 
@@ -28,13 +30,13 @@ def story(session_id: str = "s") -> TranscriptBuilder:
     """An edit without a read, made good; a refused write, done by a command instead."""
     made = TranscriptBuilder(session_id=session_id).prompt("go")
     steps = (
-        ("Edit", EDIT, bodies.refused("File has not been read yet.")),
-        ("Read", {"file_path": "/w/a.py"}, bodies.read("/w/a.py", "a")),
-        ("Edit", EDIT, bodies.edited("/w/a.py", "a", "a", "b")),
-        ("Write", {"file_path": "/w/b.py", "content": "b"}, bodies.rejected()),
-        ("Bash", {"command": "echo b > /w/b.py"}, bodies.ran()),
-        ("Read", {"file_path": "/w/north.py"}, bodies.read("/w/north.py", "x")),
-        ("Read", {"file_path": "/w/south.py"}, bodies.read("/w/south.py", "y")),
+        ("Edit", EDIT, claude_results.refused("File has not been read yet.")),
+        ("Read", {"file_path": "/w/a.py"}, claude_results.read("/w/a.py", "a")),
+        ("Edit", EDIT, claude_results.edited("/w/a.py", "a", "a", "b")),
+        ("Write", {"file_path": "/w/b.py", "content": "b"}, claude_results.rejected()),
+        ("Bash", {"command": "echo b > /w/b.py"}, claude_results.ran()),
+        ("Read", {"file_path": "/w/north.py"}, claude_results.read("/w/north.py", "x")),
+        ("Read", {"file_path": "/w/south.py"}, claude_results.read("/w/south.py", "y")),
     )
     for tool, given, body in steps:
         made.result(made.call(tool, given, after_ms=1_000), body, after_ms=500)
@@ -79,7 +81,9 @@ def test_chains_can_be_chosen_by_name_and_by_the_call_that_failed(tmp_path: Path
 def test_numbers_are_of_what_the_filters_leave(tmp_path: Path) -> None:
     story().write(tmp_path / "s.jsonl")
     rollout = RolloutBuilder().prompt("go")
-    rollout.output(rollout.call("exec_command", {"cmd": "make"}), outputs.ran("", code=2))
+    rollout.output(
+        rollout.call("exec_command", {"cmd": "make"}), codex_builder.command_output("", code=2)
+    )
     rollout.write(tmp_path / "rollout-2026-01-01T00-00-00-r.jsonl")
 
     assert "in 8 calls" in flows(tmp_path).stdout.splitlines()[0]
@@ -95,7 +99,7 @@ def test_numbers_are_of_what_the_filters_leave(tmp_path: Path) -> None:
 def test_errors_tell_how_many_of_a_group_were_recovered_and_how(tmp_path: Path) -> None:
     story("one").write(tmp_path / "one.jsonl")
     lonely = TranscriptBuilder(session_id="two").prompt("go")
-    lonely.result(lonely.call("Edit", EDIT), bodies.refused("File has not been read yet."))
+    lonely.result(lonely.call("Edit", EDIT), claude_results.refused("File has not been read yet."))
     lonely.write(tmp_path / "two.jsonl")
 
     for words in ((), ("--since", "2000-01-01")):

@@ -1,5 +1,7 @@
 """`toolspan hook`: hooks in a client's settings, and what they note."""
 
+from __future__ import annotations
+
 import json
 import os
 import shlex
@@ -12,7 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.settings.listening import EVENTS, events_for, to_install, to_uninstall
+from toolspan.integrations.claude_hooks import (
+    EVENT_MIN_VERSIONS,
+    events_for,
+    plan_install,
+    plan_uninstall,
+)
 
 ALWAYS = events_for(None)
 TOOLSPAN = [sys.executable, "-m", "toolspan"]
@@ -104,9 +111,9 @@ _JSON = st.recursive(
 _HANDLER = st.fixed_dictionaries({"type": st.just("command"), "command": st.text(max_size=9)})
 _GROUPS = st.lists(st.fixed_dictionaries({"hooks": st.lists(_HANDLER, min_size=1)}), max_size=3)
 _SETTINGS = st.dictionaries(st.text(max_size=5).filter(lambda key: key != "hooks"), _JSON).flatmap(
-    lambda rest: st.dictionaries(st.sampled_from(list(EVENTS)) | st.just("Other"), _GROUPS).map(
-        lambda hooks: {**rest, "hooks": hooks}
-    )
+    lambda rest: st.dictionaries(
+        st.sampled_from(list(EVENT_MIN_VERSIONS)) | st.just("Other"), _GROUPS
+    ).map(lambda hooks: {**rest, "hooks": hooks})
 )
 
 
@@ -119,15 +126,15 @@ def test_taking_out_leaves_what_was_there_even_if_the_file_was_written_anew(
     file = tmp_path_factory.mktemp("s") / "settings.json"
     file.write_text(json.dumps(found), encoding="utf-8")
     command = "/x/toolspan hook record"
-    change = to_install(file, command, list(EVENTS))
+    change = plan_install(file, command, list(EVENT_MIN_VERSIONS))
     assert change.after is not None
     file.write_text(json.dumps(json.loads(change.after), indent=1), encoding="utf-8")
-    out = to_uninstall(file)
+    out = plan_uninstall(file)
     assert out.after is not None
     left = json.loads(out.after)
     assert {**left, "hooks": left.get("hooks", {})} == {
         **found,
-        "hooks": {k: v for k, v in _hooks(found).items() if v or k not in EVENTS},
+        "hooks": {k: v for k, v in _hooks(found).items() if v or k not in EVENT_MIN_VERSIONS},
     }
 
 
@@ -284,8 +291,8 @@ def test_a_client_gets_only_hooks_that_it_knows(home: Path) -> None:
 
     assert "PostToolUseFailure" not in events()
     assert "PostToolUseFailure" not in events("--client", "2.0.65")
-    assert events(path=(str(claude.parent),)) == set(EVENTS)
-    assert events("--client", "2.1.80") == set(EVENTS) - {"PermissionDenied"}
+    assert events(path=(str(claude.parent),)) == set(EVENT_MIN_VERSIONS)
+    assert events("--client", "2.1.80") == set(EVENT_MIN_VERSIONS) - {"PermissionDenied"}
     assert hook(home, "install", "--client", "new").returncode == 2
     hook(home, "uninstall", "--yes")
     assert not file.exists()

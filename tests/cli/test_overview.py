@@ -1,5 +1,7 @@
 """`toolspan` alone, and `toolspan sessions --live`."""
 
+from __future__ import annotations
+
 import json
 import os
 import re
@@ -11,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.testing import TranscriptBuilder, bodies
-from toolspan.testing.rollouts import RolloutBuilder
+from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing.codex_builder import RolloutBuilder
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
@@ -34,9 +36,9 @@ def write(home: Path, story: TranscriptBuilder) -> Path:
 def a_week() -> TranscriptBuilder:
     story = TranscriptBuilder().prompt("go")
     call = story.call("Read", {"file_path": "/w/a.py"}, after_ms=2_000)
-    story.result(call, bodies.failed(f"File does not exist.{ESCAPE}"), after_ms=500)
+    story.result(call, claude_results.failed(f"File does not exist.{ESCAPE}"), after_ms=500)
     call = story.call("Bash", {"command": "ls"}, after_ms=1_000)
-    return story.result(call, bodies.ran("a"), after_ms=1_000).text("done", after_ms=500)
+    return story.result(call, claude_results.ran("a"), after_ms=1_000).text("done", after_ms=500)
 
 
 @requirement("overview.week")
@@ -86,7 +88,7 @@ def test_what_happened_before_the_week_is_left_out(home: Path) -> None:
     story = a_week()
     story.prompt("again", after_ms=30 * 86_400_000)
     call = story.call("Bash", {"command": "ls"}, after_ms=1_000)
-    path = write(home, story.result(call, bodies.ran("a"), after_ms=1_000).text("done"))
+    path = write(home, story.result(call, claude_results.ran("a"), after_ms=1_000).text("done"))
     os.utime(path)
 
     assert json.loads(run(home, "--json").output)["calls"] == 1

@@ -1,5 +1,7 @@
 """`toolspan policy`: what rules would do."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from click.testing import Result
 
 from tests.cli.command import one_row, run
 from tests.requirement import requirement
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, claude_results
 
 
 def policy(*words: str | Path) -> Result:
@@ -101,7 +103,7 @@ def test_people_get_the_same_in_words(tmp_path: Path) -> None:
 def test_a_recorded_session_is_judged_call_by_call(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="s").prompt("go")
     for command in ("ls", "touch x", "curl x", "git push"):
-        story.result(story.call("Bash", {"command": command}), bodies.exited(1, "no"))
+        story.result(story.call("Bash", {"command": command}), claude_results.exited(1, "no"))
     path = story.write(tmp_path / "s.jsonl")
     settings = tmp_path / "settings.json"
     rules = {"allow": ["Bash(touch:*)"], "deny": ["Bash(curl:*)"], "ask": ["Bash(git push:*)"]}

@@ -1,5 +1,7 @@
 """A person at a terminal is asked: a real terminal, a real `toolspan exec`."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
@@ -10,15 +12,15 @@ import pytest
 
 import toolspan
 from tests.cli.person import Person, message, person
-from tests.permission.asked import question
 from tests.requirement import requirement
-from toolspan.cli.prompt.change import change_of
-from toolspan.cli.prompt.grants import Standing
-from toolspan.model.decision import Ask
-from toolspan.model.event import Permission
-from toolspan.permission import Permissions, decide
-from toolspan.profile import profile
-from toolspan.profile.files import FileValues
+from tests.runtime.permissions.asked import question
+from toolspan.cli.prompt.approver import preview_change
+from toolspan.cli.prompt.grants import SessionPermissions
+from toolspan.runtime.permissions import Permissions, decide
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.profiles.files import FileValues
+from toolspan.types.decision import Ask
+from toolspan.types.span import Permission
 
 
 def bash(call_id: str, command: str) -> tuple[str, str, dict[str, object]]:
@@ -425,8 +427,8 @@ def test_several_edits_are_one_change(tmp_path: Path) -> None:
         {"old_string": "d", "new_string": "e", "replace_all": True},
     ]
 
-    shown = change_of(question("MultiEdit", tmp_path, file_path="a.txt", edits=edits), files())
-    misfit = change_of(question("MultiEdit", tmp_path, file_path="b", edits=edits), files())
+    shown = preview_change(question("MultiEdit", tmp_path, file_path="a.txt", edits=edits), files())
+    misfit = preview_change(question("MultiEdit", tmp_path, file_path="b", edits=edits), files())
 
     assert shown is not None
     assert shown.splitlines()[2:] == ["@@ -1,2 +1,2 @@", "-a “b” c", "-d", "+a “x” c", "+e"]
@@ -453,9 +455,9 @@ def files() -> FileValues:
 async def test_nothing_is_offered_for_good_that_would_allow_anything_or_that_nobody_reads(
     tmp_path: Path, command: str
 ) -> None:
-    standing = Standing(Permissions())
+    standing = SessionPermissions(Permissions())
     asked = question("Bash", tmp_path, command=command)
     ask = await decide((standing.fallback,), asked)
 
     assert isinstance(ask, Ask)
-    assert await standing.offer(asked, ask) is None
+    assert await standing.find_offer(asked, ask) is None

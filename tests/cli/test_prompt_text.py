@@ -1,10 +1,12 @@
 """Texts of strangers on a terminal."""
 
+from __future__ import annotations
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.cli.prompt.text import columns, cut, folded, visible
+from toolspan.cli.prompt.terminal import cut_middle, escape_invisible, text_width, wrap_lines
 
 TEXTS = st.text(st.characters() | st.sampled_from("\x1b\x07\u202e\u200b\u3164字é\n\t"))
 
@@ -12,16 +14,16 @@ TEXTS = st.text(st.characters() | st.sampled_from("\x1b\x07\u202e\u200b\u3164字
 @requirement("prompt.hostile")
 @given(TEXTS, st.integers(2, 30))
 def test_every_line_is_printable_and_fits_and_nothing_is_lost(text: str, width: int) -> None:
-    lines = list(folded(text, width))
+    lines = list(wrap_lines(text, width))
 
-    assert all(line.isprintable() and columns(line) <= width for line in lines)
-    assert "".join(lines) == "".join(map(visible, text.split("\n")))
+    assert all(line.isprintable() and text_width(line) <= width for line in lines)
+    assert "".join(lines) == "".join(map(escape_invisible, text.split("\n")))
 
 
 @requirement("prompt.hostile")
 @given(st.lists(st.text(max_size=3)), st.integers(3, 12))
 def test_a_long_text_is_cut_in_the_middle(lines: list[str], most: int) -> None:
-    shown = cut(lines, most)
+    shown = cut_middle(lines, most)
 
     assert len(shown) == min(len(lines), most)
     assert shown[:1] == lines[:1]

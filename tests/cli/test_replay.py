@@ -1,5 +1,7 @@
 """`toolspan replay`: what it prints, and its exit codes."""
 
+from __future__ import annotations
+
 import os
 import signal
 import subprocess
@@ -84,9 +86,9 @@ def test_the_copy_is_kept_when_asked_for(project: Path) -> None:
         assert (kept / "project" / "a.txt").read_text() == "one\n"
         assert kept.stat().st_mode & 0o077 == 0
     finally:
-        from toolspan.replay.scratch import remove
+        from toolspan.integrations.replay.scratch import remove_scratch
 
-        remove(kept)
+        remove_scratch(kept)
     assert not kept.exists()
 
 

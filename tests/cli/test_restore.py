@@ -1,5 +1,7 @@
 """`toolspan restore`: a file as it was, written all or not at all."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess
@@ -10,10 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.report.file_acts import Desk
+from tests.analysis.file_acts import Desk
 from tests.requirement import requirement
+from toolspan.analysis.file_history.restore import BACKUP_SUFFIX
 from toolspan.cli.app import app
-from toolspan.report.files.restore import KEPT
 
 
 def restore(*words: str | Path, desk: Desk) -> Result:
@@ -41,9 +43,9 @@ def test_a_file_gets_back_what_it_held(desk: Desk) -> None:
 
     assert done.exit_code == 0, done.output
     assert desk.held("a.py") == "one\n"
-    assert desk.held("a.py" + KEPT) == "two\n"
+    assert desk.held("a.py" + BACKUP_SUFFIX) == "two\n"
     assert "-two\n+one\n" in done.stdout
-    for name in ("a.py", "a.py" + KEPT):
+    for name in ("a.py", "a.py" + BACKUP_SUFFIX):
         assert (desk.folder / name).stat().st_mode & 0o777 == 0o750
 
 
@@ -67,11 +69,11 @@ def test_a_file_that_was_not_there_yet_is_taken_away(desk: Desk) -> None:
     done = restore("a.py", "--before", made, "--yes", desk=desk)
     assert done.exit_code == 0, done.output
     assert "there was no such file" in done.stdout
-    assert names(desk) == ["a.py" + KEPT]
+    assert names(desk) == ["a.py" + BACKUP_SUFFIX]
 
     (desk.folder / "a.py").write_text("new\n", encoding="utf-8")
     assert restore("a.py", "--before", made, "--yes", desk=desk).exit_code == 0
-    assert names(desk) == ["a.py" + KEPT, f"a.py{KEPT}-2"]
+    assert names(desk) == ["a.py" + BACKUP_SUFFIX, f"a.py{BACKUP_SUFFIX}-2"]
 
 
 @requirement("restore.command")
@@ -122,7 +124,7 @@ def test_line_ends_mark_and_links_of_the_file_on_disk_stay(desk: Desk, tmp_path:
     assert done.exit_code == 0, done.output
     assert target.read_bytes() == b"\xef\xbb\xbfone\r\ntwo\r\n"
     assert (desk.folder / "a.txt").is_symlink()
-    assert (tmp_path / ("real.txt" + KEPT)).read_bytes() == b"\xef\xbb\xbfone\r\n2\r\n"
+    assert (tmp_path / ("real.txt" + BACKUP_SUFFIX)).read_bytes() == b"\xef\xbb\xbfone\r\n2\r\n"
 
     done = restore("a.txt", "--before", made, "--yes", desk=desk)
     assert (done.exit_code, target.exists()) == (2, True)
@@ -243,7 +245,7 @@ def test_a_person_at_a_terminal_is_asked(desk: Desk) -> None:
     assert "nothing was changed" in said
 
     code, said = answered(desk, b"y\n", "--before", made)
-    assert (code, names(desk)) == (0, ["a.py" + KEPT])
+    assert (code, names(desk)) == (0, ["a.py" + BACKUP_SUFFIX])
     assert "DELETE" in said
 
 

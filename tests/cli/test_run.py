@@ -1,5 +1,7 @@
 """`toolspan run`: an agent as a process, against servers that follow a script."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -13,8 +15,8 @@ import pytest
 import toolspan
 from tests.requirement import requirement
 from toolspan import testing
-from toolspan.llm.script import Answer, Step
-from toolspan.session.past import past
+from toolspan.session.models.scripted import ScriptAnswer, ScriptStep
+from toolspan.session.resume import load_history
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
 
 COMMAND = [sys.executable, "-m", "toolspan", "run", "--setting-sources", ""]
@@ -70,14 +72,14 @@ def model(server: ModelServer, kind: str) -> tuple[str, ...]:
 
 
 def served(
-    folder: Path, kind: str, script: Sequence[Step], *options: str
+    folder: Path, kind: str, script: Sequence[ScriptStep], *options: str
 ) -> tuple[Done, list[Row]]:
     """A run on `Go.` against a served script, and what its stream says."""
     scripted = ScriptedModel(script)
     with ModelServer(scripted) as server:
         told = ("-p", "Go.", "--output-format", "stream-json", *ALLOWED, *model(server, kind))
         done = run(folder, *told, *options)
-    assert scripted.left == 0, done.stderr
+    assert scripted.remaining_steps == 0, done.stderr
     return done, rows(done)
 
 
@@ -111,7 +113,7 @@ def test_a_model_behind_a_server_works_with_real_tools(tmp_path: Path, kind: str
         ("Bash", "succeeded"),
         ("Edit", "succeeded"),
     ]
-    assert check_history(past(path)) == []
+    assert check_history(load_history(path)) == []
     assert lines[-1]["result"] == "It is two now."
     assert toolspan.read(path).tokens.output_tokens > 0
 
@@ -209,7 +211,7 @@ def test_a_busy_or_broken_server_is_asked_again(tmp_path: Path, kind: str) -> No
     wanted = ["echo a", "echo b", "echo c"] if kind == "anthropic" else ["echo a", "echo b"]
     assert [s.call.target for s in spans] == wanted
     assert {s.state for s in spans} == {"succeeded"}
-    assert check_history(past(path)) == []
+    assert check_history(load_history(path)) == []
 
 
 @requirement("run.errors")
@@ -232,7 +234,7 @@ def test_calls_that_cannot_be_read_are_answered_and_the_model_goes_on(
     path = transcript(tmp_path)
     assert [s.state for s in toolspan.read(path).spans] == ["failed", "failed", "succeeded"]
     assert list((tmp_path / "work").iterdir()) == []
-    assert check_history(past(path)) == []
+    assert check_history(load_history(path)) == []
 
 
 @requirement("run.exit-codes")
@@ -339,7 +341,7 @@ def test_a_session_goes_on_where_it_was_left(tmp_path: Path, kind: str) -> None:
         "Four.",
     ]
     assert {span.branch for span in toolspan.read(copied).spans} == {"active"}
-    assert check_history(past(copied)) == []
+    assert check_history(load_history(copied)) == []
 
 
 @requirement("run.interrupt")
@@ -362,7 +364,7 @@ def test_ctrl_c_ends_the_turn_answers_the_calls_and_tells_the_result(
     assert (last["subtype"], last["terminal_reason"]) == ("error_during_execution", "aborted_tools")
     path = transcript(tmp_path)
     assert [s.state for s in toolspan.read(path).spans] == ["interrupted"]
-    assert check_history(past(path)) == []
+    assert check_history(load_history(path)) == []
 
 
 @requirement("run.interrupt")
@@ -373,7 +375,7 @@ def test_ctrl_c_while_it_waits_for_agents_ends_them_and_tells_the_result_last(
     work.mkdir()
     os.mkfifo(work / "ready")
 
-    def reply(messages: Sequence[object]) -> Answer:
+    def reply(messages: Sequence[object]) -> ScriptAnswer:
         if "Below." in str(messages[0]):
             return use("Bash", command="echo > ready; sleep 600")
         if len(messages) == 1:

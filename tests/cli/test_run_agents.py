@@ -1,5 +1,7 @@
 """`toolspan run` with agents: as a process, with a server, a trusted folder, and a look back."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

@@ -1,5 +1,7 @@
 """`toolspan run --resume`: a session that another process goes on with."""
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

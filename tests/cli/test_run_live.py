@@ -1,5 +1,7 @@
 """`toolspan run` at a real terminal: somebody types, reads along, agrees, interrupts."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys
@@ -10,8 +12,8 @@ from pathlib import Path
 import toolspan
 from tests.cli.person import MENU, PATIENCE, Person, seated
 from tests.requirement import requirement
-from toolspan.llm.script import Answer
-from toolspan.session.past import past
+from toolspan.session.models.scripted import ScriptAnswer
+from toolspan.session.resume import load_history
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
 
 CTRL_C, CTRL_D = "\x03", "\x04"
@@ -33,7 +35,7 @@ def talking(folder: Path, script: Sequence[object], *options: str) -> Iterator[P
 
 def transcript(folder: Path) -> Path:
     path = folder / "t.jsonl"
-    assert check_history(past(path)) == []
+    assert check_history(load_history(path)) == []
     return path
 
 
@@ -83,7 +85,7 @@ def test_nothing_is_drawn_over_the_question_of_an_agent_below(tmp_path: Path) ->
 
 @requirement("run.conversation")
 def test_an_agent_in_the_background_may_ask_while_somebody_is_to_type(tmp_path: Path) -> None:
-    def reply(messages: Sequence[object]) -> Answer:
+    def reply(messages: Sequence[object]) -> ScriptAnswer:
         if "Touch it." in str(messages[0]):
             return use("Bash", command="touch a.txt") if len(messages) == 1 else say("Touched.")
         if len(messages) == 1:

@@ -1,5 +1,7 @@
 """`toolspan search`: words, places, filters; and what it prints."""
 
+from __future__ import annotations
+
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.requirement import requirement
+from toolspan.analysis.search import find
 from toolspan.cli.app import app
-from toolspan.report.search import newest
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, claude_results
 
 
 def search(*words: str | Path, code: int = 0) -> Result:
@@ -35,7 +37,7 @@ def archive(tmp_path: Path) -> Path:
     for number, tool in enumerate(["Bash", "Bash", "Read"]):
         given = {"command": f"lantern {number}", "file_path": "lantern.txt"}
         call = story.call(tool, given, id=f"c{number}", after_ms=60_000)
-        body = bodies.exited(2, "dark") if number == 1 else bodies.ran("bright")
+        body = claude_results.exited(2, "dark") if number == 1 else claude_results.ran("bright")
         story.result(call, body, after_ms=1_000)
     story.write(tmp_path / "projects" / "-harbour" / "5e551011.jsonl")
     return tmp_path / "projects"
@@ -103,7 +105,7 @@ def test_people_see_what_who_when_and_how_many_were_cut(archive: Path) -> None:
 def test_where_nobody_counted_the_matches_it_says_so(
     archive: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(newest, "_LITTLE", 0)
+    monkeypatch.setattr(find, "_LITTLE", 0)
     other = TranscriptBuilder(session_id="0ther", start=datetime(2026, 11, 1, tzinfo=UTC))
     other.prompt("an old lantern").write(archive / "-harbour" / "0ther.jsonl")
 
@@ -170,7 +172,7 @@ def test_commands_remember_big_archives_and_can_forget(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TOOLSPAN_NO_CACHE", raising=False)
     story = TranscriptBuilder(session_id="s").prompt("x" * (5 << 20))
-    story.result(story.call("Bash", {"command": "make"}), bodies.exited(2, "dark"))
+    story.result(story.call("Bash", {"command": "make"}), claude_results.exited(2, "dark"))
     path = story.write(tmp_path / "archive" / "s.jsonl")
 
     def run(*words: str) -> str:

@@ -1,5 +1,7 @@
 """What a search starts before its command line is understood."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,18 +11,17 @@ import pytest
 from click.testing import CliRunner
 
 from tests.requirement import requirement
-from toolspan.cli.ahead import begin
+from toolspan.analysis.search.query import find_ripgrep, query_of
 from toolspan.cli.app import app
-from toolspan.report.search.ripgrep import ripgrep
-from toolspan.report.search.words import query_of
+from toolspan.cli.ripgrep_prestart import prestart_ripgrep
 from toolspan.testing import TranscriptBuilder
 
-PROGRAM = ripgrep()
+PROGRAM = find_ripgrep()
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="without ripgrep nothing is started")
 
 
 def guessed(*arguments: str) -> tuple[str, ...] | None:
-    started = begin(arguments)
+    started = prestart_ripgrep(arguments)
     if started is None:
         return None
     started.close()
@@ -38,7 +39,7 @@ def archive(tmp_path: Path) -> Path:
     "options", [[], ["--json"], ["--in", "result"], ["--limit=3"], ["--tool", "Bash", "--json"]]
 )
 def test_ripgrep_is_started_for_what_is_asked(archive: Path, options: list[str]) -> None:
-    wanted = query_of(["lantern"]).rarest.asked(PROGRAM, [str(archive)])
+    wanted = query_of(["lantern"]).rarest_filter.ripgrep_command(PROGRAM, [str(archive)])
 
     assert guessed("lantern", *options, str(archive)) == wanted
     assert guessed(*options, "lantern", f"{archive}/") == wanted
@@ -51,7 +52,7 @@ def test_ripgrep_is_started_for_what_is_asked(archive: Path, options: list[str])
 def test_all_sorts_of_words_are_looked_for_as_the_command_does(
     archive: Path, words: list[str]
 ) -> None:
-    wanted = query_of(words).rarest.asked(PROGRAM, [str(archive)])
+    wanted = query_of(words).rarest_filter.ripgrep_command(PROGRAM, [str(archive)])
 
     assert guessed(*words, f"{archive}//.") == wanted
 
@@ -62,10 +63,10 @@ def test_a_place_is_named_as_the_command_names_it(
 ) -> None:
     monkeypatch.chdir(archive)
     (archive / "in" / "side").mkdir(parents=True)
-    sieve = query_of(["lantern"]).rarest
+    sieve = query_of(["lantern"]).rarest_filter
 
     for name in ("./", "./in//side/", "in/../in/", f"{archive}/./in"):
-        assert guessed("lantern", name) == sieve.asked(PROGRAM, [str(Path(name))])
+        assert guessed("lantern", name) == sieve.ripgrep_command(PROGRAM, [str(Path(name))])
 
 
 @requirement("search.ahead")
@@ -74,7 +75,7 @@ def test_the_case_and_the_expression_are_heeded(archive: Path) -> None:
         (["-i"], query_of(["lantern"], ignore_case=True)),
         (["--regex"], query_of(["lantern"], regex=True)),
     ):
-        wanted = query.rarest.asked(PROGRAM, [str(archive)])
+        wanted = query.rarest_filter.ripgrep_command(PROGRAM, [str(archive)])
         assert guessed(*options, "lantern", str(archive)) == wanted
 
 
@@ -84,7 +85,7 @@ def test_without_a_place_the_clients_own_folders_are_meant(user: Path) -> None:
     for folder in folders:
         folder.mkdir(parents=True)
 
-    wanted = query_of(["lantern"]).rarest.asked(PROGRAM, [*map(str, folders)])
+    wanted = query_of(["lantern"]).rarest_filter.ripgrep_command(PROGRAM, [*map(str, folders)])
     assert guessed("lantern") == wanted
 
 

@@ -1,5 +1,7 @@
 """`toolspan sessions`: which conversations there are."""
 
+from __future__ import annotations
+
 import json
 import re
 from datetime import UTC, datetime
@@ -10,7 +12,7 @@ import pytest
 
 from tests.cli.command import rows, run
 from tests.requirement import requirement
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, claude_results
 
 
 def printed(*words: str | Path) -> str:
@@ -28,12 +30,12 @@ def write(story: TranscriptBuilder, root: Path) -> Path:
 def with_agents(version: str) -> TranscriptBuilder:
     """A session with one call of its own beside two that started subagents, each with a call."""
     story = TranscriptBuilder(session_id="family", version=version).prompt("Find  the\nbug")
-    story.result(story.call("Bash", {"command": "x"}), bodies.exited(1))
+    story.result(story.call("Bash", {"command": "x"}), claude_results.exited(1))
     for word in ("one", "two"):
         starter = story.call("Task", {"description": word, "prompt": word})
         agent = story.agent(starter).prompt(word)
-        agent.result(agent.call("Read", {"file_path": "/a"}), bodies.read("/a", "a"))
-        report = bodies.reported(
+        agent.result(agent.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
+        report = claude_results.reported(
             agent.agent_id, "r", prompt="p", calls=1, took_ms=1, version=version
         )
         story.result(starter, report)

@@ -1,5 +1,7 @@
 """`toolspan show`: a session as a timeline, a call in full, for people and for programs."""
 
+from __future__ import annotations
+
 import json
 import re
 from datetime import UTC, datetime
@@ -9,11 +11,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+from tests.analysis.file_acts import Rollout
 from tests.cli.command import CWD, home_at, rows, run, saved
-from tests.report.file_acts import Rollout
 from tests.requirement import requirement
-from toolspan.patch.envelope import Add, Chunk, Update
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.diffs.codex_patch import AddFile, PatchChunk, UpdateFile
+from toolspan.testing import TranscriptBuilder, claude_results
 
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
@@ -46,8 +48,8 @@ def column(output: str, words: str) -> int:
 def parallel() -> TranscriptBuilder:
     story = TranscriptBuilder().prompt("Look at both files")
     first, second = (story.call("Read", {"file_path": f"{CWD}/{name}"}) for name in ("a", "b"))
-    story.result(second, bodies.read(f"{CWD}/b", "b"), after_ms=100)
-    story.result(first, bodies.read(f"{CWD}/a", "a"), after_ms=100)
+    story.result(second, claude_results.read(f"{CWD}/b", "b"), after_ms=100)
+    story.result(first, claude_results.read(f"{CWD}/a", "a"), after_ms=100)
     return story.text("Both are fine")
 
 
@@ -77,7 +79,7 @@ def test_calls_asked_for_together_that_ran_one_after_another_are_drawn_apart(
     story = TranscriptBuilder().prompt("go")
     for n in range(2):
         call = story.call("Bash", {"command": f"echo {n}"}, message="msg_1", after_ms=10)
-        story.result(call, bodies.ran("x"), after_ms=10)
+        story.result(call, claude_results.ran("x"), after_ms=10)
 
     output = shown(story.write(tmp_path / "s.jsonl"))
 
@@ -91,8 +93,8 @@ def test_a_subagent_is_told_under_its_call(version: str, tmp_path: Path) -> None
     call = story.call("Task", {"description": "Count files", "prompt": "Count them"})
     agent = story.agent(call).prompt("Count them")
     inner = agent.call("Bash", {"command": "ls | wc -l"})
-    agent.result(inner, bodies.ran("3"), after_ms=10).text("There are three")
-    report = bodies.reported(
+    agent.result(inner, claude_results.ran("3"), after_ms=10).text("There are three")
+    report = claude_results.reported(
         agent.agent_id, "There are three", prompt="Count them", calls=1, took_ms=9, version=version
     )
     story.until(agent).result(call, report).text("All counted")
@@ -130,7 +132,7 @@ def test_words_stand_between_the_calls_and_can_be_left_out(tmp_path: Path) -> No
 def test_a_failure_tells_its_kind_its_first_words_and_what_helps(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("test")
     call = story.call("Bash", {"command": "pytest"})
-    story.result(call, bodies.exited(1, "1 failed"))
+    story.result(call, claude_results.exited(1, "1 failed"))
 
     output = shown(story.write(tmp_path / "s.jsonl"))
 
@@ -143,7 +145,7 @@ def test_hooks_and_background_news_stand_under_their_call(tmp_path: Path) -> Non
     story = TranscriptBuilder().prompt("serve")
     call = story.call("Bash", {"command": "make serve", "run_in_background": True})
     story.hook(call, "PreToolUse", command="lint.sh", outcome="error", text="no lint here")
-    story.result(call, bodies.in_background("b1", "/tmp/b1"))
+    story.result(call, claude_results.in_background("b1", "/tmp/b1"))
     story.task_notification(call, "b1", "Server stopped", queued=True)
 
     output = shown(story.write(tmp_path / "s.jsonl"))
@@ -178,7 +180,7 @@ def test_what_a_rewind_left_behind_is_marked(tmp_path: Path) -> None:
 def test_no_line_is_wider_than_asked(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("漢字かな " * 60)
     call = story.call("Bash", {"command": "echo " + "x" * 500})
-    story.result(call, bodies.exited(2, "y" * 500)).text("z" * 300)
+    story.result(call, claude_results.exited(2, "y" * 500)).text("z" * 300)
 
     output = shown(story.write(tmp_path / "s.jsonl"), "--width", "80")
 
@@ -189,13 +191,15 @@ def test_no_line_is_wider_than_asked(tmp_path: Path) -> None:
 def hostile() -> TranscriptBuilder:
     story = TranscriptBuilder().prompt(f"[bold]hi[/bold] {ESCAPE}").title(f"title {ESCAPE}")
     call = story.call("Bash", {"command": f"echo [red]{ESCAPE}"}, id="toolu_hostile")
-    story.result(call, bodies.exited(1, f"[link=x]{ESCAPE}\u202e\x9b31m\x00"))
+    story.result(call, claude_results.exited(1, f"[link=x]{ESCAPE}\u202e\x9b31m\x00"))
     quiet = story.call("Bash", {"command": "grep x"}, id=f"toolu_quiet{ESCAPE}\u202e")
-    story.result(quiet, bodies.ran("", returnCodeInterpretation=f"no matches {ESCAPE}\u202e"))
+    story.result(
+        quiet, claude_results.ran("", returnCodeInterpretation=f"no matches {ESCAPE}\u202e")
+    )
     edit = story.call("Edit", {"file_path": "/w/a"}, id=f"toolu_edit{ESCAPE}\u202e")
-    story.result(edit, bodies.edited("/w/a", "a\n", "a", "b"))
+    story.result(edit, claude_results.edited("/w/a", "a\n", "a", "b"))
     other = story.call(f"mcp__{ESCAPE}", {f"key{ESCAPE}": ESCAPE})
-    return story.result(other, bodies.mcp_text(ESCAPE)).text(f"[/nonsense]{ESCAPE}")
+    return story.result(other, claude_results.mcp_text(ESCAPE)).text(f"[/nonsense]{ESCAPE}")
 
 
 @requirement("show.hostile")
@@ -254,7 +258,7 @@ def test_a_session_is_named_by_the_beginning_of_its_id(tmp_path: Path) -> None:
 def test_a_session_is_named_by_its_id_where_no_file_is_called_so(name: str, tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
     helper = story.agent(story.call("Task", {"prompt": "look"})).prompt("look")
-    helper.result(helper.call("Bash", {"command": "ls -la"}), bodies.ran("a"))
+    helper.result(helper.call("Bash", {"command": "ls -la"}), claude_results.ran("a"))
     saved(parallel(), tmp_path)
     left = helper if name.startswith("agent") else parallel()
     data = left.data().replace(left.session_id.encode(), b"13b6354b-6f8f")
@@ -325,8 +329,8 @@ def edit() -> tuple[TranscriptBuilder, str]:
     story.result(story.call("Read", {"file_path": f"{CWD}/a.py"}), "1\told = 1")
     change = {"file_path": f"{CWD}/a.py", "old_string": "old", "new_string": "new"}
     call = story.call("Edit", change, after_ms=50)
-    story.result(call, bodies.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"), after_ms=20)
-    story.result(story.call("Bash", {"command": "pytest"}), bodies.ran("ok"))
+    story.result(call, claude_results.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"), after_ms=20)
+    story.result(story.call("Bash", {"command": "pytest"}), claude_results.ran("ok"))
     return story, call
 
 
@@ -349,7 +353,7 @@ def test_a_call_is_told_with_its_diff_and_what_stands_around_it(tmp_path: Path) 
 def test_a_failed_call_tells_its_evidence_cause_and_solution(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     call = story.call("Bash", {"command": "sleep 999"})
-    story.result(call, bodies.timed_out("2m 0s"), after_ms=120_000)
+    story.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
 
     output = shown(story.write(tmp_path / "s.jsonl"), call[:20])
 
@@ -363,7 +367,7 @@ def test_a_failed_call_tells_its_evidence_cause_and_solution(tmp_path: Path) -> 
 def test_a_long_result_is_cut_unless_all_of_it_is_wanted(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     call = story.call("Bash", {"command": "seq 100"})
-    story.result(call, bodies.ran("\n".join(f"line {n}" for n in range(100))))
+    story.result(call, claude_results.ran("\n".join(f"line {n}" for n in range(100))))
     path = story.write(tmp_path / "s.jsonl")
 
     cut, full = shown(path, call), shown(path, call, "--full")
@@ -378,7 +382,7 @@ def test_a_subagents_call_names_the_call_that_started_it(tmp_path: Path) -> None
     call = story.call("Agent", {"description": "a", "prompt": "Look"})
     agent = story.agent(call).prompt("Look")
     inner = agent.call("Read", {"file_path": "/a"})
-    agent.result(inner, bodies.read("/a", "a"))
+    agent.result(inner, claude_results.read("/a", "a"))
     saved(story, tmp_path)
 
     assert call in fact(shown(inner, root=tmp_path), "started by")
@@ -439,7 +443,7 @@ def test_a_call_as_json_has_input_result_and_diff(tmp_path: Path) -> None:
 def test_json_of_hostile_and_broken_text_parses(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("half HALF of a pair")
     call = story.call("Bash", {"command": "echo HALF"})
-    story.result(call, bodies.ran("HALF")).text("HALF")
+    story.result(call, claude_results.ran("HALF")).text("HALF")
     path = tmp_path / "s.jsonl"
     path.write_bytes(story.data().replace(b"HALF", rb"\ud83d"))
 
@@ -454,7 +458,9 @@ def test_of_equal_ids_the_newest_call_is_told_and_that_there_are_others(tmp_path
     for day, session in ((2, "bbbb"), (3, "aaaa"), (1, "cccc")):
         start = datetime(2026, 1, day, tzinfo=UTC)
         story = TranscriptBuilder(session_id=f"{session}-1", start=start).prompt("go")
-        story.result(story.call("Bash", {"command": f"echo {session}"}, id="t1"), bodies.ran("x"))
+        story.result(
+            story.call("Bash", {"command": f"echo {session}"}, id="t1"), claude_results.ran("x")
+        )
         saved(story, tmp_path)
 
     output = shown("t1", root=tmp_path)
@@ -468,11 +474,13 @@ def test_of_equal_ids_the_newest_call_is_told_and_that_there_are_others(tmp_path
 @requirement("show.call-around")
 def test_what_was_said_and_done_around_a_call_is_told_in_order(tmp_path: Path) -> None:
     story = TranscriptBuilder(cwd=CWD).prompt("Fix it")
-    story.result(story.call("Read", {"file_path": f"{CWD}/a"}), bodies.read(f"{CWD}/a", "a"))
+    story.result(
+        story.call("Read", {"file_path": f"{CWD}/a"}), claude_results.read(f"{CWD}/a", "a")
+    )
     story.text("Now I run it")
     call = story.call("Bash", {"command": "make"})
-    story.result(call, bodies.exited(2, "no rule")).text("That failed").prompt("Try again")
-    story.result(story.call("Bash", {"command": "make all"}), bodies.ran("ok"))
+    story.result(call, claude_results.exited(2, "no rule")).text("That failed").prompt("Try again")
+    story.result(story.call("Bash", {"command": "make all"}), claude_results.ran("ok"))
     path = story.write(tmp_path / "s.jsonl")
 
     around = shown(path, call).partition("── around")[2].splitlines()[1:]
@@ -494,9 +502,9 @@ def test_what_was_said_and_done_around_a_call_is_told_in_order(tmp_path: Path) -
 def test_what_a_codex_patch_changed_is_told_with_line_numbers(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     desk = Rollout(tmp_path / "work", events=False)
-    desk.patch(Add(path="a.py", lines=tuple(f"line {n}" for n in range(30))))
-    chunk = Chunk(lines=(" line 19", "-line 20", "+zwanzig"))
-    changed = desk.patch(Update(path="a.py", chunks=(chunk,)), heredoc=True)
+    desk.patch(AddFile(path="a.py", lines=tuple(f"line {n}" for n in range(30))))
+    chunk = PatchChunk(lines=(" line 19", "-line 20", "+zwanzig"))
+    changed = desk.patch(UpdateFile(path="a.py", chunks=(chunk,)), heredoc=True)
     output = shown(desk.transcript().file, changed)
     assert "@@ -18,7 +18,7 @@" in output
     assert "-line 20\n+zwanzig\n" in output
@@ -507,11 +515,11 @@ def test_what_was_done_about_a_failure_is_told_with_the_call(tmp_path: Path) -> 
     story = TranscriptBuilder(cwd=CWD).prompt("Fix it")
     change = {"file_path": f"{CWD}/a.py", "old_string": "old", "new_string": "new"}
     failed = story.call("Edit", change)
-    story.result(failed, bodies.refused("File has not been read yet. Read it first."))
+    story.result(failed, claude_results.refused("File has not been read yet. Read it first."))
     look = story.call("Read", {"file_path": f"{CWD}/a.py"})
-    story.result(look, bodies.read(f"{CWD}/a.py", "old = 1\n"))
+    story.result(look, claude_results.read(f"{CWD}/a.py", "old = 1\n"))
     again = story.call("Edit", change)
-    story.result(again, bodies.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"))
+    story.result(again, claude_results.edited(f"{CWD}/a.py", "old = 1\n", "old", "new"))
     path = story.write(tmp_path / "s.jsonl")
 
     for call in (failed, again):

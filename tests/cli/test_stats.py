@@ -1,5 +1,7 @@
 """`toolspan stats`: numbers per tool, tokens counted once."""
 
+from __future__ import annotations
+
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from click.testing import CliRunner
 from tests.cli.command import one_row, run
 from tests.requirement import requirement
 from toolspan.cli.app import app
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, claude_results
 
 
 def printed(*words: str | Path) -> str:
@@ -25,7 +27,7 @@ def timed(*durations: int) -> TranscriptBuilder:
     """Commands that took so many milliseconds."""
     story = TranscriptBuilder(session_id="timed").prompt("go")
     for ms in durations:
-        story.result(story.call("Bash", {"command": "x"}), bodies.ran("x"), after_ms=ms)
+        story.result(story.call("Bash", {"command": "x"}), claude_results.ran("x"), after_ms=ms)
     return story
 
 
@@ -62,8 +64,8 @@ def test_a_call_without_result_counts_but_has_no_duration(tmp_path: Path) -> Non
 def test_timeouts_are_told_as_a_share_of_the_tools_calls(tmp_path: Path) -> None:
     story = timed(10, 10, 10)
     call = story.call("Bash", {"command": "sleep 999"})
-    story.result(call, bodies.timed_out("2m 0s"), after_ms=120_000)
-    story.result(story.call("Read", {"file_path": "/a"}), bodies.read("/a", "a"))
+    story.result(call, claude_results.timed_out("2m 0s"), after_ms=120_000)
+    story.result(story.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
     path = story.write(tmp_path / "s.jsonl")
 
     found = stats(path)
@@ -165,7 +167,7 @@ def test_words_the_client_made_up_cost_nothing(tmp_path: Path) -> None:
 @requirement("stats.filters-choose-calls")
 def test_filters_that_choose_calls_leave_the_tokens_out(tmp_path: Path) -> None:
     story = timed(10)
-    story.result(story.call("Read", {"file_path": "/a"}), bodies.read("/a", "a"))
+    story.result(story.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
     path = story.write(tmp_path / "s.jsonl")
 
     found = stats(path, "--tool", "Read")
@@ -206,11 +208,11 @@ def test_hostile_tool_names_print_no_escape_codes_and_are_no_markup(tmp_path: Pa
 def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="servers").prompt("go")
     for tool, body, ms in (
-        ("mcp__db__query", bodies.ran("x"), 100),
-        ("mcp__db__query", bodies.failed("MCP error -32000: Connection closed"), 300),
-        ("mcp__db__list", bodies.ran("x"), 200),
-        ("mcp__web__get", bodies.ran("x"), 50),
-        ("Bash", bodies.ran("x"), 50),
+        ("mcp__db__query", claude_results.ran("x"), 100),
+        ("mcp__db__query", claude_results.failed("MCP error -32000: Connection closed"), 300),
+        ("mcp__db__list", claude_results.ran("x"), 200),
+        ("mcp__web__get", claude_results.ran("x"), 50),
+        ("Bash", claude_results.ran("x"), 50),
     ):
         story.result(story.call(tool, {}), body, after_ms=ms)
     path = story.write(tmp_path / "s.jsonl")
@@ -237,7 +239,7 @@ def test_on_a_narrow_screen_the_names_stay_readable(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="aaaaaaaa").prompt("Count the boats in the harbour")
     for tool in ("Bash", "mcp__warehouse__query", "Read"):
         call = story.call(tool, {"command": "ls"}, id=f"toolu_01{tool[:4]:x<40}")
-        story.result(call, bodies.ran("boats"), after_ms=100)
+        story.result(call, claude_results.ran("boats"), after_ms=100)
     path = story.write(tmp_path / "aaaaaaaa.jsonl")
 
     for words, told in (
@@ -255,7 +257,7 @@ def test_on_a_narrow_screen_the_names_stay_readable(tmp_path: Path) -> None:
 def test_of_very_many_tools_the_most_used_are_shown_and_json_has_all(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     for n in range(40):
-        story.result(story.call(f"tool_{n:02}", {}), bodies.ran("x"))
+        story.result(story.call(f"tool_{n:02}", {}), claude_results.ran("x"))
     path = story.write(tmp_path / "s.jsonl")
 
     assert "10 more tools (--limit 0: all)" in printed(path)
@@ -272,7 +274,7 @@ def test_a_narrow_screen_still_says_which_tool_it_is(
     story = TranscriptBuilder().prompt("go")
     for n in range(3):
         call = story.call("Bash", {"command": f"echo {n}"})
-        story.result(call, bodies.ran("a"), after_ms=200_000 * n)
+        story.result(call, claude_results.ran("a"), after_ms=200_000 * n)
 
     told = run(command, story.write(tmp_path / "s.jsonl"), env={"COLUMNS": str(columns)}).stdout
 

@@ -1,5 +1,7 @@
 """`toolspan time`: where the time went."""
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -8,8 +10,8 @@ from click.testing import Result
 
 from tests.cli.command import one_row, rows, run
 from tests.requirement import requirement
-from toolspan.testing import TranscriptBuilder, bodies, outputs
-from toolspan.testing.rollouts import RolloutBuilder
+from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
+from toolspan.testing.codex_builder import RolloutBuilder
 
 PARTS = ("model", "tools", "permission", "hooks", "idle")
 
@@ -26,8 +28,10 @@ def day(session_id: str = "day", tool: str = "Bash") -> TranscriptBuilder:
     """Two seconds of thought, ten of a command, thirty of a question, a minute of nobody."""
     story = TranscriptBuilder(session_id=session_id).prompt("go")
     call = story.call(tool, {"command": "make"}, after_ms=2_000)
-    story.result(call, bodies.ran("ok"), after_ms=10_000)
-    story.result(story.call("Bash", {"command": "rm"}), bodies.rejected("no"), after_ms=30_000)
+    story.result(call, claude_results.ran("ok"), after_ms=10_000)
+    story.result(
+        story.call("Bash", {"command": "rm"}), claude_results.rejected("no"), after_ms=30_000
+    )
     return story.text("well").prompt("go on", after_ms=60_000)
 
 
@@ -75,8 +79,8 @@ def test_a_window_counts_only_sessions_subagents_and_calls_that_have_time_in_it(
     later = TranscriptBuilder(session_id="two", start=datetime(2026, 11, 3, 9, tzinfo=UTC))
     call = later.prompt("go").call("Task", {"prompt": "look"})
     helper = later.agent(call).prompt("look")
-    helper.result(helper.call("Bash", {"command": "ls"}), bodies.ran("a"), after_ms=1_000)
-    report = bodies.reported(helper.agent_id, "seen", prompt="look", calls=1, took_ms=1_000)
+    helper.result(helper.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=1_000)
+    report = claude_results.reported(helper.agent_id, "seen", prompt="look", calls=1, took_ms=1_000)
     later.until(helper).result(call, report).write(tmp_path / "two.jsonl")
 
     first = told(tmp_path, "--until", "2026-11-02T09:00:05Z")
@@ -95,7 +99,7 @@ def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents
     story = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
     helper = story.agent(story.call("Task", {"prompt": "look"})).prompt("look")
     call = helper.call("Bash", {"command": "ls"}, after_ms=2_000)
-    helper.result(call, bodies.ran("a"), after_ms=1_000)
+    helper.result(call, claude_results.ran("a"), after_ms=1_000)
     (tmp_path / "agent-a1b2c3d.jsonl").write_bytes(helper.data())
 
     found = told(tmp_path)
@@ -108,11 +112,13 @@ def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents
 @requirement("time.one-duration")
 def test_calls_stats_and_time_tell_the_same_of_how_long_calls_took(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="crashed").prompt("go")
-    story.result(story.call("Bash", {"command": "ls"}), bodies.ran("a"), after_ms=1_000)
+    story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("a"), after_ms=1_000)
     story.call("Bash", {"command": "make"}, after_ms=1_000)
     story.resume(after_ms=3_600_000).prompt("go on").write(tmp_path / "crashed.jsonl")
     made = RolloutBuilder()
-    made.output(made.call("exec_command", {"cmd": "ls"}), outputs.ran("a"))  # in one instant
+    made.output(
+        made.call("exec_command", {"cmd": "ls"}), codex_builder.command_output("a")
+    )  # in one instant
     made.write(tmp_path)
 
     calls = rows(run("calls", tmp_path, "--json"))
@@ -155,7 +161,7 @@ def test_an_edit_that_took_long_is_told_as_a_likely_wait_and_still_counts_as_too
 ) -> None:
     story = TranscriptBuilder(version="2.0.65").prompt("go")
     call = story.call("Edit", {"file_path": "/w/a"})
-    story.result(call, bodies.edited("/w/a", "a", "a", "b"), after_ms=600_000)
+    story.result(call, claude_results.edited("/w/a", "a", "a", "b"), after_ms=600_000)
     file = story.write(tmp_path / "s.jsonl")
 
     assert (

@@ -1,14 +1,16 @@
 """`toolspan tools`: what a session has."""
 
+from __future__ import annotations
+
 import json
 
 import pytest
 from click.testing import CliRunner
 
 from tests.requirement import requirement
-from toolspan.builtin import coding_tools
 from toolspan.cli.app import app
-from toolspan.profile import VERSIONS, profile
+from toolspan.runtime.profiles import VERSIONS, profile
+from toolspan.tools import coding_tools
 
 
 def rows(*options: str) -> dict[str, dict[str, object]]:
@@ -25,7 +27,7 @@ def test_the_list_is_what_a_session_of_the_client_has(version: str) -> None:
 
     assert list(rows("--profile", version)) == [tool.name for tool in coding_tools(client)]
     with_person = rows("--profile", version, "--person")
-    assert set(with_person) >= client.offer.with_person
+    assert set(with_person) >= client.availability.interactive_tools
 
 
 @requirement("tools-command.list")

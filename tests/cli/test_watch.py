@@ -1,5 +1,7 @@
 """`toolspan watch`: the real command beside files that grow."""
 
+from __future__ import annotations
+
 import json
 import os
 import queue
@@ -19,7 +21,7 @@ from tests.cli.command import rows
 from tests.requirement import requirement
 from toolspan.cli.app import app
 from toolspan.testing import TranscriptBuilder
-from toolspan.testing.rollouts import RolloutBuilder
+from toolspan.testing.codex_builder import RolloutBuilder
 
 PATIENCE = 30  # seconds; only a test that fails waits so long
 START = "from toolspan.cli import main; main()"

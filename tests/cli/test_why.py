@@ -1,5 +1,7 @@
 """`toolspan why`: who decided, and on what ground."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -8,22 +10,22 @@ import anyio
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.hooks.stage import at, command, decides, says
 from tests.requirement import requirement
+from tests.runtime.hooks.stage import at, command, decides, says
 from toolspan import read
-from toolspan.builtin import coding_tools
 from toolspan.cli.app import app
-from toolspan.hooks.make import hooks_of
-from toolspan.model.decision import Allow, Ask, Deny
-from toolspan.permission import Permissions, Rules
-from toolspan.permission.decide import Question
-from toolspan.profile import profile
-from toolspan.read.history import short_id
+from toolspan.formats.claude.paths import hook_log_path
+from toolspan.reading.history import short_id
+from toolspan.runtime.hooks.load import load_hooks
+from toolspan.runtime.permissions import Permissions, Rules
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.settings import SettingsLayer, merge_settings
+from toolspan.runtime.settings.load import parse_settings
 from toolspan.session import Session
-from toolspan.settings import Layer, merge
-from toolspan.settings.load import read_settings
-from toolspan.testing import TranscriptBuilder, bodies
-from toolspan.wire.paths import hooks_path
+from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.tools import coding_tools
+from toolspan.types.decision import Allow, Ask, Deny
 
 pytestmark = pytest.mark.anyio
 
@@ -45,7 +47,7 @@ async def recorded(folder: Path, *commands: str) -> Path:
     rules = Rules(allow=["Bash(touch:*)"], deny=["Bash(curl:*)"], origin="projectSettings")
     permissions = Permissions(rules, refusals=chosen.refusals)
 
-    def person(question: Question, ask: Ask) -> Allow | Deny:
+    def person(question: PermissionRequest, ask: Ask) -> Allow | Deny:
         if "yes" in str(question.input["command"]):
             return Allow(None, "user_temporary")
         return Deny("rather not", "user_reject")
@@ -102,7 +104,7 @@ async def test_people_get_it_in_words(tmp_path: Path) -> None:
 def test_evidence_without_words_is_its_rule_alone(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="s").prompt("go")
     call = story.call("Bash", {"command": "rm x"})
-    path = story.result(call, bodies.rejected()).interrupt().write(tmp_path / "s.jsonl")
+    path = story.result(call, claude_results.rejected()).interrupt().write(tmp_path / "s.jsonl")
 
     evidence = answer(str(call), path)["evidence"]
 
@@ -115,7 +117,7 @@ def test_what_older_clients_did_not_record_is_taken_from_the_result(tmp_path: Pa
     story = TranscriptBuilder(session_id="s").prompt("go")
     denied = story.call("Bash", {"command": "rm x"})
     story.result(
-        denied, bodies.refused("Permission to use Bash with command rm x has been denied.")
+        denied, claude_results.refused("Permission to use Bash with command rm x has been denied.")
     )
     path = story.write(tmp_path / "s.jsonl")
 
@@ -168,9 +170,11 @@ async def test_which_handler_said_what_is_told_with_its_command(tmp_path: Path) 
         **at("PostToolUse", objects, matcher="Bash"),
         **at("PermissionRequest", denies, matcher="Write"),
     }
-    layer = Layer("user", tmp_path / "s.json", read_settings({"hooks": block}, "s.json"), {})
+    layer = SettingsLayer(
+        "user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {}
+    )
     path = tmp_path / "t.jsonl"
-    hooks = hooks_of(merge([layer], trusted=True), profile("2.1.325")).hooks
+    hooks = load_hooks(merge_settings([layer], trusted=True), profile("2.1.325")).hooks
     session = guarded(tmp_path, path, hooks=hooks)
     given = {"file_path": "n.txt", "content": "x"}
     blocks = [
@@ -227,7 +231,7 @@ async def test_why_a_command_line_was_not_free_is_recorded_in_the_clients_word(
 def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="s").prompt("Go")
     call = story.call("Bash", {"command": "make"})
-    story.result(call, bodies.ran("made"), after_ms=5_000)
+    story.result(call, claude_results.ran("made"), after_ms=5_000)
     path = story.write(tmp_path / "s.jsonl")
     (span,) = read(path).spans
     assert span.requested is not None
@@ -243,7 +247,7 @@ def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> Non
             "duration_ms": 1000,
         },
     ]
-    notes = hooks_path(path)
+    notes = hook_log_path(path)
     notes.parent.mkdir(parents=True)
     notes.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
@@ -257,7 +261,7 @@ def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> Non
 def test_a_transcript_that_cannot_be_read_hides_no_call_of_another(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl.zst").write_bytes(b"no archive, toolu_z")
     story = TranscriptBuilder().prompt("go")
-    story.result(story.call("Bash", {"command": "ls"}, id="toolu_z"), bodies.ran("a"))
+    story.result(story.call("Bash", {"command": "ls"}, id="toolu_z"), claude_results.ran("a"))
     story.write(tmp_path / "b.jsonl")
 
     assert answer("toolu_z", tmp_path)["allowed"] is True

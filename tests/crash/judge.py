@@ -1,15 +1,17 @@
 """What must hold of a session that died, whatever is left of its files."""
 
+from __future__ import annotations
+
 import json
 from collections import Counter
 from pathlib import Path
 
 from tests.crash.world import NEW, OLD, transcript
 from toolspan import Session
-from toolspan.read.transcript import read
-from toolspan.record import Verdict, judged
-from toolspan.record.places import agent_path
-from toolspan.session.past import past
+from toolspan.reading.transcript import read
+from toolspan.session.recording import CallEvidence, collect_evidence
+from toolspan.session.recording.resume import agent_path
+from toolspan.session.resume import load_history
 from toolspan.testing import check_history
 
 FILES = {"toolu_write": "made.txt", "toolu_edit": "edited.txt", "toolu_sub": "sub.txt"}
@@ -35,16 +37,16 @@ def results(path: Path) -> dict[str, str]:
     return found
 
 
-def verdicts(place: Path, boot: str | None) -> dict[str, Verdict]:
+def verdicts(place: Path, boot: str | None) -> dict[str, CallEvidence]:
     """What is said of every call without a result, the subagent's too."""
     path = transcript(place)
     agent = agent_path(path, "helper", "nested")
     spans = [span for file in (path, agent) if file.exists() for span in read(file).spans]
     open_calls = [span.id for span in spans if span.result is None]
-    return judged(path, open_calls, boot=boot)
+    return collect_evidence(path, open_calls, boot=boot)
 
 
-def check_verdict(place: Path, call: str, verdict: Verdict) -> None:
+def check_verdict(place: Path, call: str, verdict: CallEvidence) -> None:
     """A verdict is never wrong; unknown is never wrong."""
     if call in FILES:
         there = content(place, FILES[call])
@@ -59,7 +61,7 @@ def check_verdict(place: Path, call: str, verdict: Verdict) -> None:
 
 def check_history_of(place: Path) -> list[dict[str, object]]:
     """The session goes on: each call once, each result that is there as it is."""
-    messages = past(transcript(place))
+    messages = load_history(transcript(place))
     assert not messages or check_history(messages) == []
     calls: Counter[str] = Counter()
     told: dict[str, str] = {}

@@ -1,5 +1,7 @@
 """A process that is killed after any of its writes: nothing is lost, nothing is said wrongly."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 from tests.crash.judge import check_resumed, check_verdict, verdicts
 from tests.crash.world import transcript
 from tests.requirement import requirement
-from toolspan.record import Fsync
+from toolspan.session.recording import Fsync
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -1,5 +1,7 @@
 """The machine goes down: what the disk was not asked to keep may be gone, in any combination."""
 
+from __future__ import annotations
+
 import base64
 import json
 import subprocess
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 from tests.crash.judge import check_history_of, check_verdict, results, verdicts
 from tests.crash.world import OLD, transcript
 from tests.requirement import requirement
-from toolspan.record import Fsync
+from toolspan.session.recording import Fsync
 
 ROOT = Path(__file__).parent.parent.parent
 Operations = list[tuple[str, str, bytes]]

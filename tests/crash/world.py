@@ -7,6 +7,8 @@
 `HALF` is 1 when the last write is to be torn in the middle. `note` leaves FOLDER/operations.json.
 """
 
+from __future__ import annotations
+
 import base64
 import json
 import os
@@ -20,12 +22,12 @@ from typing import Any
 import anyio
 
 from toolspan import Session
-from toolspan.builtin import coding_tools
-from toolspan.model.live import Finished
-from toolspan.profile import profile
-from toolspan.record import Fsync
-from toolspan.run.define import tool
-from toolspan.run.tool import Tool
+from toolspan.runtime.define import tool
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.tool import Tool
+from toolspan.session.recording import Fsync
+from toolspan.tools import coding_tools
+from toolspan.types.events import Finished
 
 SESSION = "5e551011-0000-4000-8000-000000000000"
 OLD, NEW = "first line\n", "changed line\n"

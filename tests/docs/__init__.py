@@ -1,1 +1,3 @@
 """Pages whose blocks are run, and whose outputs are compared."""
+
+from __future__ import annotations

@@ -5,6 +5,8 @@ of backticks or tildes, also in lists and quotes, and by four blanks alone. Noth
 runs them.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache

@@ -4,6 +4,8 @@ In: a block. Out: whether it is such. What they name is held against the code by
 `test_diagrams.py` and, for paths of modules, `test_names.py`.
 """
 
+from __future__ import annotations
+
 from tests.docs.blocks import Block, all_blocks
 
 FLOW = "docs/flow.md"

@@ -5,6 +5,8 @@ to print. Not here: pages that are compared whole (`spoken.py`), and journeys, w
 at a terminal.
 """
 
+from __future__ import annotations
+
 from tests.docs.blocks import Block, blocks, pages
 from tests.docs.diagrams import is_diagram
 from tests.docs.spoken import COMPARED

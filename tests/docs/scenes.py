@@ -5,6 +5,8 @@ when its commands need nobody who answers. The home's name is random and as long
 pages name it by, so that tables and lines are cut in the same places every time.
 """
 
+from __future__ import annotations
+
 import json
 import shutil
 import subprocess
@@ -21,11 +23,10 @@ from pathlib import Path
 
 from tests.docs.spoken import environment
 from tests.journeys.world import SHOWN_HOME
-from toolspan.index.cache import Cache
-from toolspan.index.survey import survey
-from toolspan.sample import archive
+from toolspan.reading.cache import Cache, cached_scan_files
 from toolspan.testing import ModelServer, ScriptedModel, TranscriptBuilder, project_name, say
-from toolspan.testing.bodies import ran, read
+from toolspan.testing.claude_results import ran, read
+from toolspan.testing.sample import archive
 
 _LATER = 10_000_000_000
 """Nanoseconds after which a file is not new any more."""
@@ -104,7 +105,7 @@ def remembered(home: Path) -> AbstractContextManager[Stage]:
     """A cache that knows the sample."""
     cache = Cache(home / ".cache/toolspan")
     paths = sorted(archive().rglob("*.jsonl"))
-    assert list(survey(paths, cache, now=lambda: time.time_ns() + _LATER))
+    assert list(cached_scan_files(paths, cache, now=lambda: time.time_ns() + _LATER))
     return nullcontext(Stage(home, home, differs=r"[\d.]+ MB"))
 
 

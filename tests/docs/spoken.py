@@ -7,6 +7,8 @@ sample archive as `archive` and one of its sessions as `session.jsonl`. Other pa
 commands are told apart from what they print, and how they are run.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import shutil
@@ -18,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.docs.blocks import ROOT, Block, blocks
-from toolspan.sample import archive
+from toolspan.testing.sample import archive
 
 JQ = shutil.which("jq")
 COLUMNS = 92

@@ -1,5 +1,7 @@
 """Every block of code on every page is run by somebody, and by one alone."""
 
+from __future__ import annotations
+
 from collections import Counter
 
 import pytest

@@ -1,5 +1,7 @@
 """What pages give readers to put into files or to start works when they do."""
 
+from __future__ import annotations
+
 import json
 import re
 import shlex
@@ -13,10 +15,10 @@ import pytest
 
 from tests.docs.blocks import ROOT, Block, all_blocks, blocks, is_made
 from tests.docs.spoken import environment
-from tests.mcp.stage import LONG, text
-from tests.mcp.test_approver import ask
-from toolspan.mcp import McpServers
-from toolspan.session.subagents.kinds import load_kinds
+from tests.integrations.mcp_client.stage import LONG, text
+from tests.integrations.mcp_client.test_approver import ask
+from toolspan.integrations.mcp_client import McpServers
+from toolspan.session.subagents.definitions import load_agent_definitions
 
 
 def only(page: str, language: str) -> Block:
@@ -143,10 +145,10 @@ def test_the_scripted_model_is_served(tmp_path: Path) -> None:
 def test_the_agent_that_is_shown_is_one(tmp_path: Path) -> None:
     (tmp_path / "reviewer.md").write_text(AGENT.text, encoding="utf-8")
 
-    found = load_kinds([tmp_path])
+    found = load_agent_definitions([tmp_path])
 
     assert found.problems == ()
-    assert [kind.name for kind in found.kinds] == ["reviewer"]
+    assert [kind.name for kind in found.definitions] == ["reviewer"]
 
 
 @pytest.mark.parametrize("block", MADE, ids=lambda block: block.name)

@@ -1,5 +1,7 @@
 """What is drawn on a page is there: modules, layers, words of a handler's answer."""
 
+from __future__ import annotations
+
 import configparser
 import re
 from itertools import pairwise

@@ -1,5 +1,7 @@
 """What the pages name is there: packages, modules, functions, commands, options."""
 
+from __future__ import annotations
+
 import ast
 import re
 from functools import cache

@@ -1,5 +1,7 @@
 """What the recipes and the page on the parts show is what they print."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

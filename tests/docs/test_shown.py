@@ -1,5 +1,7 @@
 """Commands that pages show work, and print what stands below them."""
 
+from __future__ import annotations
+
 import re
 import shutil
 

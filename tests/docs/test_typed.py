@@ -1,5 +1,7 @@
 """What pages show of a terminal is what somebody sees there."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.docs.blocks import Block, all_blocks

@@ -4,6 +4,8 @@ In: a home with a shell in it, and the block. Out: what the terminal showed, in 
 Each block is known by its page and its first line, and has a scene, which puts there what it needs.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -12,10 +14,10 @@ from tests.docs.blocks import Block
 from tests.docs.spoken import Step, commands
 from tests.journeys.settle import Settled
 from tests.journeys.world import World
-from toolspan.sample import archive
+from toolspan.formats.claude.paths import hook_log_path
 from toolspan.testing import TranscriptBuilder, say, use
-from toolspan.testing.bodies import ran
-from toolspan.wire.paths import hooks_path
+from toolspan.testing.claude_results import ran
+from toolspan.testing.sample import archive
 
 Scene = Callable[[World], None]
 Story = Callable[[World, Block], Iterator[tuple[str, str]]]
@@ -98,7 +100,7 @@ def a_noted_session(place: World) -> None:
     call = story.call("Bash", {"command": "make"}, after_ms=1_000)
     began = story.now.timestamp()
     story.result(call, ran("made"), after_ms=14_000)
-    notes = hooks_path(place.keeps(story))
+    notes = hook_log_path(place.keeps(story))
     notes.parent.mkdir()
     this = {"v": 1, "tool": "Bash", "input": "1-1"}
     rows = [

@@ -1,15 +1,17 @@
 """Sessions of both clients with a given text in every place that holds texts, and their exports."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 
 from toolspan.export import html
-from toolspan.export.formats import FORMATS, writer
-from toolspan.export.story import Story
-from toolspan.export.veil import Veil
-from toolspan.read.transcript import Transcript, read
-from toolspan.testing import TranscriptBuilder, bodies, outputs
-from toolspan.testing.rollouts import RolloutBuilder
-from toolspan.wire.source import BytesSource
+from toolspan.export.redact import Redactor
+from toolspan.export.session_export import SessionExport
+from toolspan.export.writers import EXPORT_FORMATS, load_writer
+from toolspan.formats.source import BytesSource
+from toolspan.reading.transcript import Transcript, read
+from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
+from toolspan.testing.codex_builder import RolloutBuilder
 
 CWD = "/home/dev/project"
 HALF = "\ue000"
@@ -22,20 +24,20 @@ def claude(text: str, *, file: str = "session.jsonl") -> list[Transcript]:
     story.thinking(text).text(text)
     ran = story.call("Bash", {"command": text, "description": text})
     story.hook(ran, "PreToolUse", command=text, text=text)
-    story.result(ran, bodies.ran(text), after_ms=1500)
+    story.result(ran, claude_results.ran(text), after_ms=1500)
     path = f"{CWD}/{text}.py"
     edited = story.call("Edit", {"file_path": path, "old_string": "a", "new_string": text})
-    story.result(edited, bodies.edited(path, "a\n", "a", text), after_ms=40)
+    story.result(edited, claude_results.edited(path, "a\n", "a", text), after_ms=40)
     served = story.call(f"mcp__{text[:20]}__ask", {text: {text: [text, 7, True, None]}})
-    story.result(served, bodies.failed(text), after_ms=90)
+    story.result(served, claude_results.failed(text), after_ms=90)
     refused = story.call("Bash", {"command": f"rm {text}"})
-    story.result(refused, bodies.rejected(text), after_ms=4_000)
+    story.result(refused, claude_results.rejected(text), after_ms=4_000)
     task = story.call("Task", {"prompt": text, "description": text, "subagent_type": text})
     child = story.agent(task, kind=text).prompt(text)
     inner = child.call("Grep", {"pattern": text})
-    child.result(inner, bodies.found_lines([text]), after_ms=20).text(text)
+    child.result(inner, claude_results.found_lines([text]), after_ms=20).text(text)
     story.until(child)
-    told = bodies.reported(child.agent_id, text, prompt=text, calls=1, took_ms=20)
+    told = claude_results.reported(child.agent_id, text, prompt=text, calls=1, took_ms=20)
     story.result(task, told, after_ms=5)
     left = story.call("Read", {"file_path": path}, id=f"toolu_{text}")
     assert left
@@ -49,10 +51,10 @@ def codex(text: str) -> list[Transcript]:
     """A Codex session."""
     story = RolloutBuilder().prompt(text).injected(text).text(text).thinking(text)
     ran = story.call("exec_command", {"cmd": text, "workdir": f"{CWD}/{text}"})
-    story.output(ran, outputs.ran(text, code=3), after_ms=800)
+    story.output(ran, codex_builder.command_output(text, code=3), after_ms=800)
     patch = f"*** Begin Patch\n*** Add File: {text}.py\n+{text}\n*** End Patch"
     patched = story.call("apply_patch", patch)
-    story.output(patched, outputs.patched(f"A {text}.py"), custom=True, after_ms=90)
+    story.output(patched, codex_builder.patched_output(f"A {text}.py"), custom=True, after_ms=90)
     story.call("no_such_tool", {text: text})
     return [transcript(story.data(), "rollout-x.jsonl")]
 
@@ -66,10 +68,11 @@ BOTH: tuple[Callable[[str], list[Transcript]], ...] = (claude, codex)
 
 
 def exported(
-    transcripts: Sequence[Transcript], veil: Callable[[], Veil | None] = lambda: None
+    transcripts: Sequence[Transcript], veil: Callable[[], Redactor | None] = lambda: None
 ) -> dict[str, str]:
     """What each format, and the page, makes of a session."""
     found: dict[str, str] = {
-        form: b"".join(writer(form)([Story(transcripts, veil=veil())])).decode() for form in FORMATS
+        form: b"".join(load_writer(form)([SessionExport(transcripts, redactor=veil())])).decode()
+        for form in EXPORT_FORMATS
     }
-    return {**found, "html": html.page(*transcripts, veil=veil())}
+    return {**found, "html": html.render_transcripts(*transcripts, redactor=veil())}

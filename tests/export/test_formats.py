@@ -1,5 +1,7 @@
 """Each format keeps its own rules, whatever a transcript holds."""
 
+from __future__ import annotations
+
 import csv
 import io
 import json
@@ -16,12 +18,12 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.export.made import BOTH, HALF, claude, codex, exported, transcript
 from tests.requirement import requirement
-from toolspan.export.csv import cell
-from toolspan.export.markdown import escaped, fenced
-from toolspan.export.room import Room
-from toolspan.export.story import Story
-from toolspan.export.visible import visible
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.export.csv import format_cell
+from toolspan.export.escape import escape_control_chars
+from toolspan.export.html import TextBudget
+from toolspan.export.markdown import escape_markdown, fence_code
+from toolspan.export.session_export import SessionExport
+from toolspan.testing import TranscriptBuilder, claude_results
 
 HOSTILE = (
     "</script><script>alert(1)</script>",
@@ -119,7 +121,7 @@ def test_json_has_every_call_on_its_line_with_exact_texts(text: str) -> None:
 def test_json_takes_numbers_without_end_and_lists_without_bottom() -> None:
     story = TranscriptBuilder()
     for given_ in ({"limit": 10**40}, {"deep": json.loads("[" * 300 + "]" * 300)}):
-        story.result(story.call("Read", given_), bodies.ran("x"), after_ms=5)
+        story.result(story.call("Read", given_), claude_results.ran("x"), after_ms=5)
     outputs = exported([transcript(story.data())])
 
     assert len(rows(outputs["json"])) == 2
@@ -137,7 +139,7 @@ def test_csv_has_one_row_per_call_and_no_formula(text: str) -> None:
         table = list(csv.reader(io.StringIO(exported(make(text))["csv"], newline="")))
 
         assert len({len(row) for row in table}) == 1
-        assert len(table) == 1 + len(list(Story(make(text)).calls()))
+        assert len(table) == 1 + len(list(SessionExport(make(text)).calls()))
         for row in table:
             assert not [one for one in row if one.startswith(("=", "+", "-", "@", "\t", "\r"))]
 
@@ -145,9 +147,9 @@ def test_csv_has_one_row_per_call_and_no_formula(text: str) -> None:
 @requirement("export.csv")
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r"])
 def test_a_cell_that_would_be_reckoned_gets_an_apostrophe(sign: str) -> None:
-    assert cell(f"{sign}1+1").startswith("'")
-    assert cell(-5) == "-5"
-    assert cell("ls -la") == "ls -la"
+    assert format_cell(f"{sign}1+1").startswith("'")
+    assert format_cell(-5) == "-5"
+    assert format_cell("ls -la") == "ls -la"
 
 
 # markdown
@@ -157,7 +159,7 @@ def test_a_cell_that_would_be_reckoned_gets_an_apostrophe(sign: str) -> None:
 @FEW
 @given(ANYTHING)
 def test_a_fence_is_longer_than_any_run_of_backticks_inside(text: str) -> None:
-    first, *inside, last, end = fenced(text, "json").split("\n")
+    first, *inside, last, end = fence_code(text, "json").split("\n")
 
     assert (first, end) == (f"{last}json", "")
     assert set(last) == {"`"}
@@ -168,7 +170,7 @@ def test_a_fence_is_longer_than_any_run_of_backticks_inside(text: str) -> None:
 
 @requirement("export.markdown")
 def test_words_become_no_markup() -> None:
-    said = escaped("# a\n- b\n1. c\n[x](http://y) <b> `d` *e*\n    f")
+    said = escape_markdown("# a\n- b\n1. c\n[x](http://y) <b> `d` *e*\n    f")
 
     assert said.split("\n") == [
         "\\# a", "\\- b", "1\\. c", "\\[x\\](http\\://y) \\<b\\> \\`d\\` \\*e\\*",
@@ -220,7 +222,9 @@ def assert_nested(events: list[dict[str, Any]]) -> None:
 def test_parallel_calls_lie_in_threads_of_their_own() -> None:
     story = TranscriptBuilder().prompt("both")
     first, second = (story.call("Bash", {"command": name}) for name in ("one", "two"))
-    story.result(first, bodies.ran("1"), after_ms=500).result(second, bodies.ran("2"), after_ms=9)
+    story.result(first, claude_results.ran("1"), after_ms=500).result(
+        second, claude_results.ran("2"), after_ms=9
+    )
     trace = json.loads(exported([transcript(story.data())])["perfetto"])
     calls = [event for event in trace["traceEvents"] if event["ph"] == "X"]
 
@@ -298,20 +302,20 @@ def test_the_same_session_gives_the_same_trace() -> None:
 @FEW
 @given(ANYTHING)
 def test_no_character_that_acts_is_left_in_what_people_read(text: str) -> None:
-    shown = visible(text)
+    shown = escape_control_chars(text)
 
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028]", shown)
-    assert visible(shown) == shown
+    assert escape_control_chars(shown) == shown
 
 
 @requirement("export.page-size")
 @given(st.lists(st.integers(0, 200)), st.integers(1, 500))
 def test_texts_share_a_room_and_the_short_ones_stay_whole(lengths: list[int], total: int) -> None:
-    room = Room(total, longest=100)
+    room = TextBudget(total, longest=100)
     for length in lengths:
-        room.take("x" * length, length)
+        room.add_text("x" * length, length)
 
-    kept = [text.count("x") for text in room.texts()]
+    kept = [text.count("x") for text in room.truncated_texts()]
 
     assert sum(kept) <= total
     assert all(have <= asked for have, asked in zip(kept, lengths, strict=True))

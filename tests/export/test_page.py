@@ -1,5 +1,7 @@
 """The page in a real browser: it draws, filters, opens, and nothing in it acts."""
 
+from __future__ import annotations
+
 import json
 import re
 import shutil
@@ -12,7 +14,7 @@ import pytest
 from tests.export.made import HALF, claude, codex, transcript
 from tests.requirement import requirement
 from toolspan.export import html
-from toolspan.testing import TranscriptBuilder, bodies
+from toolspan.testing import TranscriptBuilder, claude_results
 
 webdriver = pytest.importorskip("selenium.webdriver")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -122,17 +124,17 @@ def story() -> str:
     """A page with parallel calls, failures, a wait for permission, and a gap."""
     told = TranscriptBuilder().prompt("Look at both files")
     first, second = (told.call("Read", {"file_path": f"/home/dev/project/{n}"}) for n in "ab")
-    told.result(second, bodies.read("/home/dev/project/b", "second words"), after_ms=100)
-    told.result(first, bodies.read("/home/dev/project/a", "first words"), after_ms=400)
+    told.result(second, claude_results.read("/home/dev/project/b", "second words"), after_ms=100)
+    told.result(first, claude_results.read("/home/dev/project/a", "first words"), after_ms=400)
     edit = told.call("Edit", {"file_path": "a", "old_string": "first", "new_string": "last"})
-    told.result(edit, bodies.edited("a", "first\n", "first", "last"), after_ms=90)
+    told.result(edit, claude_results.edited("a", "first\n", "first", "last"), after_ms=90)
     refused = told.call("Bash", {"command": "rm -r build"})
-    told.result(refused, bodies.rejected("not that"), after_ms=6_000)
+    told.result(refused, claude_results.rejected("not that"), after_ms=6_000)
     told.thinking("hm").text("It was refused.")
     told.prompt("Run the tests", after_ms=900_000)
     ran = told.call("Bash", {"command": "make test"})
-    told.result(ran, bodies.exited(2, "1 failed"), after_ms=3_000)
-    return html.page(transcript(told.data()))
+    told.result(ran, claude_results.exited(2, "1 failed"), after_ms=3_000)
+    return html.render_transcripts(transcript(told.data()))
 
 
 @needs_browser
@@ -248,7 +250,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, width: int) -> None:
 def test_what_a_transcript_holds_is_shown_and_never_acts(
     browser: Browser, make: Any, text: str
 ) -> None:
-    browser.open(html.page(*make(text)))
+    browser.open(html.render_transcripts(*make(text)))
     browser.click("#thinking")
     for row in browser.run("return [...document.querySelectorAll('.row')].map((r) => r.id)"):
         browser.run(f"document.querySelector('#{row} .head').click()")
@@ -267,7 +269,7 @@ def test_what_a_transcript_holds_is_shown_and_never_acts(
 
 @requirement("export.page-hostile")
 def test_the_policy_names_our_own_program_alone() -> None:
-    page = html.page(*claude("</script>"))
+    page = html.render_transcripts(*claude("</script>"))
     policy = re.findall(r'Content-Security-Policy" content="([^"]+)"', page)[0]
 
     assert "default-src &#39;none&#39;" in policy
@@ -282,9 +284,9 @@ def test_the_policy_names_our_own_program_alone() -> None:
 def test_thousands_of_calls_make_a_page_that_draws_what_is_near(browser: Browser) -> None:
     told = TranscriptBuilder().prompt("All of it")
     for n in range(5_000):
-        told.result(told.call("Bash", {"command": f"part {n}"}), bodies.ran("x" * 4_000))
+        told.result(told.call("Bash", {"command": f"part {n}"}), claude_results.ran("x" * 4_000))
         told.wait(50)
-    page = html.page(transcript(told.data()))
+    page = html.render_transcripts(transcript(told.data()))
 
     browser.open(page)
 

@@ -1,5 +1,7 @@
 """What `--redact` takes out, and that it is nowhere in any format."""
 
+from __future__ import annotations
+
 import json
 import string
 
@@ -10,8 +12,8 @@ from msgspec.structs import replace
 
 from tests.export.made import BOTH, claude, exported
 from tests.requirement import requirement
-from toolspan.export.redact import Redaction
-from toolspan.export.story import Story
+from toolspan.export.redact import SecretRedactor
+from toolspan.export.session_export import SessionExport
 
 LETTERS = string.ascii_letters + string.digits
 
@@ -59,7 +61,7 @@ QUICK = settings(
 def nowhere(secret: str, text: str) -> None:
     """Plant a text in sessions of both clients; the secret is in no export of them."""
     for make in BOTH:
-        for form, output in exported(make(text), Redaction).items():
+        for form, output in exported(make(text), SecretRedactor).items():
             plain = json.dumps(secret)[1:-1]
             assert secret not in output, form
             assert plain not in output, form
@@ -95,9 +97,11 @@ def test_names_of_users_are_in_no_format(name: str, around: str) -> None:
 
 @requirement("export.redact")
 def test_the_same_thing_has_the_same_placeholder() -> None:
-    redaction = Redaction()
+    redaction = SecretRedactor()
 
-    texts = [redaction.text(text) for text in ("a@b.org", "c@d.org, a@b.org", "mail a@b.org")]
+    texts = [
+        redaction.redact_text(text) for text in ("a@b.org", "c@d.org, a@b.org", "mail a@b.org")
+    ]
 
     assert texts == ["[email-1]", "[email-2], [email-1]", "mail [email-1]"]
 
@@ -106,7 +110,7 @@ def test_the_same_thing_has_the_same_placeholder() -> None:
 def test_a_name_is_taken_out_before_its_home_is_met() -> None:
     (main, _) = claude("first mira, then /home/mira/notes")
 
-    said = exported([main], Redaction)["markdown"]
+    said = exported([main], SecretRedactor)["markdown"]
 
     assert "first \\[user-" in said
     assert "mira" not in said
@@ -114,9 +118,9 @@ def test_a_name_is_taken_out_before_its_home_is_met() -> None:
 
 @requirement("export.redact")
 def test_names_of_this_user_are_taken_out_on_demand() -> None:
-    redaction = Redaction(["zora"])
+    redaction = SecretRedactor(["zora"])
 
-    assert redaction.text("Zora's notes, -home-zora-notes; azora stays") == (
+    assert redaction.redact_text("Zora's notes, -home-zora-notes; azora stays") == (
         "[user-1]'s notes, -home-[user-1]-notes; azora stays"
     )
 
@@ -135,7 +139,7 @@ def test_names_of_this_user_are_taken_out_on_demand() -> None:
     ],
 )
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert Redaction().text(text) == text
+    assert SecretRedactor().redact_text(text) == text
 
 
 @requirement("export.redact")
@@ -153,7 +157,7 @@ def test_what_is_no_secret_stays(text: str) -> None:
     ],
 )
 def test_a_secret_goes_to_its_last_word(text: str) -> None:
-    said = Redaction().text(text)
+    said = SecretRedactor().redact_text(text)
 
     assert "two" not in said
     assert "words" not in said
@@ -163,15 +167,17 @@ def test_a_secret_goes_to_its_last_word(text: str) -> None:
 def test_a_secret_at_the_place_of_a_cut_is_not_cut_in_two() -> None:
     text = "x " * 19_990 + "sk-ant-" + "A1b2" * 12 + " y" * 10_000
 
-    assert all("A1b2" not in output for output in exported(claude(text)[:1], Redaction).values())
+    assert all(
+        "A1b2" not in output for output in exported(claude(text)[:1], SecretRedactor).values()
+    )
 
 
 @requirement("export.redact")
 def test_all_that_is_under_the_name_of_a_secret_is_taken_out() -> None:
-    call = next(Story(claude("x")[:1]).calls())
+    call = next(SessionExport(claude("x")[:1]).calls())
     given_ = {"passwords": ["one", {"two": 3}], "api-key": 4, "token": None, "path": "src"}
 
-    veiled = Redaction().over(replace(call, input=given_))
+    veiled = SecretRedactor().redact_record(replace(call, input=given_))
 
     assert veiled.input == {
         "passwords": ["[secret-1]", {"two": "[secret-2]"}],
@@ -186,8 +192,8 @@ def test_a_value_without_a_bottom_is_left_out() -> None:
     deep: object = "mira@example.org"
     for _ in range(2_000):
         deep = [deep]
-    call = next(Story(claude("x")[:1]).calls())
+    call = next(SessionExport(claude("x")[:1]).calls())
 
-    veiled = Redaction().over(replace(call, input=deep))
+    veiled = SecretRedactor().redact_record(replace(call, input=deep))
 
     assert veiled.input == "[nested too deeply]"

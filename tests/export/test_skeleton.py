@@ -1,5 +1,7 @@
 """What `--skeleton` leaves: no text of a session, in any format."""
 
+from __future__ import annotations
+
 import json
 
 from hypothesis import HealthCheck, given, settings
@@ -7,11 +9,11 @@ from hypothesis import strategies as st
 
 from tests.export.made import BOTH, claude, exported
 from tests.requirement import requirement
-from toolspan.export.skeleton import Skeleton
-from toolspan.export.story import Story
-from toolspan.model.state import STATES
-from toolspan.read.transcript import read
-from toolspan.wire.source import BytesSource
+from toolspan.export.anonymize import Anonymizer
+from toolspan.export.session_export import SessionExport
+from toolspan.formats.source import BytesSource
+from toolspan.reading.transcript import read
+from toolspan.types.state import STATES
 
 ALPHABET = "qxzjkwvQXZJKWV"
 """Letters of which our own words make no runs of four."""
@@ -29,7 +31,7 @@ def leaked(text: str, output: str) -> list[str]:
 @given(TEXTS)
 def test_no_text_of_a_session_is_in_any_format(text: str) -> None:
     for make in BOTH:
-        for form, output in exported(make(text), Skeleton).items():
+        for form, output in exported(make(text), Anonymizer).items():
             assert leaked(text, output) == [], form
 
 
@@ -53,14 +55,14 @@ def test_what_a_file_says_of_itself_is_in_no_format(text: str) -> None:
     ]
     data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
 
-    for form, output in exported([read(BytesSource(data, f"{text}.jsonl"))], Skeleton).items():
+    for form, output in exported([read(BytesSource(data, f"{text}.jsonl"))], Anonymizer).items():
         assert leaked(text, output) == [], form
 
 
 @requirement("export.skeleton")
 def test_structure_states_times_and_sizes_stay() -> None:
-    plain = list(Story(claude("some words")).calls())
-    bones = list(Story(claude("some words"), veil=Skeleton()).calls())
+    plain = list(SessionExport(claude("some words")).calls())
+    bones = list(SessionExport(claude("some words"), redactor=Anonymizer()).calls())
 
     assert [(c.state, c.start, c.end, c.input_chars, c.result_chars) for c in bones] == [
         (c.state, c.start, c.end, c.input_chars, c.result_chars) for c in plain
@@ -76,6 +78,6 @@ def test_structure_states_times_and_sizes_stay() -> None:
 
 @requirement("export.skeleton")
 def test_names_of_values_that_no_schema_has_become_numbers() -> None:
-    served = list(Story(claude("inner"), veil=Skeleton()).calls())[2]
+    served = list(SessionExport(claude("inner"), redactor=Anonymizer()).calls())[2]
 
     assert served.input == {"key-1": {"key-1": ["<5 chars>", "<number>", True, None]}}

@@ -1,5 +1,7 @@
 """What a session emits while it runs equals what is read from its transcript afterwards."""
 
+from __future__ import annotations
+
 import os
 import tempfile
 from dataclasses import dataclass, replace
@@ -12,18 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toolspan
-from tests.mcp.stage import config
+from tests.integrations.mcp_client.stage import config
 from tests.requirement import requirement
 from toolspan import Allow, Ask, Deny, Hooks, Output, Rules, Session, ToolContext, ToolError, tool
-from toolspan.hooks.points import After, Before
-from toolspan.mcp import McpServers
-from toolspan.model.event import Hook, Permission
-from toolspan.model.span import Call, Span
-from toolspan.model.state import State
-from toolspan.profile import VERSIONS
-from toolspan.profile import profile as named_profile
-from toolspan.run.tool import Failure, Tool
+from toolspan.integrations.mcp_client import McpServers
+from toolspan.runtime.hooks.events import HookEffects, PreToolDecision
+from toolspan.runtime.profiles import VERSIONS
+from toolspan.runtime.profiles import profile as named_profile
+from toolspan.runtime.tool import Tool, ToolFailure
 from toolspan.testing import check_history
+from toolspan.types.span import Call, Hook, Permission, Span
+from toolspan.types.state import State
 
 TEXTS = st.text(max_size=40)
 FATES = (
@@ -101,9 +102,9 @@ async def block(text: str) -> str:
     return text
 
 
-async def tell(text: str) -> Failure:
+async def tell(text: str) -> ToolFailure:
     """Fail as a tool of an MCP server does."""
-    return Failure(text)
+    return ToolFailure(text)
 
 
 TOOLS: list[Tool] = [
@@ -145,12 +146,12 @@ def make_hooks() -> Hooks:
         return Deny("not here")
 
     @hooks.pre_tool_use("give")
-    def note(call: Call) -> Before:
-        return Before(contexts=("be careful",))
+    def note(call: Call) -> PreToolDecision:
+        return PreToolDecision(contexts=("be careful",))
 
     @hooks.post_tool_use("struct")
-    def remark(call: Call, moment: object) -> After:
-        return After(contexts=("well done",))
+    def remark(call: Call, moment: object) -> HookEffects:
+        return HookEffects(contexts=("well done",))
 
     return hooks
 

@@ -5,6 +5,8 @@ raises is a bug. The bytes that made it are left in the corpus folder, in a file
 and tried again first next time.
 """
 
+from __future__ import annotations
+
 import os
 import random
 import sys

@@ -1,5 +1,7 @@
 """What holds of every transcript: pairing by id, prefixes, copies, and damage that never raises."""
 
+from __future__ import annotations
+
 from collections import Counter
 
 import pytest
@@ -21,12 +23,12 @@ from tests.strategies import (
     to_json,
     to_lines,
 )
-from toolspan.model.kind import ErrorKind
-from toolspan.model.state import State
-from toolspan.read.transcript import Reader, Transcript, read
-from toolspan.wire import jsonl
-from toolspan.wire.jsonl import read_chunks
-from toolspan.wire.source import BytesSource
+from toolspan.formats import jsonl
+from toolspan.formats.jsonl import read_chunks
+from toolspan.formats.source import BytesSource
+from toolspan.reading.transcript import ClaudeReader, Transcript, read
+from toolspan.types.error_kinds import ErrorKind
+from toolspan.types.state import State
 
 CALL = (
     b'{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"Bash",'
@@ -318,12 +320,12 @@ def test_deep_nesting_never_raises(depth: int) -> None:
 def test_a_line_over_the_limit_is_a_finding_and_the_rest_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(jsonl, "CHUNK", 64)
+    monkeypatch.setattr(jsonl, "CHUNK_SIZE", 64)
     source = BytesSource(CALL + b'{"text":"' + b"x" * 1000 + b'"}\n' + RESULT)
-    reader = Reader(source)
+    reader = ClaudeReader(source)
 
     for chunk in read_chunks(source, limit=500):
-        reader.chunk(chunk)
+        reader.add_chunk(chunk)
 
     transcript = Transcript(reader)
     assert [(span.id, span.state) for span in transcript.spans] == [("t1", "succeeded")]

@@ -1,13 +1,15 @@
 """Everything a reader can ask of a transcript, at once: whatever the bytes, nothing raises."""
 
-from toolspan.model.span import Span
-from toolspan.read.checkup import check
-from toolspan.read.facts import facts_of, json_line
-from toolspan.read.groups import error_groups, tool_stats
-from toolspan.read.messages import script
-from toolspan.read.timeline import timeline
-from toolspan.read.transcript import Transcript, read
-from toolspan.wire.source import BytesSource
+from __future__ import annotations
+
+from toolspan.analysis.stats import group_errors, tool_stats
+from toolspan.formats.claude.messages import read_content
+from toolspan.formats.source import BytesSource
+from toolspan.reading.diagnostics import check
+from toolspan.reading.rows import encode_json_line, make_call_row
+from toolspan.reading.timeline import build_timeline
+from toolspan.reading.transcript import Transcript, read
+from toolspan.types.span import Span
 
 
 def visit(data: bytes) -> Transcript:
@@ -16,19 +18,19 @@ def visit(data: bytes) -> Transcript:
     transcript = read(source)
     for span in transcript.spans:
         visit_span(span)
-        assert json_line(facts_of(span, transcript.file))
+        assert encode_json_line(make_call_row(span, transcript.file))
     assert transcript.info is not None
     assert transcript.tokens is not None
     assert transcript.counts.lines >= transcript.counts.malformed
     for entry, place in transcript.entries():
-        assert isinstance(entry.known, bool)
+        assert isinstance(entry.is_known, bool)
         assert source.read(place.offset, place.length)
     for message in transcript.messages():
         assert isinstance(message.text, str)
-    assert list(timeline([script(transcript)]).strands())
-    rows = [facts_of(span, transcript.file) for span in transcript.spans]
+    assert list(build_timeline([read_content(transcript)]).iter_timelines())
+    rows = [make_call_row(span, transcript.file) for span in transcript.spans]
     assert sum(tool.calls for tool in tool_stats(rows)) <= len(rows)
-    assert len(error_groups(rows)) <= len(rows)
+    assert len(group_errors(rows)) <= len(rows)
     check(source, roundtrip=True)
     return transcript
 

@@ -4,6 +4,8 @@ The code is the block of the README, as it stands there. What takes time is real
 no times; ids of sessions are random, so it names one of its own.
 """
 
+from __future__ import annotations
+
 import re
 import shutil
 
@@ -73,7 +75,7 @@ def _way(place: World) -> str:
     assert len(list((place.home / ".claude/projects").rglob("*.jsonl"))) == 1
 
     page.says(
-        "Another model is one line: `make_model` of `toolspan.llm.choose` knows `anthropic:NAME`"
+        "Another model is one line: `make_model` of `toolspan.session.models.choose` knows `anthropic:NAME`"
         " and `openai:NAME` ([models.md](../models.md)). Your own tools, hooks and rules are"
         " arguments of the `Session` ([running.md](../running.md)); without any, every call is"
         " allowed."

@@ -1,5 +1,7 @@
 """A page of docs/journeys in the making: words, and what a terminal showed."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Callable
 

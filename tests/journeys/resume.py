@@ -5,6 +5,8 @@ is typed as it is printed; the model follows a script and refuses every history 
 refuse.
 """
 
+from __future__ import annotations
+
 import json
 import re
 from pathlib import Path
@@ -12,9 +14,9 @@ from pathlib import Path
 from tests.journeys.page import Page
 from tests.journeys.settle import Settled
 from tests.journeys.world import World, world
-from toolspan.session.past import past
+from toolspan.session.resume import load_history
 from toolspan.testing import TranscriptBuilder, check_history
-from toolspan.testing.bodies import ran, read
+from toolspan.testing.claude_results import ran, read
 
 TITLE = "My session will not resume"
 SESSION = "8e20b7d4-1f6c-4c93-a5d8-3b9e07f4c261"
@@ -58,7 +60,7 @@ def _way(place: World) -> str:
     page.shows(choose, "")
     resume = _told(r"cd \S+ && toolspan run --resume \S+", shown)
     new = path.with_name(f"{resume.split()[-1]}.jsonl")
-    assert check_history(past(new)) == []
+    assert check_history(load_history(new)) == []
     shell.starts(resume)
     shell.sees("goes on with")
     shell.sees("\n>")
@@ -71,7 +73,7 @@ def _way(place: World) -> str:
 
     shown = page.runs("toolspan doctor")
     assert "healthy" in shown
-    assert "Where were we?" in str(past(new))
+    assert "Where were we?" in str(load_history(new))
     page.says("What repair does about which damage is told in [repair.md](../repair.md).")
     return page.text
 

@@ -5,6 +5,8 @@ were too long joined again. Nothing here waits for a fixed time: tmux tells when
 printed, and then the screen is looked at.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import shutil

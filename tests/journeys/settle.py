@@ -4,6 +4,8 @@ In: a text with the paths, days, times, counts and random ids of one run. Out: t
 of the page. Ids that a journey chose itself stay; a random one becomes the next of `IDS`.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Collection
 

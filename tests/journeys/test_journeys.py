@@ -1,5 +1,7 @@
 """Three ways through toolspan, each at a real terminal; docs/journeys tells of them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 import pytest

@@ -4,6 +4,8 @@ In a week two sessions were recorded; in one of them an edit spoilt a file that 
 person follows what the commands themselves tell to type next.
 """
 
+from __future__ import annotations
+
 import re
 import tempfile
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 from tests.journeys.page import Page
 from tests.journeys.world import World, bare_python, wheel, world
 from toolspan.testing import TranscriptBuilder
-from toolspan.testing.bodies import edited, exited, ran, read, refused
+from toolspan.testing.claude_results import edited, exited, ran, read, refused
 
 TITLE = "What went wrong this week?"
 GOOD = '''\

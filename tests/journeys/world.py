@@ -4,6 +4,8 @@ The home's name is random and always as long as `SHOWN_HOME`, by which pages nam
 is cut to the width of the terminal is cut in the same place every time.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import shutil

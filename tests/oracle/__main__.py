@@ -10,6 +10,8 @@ the harness in $SHARED/oracle (default ../shared), clients installed by it into 
 something is missing.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import shutil
@@ -28,15 +30,14 @@ from tests.oracle.agents import agents_of
 from tests.oracle.compare import Said, differences, recorded, sent
 from tests.oracle.defects import DEFECTS, HARMLESS, STURDY, base, lost
 from tests.oracle.stories import STORIES, record
-from tests.record.story import MODEL, SESSION
+from tests.session.recording.story import MODEL, SESSION
 from toolspan import Session
-from toolspan.llm.script import say
-from toolspan.llm.scripted import ScriptedModel
-from toolspan.record import Recorder
-from toolspan.repair import repair
+from toolspan.formats.claude.paths import parse_file_name
+from toolspan.reading.repair import repair
 from toolspan.session import Agent
-from toolspan.session.past import past
-from toolspan.wire.paths import parse_name
+from toolspan.session.models.scripted import ScriptedModel, say
+from toolspan.session.recording import Recorder
+from toolspan.session.resume import load_history
 
 HARNESS = Path(os.environ.get("SHARED", "../shared")).resolve() / "oracle"
 SCRATCH = Path(os.environ.get("ORACLE_SCRATCH", "/var/tmp/toolspan-oracle")).resolve()
@@ -137,14 +138,14 @@ def ask_both_in_turn(version: str) -> list[str]:
         return [failed]
     shutil.copytree(_captured(place, version) / "transcripts", place / "projects")
     found = (place / "projects").glob("*/*.jsonl")
-    (transcript,) = (one for one in found if parse_name(one).role == "session")
-    history = past(transcript)
+    (transcript,) = (one for one in found if parse_file_name(one).role == "session")
+    history = load_history(transcript)
     anyio.run(_go_on, transcript, history, version)
     messages = resumed(place, transcript.stem, version)
     if isinstance(messages, str):
         return [messages]
     said = sent(messages)
-    wanted = [one for one in sent(past(transcript)) if one not in said and _is_said(one)]
+    wanted = [one for one in sent(load_history(transcript)) if one not in said and _is_said(one)]
     return [f"not sent: {one!r}"[:300] for one in wanted]
 
 

@@ -1,5 +1,7 @@
 """A session with subagents for the real client to resume, run as `toolspan run` runs it."""
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,9 +10,9 @@ import anyio
 
 from tests.session.crew import Play, tools_of
 from toolspan import Session
-from toolspan.profile import profile
-from toolspan.record import Recorder
+from toolspan.runtime.profiles import profile
 from toolspan.session import Agent
+from toolspan.session.recording import Recorder
 from toolspan.session.subagents import Subagents
 from toolspan.testing import say, use
 
@@ -53,4 +55,4 @@ async def _work(recorder: Recorder, version: str, folder: Path) -> None:
     Subagents(agent)
     with anyio.fail_after(30):
         async with session:
-            await agent.finish("Main")
+            await agent.run_to_completion("Main")

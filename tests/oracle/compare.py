@@ -4,6 +4,8 @@ In: a transcript, and the messages of the request a client made of it. Out: what
 or out of order, in words. Pure; `__main__.py` runs the client.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -4,14 +4,16 @@ In: the lines of a sound transcript. Out: its bytes with a defect, named as `too
 it; and from the messages a client sent, how much it lost. Pure; `__main__.py` runs the client.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from typing import Any
 
 from tests.oracle.compare import Said, sent, spoken
 from tests.oracle.stories import parallel
-from tests.record.story import SESSION, Clock, error, message, use
-from toolspan.record import Recorder
+from tests.session.recording.story import SESSION, Clock, error, message, use
+from toolspan.session.recording import Recorder
 from toolspan.testing import check_history
 
 Lines = list[bytes]
@@ -20,10 +22,10 @@ Lines = list[bytes]
 def base(recorder: Recorder) -> None:
     """Two turns, so that there is something before and behind each defect."""
     parallel(recorder)
-    recorder.prompt("And now?")
-    recorder.reply(message("One more.", use("toolu_z", "Bash", command="z"), id="msg_03"))
-    recorder.result(error("toolu_z", "Bash", "Exit code 1", at=Clock().now + 90))
-    recorder.reply(message("That was all.", id="msg_04"))
+    recorder.record_prompt("And now?")
+    recorder.record_reply(message("One more.", use("toolu_z", "Bash", command="z"), id="msg_03"))
+    recorder.record_result(error("toolu_z", "Bash", "Exit code 1", at=Clock().now + 90))
+    recorder.record_reply(message("That was all.", id="msg_04"))
 
 
 def _number(lines: Lines, mark: bytes) -> int:

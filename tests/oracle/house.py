@@ -6,6 +6,8 @@ it, what a scripted model asks for, and what is found afterwards. Runs as root i
 house is nobody else. Only here are mounts made; they end with the namespace.
 """
 
+from __future__ import annotations
+
 import importlib
 import json
 import os

@@ -3,6 +3,8 @@
 Started by `__main__.py` in namespaces. Prints what is wrong as a list in JSON, in the last line.
 """
 
+from __future__ import annotations
+
 import json
 import sys
 import traceback

@@ -6,6 +6,8 @@ Standard library only: it is copied beside the recorded files and run by a bare 
 and mount namespace, where neither the project nor its virtual environment need be in sight.
 """
 
+from __future__ import annotations
+
 import os
 import shutil
 import signal

@@ -8,6 +8,8 @@ have and ours do not, and two keys in an order never seen are told. Exit code: 0
 transcripts.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys

@@ -5,6 +5,8 @@ was broken is asked of the client first: by one damage it finds no conversation 
 other it forgets, and old clients send what a server refuses.
 """
 
+from __future__ import annotations
+
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -15,8 +17,8 @@ from tests.oracle.compare import Said, recorded, spoken
 from tests.oracle.defects import lost
 from tests.oracle.house import House, enters, shows, until
 from tests.oracle.served import differ
+from toolspan.formats.claude.paths import parse_file_name
 from toolspan.testing import check_history
-from toolspan.wire.paths import parse_name
 
 _PUMPED = "pumped 12 l"
 _ASIDE = "aside"
@@ -58,7 +60,7 @@ def _worked(house: House) -> tuple[Path, list[Said]]:
     house.turn("All is watered.")
     house.world.go()
     projects = house.home / ".claude/projects"
-    (path,) = (one for one in projects.glob("*/*.jsonl") if parse_name(one).role == "session")
+    (path,) = (one for one in projects.glob("*/*.jsonl") if parse_file_name(one).role == "session")
     return path, [one for one in recorded(path) if "<system-reminder>" not in str(one)]
 
 

@@ -1,5 +1,7 @@
 """`toolspan hook install` with the real client: waits and decisions that are measured."""
 
+from __future__ import annotations
+
 import json
 import time
 from collections.abc import Iterator

@@ -3,6 +3,8 @@
 Each story goes in a house of its own and yields what is not as it was promised.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import re

@@ -1,9 +1,11 @@
 """Sessions for the real client to resume, told to our own recorder."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.record.story import (
+from tests.session.recording.story import (
     SESSION,
     START,
     Clock,
@@ -15,10 +17,10 @@ from tests.record.story import (
     no_failure,
     use,
 )
-from toolspan.model.live import Context, Finished
-from toolspan.profile import profile
-from toolspan.record import Origin, Recorder, transcript_path
-from toolspan.session.past import past
+from toolspan.runtime.profiles import profile
+from toolspan.session.recording import Recorder, RecorderConfig, transcript_path
+from toolspan.session.resume import load_history
+from toolspan.types.events import Finished, HookContext
 
 CWD = Path("/home/dev/proj")
 """Where the harness lets the client work."""
@@ -48,27 +50,27 @@ def _content(call_id: str, name: str, text: str) -> Finished:
 
 def parallel(recorder: Recorder) -> None:
     """Three calls at once, one of them fails, none ends in the order it was asked for."""
-    recorder.prompt("Look at the files, please")
+    recorder.record_prompt("Look at the files, please")
     calls = (_read("toolu_a", "a"), use("toolu_b", "Bash", command="false"), _read("toolu_c", "c"))
-    recorder.reply(message("I look at them.", *calls), request_id="req_1")
-    recorder.result(_content("toolu_c", "c", "1\tccc"))
+    recorder.record_reply(message("I look at them.", *calls), request_id="req_1")
+    recorder.record_result(_content("toolu_c", "c", "1\tccc"))
     yes = decided("toolu_b", allowed=True)
-    recorder.result(error("toolu_b", "Bash", "Exit code 1", decision=yes))
-    recorder.result(_content("toolu_a", "a", "1\taaa"))
-    recorder.reply(message("One of them failed.", id="msg_02"), request_id="req_2")
+    recorder.record_result(error("toolu_b", "Bash", "Exit code 1", decision=yes))
+    recorder.record_result(_content("toolu_a", "a", "1\taaa"))
+    recorder.record_reply(message("One of them failed.", id="msg_02"), request_id="req_2")
 
 
 def hooks(recorder: Recorder) -> None:
     """Handlers before and after, words of theirs for the model, a note beside a result."""
-    recorder.prompt("Run it")
-    recorder.reply(message(use("toolu_a", "Bash", command="echo hi", description="x")))
-    recorder.hook(
+    recorder.record_prompt("Run it")
+    recorder.record_reply(message(use("toolu_a", "Bash", command="echo hi", description="x")))
+    recorder.record_hook(
         hook("toolu_a", "PreToolUse", "success", text="fine", stdout="fine\n", exit_code=0)
     )
-    recorder.hook(hook("toolu_a", "PostToolUse", "blocked", text="do not say hi"))
-    context = Context(point="PostToolUse", name="PostToolUse:Bash", text="it was Tuesday")
+    recorder.record_hook(hook("toolu_a", "PostToolUse", "blocked", text="do not say hi"))
+    context = HookContext(point="PostToolUse", name="PostToolUse:Bash", text="it was Tuesday")
     output = {"stdout": "hi", "stderr": "", "interrupted": False, "isImage": False}
-    recorder.result(
+    recorder.record_result(
         finished(
             "toolu_a",
             "Bash",
@@ -80,15 +82,15 @@ def hooks(recorder: Recorder) -> None:
             companions=("[a note beside the result]",),
         )
     )
-    recorder.reply(message("It says hi.", id="msg_02"))
+    recorder.record_reply(message("It says hi.", id="msg_02"))
 
 
 def interrupted(recorder: Recorder) -> None:
     """A person stops the turn, and asks for something else."""
-    recorder.prompt("Wait for it")
-    recorder.reply(message(use("toolu_a", "Bash", command="sleep 9"), _read("toolu_b", "b")))
+    recorder.record_prompt("Wait for it")
+    recorder.record_reply(message(use("toolu_a", "Bash", command="sleep 9"), _read("toolu_b", "b")))
     for call_id, tool in (("toolu_a", "Bash"), ("toolu_b", "Read")):
-        recorder.result(
+        recorder.record_result(
             finished(
                 call_id,
                 tool,
@@ -99,32 +101,34 @@ def interrupted(recorder: Recorder) -> None:
                 denial_kind="user-rejected",
             )
         )
-    recorder.interrupted()
-    recorder.prompt("Something else then")
-    recorder.reply(message("As you wish.", id="msg_02"))
+    recorder.record_interruption()
+    recorder.record_prompt("Something else then")
+    recorder.record_reply(message("As you wish.", id="msg_02"))
 
 
 def turns(recorder: Recorder) -> None:
     """Thinking, a dozen calls that end backwards, odd characters, a second turn."""
-    recorder.prompt("Read \u2028 all of them \U0001f600")
+    recorder.record_prompt("Read \u2028 all of them \U0001f600")
     calls = [_read(f"toolu_{n}", f"f{n}") for n in range(12)]
     thought = {"type": "thinking", "thinking": "many files", "signature": "c2ln"}
-    recorder.reply(message(thought, "All at once.", *calls))
+    recorder.record_reply(message(thought, "All at once.", *calls))
     for n in reversed(range(12)):
         text = f"1\tfile {n} \0 \u0085 \ud83d end"
-        recorder.result(_content(f"toolu_{n}", f"f{n}", text))
-    recorder.reply(message("Read.", id="msg_02"))
-    recorder.prompt("And again")
-    recorder.reply(message(_read("toolu_z", "z"), id="msg_03"))
-    recorder.result(error("toolu_z", "Read", "File does not exist."))
-    recorder.reply(message("Gone.", id="msg_04"))
+        recorder.record_result(_content(f"toolu_{n}", f"f{n}", text))
+    recorder.record_reply(message("Read.", id="msg_02"))
+    recorder.record_prompt("And again")
+    recorder.record_reply(message(_read("toolu_z", "z"), id="msg_03"))
+    recorder.record_result(error("toolu_z", "Read", "File does not exist."))
+    recorder.record_reply(message("Gone.", id="msg_04"))
 
 
 def unanswered(recorder: Recorder) -> None:
     """The session ends while a call runs, like one that is killed."""
-    recorder.prompt("Do both")
-    recorder.reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
-    recorder.result(_content("toolu_a", "a", "1\taaa"))
+    recorder.record_prompt("Do both")
+    recorder.record_reply(
+        message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x"))
+    )
+    recorder.record_result(_content("toolu_a", "a", "1\taaa"))
 
 
 def torn(recorder: Recorder) -> None:
@@ -134,21 +138,23 @@ def torn(recorder: Recorder) -> None:
     with recorder.path.open("ab") as file:
         file.write(b'{"parentUuid":"torn')
     again = Recorder.resume(recorder.path, _origin(_version(recorder)), no_failure)
-    again.prompt("Where were we?")
-    again.reply(message("Here.", id="msg_03"))
+    again.record_prompt("Where were we?")
+    again.record_reply(message("Here.", id="msg_03"))
     again.close()
 
 
 def subagent(recorder: Recorder) -> None:
     """A call starts an agent, whose own session lies beside."""
-    recorder.prompt("Let somebody look")
+    recorder.record_prompt("Let somebody look")
     asked = use("toolu_a", "Agent", description="look", prompt="Look at a", subagent_type="Explore")
-    recorder.reply(message(asked))
-    agent = recorder.agent("a1b2c3d4e5f6a7b8c", {"agentType": "Explore", "toolUseId": "toolu_a"})
-    agent.prompt("Look at a")
-    agent.reply(message(_read("toolu_s", "a"), id="msg_s1"))
-    agent.result(_content("toolu_s", "a", "1\taaa"))
-    agent.reply(message("It says aaa.", id="msg_s2"))
+    recorder.record_reply(message(asked))
+    agent = recorder.subagent_recorder(
+        "a1b2c3d4e5f6a7b8c", {"agentType": "Explore", "toolUseId": "toolu_a"}
+    )
+    agent.record_prompt("Look at a")
+    agent.record_reply(message(_read("toolu_s", "a"), id="msg_s1"))
+    agent.record_result(_content("toolu_s", "a", "1\taaa"))
+    agent.record_reply(message("It says aaa.", id="msg_s2"))
     agent.close()
     text: list[dict[str, object]] = [{"type": "text", "text": "It says aaa."}]
     yes = decided("toolu_a", allowed=True)
@@ -161,18 +167,20 @@ def subagent(recorder: Recorder) -> None:
         "totalTokens": 40,
         "totalToolUseCount": 1,
     }
-    recorder.result(finished("toolu_a", "Agent", text, structured=about, decision=yes))
-    recorder.reply(message("They say aaa.", id="msg_02"))
+    recorder.record_result(finished("toolu_a", "Agent", text, structured=about, decision=yes))
+    recorder.record_reply(message("They say aaa.", id="msg_02"))
 
 
 def journaled(recorder: Recorder) -> None:
     """Intents are kept beside the transcript, and a call has not come to its end."""
-    journal = recorder.keep_intents(lambda name: name != "Read")
-    recorder.prompt("Do both")
-    recorder.reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
+    journal = recorder.open_intent_log(lambda name: name != "Read")
+    recorder.record_prompt("Do both")
+    recorder.record_reply(
+        message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x"))
+    )
     if journal is not None:
         journal.begin("toolu_b", "Bash", {"command": "x"})
-    recorder.result(_content("toolu_a", "a", "1\taaa"))
+    recorder.record_result(_content("toolu_a", "a", "1\taaa"))
 
 
 def answered(recorder: Recorder) -> None:
@@ -180,9 +188,9 @@ def answered(recorder: Recorder) -> None:
     journaled(recorder)
     recorder.close()
     again = Recorder.resume(recorder.path, _origin(_version(recorder)), no_failure)
-    again.answer(past(recorder.path))
-    again.prompt("Where were we?")
-    again.reply(message("Here.", id="msg_02"))
+    again.set_resume_answers(load_history(recorder.path))
+    again.record_prompt("Where were we?")
+    again.record_reply(message("Here.", id="msg_02"))
     again.close()
 
 
@@ -208,8 +216,8 @@ def record(story: Callable[[Recorder], None], config: Path, version: str) -> Pat
     return path
 
 
-def _origin(version: str) -> Origin:
-    return Origin(profile=profile(version), session_id=SESSION, cwd=CWD, clock=Clock(START))
+def _origin(version: str) -> RecorderConfig:
+    return RecorderConfig(profile=profile(version), session_id=SESSION, cwd=CWD, clock=Clock(START))
 
 
 def _version(recorder: Recorder) -> str:

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import json
 import os
 import subprocess
@@ -9,9 +11,9 @@ import pytest
 
 from tests.oracle.compare import differences
 from tests.oracle.stories import STORIES, parallel, record, unanswered
-from tests.record.story import wrong
 from tests.requirement import requirement
-from toolspan.profile import VERSIONS
+from tests.session.recording.story import wrong
+from toolspan.runtime.profiles import VERSIONS
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -1,5 +1,7 @@
 """What the documents' examples work on."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest

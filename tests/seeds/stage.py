@@ -1,5 +1,7 @@
 """A conversation to try a document's statement on: real tools, a real file, nothing faked."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +12,16 @@ import anyio
 
 import toolspan
 from toolspan import Session, Transcript
-from toolspan.hooks.make import hooks_of
-from toolspan.hooks.points import Firing
-from toolspan.model.live import LiveEvent
-from toolspan.model.span import Span
-from toolspan.permission.decide import Approver, Policy
-from toolspan.profile import profile
-from toolspan.run.batch import Recovery
-from toolspan.run.tool import Tool
-from toolspan.settings import Layer, merge
-from toolspan.settings.load import read_settings
+from toolspan.runtime.batch import Recovery
+from toolspan.runtime.hooks.events import HookRunner
+from toolspan.runtime.hooks.load import load_hooks
+from toolspan.runtime.permissions.decide import Approver, Policy
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.settings import SettingsLayer, merge_settings
+from toolspan.runtime.settings.load import parse_settings
+from toolspan.runtime.tool import Tool
+from toolspan.types.events import LiveEvent
+from toolspan.types.span import Span
 
 Object = dict[str, Any]
 SEED = "seed"
@@ -36,10 +38,10 @@ def text(words: str) -> Object:
     return {"type": "text", "text": words}
 
 
-def settings_hooks(folder: Path, version: str, block: Mapping[str, object]) -> Firing:
+def settings_hooks(folder: Path, version: str, block: Mapping[str, object]) -> HookRunner:
     """The handlers of a settings file."""
-    layer = Layer("user", folder / "s.json", read_settings({"hooks": block}, "s.json"), {})
-    return hooks_of(merge([layer], trusted=True), profile(version)).hooks
+    layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
+    return load_hooks(merge_settings([layer], trusted=True), profile(version)).hooks
 
 
 @dataclass
@@ -97,7 +99,7 @@ async def play(
     folder: Path,
     *replies: Sequence[Mapping[str, object]],
     version: str = SEED,
-    hooks: Firing | Mapping[str, object] | None = None,
+    hooks: HookRunner | Mapping[str, object] | None = None,
     tools: Iterable[Tool] | None = None,
     policies: Sequence[Policy] = (),
     fallback: Policy | None = None,

@@ -1,5 +1,7 @@
 """The life of a call, as documents 000 and 001 tell it: run, recorded, and read back."""
 
+from __future__ import annotations
+
 import json
 import re
 import stat
@@ -10,16 +12,16 @@ import anyio
 import pytest
 
 import toolspan
-from tests.hooks.stage import at, command, says
+from tests.runtime.hooks.stage import at, command, says
 from tests.seeds.stage import LATEST, Object, call, play, text
 from tests.seeds.test_samples import SAMPLES, answering, asking, sample, transcript
-from toolspan import Deny, Hooks, Rules, blocks, tool
-from toolspan.model.decision import Ask
-from toolspan.model.event import Hook, Progress
-from toolspan.model.live import Decided, Finished, HookRan, Requested, Started
-from toolspan.model.span import Call
-from toolspan.model.tokens import Tokens
-from toolspan.permission.decide import Question
+from toolspan import Deny, Hooks, Rules, tool
+from toolspan.formats import blocks as blocks
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.types.decision import Ask
+from toolspan.types.events import Decided, Finished, HookRan, Requested, Started
+from toolspan.types.span import Call, Hook, Progress
+from toolspan.types.tokens import Tokens
 
 pytestmark = pytest.mark.anyio
 
@@ -248,7 +250,7 @@ async def test_hooks_leave_progress_lines_that_name_the_call(prices: Path, tmp_p
     assert points == ["PreToolUse", "PostToolUse"]
 
 
-def asks(question: Question) -> Ask:
+def asks(question: PermissionRequest) -> Ask:
     return Ask("may it?")
 
 
@@ -483,7 +485,7 @@ def test_other_kinds_of_lines_are_known_and_no_calls() -> None:
         line_of("file-history-snapshot", messageId="m", snapshot={}),
     )
 
-    assert [entry.known for entry, _ in found.entries()] == [True] * 3
+    assert [entry.is_known for entry, _ in found.entries()] == [True] * 3
     assert (found.spans, found.findings) == ([], [])
 
 
@@ -515,13 +517,13 @@ def test_results_may_come_in_any_order() -> None:
 
 
 def test_a_transcript_is_for_its_owner_alone(tmp_path: Path) -> None:
-    from toolspan.ids import SessionId
-    from toolspan.profile import profile
-    from toolspan.record import Origin, Recorder
+    from toolspan.runtime.profiles import profile
+    from toolspan.session.recording import Recorder, RecorderConfig
+    from toolspan.types.ids import SessionId
 
-    origin = Origin(profile=profile(), session_id=SessionId("s"), cwd=tmp_path)
+    origin = RecorderConfig(profile=profile(), session_id=SessionId("s"), cwd=tmp_path)
     recorder = Recorder(tmp_path / "p" / "s.jsonl", origin, on_failure=print)
-    recorder.prompt("hello")
+    recorder.record_prompt("hello")
     recorder.close()
 
     assert stat.S_IMODE((tmp_path / "p" / "s.jsonl").stat().st_mode) & 0o077 == 0

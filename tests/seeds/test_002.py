@@ -1,5 +1,7 @@
 """What stands beside a result, as document 002 shows it for each tool: written, and read back."""
 
+from __future__ import annotations
+
 import json
 import struct
 import zlib
@@ -8,23 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.builtin.toolbox import Box, background, opened
-from tests.mcp.stage import talk
+from tests.integrations.mcp_client.stage import talk
 from tests.seeds.stage import LATEST, Object, Played, call, play
-from tests.seeds.test_samples import (
-    SAMPLES,
-    answering,
-    asking,
-    life,
-    result_of,
-    sample,
-    transcript,
-)
-from toolspan import coding_tools, patch
-from toolspan.model.hunk import Hunk
-from toolspan.profile import profile
-from toolspan.wire import document
-from toolspan.wire.claude_results import (
+from tests.seeds.test_samples import SAMPLES, answering, asking, life, result_of, sample, transcript
+from tests.tools.toolbox import Box, background, opened
+from toolspan import coding_tools
+from toolspan import diffs as patch
+from toolspan.formats import json_repair
+from toolspan.formats.claude.narrow import narrow_result
+from toolspan.formats.claude.results import (
     BashResult,
     EditResult,
     ErrorText,
@@ -36,8 +30,9 @@ from toolspan.wire.claude_results import (
     TaskOutputResult,
     WriteResult,
 )
-from toolspan.wire.claude_work_results import AgentResult, TodoResult
-from toolspan.wire.narrow import narrow_result
+from toolspan.formats.claude.work_results import AgentResult, TodoResult
+from toolspan.runtime.profiles import profile
+from toolspan.types.hunk import Hunk
 
 pytestmark = pytest.mark.anyio
 
@@ -372,7 +367,7 @@ async def test_the_output_of_a_task_is_recorded(tmp_path: Path) -> None:
 
     assert isinstance(ended.structured, dict)
     assert ended.structured.keys() == {"retrieval_status", "task"}
-    found = narrow_result("TaskOutput", document.encode(ended.structured))
+    found = narrow_result("TaskOutput", json_repair.encode_document(ended.structured))
     assert isinstance(found, TaskOutputResult)
     assert found.task is not None
     assert (found.retrieval_status, found.task.status, found.task.exit_code) == (

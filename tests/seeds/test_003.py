@@ -1,5 +1,7 @@
 """Requests, answers, errors and ways out of them, as document 003 tells them."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,23 +10,24 @@ import anyio
 import pytest
 
 import toolspan
-from tests.mcp.test_approver import SERVER
-from tests.run.editing import editor
+from tests.integrations.mcp_client.test_approver import SERVER
+from tests.runtime.editing import editor
 from tests.seeds.stage import LATEST, Object, Played, call, play, text
 from tests.seeds.test_samples import answering, asking, life, result_of, sample, transcript
-from toolspan import ADVICE, Session, ToolError, blocks, coding_tools
-from toolspan.mcp import McpServers
-from toolspan.mcp.approver import prompt_tool_approver
-from toolspan.model.kind import ErrorKind
-from toolspan.model.live import BatchFinished
-from toolspan.permission.modes import mode_policy
-from toolspan.profile import profile
-from toolspan.report.flow.flows import flows_of
-from toolspan.run.batch import Recovery
-from toolspan.run.expect import expected_seconds
-from toolspan.run.recover import Degrade, ReadFirst
-from toolspan.run.tool import Tool
-from toolspan.wire.claude_results import ReadText
+from toolspan import ADVICE, Session, ToolError, coding_tools
+from toolspan.analysis.flows import flows_of
+from toolspan.formats import blocks as blocks
+from toolspan.formats.claude.results import ReadText
+from toolspan.integrations.mcp_client import McpServers
+from toolspan.integrations.mcp_client.approver import prompt_tool_approver
+from toolspan.runtime.batch import Recovery
+from toolspan.runtime.permissions.modes import mode_policy
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.progress import expected_seconds
+from toolspan.runtime.recovery import Degrade, ReadFirst
+from toolspan.runtime.tool import Tool
+from toolspan.types.error_kinds import ErrorKind
+from toolspan.types.events import BatchFinished
 
 pytestmark = pytest.mark.anyio
 

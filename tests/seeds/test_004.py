@@ -1,5 +1,7 @@
 """Between a request and its result, as document 004 tells it: queue, checks, hooks, consent."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 from collections.abc import Mapping
@@ -10,21 +12,21 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.hooks.stage import at, command, decides, says
-from tests.run.made import Told
+from tests.runtime.hooks.stage import at, command, decides, says
+from tests.runtime.made import Told
 from tests.seeds.stage import LATEST, Object, Played, call, play, text
 from tests.seeds.test_samples import answering, asking, transcript
 from toolspan import Allow, Deny, Hooks, Output, Rules, Runner, ToolContext, ToolError, tool
-from toolspan.hooks import Before
-from toolspan.ids import CallId
-from toolspan.model.event import Hook, Note
-from toolspan.model.live import Finished, Progressed, Started
-from toolspan.model.span import Call
-from toolspan.permission.decide import Question
-from toolspan.profile import profile
-from toolspan.run.context import Context
-from toolspan.run.queue import Item, Queue
-from toolspan.run.tool import Invalid, Refusal, Tool, Valid
+from toolspan.runtime.context import CallContext
+from toolspan.runtime.hooks import PreToolDecision
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.queue import Queue, QueueItem
+from toolspan.runtime.schema.issues import Invalid, Valid
+from toolspan.runtime.tool import Refusal, Tool
+from toolspan.types.events import Finished, Progressed, Started
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call, Hook, Note
 
 pytestmark = pytest.mark.anyio
 
@@ -120,8 +122,8 @@ async def test_a_call_is_handed_input_context_consent_message_and_progress() -> 
 
 
 def test_a_queued_call_goes_from_queued_to_yielded() -> None:
-    queue = Queue(cap=None)
-    item = Item(CallId("a"), overlaps=False, paths=None)
+    queue = Queue(max_running=None)
+    item = QueueItem(CallId("a"), overlaps=False, paths=None)
     queue.add(item)
     stages = [item.stage]
     queue.start()
@@ -129,7 +131,7 @@ def test_a_queued_call_goes_from_queued_to_yielded() -> None:
     assert queue.running == {"a"}
     queue.finish(CallId("a"))
     stages.append(item.stage)
-    queue.hand_out()
+    queue.take_completed()
 
     assert [*stages, item.stage] == ["queued", "executing", "completed", "yielded"]
     assert queue.running == frozenset()
@@ -221,8 +223,8 @@ async def test_all_that_a_call_gives_is_kept_with_it() -> None:
         )
 
     @hooks.pre_tool_use()
-    def speak(call: Call) -> Before:
-        return Before(contexts=("mind",))
+    def speak(call: Call) -> PreToolDecision:
+        return PreToolDecision(contexts=("mind",))
 
     with anyio.fail_after(5):
         async with Runner([answer], hooks=hooks) as runner:
@@ -244,7 +246,7 @@ async def test_what_one_call_leaves_the_next_one_finds() -> None:
         """Leave a mark."""
         before = str(ctx.context.values.get("marks", ""))
 
-        def modify(context: Context) -> Context:
+        def modify(context: CallContext) -> CallContext:
             return replace(context, values={"marks": before + mark})
 
         return Output(before, modify=modify)
@@ -282,7 +284,7 @@ async def test_the_steps_before_a_tool_come_in_order() -> None:
     def before(call: Call) -> None:
         log.append("hook")
 
-    def policy(question: Question) -> Allow:
+    def policy(question: PermissionRequest) -> Allow:
         log.append("consent")
         return Allow()
 
@@ -381,7 +383,7 @@ async def test_a_hook_allows_denies_or_asks(decision: str, state: str, tmp_path:
 async def test_a_hook_that_asks_has_somebody_asked(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def approver(question: Question, ask: object) -> Allow:
+    def approver(question: PermissionRequest, ask: object) -> Allow:
         asked.append(question.tool)
         return Allow()
 

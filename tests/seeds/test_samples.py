@@ -7,36 +7,16 @@ inside strings are the documents' own. Fragments are wrapped here into the lines
 What hooks are given and give back is in `test_000.py`: nobody reads that from a transcript.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from toolspan.model.event import Hook
-from toolspan.model.hunk import Hunk
-from toolspan.model.inputs import (
-    AgentInput,
-    BashInput,
-    EditInput,
-    LsInput,
-    MultiEditInput,
-    ReadInput,
-    TextEdit,
-    TodoItem,
-    TodoWriteInput,
-    ToolInput,
-    UnknownInput,
-    WriteInput,
-)
-from toolspan.model.kind import ErrorKind
-from toolspan.model.span import Result, Span
-from toolspan.model.state import State
-from toolspan.model.tokens import Tokens
-from toolspan.patch import added_removed, problems
-from toolspan.read.facts import facts_of
-from toolspan.read.transcript import Transcript, read
-from toolspan.wire import document
-from toolspan.wire.blocks import (
+from toolspan.diffs import added_removed, problems
+from toolspan.formats import json_repair
+from toolspan.formats.blocks import (
     Handling,
     SeedType,
     edit,
@@ -45,7 +25,8 @@ from toolspan.wire.blocks import (
     parse_result,
     tool_use,
 )
-from toolspan.wire.claude_results import (
+from toolspan.formats.claude.narrow import input_drift, narrow_input, narrow_result, result_drift
+from toolspan.formats.claude.results import (
     BackgroundTask,
     BashResult,
     Dimensions,
@@ -61,15 +42,35 @@ from toolspan.wire.claude_results import (
     TextFile,
     WriteResult,
 )
-from toolspan.wire.claude_work_results import (
+from toolspan.formats.claude.work_results import (
     AgentResult,
     TodoReadResult,
     TodoResult,
     WebFetchResult,
     WebSearchResult,
 )
-from toolspan.wire.narrow import drift, input_drift, narrow_input, narrow_result
-from toolspan.wire.source import BytesSource
+from toolspan.formats.source import BytesSource
+from toolspan.reading.rows import make_call_row
+from toolspan.reading.transcript import Transcript, read
+from toolspan.types.error_kinds import ErrorKind
+from toolspan.types.hunk import Hunk
+from toolspan.types.inputs import (
+    AgentInput,
+    BashInput,
+    EditInput,
+    LsInput,
+    MultiEditInput,
+    ReadInput,
+    TextEdit,
+    TodoItem,
+    TodoWriteInput,
+    ToolInput,
+    UnknownInput,
+    WriteInput,
+)
+from toolspan.types.span import Hook, Result, Span
+from toolspan.types.state import State
+from toolspan.types.tokens import Tokens
 
 SAMPLES = Path(__file__).parent / "samples"
 SESSION = "f2c0fab9-66f2-49ae-8b20-b2566f10de6a"
@@ -77,7 +78,7 @@ Object = dict[str, Any]
 
 
 def sample(name: str) -> Any:
-    return document.decode((SAMPLES / name).read_bytes())
+    return json_repair.decode_document((SAMPLES / name).read_bytes())
 
 
 def session(name: str) -> Transcript:
@@ -85,7 +86,7 @@ def session(name: str) -> Transcript:
 
 
 def transcript(*lines: Object) -> Transcript:
-    return read(BytesSource(b"".join(document.encode(line) + b"\n" for line in lines)))
+    return read(BytesSource(b"".join(json_repair.encode_document(line) + b"\n" for line in lines)))
 
 
 def asking(*blocks: object) -> Object:
@@ -115,7 +116,7 @@ def result_of(span: Span) -> Result:
 
 
 def batch(span: Span) -> str | None:
-    return facts_of(span, "").batch
+    return make_call_row(span, "").batch
 
 
 def test_s0_04_is_one_call_that_is_never_answered() -> None:
@@ -322,14 +323,14 @@ def test_s2_06_has_no_message_and_is_skipped() -> None:
     found = transcript(sample("S2-06.json"))
 
     assert (found.spans, found.findings) == ([], [])
-    assert [entry.known for entry, _ in found.entries()] == [False]
+    assert [entry.is_known for entry, _ in found.entries()] == [False]
 
 
 def test_session_002_is_one_success_and_one_unknown_line() -> None:
     found = session("session-002.jsonl")
 
     assert [told(span) for span in found.spans] == [("toolu_123", "Bash", "succeeded", None)]
-    assert [entry.known for entry, _ in found.entries()] == [True, True, False]
+    assert [entry.is_known for entry, _ in found.entries()] == [True, True, False]
 
 
 CREATED = Hunk(old_start=0, old_lines=0, new_start=1, new_lines=1, lines=("+…",))
@@ -410,7 +411,7 @@ def test_a_structured_result_is_narrowed_to_its_tool(
     data = (SAMPLES / f"{name}.json").read_bytes()
 
     assert narrow_result(tool, data) == expected
-    assert drift(tool, data) == ()
+    assert result_drift(tool, data) == ()
 
 
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
@@ -447,7 +448,7 @@ def test_s2_35_is_work_that_goes_on_in_the_background() -> None:
 
     assert (span.state, span.background, span.agent) == ("succeeded", True, "…")
     assert isinstance(structured, AgentResult)
-    assert structured.launched
+    assert structured.is_launched
 
 
 @pytest.mark.parametrize(
@@ -463,7 +464,7 @@ def test_a_duration_that_the_tool_reports_is_kept(
 
 
 def hunks_of(tool: str, structured: Object) -> tuple[Hunk, ...]:
-    narrowed = narrow_result(tool, document.encode(structured))
+    narrowed = narrow_result(tool, json_repair.encode_document(structured))
     assert isinstance(narrowed, EditResult | WriteResult)
     return narrowed.structured_patch
 
@@ -578,7 +579,7 @@ GO_FILE = "/private/tmp/CustomClaude/main.go"
 )  # fmt: skip
 def test_a_request_is_accepted_and_narrowed_to_its_tool(name: str, expected: ToolInput) -> None:
     request = sample(f"{name}.json")
-    data = document.encode(request["input"])
+    data = json_repair.encode_document(request["input"])
     (span,) = transcript(asking(tool_use(request["name"], request["input"]))).spans
 
     assert narrow_input(request["name"], data) == expected
@@ -612,7 +613,7 @@ def test_an_error_has_its_kind_by_itself_and_in_a_transcript(
 
 def test_s3_52_is_three_calls_in_order_whose_inputs_nobody_validates() -> None:
     lines = (SAMPLES / "S3-52.jsonl").read_bytes().splitlines()
-    spans = transcript(*(asking(document.decode(line)) for line in lines)).spans
+    spans = transcript(*(asking(json_repair.decode_document(line)) for line in lines)).spans
 
     assert [(span.tool, span.state) for span in spans] == [
         ("Read", "never_answered"),

@@ -1,5 +1,7 @@
 """Subagents, as documents 000 to 002 tell of them: started, heard of by hooks, on record."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
@@ -8,9 +10,9 @@ import toolspan
 from tests.seeds.test_samples import result_of, sample
 from tests.session.crew import Play, troupe
 from toolspan import Hooks
-from toolspan.hooks.points import Occasion
+from toolspan.formats.claude.work_results import AgentResult
+from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.testing import say, use
-from toolspan.wire.claude_work_results import AgentResult
 
 pytestmark = pytest.mark.anyio
 
@@ -23,11 +25,11 @@ async def test_a_subagent_is_started_by_a_call_and_its_words_are_the_result(
     heard: list[str] = []
 
     @hooks.at("SubagentStart")
-    def start(_: Occasion) -> None:
+    def start(_: SessionHookEvent) -> None:
         heard.append("start")
 
     @hooks.at("SubagentStop")
-    def stop(_: Occasion) -> None:
+    def stop(_: SessionHookEvent) -> None:
         heard.append("stop")
 
     asked = {"description": "Find prices", "prompt": "Look", "subagent_type": "general-purpose"}
@@ -65,7 +67,7 @@ async def test_a_subagent_that_is_sent_off_is_recorded_as_the_sample_shows(tmp_p
     span = toolspan.read(tmp_path / "t.jsonl").spans[0]
     told = result_of(span).structured
     assert isinstance(told, AgentResult)
-    assert (told.is_async, told.launched, told.prompt) == (True, True, "Look")
+    assert (told.is_async, told.is_launched, told.prompt) == (True, True, "Look")
     assert told.description == "Find prices"
     assert told.agent_id == span.agent
     assert told.output_file

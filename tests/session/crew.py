@@ -1,5 +1,7 @@
 """A model that plays every part: what it says hangs on who was asked, and how often."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -9,13 +11,13 @@ from typing import Any
 import anyio
 
 from toolspan import Session, ToolContext, tool
-from toolspan.builtin import agent_tool, send_message_tool, task_output_tool, task_stop_tool
-from toolspan.model.live import LiveEvent
-from toolspan.profile import Profile, profile
-from toolspan.run.tool import Tool
+from toolspan.runtime.profiles import Profile, profile
+from toolspan.runtime.tool import Tool
 from toolspan.session import Agent
-from toolspan.session.subagents import Staff, Subagents
+from toolspan.session.subagents import SubagentConfig, Subagents
 from toolspan.testing import ScriptedModel, check_history, say
+from toolspan.tools import agent_tool, send_message_tool, task_output_tool, task_stop_tool
+from toolspan.types.events import LiveEvent
 
 Step = Any
 Part = Sequence[Step]
@@ -83,7 +85,7 @@ async def troupe(
     play: Play,
     *,
     version: str = "2.1.197",
-    staff: Staff | None = None,
+    staff: SubagentConfig | None = None,
     events: list[LiveEvent] | None = None,
     tools: Sequence[Tool] = (),
     **around: Any,

@@ -1,5 +1,7 @@
 """An agent: the loop between a model and the tools, and what becomes of it when things go wrong."""
 
+from __future__ import annotations
+
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -12,30 +14,31 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toolspan
-from tests.hooks.stage import at, command
 from tests.requirement import requirement
-from tests.run.waiting import Held, interrupting
+from tests.runtime.hooks.stage import at, command
+from tests.runtime.waiting import Held, interrupting
 from toolspan import Hooks, Session, testing, tool
-from toolspan.hooks.make import hooks_of
-from toolspan.hooks.points import Firing, Occasion, Point
-from toolspan.llm.model import (
-    Began,
+from toolspan.runtime.hooks.events import HookPoint, HookRunner, SessionHookEvent
+from toolspan.runtime.hooks.load import load_hooks
+from toolspan.runtime.profiles import VERSIONS, profile
+from toolspan.runtime.settings import SettingsLayer, merge_settings
+from toolspan.runtime.settings.load import parse_settings
+from toolspan.session import Agent, AgentLimits
+from toolspan.session.agent import Budget
+from toolspan.session.models.base import (
     BlockDone,
     Model,
     ModelEvent,
-    Request,
-    Stopped,
-    Stream,
+    ModelRequest,
+    ModelStream,
+    ReplyBegan,
+    ReplyStopped,
     TextDelta,
 )
-from toolspan.llm.patient import Patience, Patient
-from toolspan.llm.script import Step
-from toolspan.profile import VERSIONS, profile
-from toolspan.session import Agent, Limits
-from toolspan.session.compaction import Budget
-from toolspan.session.past import UNANSWERED, past
-from toolspan.settings import Layer, merge
-from toolspan.settings.load import read_settings
+from toolspan.session.models.retry import RetryingModel, RetryOptions
+from toolspan.session.models.scripted import ScriptStep
+from toolspan.session.recording.intent_log import UNANSWERED_MESSAGE
+from toolspan.session.resume import load_history
 from toolspan.testing import ScriptedModel, check_history, say, use
 
 pytestmark = pytest.mark.anyio
@@ -51,15 +54,15 @@ async def at_once(_seconds: float) -> None:
     await anyio.lowlevel.checkpoint()
 
 
-PATIENT = Patience(retries=2, sleep=at_once)
+PATIENT = RetryOptions(retries=2, sleep=at_once)
 
 
 @asynccontextmanager
 async def talking(
     folder: Path,
     model: Model,
-    limits: Limits | None = None,
-    hooks: Firing | None = None,
+    limits: AgentLimits | None = None,
+    hooks: HookRunner | None = None,
     version: str = "2.1.325",
 ) -> AsyncIterator[Agent]:
     """An agent in a folder, whose transcript is `t.jsonl`."""
@@ -67,7 +70,7 @@ async def talking(
     session = Session(cwd=folder, tools=[echo], transcript=path, hooks=hooks, profile=version)
     with anyio.fail_after(30):
         async with session:
-            yield Agent(session, Patient(model, PATIENT), system="Work.", limits=limits)
+            yield Agent(session, RetryingModel(model, PATIENT), system="Work.", limits=limits)
     assert check_history(session.messages) == []
 
 
@@ -89,7 +92,7 @@ def states(folder: Path) -> list[str]:
 @requirement("agent.loop")
 async def test_the_model_speaks_until_it_has_nothing_more_to_do(tmp_path: Path) -> None:
     def repeat(messages: object) -> dict[str, object]:
-        return say(f"They said {' and '.join(testing.results_of(messages))}.")  # type: ignore[arg-type]
+        return say(f"They said {' and '.join(testing.last_result_texts(messages))}.")  # type: ignore[arg-type]
 
     script = ScriptedModel([[say("I ask."), use("echo", text="a"), use("echo", text="b")], repeat])
     async with talking(tmp_path, script) as agent:
@@ -115,9 +118,9 @@ async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None
     class Slow:
         name = "slow"
 
-        async def stream(self, request: Request) -> Stream:
+        async def stream(self, request: ModelRequest) -> ModelStream:
             asked = len(request.messages) == 1
-            yield Began("m1" if asked else "m2", "slow")
+            yield ReplyBegan("m1" if asked else "m2", "slow")
             if asked:
                 block: dict[str, object] = {"type": "tool_use", "id": "c1", "name": "begin"}
                 block["input"] = {}
@@ -126,7 +129,7 @@ async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None
                 await runs.wait()  # comes only if the call was started
                 yield TextDelta("so on.")
                 yield BlockDone({"type": "text", "text": "And so on."})
-            yield Stopped("tool_use" if asked else "end_turn")
+            yield ReplyStopped("tool_use" if asked else "end_turn")
 
         async def close(self) -> None: ...
 
@@ -138,7 +141,7 @@ async def test_a_call_runs_while_the_reply_still_streams(tmp_path: Path) -> None
     assert ended.reason == "completed"
     assert check_history(session.messages) == []
     assert [message["role"] for message in session.messages] == ["user", "assistant", "user"]
-    assert joined(past(path)) == joined(session.messages)
+    assert joined(load_history(path)) == joined(session.messages)
 
 
 @requirement("agent.cut")
@@ -199,9 +202,9 @@ class Odd:
     def __init__(self, *events: ModelEvent | Exception) -> None:
         self._events = [events]
 
-    async def stream(self, request: Request) -> Stream:
-        done = (BlockDone({"type": "text", "text": "Done."}), Stopped("end_turn"))
-        yield Began(f"m{len(request.messages)}", "odd")
+    async def stream(self, request: ModelRequest) -> ModelStream:
+        done = (BlockDone({"type": "text", "text": "Done."}), ReplyStopped("end_turn"))
+        yield ReplyBegan(f"m{len(request.messages)}", "odd")
         for event in self._events.pop() if self._events else done:
             if isinstance(event, Exception):
                 raise event
@@ -256,7 +259,7 @@ async def test_a_stream_without_an_end_has_broken_off(tmp_path: Path) -> None:
 @requirement("agent.model-error")
 async def test_a_call_that_cannot_be_answered_ends_the_turn(tmp_path: Path) -> None:
     call: dict[str, object] = {"type": "tool_use", "id": "a", "name": "", "input": {}}
-    async with talking(tmp_path, Odd(BlockDone(call), Stopped("tool_use"))) as agent:
+    async with talking(tmp_path, Odd(BlockDone(call), ReplyStopped("tool_use"))) as agent:
         first = await agent.prompt("Go.")
         second = await agent.prompt("Go.")
 
@@ -278,13 +281,13 @@ async def test_without_a_reply_the_turn_ends_and_the_next_prompt_can_come(tmp_pa
     assert (second.reason, second.text) == ("completed", "Fine now.")
     said = [(m.voice, m.text) for m in toolspan.read(tmp_path / "t.jsonl").messages()]
     assert ("error", "API Error: 400 Nope.") in said
-    assert joined(past(tmp_path / "t.jsonl")) == joined(agent.session.messages)
+    assert joined(load_history(tmp_path / "t.jsonl")) == joined(agent.session.messages)
 
 
 @requirement("agent.limits")
 async def test_a_turn_ends_at_its_limits_and_says_which(tmp_path: Path) -> None:
     script = ScriptedModel([], then=[use("echo", text="again")])
-    async with talking(tmp_path, script, Limits(turns=3)) as agent:
+    async with talking(tmp_path, script, AgentLimits(turns=3)) as agent:
         ended = await agent.prompt("Go.")
     assert (ended.reason, ended.turns) == ("max_turns", 3)
     assert states(tmp_path) == ["succeeded"] * 3
@@ -309,12 +312,12 @@ async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(
     class Endless:
         name = "endless"
 
-        async def stream(self, request: Request) -> Stream:
-            yield Began(f"m{len(request.messages)}", "endless")
+        async def stream(self, request: ModelRequest) -> ModelStream:
+            yield ReplyBegan(f"m{len(request.messages)}", "endless")
             yield TextDelta("I think that")
             if len(request.messages) > 1:
                 yield BlockDone({"type": "text", "text": "I think that"})
-                yield Stopped("end_turn")
+                yield ReplyStopped("end_turn")
                 return
             waits.set()
             await anyio.sleep_forever()
@@ -330,7 +333,7 @@ async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(
     assert second.reason == "completed"
     voices = [m.voice for m in toolspan.read(tmp_path / "t.jsonl").messages()]
     assert voices == ["prompt", "text", "interrupt", "prompt", "text"]
-    assert joined(past(tmp_path / "t.jsonl")) == joined(agent.session.messages)
+    assert joined(load_history(tmp_path / "t.jsonl")) == joined(agent.session.messages)
 
 
 @requirement("agent.interrupt")
@@ -338,18 +341,18 @@ async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(
     ("point", "said"), [("UserPromptSubmit", ""), ("Stop", "Yes."), ("PreCompact", "")]
 )
 async def test_an_interruption_ends_hooks_that_are_asked_about_the_turn(
-    tmp_path: Path, point: Point, said: str
+    tmp_path: Path, point: HookPoint, said: str
 ) -> None:
     hooks, inside = Hooks(), anyio.Event()
 
     @hooks.at(point)
-    async def hang(occasion: Occasion) -> None:
+    async def hang(occasion: SessionHookEvent) -> None:
         if not inside.is_set():
             inside.set()
             await anyio.sleep_forever()
 
     model = ScriptedModel([], then=say("Yes."))
-    small = Limits(budget=Budget(tokens=1)) if point == "PreCompact" else None
+    small = AgentLimits(budget=Budget(tokens=1)) if point == "PreCompact" else None
     async with talking(tmp_path, model, small, hooks) as agent, anyio.create_task_group() as group:
 
         async def stop() -> None:
@@ -367,7 +370,7 @@ async def test_an_interruption_ends_hooks_that_are_asked_about_the_turn(
     assert (first.reason, first.text) == ("aborted_streaming", said)
     assert first.error == "interrupted by the user"
     assert (second.reason, second.text) == ("completed", "Yes.")
-    assert joined(past(tmp_path / "t.jsonl")) == joined(agent.session.messages)
+    assert joined(load_history(tmp_path / "t.jsonl")) == joined(agent.session.messages)
 
 
 @requirement("agent.prompt-blocks")
@@ -406,7 +409,7 @@ async def test_a_conversation_that_gets_too_long_goes_on_from_a_summary(tmp_path
     script = ScriptedModel(
         [[use("echo", text="x" * 4000)], say("NOTES: x was echoed."), say("Done.")]
     )
-    async with talking(tmp_path, script, Limits(budget=Budget(tokens=1000))) as agent:
+    async with talking(tmp_path, script, AgentLimits(budget=Budget(tokens=1000))) as agent:
         ended = await agent.prompt("Echo a lot.")
 
     assert (ended.reason, ended.text) == ("completed", "Done.")
@@ -418,7 +421,7 @@ async def test_a_conversation_that_gets_too_long_goes_on_from_a_summary(tmp_path
     voices = [message.voice for message in transcript.messages()]
     assert voices == ["prompt", "system", "summary", "text"]
     assert [span.branch for span in transcript.spans] == ["compacted"]
-    assert joined(past(tmp_path / "t.jsonl")) == joined(agent.session.messages)
+    assert joined(load_history(tmp_path / "t.jsonl")) == joined(agent.session.messages)
 
 
 @requirement("agent.compaction")
@@ -441,13 +444,15 @@ async def test_a_server_that_finds_it_too_long_gets_a_summary(tmp_path: Path) ->
 async def test_a_call_that_a_hook_put_off_is_come_back_to(tmp_path: Path) -> None:
     wait = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer"}}'
     handlers = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
-    layer = Layer("user", tmp_path / "s.json", read_settings({"hooks": handlers}, "s.json"), {})
-    hooks = hooks_of(merge([layer], trusted=True), profile()).hooks
+    layer = SettingsLayer(
+        "user", tmp_path / "s.json", parse_settings({"hooks": handlers}, "s.json"), {}
+    )
+    hooks = load_hooks(merge_settings([layer], trusted=True), profile()).hooks
     script = ScriptedModel([[use("echo", text="a")], say("It says a.")])
     async with talking(tmp_path, script, hooks=hooks) as agent:
         first = await agent.prompt("Go.")
         (tmp_path / "ready").touch()
-        second = await agent.go_on()
+        second = await agent.resume_deferred()
 
     assert (first.reason, second.reason) == ("tool_deferred", "completed")
     assert second.text == "It says a."
@@ -459,8 +464,8 @@ async def test_hooks_see_the_prompt_the_end_of_the_turn_and_the_compaction(tmp_p
     seen: list[str] = []
 
     @hooks.at("SessionStart")
-    def start(occasion: Occasion) -> None:
-        seen.append(str(occasion.about))
+    def start(occasion: SessionHookEvent) -> None:
+        seen.append(str(occasion.subject))
 
     @hooks.at("UserPromptSubmit")
     def prompt(_: object) -> None:
@@ -475,13 +480,13 @@ async def test_hooks_see_the_prompt_the_end_of_the_turn_and_the_compaction(tmp_p
         seen.append("stop")
 
     script = ScriptedModel([[use("echo", text="x" * 4000)], say("NOTES"), say("Done.")])
-    async with talking(tmp_path, script, Limits(budget=Budget(tokens=1000)), hooks) as agent:
+    async with talking(tmp_path, script, AgentLimits(budget=Budget(tokens=1000)), hooks) as agent:
         await agent.prompt("Go.")
 
     assert seen == ["startup", "prompt", "before", "compact", "stop"]
 
 
-STEPS: Sequence[Step] = (
+STEPS: Sequence[ScriptStep] = (
     say("Words."),
     [testing.think("Hm."), say("Words.")],
     [use("echo", text="a")],
@@ -514,12 +519,12 @@ def test_whatever_a_model_does_the_history_stays_valid_and_reads_back(
     async def story() -> None:
         folder = Path(tempfile.mkdtemp(dir=scratch))
         script = ScriptedModel([STEPS[n] for n in order], then=say("The end."))
-        async with talking(folder, script, Limits(turns=6), version=version) as agent:
+        async with talking(folder, script, AgentLimits(turns=6), version=version) as agent:
             for prompt in ("One.", "Two.", "Three."):
                 await agent.prompt(prompt)
                 assert check_history(agent.session.messages) == []
-        assert joined(past(folder / "t.jsonl")) == joined(agent.session.messages)
-        assert UNANSWERED not in str(agent.session.messages)
+        assert joined(load_history(folder / "t.jsonl")) == joined(agent.session.messages)
+        assert UNANSWERED_MESSAGE not in str(agent.session.messages)
         assert "never_answered" not in states(folder)
 
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,13 +1,20 @@
 """Agents that people describe in files."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import pytest
 
 from tests.requirement import requirement
 from toolspan import tool
-from toolspan.session.subagents.kinds import Kind, load_kinds, read_kind
-from toolspan.session.subagents.staff import Staff, mode_below
+from toolspan.session.subagents.definitions import (
+    AgentDefinition,
+    SubagentConfig,
+    load_agent_definitions,
+    read_agent_definition,
+    subagent_mode,
+)
 from toolspan.testing import ScriptedModel
 
 
@@ -33,18 +40,18 @@ def test_a_file_describes_an_agent(tmp_path: Path) -> None:
         "Look closely.\n\nThen say.",
     )
 
-    kind, notes = read_kind(path)
+    kind, notes = read_agent_definition(path)
 
-    assert kind == Kind(
+    assert kind == AgentDefinition(
         name="reviewer",
         description="Looks at changes before they go out.",
-        words="Look closely.\n\nThen say.",
+        prompt="Look closely.\n\nThen say.",
         tools=("Read", "Grep", "Bash"),
-        without=("Write", "Edit"),
+        disallowed_tools=("Write", "Edit"),
         permission_mode="plan",
         max_turns=7,
         in_background=True,
-        isolated=True,
+        is_isolated=True,
         path=path,
     )
     assert notes == []
@@ -69,9 +76,9 @@ def test_a_broken_file_is_told_of_and_the_others_count(
     (tmp_path / "none.md").write_text("just words")
     write(tmp_path, "good", "name: good\ndescription: [is, good]\nsomething: else")
 
-    found = load_kinds([tmp_path, tmp_path / "nowhere"])
+    found = load_agent_definitions([tmp_path, tmp_path / "nowhere"])
 
-    assert [(kind.name, kind.description) for kind in found.kinds] == [("good", "is, good")]
+    assert [(kind.name, kind.description) for kind in found.definitions] == [("good", "is, good")]
     broken, good, none = sorted(found.problems)
     assert problem in broken
     assert good.endswith("something is not used")
@@ -83,9 +90,9 @@ def test_of_two_agents_with_one_name_the_later_folder_wins(tmp_path: Path) -> No
     write(tmp_path / "user", "one", "name: same\ndescription: mine")
     write(tmp_path / "project" / "deeper", "two", "name: same\ndescription: ours")
 
-    found = load_kinds([tmp_path / "user", tmp_path / "project"])
+    found = load_agent_definitions([tmp_path / "user", tmp_path / "project"])
 
-    assert [kind.description for kind in found.kinds] == ["ours"]
+    assert [kind.description for kind in found.definitions] == ["ours"]
     assert found.problems == ()
 
 
@@ -102,8 +109,8 @@ def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> Non
         return ""
 
     def kept(**more: tuple[str, ...]) -> list[str]:
-        kind = Kind(name="k", description="d", **more)  # type: ignore[arg-type]
-        return [one.name for one in (look, ask) if kind.keeps(one)]
+        kind = AgentDefinition(name="k", description="d", **more)  # type: ignore[arg-type]
+        return [one.name for one in (look, ask) if kind.allows_tool(one)]
 
     assert kept() == ["look"]
     assert kept(tools=("*",)) == ["look"]
@@ -114,7 +121,9 @@ def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> Non
 @requirement("subagents.permission")
 def test_an_agent_never_gets_a_laxer_mode_than_somebody_has_chosen() -> None:
     def mode(wanted: str | None, above: str) -> str:
-        return mode_below(Kind(name="k", description="d", permission_mode=wanted), above)
+        return subagent_mode(
+            AgentDefinition(name="k", description="d", permission_mode=wanted), above
+        )
 
     assert mode(None, "acceptEdits") == "acceptEdits"
     assert mode("acceptEdits", "default") == "acceptEdits"
@@ -132,11 +141,11 @@ def test_an_agent_may_have_a_model_of_its_own() -> None:
         asked.append(name)
         return other if name == "other" else None
 
-    staff = Staff(find_model=find)
+    staff = SubagentConfig(find_model=find)
 
-    assert staff.model(None, above) is above
-    assert staff.model("inherit", above) is above
-    assert staff.model("sonnet", above) is above
-    assert staff.model("other", above) is other
-    assert staff.model("other", above) is other
+    assert staff.resolve_model(None, above) is above
+    assert staff.resolve_model("inherit", above) is above
+    assert staff.resolve_model("sonnet", above) is above
+    assert staff.resolve_model("other", above) is other
+    assert staff.resolve_model("other", above) is other
     assert asked == ["sonnet", "other"]

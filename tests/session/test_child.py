@@ -1,5 +1,7 @@
 """A session below a session: what agents below an agent are built on."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import anyio
@@ -8,9 +10,9 @@ import pytest
 import toolspan
 from tests.requirement import requirement
 from toolspan import Hooks, Session, ToolContext, tool
-from toolspan.hooks.points import Occasion
+from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.session import Agent
-from toolspan.session.around import Aside
+from toolspan.session.session_hooks import SubagentInfo
 from toolspan.testing import ScriptedModel, check_history, say, use
 
 pytestmark = pytest.mark.anyio
@@ -32,7 +34,7 @@ async def test_a_tool_starts_a_session_with_its_own_context_tools_and_transcript
     for point in ("SessionStart", "UserPromptSubmit", "SubagentStart", "SubagentStop", "Stop"):
 
         @hooks.at(point)
-        def note(occasion: Occasion) -> None:
+        def note(occasion: SessionHookEvent) -> None:
             seen.append(occasion.point)
 
     child_model = ScriptedModel([[use("echo", text="below")], say("It says below.")], seed="child")
@@ -47,7 +49,7 @@ async def test_a_tool_starts_a_session_with_its_own_context_tools_and_transcript
             hooks=hooks,
             transcript=recorder,
             session_id=session.session_id,
-            aside=Aside("a1", "helper"),
+            subagent=SubagentInfo("a1", "helper"),
         ) as child:
             ended = await Agent(child, child_model).prompt(prompt)
         assert check_history(child.messages) == []

@@ -1,5 +1,7 @@
 """Calls that come one by one, from a loop that is not ours."""
 
+from __future__ import annotations
+
 from pathlib import Path
 
 import anyio
@@ -7,10 +9,10 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from tests.run.waiting import Held, meeting
+from tests.runtime.waiting import Held, meeting
 from toolspan import Call, Hooks, Session, ToolspanError
-from toolspan.hooks.points import After, Moment
-from toolspan.session.lane import Answer, Lane
+from toolspan.runtime.hooks.events import HookEffects, ToolHookEvent
+from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
 
 LONG = 10
 
@@ -20,12 +22,12 @@ LONG = 10
 async def test_calls_that_overlap_are_one_message_and_the_next_is_another(tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
     async with Session(cwd=tmp_path, transcript=transcript, tools=[meeting()]) as session:
-        lane = Lane(session)
+        lane = SingleCallRunner(session)
         with anyio.fail_after(LONG):
             async with anyio.create_task_group() as group:
-                group.start_soon(lane.call, "meet", {})
-                group.start_soon(lane.call, "meet", {})
-            await lane.call("meet", {})
+                group.start_soon(lane.run_call, "meet", {})
+                group.start_soon(lane.run_call, "meet", {})
+            await lane.run_call("meet", {})
 
     spans = toolspan.read(transcript).spans
     messages = [span.call.message_id for span in spans]
@@ -39,13 +41,13 @@ async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_fre
     tmp_path: Path,
 ) -> None:
     hold = Held("hold")
-    answers: list[Answer] = []
+    answers: list[SingleCallResult] = []
     transcript = tmp_path / "s.jsonl"
     async with Session(cwd=tmp_path, transcript=transcript, tools=[hold.tool]) as session:
-        lane = Lane(session)
+        lane = SingleCallRunner(session)
 
         async def call(name: str) -> None:
-            answers.append(await lane.call("hold", {}, call_id=name))
+            answers.append(await lane.run_call("hold", {}, call_id=name))
 
         with anyio.fail_after(LONG):
             async with anyio.create_task_group() as group:
@@ -71,14 +73,14 @@ async def test_an_id_that_was_there_is_told_and_a_tool_that_is_not_is_answered(
     tmp_path: Path,
 ) -> None:
     async with Session(cwd=tmp_path, transcript=None) as session:
-        lane = Lane(session)
+        lane = SingleCallRunner(session)
         with anyio.fail_after(LONG):
-            answer = await lane.call("Nothing", {}, call_id="a")
+            answer = await lane.run_call("Nothing", {}, call_id="a")
             with pytest.raises(ToolspanError, match="was there before"):
-                await lane.call("Nothing", {}, call_id="a")
-            again = await lane.call("Bash", {"command": "echo hi"})
+                await lane.run_call("Nothing", {}, call_id="a")
+            again = await lane.run_call("Bash", {"command": "echo hi"})
     assert answer.is_error
-    assert again.blocks() == [{"type": "text", "text": "hi"}]
+    assert again.all_blocks() == [{"type": "text", "text": "hi"}]
 
 
 @requirement("lane.answer")
@@ -87,12 +89,12 @@ async def test_what_hooks_say_of_a_call_stands_after_its_result(tmp_path: Path) 
     hooks = Hooks()
 
     @hooks.post_tool_use("Bash")
-    def note(_call: Call, _moment: Moment) -> After:
-        return After(contexts=("look twice",))
+    def note(_call: Call, _moment: ToolHookEvent) -> HookEffects:
+        return HookEffects(contexts=("look twice",))
 
     async with Session(cwd=tmp_path, transcript=None, hooks=hooks) as session:
         with anyio.fail_after(LONG):
-            answer = await Lane(session).call("Bash", {"command": "echo hi"})
-    first, second = answer.blocks()
+            answer = await SingleCallRunner(session).run_call("Bash", {"command": "echo hi"})
+    first, second = answer.all_blocks()
     assert first == {"type": "text", "text": "hi"}
     assert "look twice" in str(second["text"])

@@ -1,5 +1,7 @@
 """Calls as lines: the same signs wherever they are shown."""
 
+from __future__ import annotations
+
 import re
 from importlib.resources import files
 from io import StringIO
@@ -8,11 +10,11 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.run.waiting import Held, interrupting
+from tests.runtime.waiting import Held, interrupting
 from toolspan import Session
-from toolspan.cli.draw import cells
-from toolspan.model.state import SIGNS, STATES
+from toolspan.cli.output import cell_width
 from toolspan.session import CallLines
+from toolspan.types.state import STATE_SYMBOLS, STATES
 
 
 @requirement("session.lines")
@@ -38,5 +40,5 @@ def test_every_state_has_a_sign_of_one_column_and_pages_have_the_same() -> None:
     page = files("toolspan.export").joinpath("templates/page.js").read_text(encoding="utf-8")
     told = re.findall(r'(\w+): "(.)"', page.partition("const GLYPHS = {")[2].partition("}")[0])
 
-    assert [cells(SIGNS[state]) for state in STATES] == [1] * len(STATES)
-    assert dict(told) == SIGNS
+    assert [cell_width(STATE_SYMBOLS[state]) for state in STATES] == [1] * len(STATES)
+    assert dict(told) == STATE_SYMBOLS

@@ -1,5 +1,7 @@
 """The history of a session: whose it is, and what gets into it."""
 
+from __future__ import annotations
+
 from pathlib import Path
 from typing import Any
 

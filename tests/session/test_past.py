@@ -1,5 +1,7 @@
 """What was said before, read from transcripts of any quality: always a history that can go on."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -7,9 +9,10 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import NotFound
-from toolspan.ids import SessionId
-from toolspan.session.past import LOST_BEGINNING, UNANSWERED, fork, past
+from toolspan.session.recording.intent_log import LOST_BEGINNING_MESSAGE, UNANSWERED_MESSAGE
+from toolspan.session.resume import fork_transcript, load_history
 from toolspan.testing import check_history
+from toolspan.types.ids import SessionId
 
 Line = dict[str, object]
 
@@ -62,7 +65,7 @@ class Lines:
 
 def said(path: Path) -> list[tuple[object, list[object]]]:
     """Roles, and the kinds or words of blocks."""
-    messages = past(path)
+    messages = load_history(path)
     assert not messages or check_history(messages) == []
     told = []
     for message in messages:
@@ -93,7 +96,7 @@ def test_a_call_without_a_result_is_answered(tmp_path: Path) -> None:
     lines = Lines().user(text("go")).model("m1", call("a")).model("m1", call("b"))
     lines.user(result("b"))
 
-    assert said(lines.written(tmp_path))[-1] == ("user", ["of b", UNANSWERED])
+    assert said(lines.written(tmp_path))[-1] == ("user", ["of b", UNANSWERED_MESSAGE])
 
 
 @requirement("past.branches")
@@ -119,7 +122,7 @@ def test_lines_that_are_there_twice_or_have_lost_their_other_half_do_no_harm(
         file.write(b'{"torn')
 
     assert said(path) == [
-        ("user", [LOST_BEGINNING]),
+        ("user", [LOST_BEGINNING_MESSAGE]),
         ("assistant", ["lost"]),
         ("user", ["of lost", "go"]),
         ("assistant", ["a"]),
@@ -131,7 +134,7 @@ def test_lines_that_are_there_twice_or_have_lost_their_other_half_do_no_harm(
 def test_a_copy_has_the_same_lines_under_another_id(tmp_path: Path) -> None:
     path = Lines().user(text("go")).model("m1", text("done")).written(tmp_path)
     before = path.read_bytes()
-    copy = fork(path, SessionId("other"), tmp_path, config=tmp_path / "config")
+    copy = fork_transcript(path, SessionId("other"), tmp_path, config=tmp_path / "config")
 
     assert said(copy) == said(path)
     assert path.read_bytes() == before
@@ -145,7 +148,9 @@ def test_a_conversation_goes_on_from_any_of_its_lines(tmp_path: Path) -> None:
     lines.user(result("b")).user(result("a"), on=1).model("m2", text("done")).user(text("more"))
     path = lines.written(tmp_path)
     whole = said(path)
-    copy = fork(path, SessionId("other"), tmp_path, config=tmp_path / "config", until="u1")
+    copy = fork_transcript(
+        path, SessionId("other"), tmp_path, config=tmp_path / "config", until="u1"
+    )
 
     assert (
         said(copy)
@@ -156,8 +161,8 @@ def test_a_conversation_goes_on_from_any_of_its_lines(tmp_path: Path) -> None:
             ("user", ["of b", "of a"]),
         ]
     )
-    assert past(path, until="u1") == past(copy)
-    assert past(path, until="u0") == past(path)[:1]
+    assert load_history(path, until="u1") == load_history(copy)
+    assert load_history(path, until="u0") == load_history(path)[:1]
 
 
 @requirement("past.rewind")
@@ -168,4 +173,4 @@ def test_a_line_that_is_not_there_or_not_the_only_one_is_refused(
     path = Lines().user(text("go")).model("m1", text("done")).written(tmp_path)
 
     with pytest.raises(NotFound, match=told):
-        past(path, until=word)
+        load_history(path, until=word)

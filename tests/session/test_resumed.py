@@ -1,5 +1,7 @@
 """A session goes on with what its folder has on record, in one word."""
 
+from __future__ import annotations
+
 from io import StringIO
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.errors import NotFound
-from toolspan.session import Agent, CallLines, Session, resumed
+from toolspan.session import Agent, CallLines, Session, resume_arguments
 from toolspan.testing import ScriptedModel, say, use
 
 STEPS = [use("Bash", command="echo a >> log"), use("Bash", command="echo b >> log")]
@@ -28,24 +30,24 @@ async def test_a_folder_without_a_session_gets_a_new_one_and_goes_on_with_it_lat
 ) -> None:
     ids = []
     for steps in (STEPS[:1], STEPS):
-        model = ScriptedModel(steps, then=say("Done."), goes_on=True)
+        model = ScriptedModel(steps, then=say("Done."), resumes=True)
         with anyio.fail_after(60):
-            async with Session(**resumed(project)) as session:
+            async with Session(**resume_arguments(project)) as session:
                 # What was said before counts as a step of the script: "Done." is one, too.
                 ended = await Agent(session, model).prompt("Go.")
         ids.append(session.session_id)
         assert ended.text == "Done."
 
     assert ids[0] == ids[1]
-    assert len(resumed(project)["history"]) == len(session.messages)
+    assert len(resume_arguments(project)["history"]) == len(session.messages)
     assert (project / "log").read_text(encoding="utf-8") == "a\n"
 
 
 @requirement("session.resumed")
 def test_a_session_that_is_named_must_be_there(project: Path) -> None:
-    assert resumed(project) == {"cwd": project}
+    assert resume_arguments(project) == {"cwd": project}
     with pytest.raises(NotFound):
-        resumed(project, session="0000")
+        resume_arguments(project, session="0000")
 
 
 @requirement("session.lines")

@@ -1,5 +1,7 @@
 """A session: the conversation, live, and what is left of it on disk."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
@@ -8,12 +10,12 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from tests.run.waiting import Held, interrupting
+from tests.runtime.waiting import Held, interrupting
 from toolspan import Deny, Hooks, Session, tool
 from toolspan.errors import BadCall, ToolspanError, UnknownDialect
-from toolspan.hooks.points import Before
-from toolspan.model.span import Call
+from toolspan.runtime.hooks.events import PreToolDecision
 from toolspan.testing import ModelServer, ScriptedModel, check_history, say, use
+from toolspan.types.span import Call
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +58,7 @@ async def test_a_scripted_model_drives_real_tools_and_the_transcript_tells_it(
         await agent(session, model)
 
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
-    assert model.left == 0
+    assert model.remaining_steps == 0
     assert check_history(session.messages) == []
     assert [(s.tool, s.state) for s in toolspan.read(path).spans] == [
         ("Read", "succeeded"),
@@ -211,8 +213,8 @@ async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_r
     hooks = Hooks()
 
     @hooks.pre_tool_use("slow")
-    def enough(call: Call) -> Before | None:
-        return Before(stop="enough for today") if call.id == "a" else None
+    def enough(call: Call) -> PreToolDecision | None:
+        return PreToolDecision(stop="enough for today") if call.id == "a" else None
 
     @tool
     async def slow() -> str:
@@ -237,8 +239,8 @@ async def test_what_a_hook_adds_follows_the_results(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.pre_tool_use("echo")
-    def hint(call: Call) -> Before:
-        return Before(contexts=("mind the gap",))
+    def hint(call: Call) -> PreToolDecision:
+        return PreToolDecision(contexts=("mind the gap",))
 
     @hooks.pre_tool_use("nothing")
     def never(call: Call) -> Deny:

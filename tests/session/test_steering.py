@@ -1,5 +1,7 @@
 """Words that come while a reply is under way: they stand behind its results."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -7,13 +9,20 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.run.waiting import Held
+from tests.runtime.waiting import Held
 from toolspan import Hooks, Session
-from toolspan.hooks.points import After, Before, Occasion
-from toolspan.llm.model import Began, BlockDone, ModelEvent, ModelFailed, Stopped, TextDelta
-from toolspan.model.span import Call
-from toolspan.session.past import past
+from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
+from toolspan.session.models.base import (
+    BlockDone,
+    ModelEvent,
+    ModelFailed,
+    ReplyBegan,
+    ReplyStopped,
+    TextDelta,
+)
+from toolspan.session.resume import load_history
 from toolspan.testing import check_history
+from toolspan.types.span import Call
 
 pytestmark = pytest.mark.anyio
 CALL: dict[str, object] = {"type": "tool_use", "id": "a", "name": "hang", "input": {}}
@@ -67,7 +76,7 @@ async def test_words_while_calls_run_stand_behind_the_results(tmp_path: Path) ->
         ]
         assert check_history(session.messages) == []
         assert session.prompt_id == turn
-    assert told(past(path))[-3:] == told(session.messages)[-3:]
+    assert told(load_history(path))[-3:] == told(session.messages)[-3:]
 
 
 @requirement("session.steering")
@@ -87,8 +96,8 @@ async def test_what_a_hook_says_of_the_words_comes_with_them(tmp_path: Path) -> 
     hang, hooks = Held("hang"), Hooks()
 
     @hooks.at("UserPromptSubmit")
-    def add(occasion: Occasion) -> After:
-        return After(contexts=(f"said: {occasion.fields['prompt']}",))
+    def add(occasion: SessionHookEvent) -> HookEffects:
+        return HookEffects(contexts=(f"said: {occasion.fields['prompt']}",))
 
     async with Session(cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None) as session:
         await session.submit("go")
@@ -105,11 +114,11 @@ async def test_words_while_a_call_is_put_off_wait_until_it_has_its_result(tmp_pa
     hang.go_on.set()
 
     @hooks.pre_tool_use()
-    def put_off(call: Call) -> Before:
+    def put_off(call: Call) -> PreToolDecision:
         asked.append(call)
         if len(asked) == 1:
             session.say("faster")
-        return Before(defer=len(asked) == 1)
+        return PreToolDecision(defer=len(asked) == 1)
 
     async with Session(cwd=tmp_path, tools=[hang.tool], hooks=hooks, transcript=None) as session:
         session.say("go")
@@ -127,13 +136,13 @@ async def test_words_while_a_reply_streams_stand_behind_it(tmp_path: Path, fails
     async with Session(cwd=tmp_path, tools=[], transcript=tmp_path / "t.jsonl") as session:
 
         async def stream() -> AsyncIterator[ModelEvent]:
-            yield Began(message_id="m", model="m")
+            yield ReplyBegan(message_id="m", model="m")
             yield TextDelta("Well")
             session.say("shorter")
             if fails:
                 raise ModelFailed("gone")
             yield BlockDone({"type": "text", "text": "Well."})
-            yield Stopped("end_turn")
+            yield ReplyStopped("end_turn")
 
         session.say("go")
         with anyio.fail_after(30):

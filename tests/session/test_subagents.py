@@ -1,5 +1,7 @@
 """Agents below an agent: their work, their results, their transcripts, their ends."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
 from typing import Any
@@ -9,21 +11,20 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from tests.run.waiting import meeting
+from tests.runtime.waiting import meeting
 from tests.session.crew import Play, troupe
 from toolspan import Deny, Hooks, tool
-from toolspan.builtin import edit_tool, read_tool
-from toolspan.hooks.points import After, Before, Occasion
-from toolspan.ids import CallId
-from toolspan.model.live import Finished, LiveEvent, Progressed, Relayed
-from toolspan.model.span import Call
-from toolspan.permission.decide import Question
-from toolspan.profile import VERSIONS, profile
-from toolspan.run.tasks import AgentTask
-from toolspan.session.past import past
-from toolspan.session.subagents.kinds import Kind
-from toolspan.session.subagents.staff import Care, Staff
-from toolspan.testing import check_history, fail, results_of, say, use
+from toolspan.runtime.background import AgentTask
+from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.profiles import VERSIONS, profile
+from toolspan.session.resume import load_history
+from toolspan.session.subagents.definitions import AgentDefinition, SubagentConfig, SubagentLimits
+from toolspan.testing import check_history, fail, last_result_texts, say, use
+from toolspan.tools import edit_tool, read_tool
+from toolspan.types.events import Finished, LiveEvent, Progressed, Relayed
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call
 
 pytestmark = pytest.mark.anyio
 
@@ -58,7 +59,7 @@ async def test_two_agents_work_side_by_side_and_both_report(tmp_path: Path) -> N
         {
             "Main": [
                 [give("Left"), give("Right")],
-                lambda messages: say(" | ".join(results_of(messages))),
+                lambda messages: say(" | ".join(last_result_texts(messages))),
             ],
             "Left": [[use("meet"), use("echo", text="l")], say("Left has met.")],
             "Right": [[use("meet")], say("Right has met.")],
@@ -104,19 +105,19 @@ async def test_a_report_is_written_as_the_client_writes_it(tmp_path: Path, versi
     else:
         assert texts[0] == "One.\nTwo."
         assert record["content"] == [{"type": "text", "text": "One.\nTwo."}]
-    assert ("toolStats" in record) is values.tells_kind
+    assert ("toolStats" in record) is values.reports_kind
     assert span.agent == record["agentId"]
     assert len(record["agentId"]) == profile(version).shape.agent_digits
 
 
 @requirement("subagents.context")
 async def test_an_agent_has_its_own_context_tools_and_words(tmp_path: Path) -> None:
-    kind = Kind(
-        name="reader", description="Reads.", words="You read.", tools=("echo", "Agent"),
-        without=("Agent",),
+    kind = AgentDefinition(
+        name="reader", description="Reads.", prompt="You read.", tools=("echo", "Agent"),
+        disallowed_tools=("Agent",),
     )  # fmt: skip
     play = Play({"Main": [[give("Left", subagent_type="reader")]]} | {"Left": SECOND["Left"]})
-    async with troupe(tmp_path, play, staff=Staff([kind])) as agent:
+    async with troupe(tmp_path, play, staff=SubagentConfig([kind])) as agent:
         await agent.prompt("Main")
 
     (first, _second) = play.requests("Left")
@@ -153,10 +154,12 @@ async def test_agents_start_agents_down_to_a_depth(tmp_path: Path) -> None:
         {
             "Main": [[give("One")]],
             "One": [[give("Two")]],
-            "Two": [[give("Three")], lambda messages: say(results_of(messages)[0])],
+            "Two": [[give("Three")], lambda messages: say(last_result_texts(messages)[0])],
         }
     )
-    async with troupe(tmp_path, play, staff=Staff(care=Care(depth=2))) as agent:
+    async with troupe(
+        tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(max_depth=2))
+    ) as agent:
         await agent.prompt("Main")
 
     names = [schema["name"] for schema in play.requests("Two")[0]["tools"]]
@@ -188,12 +191,12 @@ async def test_an_agent_in_the_background_is_told_of_when_it_is_done(
 
     play = Play({"Main": [[send("Left")], release], "Left": [[use("wait")], say("Left is back.")]})
     async with troupe(tmp_path, play, version=version, tools=[wait]) as agent:
-        ended = await agent.finish("Main")
-        (task,) = agent.session.runner.desk.workspace.tasks
+        ended = await agent.run_to_completion("Main")
+        (task,) = agent.session.runner.runner_context.workspace.tasks
 
     assert (ended.text, ended.turns) == ("Main is done.", 3)
     assert isinstance(task, AgentTask)
-    assert (task.status, task.told) == ("completed", True)
+    assert (task.status, task.reported) == ("completed", True)
     lines = lines_of(tmp_path / "t.jsonl")
     launched = next(line["toolUseResult"] for line in lines if "toolUseResult" in line)
     assert launched["status"] == "async_launched"
@@ -202,7 +205,7 @@ async def test_an_agent_in_the_background_is_told_of_when_it_is_done(
     words = news["message"]["content"]
     assert f"<task-id>{task.id}</task-id>" in words
     assert "<result>Left is back.</result>" in words
-    assert f'<summary>Agent "Left" {profile(version).agents.ended_word}</summary>' in words
+    assert f'<summary>Agent "Left" {profile(version).agents.completion_word}</summary>' in words
     (span,) = [one for one in toolspan.read(tmp_path / "t.jsonl").spans if one.tool == "Agent"]
     assert (span.background, span.agent) == (True, task.id)
 
@@ -212,7 +215,7 @@ async def test_news_wait_for_the_next_words_and_stand_before_them(tmp_path: Path
     play = Play({"Main": [[send("Left")]], "Left": [say("Left is back.")]})
     async with troupe(tmp_path, play) as agent:
         await agent.prompt("Main")
-        (task,) = agent.session.runner.desk.workspace.tasks
+        (task,) = agent.session.runner.runner_context.workspace.tasks
         await task.wait()
         await agent.prompt("And now?")
         content: Any = agent.session.messages[-2]["content"]
@@ -229,7 +232,7 @@ async def test_an_agent_in_the_background_is_looked_at_and_stopped_like_any_task
     asked: list[str] = []
 
     def look(_: object) -> list[dict[str, object]]:
-        (task,) = agent.session.runner.desk.workspace.tasks
+        (task,) = agent.session.runner.runner_context.workspace.tasks
         asked.append(task.id)
         return [use("TaskOutput", task_id=task.id, block=False, timeout=0)]
 
@@ -238,7 +241,7 @@ async def test_an_agent_in_the_background_is_looked_at_and_stopped_like_any_task
 
     play = Play({"Main": [[send("Left")], look, stop], "Left": [[use("hang")]]})
     async with troupe(tmp_path, play, version="2.1.325") as agent:
-        ended = await agent.finish("Main")
+        ended = await agent.run_to_completion("Main")
         shown, stopped = (
             str(span.result and span.result.content) for span in agent.session.spans[1:]
         )
@@ -262,16 +265,16 @@ async def test_an_agent_that_works_reads_a_message_with_its_next_results(tmp_pat
         return "ok"
 
     def tell(_: object) -> list[dict[str, object]]:
-        (task,) = agent.session.runner.desk.workspace.tasks
+        (task,) = agent.session.runner.runner_context.workspace.tasks
         return [use("SendMessage", to=task.id, message="Hurry up.")]
 
     def release(messages: object) -> dict[str, object]:
         went.set()
-        return say(results_of(messages)[0])  # type: ignore[arg-type]
+        return say(last_result_texts(messages)[0])  # type: ignore[arg-type]
 
     play = Play({"Main": [[send("Left")], tell, release], "Left": [[use("wait")]]})
     async with troupe(tmp_path, play, tools=[wait]) as agent:
-        await agent.finish("Main")
+        await agent.run_to_completion("Main")
 
     assert '"success":true' in said(agent.session.messages).replace("\\", "")
     assert "Hurry up." in said(play.requests("Left")[1]["messages"])
@@ -288,7 +291,7 @@ async def test_an_agent_that_is_done_goes_on_because_of_a_message(
 
     play = Play({"Main": [[give("Left")], tell], "Left": [say("First."), say("Second.")]})
     async with troupe(tmp_path, play, version=version) as agent:
-        await agent.finish("Main")
+        await agent.run_to_completion("Main")
 
     first, second = play.requests("Left")
     assert len(first["messages"]) == 1
@@ -371,7 +374,7 @@ def _hangs(event: LiveEvent) -> bool:
 async def test_an_agent_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left")]], "Left": [[use("hang")]]})
     async with troupe(
-        tmp_path, play, staff=Staff(care=Care(seconds=0.05)), version="2.1.325"
+        tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(timeout=0.05)), version="2.1.325"
     ) as agent:
         await agent.prompt("Main")
         (span,) = agent.session.spans
@@ -385,7 +388,9 @@ async def test_an_agent_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 @requirement("subagents.limits")
 async def test_no_more_agents_work_at_once_than_may(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left"), give("Right")]], "Left": [[give("Deep")]]})
-    async with troupe(tmp_path, play, staff=Staff(care=Care(at_once=1))) as agent:
+    async with troupe(
+        tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(max_concurrent=1))
+    ) as agent:
         await agent.prompt("Main")
         refused = [span for span in agent.session.spans if span.state == "failed"]
 
@@ -395,14 +400,14 @@ async def test_no_more_agents_work_at_once_than_may(tmp_path: Path) -> None:
 
 @requirement("subagents.limits")
 async def test_an_agent_that_may_not_speak_on_reports_what_it_has(tmp_path: Path) -> None:
-    brief = Kind(name="brief", description="Is brief.", max_turns=1)
+    brief = AgentDefinition(name="brief", description="Is brief.", max_turns=1)
     play = Play(
         {
             "Main": [[give("Left", subagent_type="brief")]],
             "Left": [[say("So far."), use("echo", text="l")]],
         }
     )
-    async with troupe(tmp_path, play, staff=Staff([brief])) as agent:
+    async with troupe(tmp_path, play, staff=SubagentConfig([brief])) as agent:
         await agent.prompt("Main")
         (span,) = agent.session.spans
 
@@ -429,17 +434,21 @@ async def test_hooks_hear_of_agents_and_bind_them(tmp_path: Path) -> None:
     heard: list[tuple[str, object]] = []
 
     @hooks.at("SubagentStart")
-    def start(occasion: Occasion) -> After:
-        heard.append((occasion.point, occasion.about))
-        return After(contexts=("Mind the gap.",))
+    def start(occasion: SessionHookEvent) -> HookEffects:
+        heard.append((occasion.point, occasion.subject))
+        return HookEffects(contexts=("Mind the gap.",))
 
     @hooks.at("SubagentStop")
-    def stop(occasion: Occasion) -> After:
+    def stop(occasion: SessionHookEvent) -> HookEffects:
         heard.append((occasion.point, occasion.fields["stop_hook_active"]))
-        return After() if occasion.fields["stop_hook_active"] else After(feedback=("Not yet.",))
+        return (
+            HookEffects()
+            if occasion.fields["stop_hook_active"]
+            else HookEffects(feedback=("Not yet.",))
+        )
 
     @hooks.pre_tool_use("echo")
-    def never(call: Call) -> Before | Deny | None:
+    def never(call: Call) -> PreToolDecision | Deny | None:
         heard.append(("echo", call.agent_id))
         return Deny("not below") if call.agent_id else None
 
@@ -465,7 +474,7 @@ async def test_hooks_hear_of_agents_and_bind_them(tmp_path: Path) -> None:
 async def test_rules_bind_agents_as_they_bind_the_one_above(tmp_path: Path) -> None:
     asked: list[str | None] = []
 
-    def never(question: Question) -> Deny | None:
+    def never(question: PermissionRequest) -> Deny | None:
         if question.tool != "echo":
             return None
         asked.append(question.call.agent_id)
@@ -547,7 +556,7 @@ async def test_an_agent_has_its_transcript_where_the_client_has_it(
     assert chosen.shape.companions_aside or "toolUseResult" not in result
     about = path.with_suffix(".meta.json")
     assert about.is_file() is nested
-    if chosen.agents.names_call:
+    if chosen.agents.records_call:
         assert json.loads(about.read_bytes())["toolUseId"] == span.id
 
 
@@ -572,8 +581,8 @@ async def test_what_is_emitted_below_is_what_is_read_of_it(tmp_path: Path, versi
         }
     )
     async with troupe(tmp_path, play, version=version, events=events) as agent:
-        await agent.finish("Main")
-        await agent.session.runner.desk.workspace.tasks.wait()
+        await agent.run_to_completion("Main")
+        await agent.session.runner.runner_context.workspace.tasks.wait_any()
 
     live = {
         event.span.id: event.span
@@ -604,4 +613,4 @@ async def test_an_agent_leaves_a_history_that_a_server_takes(tmp_path: Path) -> 
         agent.session.runner.cancel(CallId(next(iter(agent.session.runner.in_progress))))
 
     (path,) = agent_files(tmp_path)
-    assert check_history(past(path)) == []
+    assert check_history(load_history(path)) == []

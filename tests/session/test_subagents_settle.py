@@ -1,5 +1,7 @@
 """Whatever agents do and whenever somebody interrupts: every call of every one has one result."""
 
+from __future__ import annotations
+
 import json
 import tempfile
 from collections import Counter
@@ -14,9 +16,9 @@ from hypothesis import strategies as st
 import toolspan
 from tests.requirement import requirement
 from tests.session.crew import Play, troupe
-from toolspan.model.live import Finished, LiveEvent, Relayed, Requested
-from toolspan.session.subagents.staff import Care, Staff
+from toolspan.session.subagents.definitions import SubagentConfig, SubagentLimits
 from toolspan.testing import fail, say, use
+from toolspan.types.events import Finished, LiveEvent, Relayed, Requested
 
 pytestmark = pytest.mark.anyio
 
@@ -79,12 +81,12 @@ def test_every_call_of_every_agent_is_settled_once(job: Job, moment: int) -> Non
 async def _play(folder: Path, job: Job, moment: int) -> None:
     play = Play(parts_of(job, "0"))
     events: list[LiveEvent] = []
-    staff = Staff(care=Care(depth=4))
+    staff = SubagentConfig(limits=SubagentLimits(max_depth=4))
     async with troupe(folder, play, staff=staff, events=events) as agent:
         over = anyio.Event()
 
         async def work() -> None:
-            await agent.finish("0")
+            await agent.run_to_completion("0")
             over.set()
 
         async with anyio.create_task_group() as group:
@@ -105,4 +107,6 @@ async def _play(folder: Path, job: Job, moment: int) -> None:
             assert [span for span in toolspan.read(path).spans if span.result is None] == []
     about = [json.loads(path.read_bytes()) for path in folder.rglob("*.meta.json")]
     assert all(one["spawnDepth"] <= 4 for one in about)
-    assert all(task.status != "running" for task in agent.session.runner.desk.workspace.tasks)
+    assert all(
+        task.status != "running" for task in agent.session.runner.runner_context.workspace.tasks
+    )

@@ -1,5 +1,7 @@
 """Agents in a copy of the repository."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 from pathlib import Path
@@ -8,9 +10,9 @@ import pytest
 
 from tests.requirement import requirement
 from tests.session.crew import Play, troupe
-from toolspan.builtin import bash_tool
-from toolspan.profile import profile
+from toolspan.runtime.profiles import profile
 from toolspan.testing import use
+from toolspan.tools import bash_tool
 
 pytestmark = pytest.mark.anyio
 

@@ -4,6 +4,8 @@ Lines run in an empty folder, with nothing on PATH but stubs and a few real prog
 others. Generated lines hold no absolute paths, so that nothing but these can be reached.
 """
 
+from __future__ import annotations
+
 import os
 import select
 import shutil

@@ -1,5 +1,7 @@
 """Command lines made at random: well-formed nestings, and soups of pieces that mean something."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """Plain lines: what is seen at a glance is what the tree says, and bash agrees."""
 
+from __future__ import annotations
+
 import random
 import re
 from pathlib import Path
@@ -11,9 +13,8 @@ from hypothesis import strategies as st
 from tests.requirement import requirement
 from tests.shell import lines
 from tests.shell.bash_oracle import Oracle
-from toolspan.shell.easy import easy
-from toolspan.shell.inside import base, unfold
-from toolspan.shell.seen import by_tree, see
+from toolspan.shell.programs import find_programs, find_programs_in_tree, parse_plain_line
+from toolspan.shell.wrappers import expand_wrappers, program_basename
 
 PLAIN = (
     "ls", "rm", "git", "./b", "/bin/cat", "log", "-n", "--all", "--x=y", "a=b", "a==b", "2", "12",
@@ -98,11 +99,11 @@ LETTERS = "ab12 \t\n-=~*?[]{}()<>|&;'\"\\$`#!%^@+:,./é\u00a0"
 
 def says_the_same(line: str) -> bool:
     """Whether a line is plain; if so, the tree must agree on everything."""
-    found = easy(line)
+    found = parse_plain_line(line)
     if found is None:
         return False
-    tree = by_tree(line)
-    assert tree.unclear == ()
+    tree = find_programs_in_tree(line)
+    assert tree.uncertainties == ()
     assert repr(tree.programs) == repr(found)  # what is not compared is written as well
     return True
 
@@ -163,7 +164,7 @@ def test_everyday_documents_are_plain(line: str) -> None:
     ],
 )  # fmt: skip
 def test_documents_that_could_hold_more_are_left_to_the_tree(line: str) -> None:
-    assert easy(line) is None
+    assert parse_plain_line(line) is None
 
 
 @requirement("shell.plain-lines")
@@ -190,7 +191,7 @@ def test_everyday_lines_are_plain(line: str) -> None:
     ],
 )  # fmt: skip
 def test_what_could_hold_more_is_left_to_the_tree(line: str) -> None:
-    assert easy(line) is None
+    assert parse_plain_line(line) is None
 
 
 @requirement("shell.nothing-unseen")
@@ -198,10 +199,10 @@ def test_bash_runs_of_plain_lines_what_is_seen(tmp_path: Path) -> None:
     oracle, rng, clear = Oracle(tmp_path), random.Random(5), 0
     for _ in range(150):
         line = lines.plain(rng)
-        unfolded = unfold(see(line))
-        if easy(line) is not None and not unfolded.unclear:
+        unfolded = expand_wrappers(find_programs(line))
+        if parse_plain_line(line) is not None and not unfolded.uncertainties:
             clear += 1
-            seen = {base(found.program.name) for found in unfolded.found}
+            seen = {program_basename(found.program.name) for found in unfolded.programs}
             assert oracle.ran(line) <= seen, line
 
     assert clear > 100

@@ -1,10 +1,11 @@
 """Exit codes that are answers, and lines that print nothing."""
 
+from __future__ import annotations
+
 import pytest
 
 from tests.requirement import requirement
-from toolspan.shell.exits import answer
-from toolspan.shell.quiet import prints_nothing
+from toolspan.shell.readonly import explain_exit_code, prints_nothing
 
 
 @requirement("shell.exit-answers")
@@ -30,13 +31,13 @@ from toolspan.shell.quiet import prints_nothing
     ],
 )  # fmt: skip
 def test_code_1_of_the_last_command_can_be_an_answer(line: str, said: str | None) -> None:
-    assert answer(line, 1) == said
+    assert explain_exit_code(line, 1) == said
 
 
 @requirement("shell.exit-answers")
 def test_other_codes_are_errors() -> None:
-    assert answer("grep x nofile", 2) is None
-    assert answer("diff a nofile", 2) is None
+    assert explain_exit_code("grep x nofile", 2) is None
+    assert explain_exit_code("diff a nofile", 2) is None
 
 
 @requirement("shell.prints-nothing")

@@ -1,49 +1,53 @@
 """Command lines in pieces."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.shell.line import Redirect, Simple, Word, parse_line
+from toolspan.shell.parse import Redirect, ShellWord, SimpleCommand, parse_line
 
 
 @requirement("shell.simple-commands")
 def test_a_line_is_taken_apart_at_its_operators() -> None:
     assert parse_line("a 1 && b || c | d ; e\nf & g |& h") == [
-        Simple([Word("a"), Word("1")], [], "&&"),
-        Simple([Word("b")], [], "||"),
-        Simple([Word("c")], [], "|"),
-        Simple([Word("d")], [], ";"),
-        Simple([Word("e")], [], "\n"),
-        Simple([Word("f")], [], "&"),
-        Simple([Word("g")], [], "|&"),
-        Simple([Word("h")], [], ""),
+        SimpleCommand([ShellWord("a"), ShellWord("1")], [], "&&"),
+        SimpleCommand([ShellWord("b")], [], "||"),
+        SimpleCommand([ShellWord("c")], [], "|"),
+        SimpleCommand([ShellWord("d")], [], ";"),
+        SimpleCommand([ShellWord("e")], [], "\n"),
+        SimpleCommand([ShellWord("f")], [], "&"),
+        SimpleCommand([ShellWord("g")], [], "|&"),
+        SimpleCommand([ShellWord("h")], [], ""),
     ]
 
 
 @requirement("shell.simple-commands")
 def test_quotes_and_escapes_belong_to_words() -> None:
     assert parse_line(r"""echo 'a;b' "c && d" e\ f g"h"'i' "\"$" "a\b" # j""") == [
-        Simple([
-            Word("echo"), Word("a;b"), Word("c && d"), Word("e f"), Word("ghi"), Word('"$'),
-            Word(r"a\b"),
+        SimpleCommand([
+            ShellWord("echo"), ShellWord("a;b"), ShellWord("c && d"), ShellWord("e f"), ShellWord("ghi"), ShellWord('"$'),
+            ShellWord(r"a\b"),
         ])
     ]  # fmt: skip
 
 
 @requirement("shell.simple-commands")
 def test_a_line_end_can_be_escaped() -> None:
-    assert parse_line("ls \\\n  -la a\\\nb") == [Simple([Word("ls"), Word("-la"), Word("ab")])]
+    assert parse_line("ls \\\n  -la a\\\nb") == [
+        SimpleCommand([ShellWord("ls"), ShellWord("-la"), ShellWord("ab")])
+    ]
 
 
 @requirement("shell.simple-commands")
 def test_what_the_shell_fills_in_is_marked() -> None:
     assert parse_line('a $x ${y} "$z" *.py ~/d b{1,2} HEAD~1') == [
-        Simple([
-            Word("a"), Word("$x", filled=True), Word("${y}", filled=True),
-            Word("$z", filled=True), Word("*.py", filled=True), Word("~/d", filled=True),
-            Word("b{1,2}", filled=True), Word("HEAD~1"),
+        SimpleCommand([
+            ShellWord("a"), ShellWord("$x", has_expansion=True), ShellWord("${y}", has_expansion=True),
+            ShellWord("$z", has_expansion=True), ShellWord("*.py", has_expansion=True), ShellWord("~/d", has_expansion=True),
+            ShellWord("b{1,2}", has_expansion=True), ShellWord("HEAD~1"),
         ])
     ]  # fmt: skip
 
@@ -56,21 +60,21 @@ def test_a_word_that_runs_something_first_is_marked_and_closes_where_it_should(w
     parsed = parse_line(f"a {word} b")
 
     assert parsed is not None
-    assert [one.runs for one in parsed[0].words] == [False, True, False]
+    assert [one.has_substitution for one in parsed[0].words] == [False, True, False]
 
 
 @requirement("shell.simple-commands")
 def test_redirects_are_told_apart_from_words() -> None:
     assert parse_line("a 2>/dev/null >out <in &>all b2 2>&1 3<>x") == [
-        Simple(
-            [Word("a"), Word("b2")],
+        SimpleCommand(
+            [ShellWord("a"), ShellWord("b2")],
             [
-                Redirect("2>", Word("/dev/null")),
-                Redirect(">", Word("out")),
-                Redirect("<", Word("in")),
-                Redirect("&>", Word("all")),
-                Redirect("2>&", Word("1")),
-                Redirect("3<>", Word("x")),
+                Redirect("2>", ShellWord("/dev/null")),
+                Redirect(">", ShellWord("out")),
+                Redirect("<", ShellWord("in")),
+                Redirect("&>", ShellWord("all")),
+                Redirect("2>&", ShellWord("1")),
+                Redirect("3<>", ShellWord("x")),
             ],
         )
     ]

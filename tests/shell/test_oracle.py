@@ -1,19 +1,21 @@
 """Bash runs nothing that was not seen."""
 
+from __future__ import annotations
+
 import random
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.permission.asked import decided, line
 from tests.requirement import requirement
+from tests.runtime.permissions.asked import decided, line
 from tests.shell import lines
 from tests.shell.bash_oracle import Oracle
-from toolspan.model.decision import Allow
-from toolspan.permission import Permissions, Rules
-from toolspan.shell.inside import base, unfold
-from toolspan.shell.seen import see
+from toolspan.runtime.permissions import Permissions, Rules
+from toolspan.shell.programs import find_programs
+from toolspan.shell.wrappers import expand_wrappers, program_basename
+from toolspan.types.decision import Allow
 
 MAKERS = [lines.soup, lines.made, lines.broken]
 AGAINST_RM = Permissions(Rules(allow=["Bash"], deny=["Bash(rm:*)"]), "bypassPermissions")
@@ -21,10 +23,10 @@ AGAINST_RM = Permissions(Rules(allow=["Bash"], deny=["Bash(rm:*)"]), "bypassPerm
 
 def missed(command: str, oracle: Oracle) -> set[str]:
     """What bash ran although nothing in the line was doubtful and nobody saw it."""
-    unfolded = unfold(see(command))
-    if unfolded.unclear:
+    unfolded = expand_wrappers(find_programs(command))
+    if unfolded.uncertainties:
         return set()
-    seen = {base(found.program.name) for found in unfolded.found}
+    seen = {program_basename(found.program.name) for found in unfolded.programs}
     unseen = oracle.ran(command) - seen
     # Asked twice: what an earlier line left running in a session of its own may log late.
     return unseen and unseen & oracle.ran(command)
@@ -36,7 +38,7 @@ def look_at(maker: Callable[[random.Random], str], seed: int, count: int, folder
     for _ in range(count):
         command = maker(rng)
         assert missed(command, oracle) == set(), repr(command)
-        clear += not unfold(see(command)).unclear
+        clear += not expand_wrappers(find_programs(command)).uncertainties
     return clear
 
 

@@ -1,5 +1,7 @@
 """Command lines that change nothing."""
 
+from __future__ import annotations
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,5 +1,7 @@
 """A session that goes on and on holds on to nothing but the ids of its calls."""
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """The scripted model over HTTP: the official client sees what the script says."""
 
+from __future__ import annotations
+
 import http.client
 import json
 import signal
@@ -19,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.requirement import requirement
 from toolspan import testing
-from toolspan.llm.script import Step
+from toolspan.session.models.scripted import ScriptStep
 from toolspan.testing import ModelServer, ScriptedModel, say, use
 
 Json = dict[str, Any]
@@ -30,7 +32,7 @@ BODY = json.dumps({"model": "m", "max_tokens": 9, "messages": [HELLO]}).encode()
 TEXT = "Grüße, 世界: a text that comes in several pieces."
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"q": "x"}}
 FOUND = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
-SCRIPTS: dict[str, Step] = {
+SCRIPTS: dict[str, ScriptStep] = {
     "text": say(TEXT),
     "calls": [say(TEXT), use("Read", file_path="a.txt", lines=[1, 2]), use("Bash"), say("So.")],
     "thinking": [testing.think(TEXT), use("Write", content='{"quoted": "\\"\\n"}')],
@@ -43,13 +45,13 @@ SCRIPTS: dict[str, Step] = {
     "cut-empty": testing.cut(use("Bash")),
     "cut-text": testing.cut(say(TEXT)),
     "refusal": testing.refuse(say("I would rather"), explanation="No."),
-    "pause": testing.Reply([say("Searching.")], "pause_turn"),
+    "pause": testing.ScriptedReply([say("Searching.")], "pause_turn"),
 }
 
 
 @asynccontextmanager
 async def talking(
-    *script: Step, retries: int = 0
+    *script: ScriptStep, retries: int = 0
 ) -> AsyncIterator[tuple[anthropic.AsyncAnthropic, ModelServer]]:
     """A client of a server that follows the script."""
     with anyio.fail_after(20):
@@ -140,8 +142,8 @@ _blocks = st.one_of(
 
 @requirement("model-server.streams-in-pieces")
 def test_whatever_is_said_is_the_same_whole_and_streamed() -> None:
-    said: list[Step] = []
-    model = ScriptedModel([], then=lambda _: cast("testing.Reply", said[-1]))
+    said: list[ScriptStep] = []
+    model = ScriptedModel([], then=lambda _: cast("testing.ScriptedReply", said[-1]))
 
     with (
         ModelServer(model) as server,
@@ -150,7 +152,7 @@ def test_whatever_is_said_is_the_same_whole_and_streamed() -> None:
 
         @given(st.lists(_blocks, min_size=1, max_size=4), st.booleans())
         def is_the_same(blocks: list[Json], is_cut: bool) -> None:
-            said.append(testing.cut(*blocks) if is_cut else testing.Reply(blocks))
+            said.append(testing.cut(*blocks) if is_cut else testing.ScriptedReply(blocks))
             whole = client.messages.create(model="m", max_tokens=9, messages=[HELLO])
             with client.messages.stream(model="m", max_tokens=9, messages=[HELLO]) as stream:
                 pieces = stream.get_final_message()
@@ -170,7 +172,7 @@ def anonymous(message: Json) -> Json:
 @pytest.mark.anyio
 async def test_an_agent_loop_runs_through_the_official_client() -> None:
     def conclude(messages: list[Json]) -> Json:
-        return say(f"It says {testing.results_of(messages)[0]}.")
+        return say(f"It says {testing.last_result_texts(messages)[0]}.")
 
     async with talking(use("Read", file_path="a.txt"), conclude) as (client, server):
         first = await asked(client)
@@ -205,7 +207,7 @@ async def test_an_invalid_history_is_answered_with_the_error_body_of_the_api() -
     assert body["error"]["type"] == "invalid_request_error"
     assert body["error"]["message"].startswith("messages.1: `tool_use` ids were found without")
     assert body["request_id"] == refused.value.request_id
-    assert server.model.left == 1
+    assert server.model.remaining_steps == 1
 
 
 @requirement("model-server.errors-are-the-apis")

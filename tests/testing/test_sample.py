@@ -1,5 +1,7 @@
 """The sample archive: what the script writes, read back as it was meant."""
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from pathlib import Path
@@ -9,12 +11,14 @@ import pytest
 from scripts import make_sample
 from scripts.make_sample import Desk
 
-from toolspan import patch, sample
-from toolspan.model.hunk import Hunk
-from toolspan.model.state import OPEN_STATES, STATES
-from toolspan.read.transcript import Transcript, read
+from toolspan import diffs as patch
+from toolspan.formats import json_repair
+from toolspan.formats.claude import records
+from toolspan.reading.transcript import Transcript, read
 from toolspan.testing import project_name
-from toolspan.wire import claude, document
+from toolspan.testing import sample as sample
+from toolspan.types.hunk import Hunk
+from toolspan.types.state import OPEN_STATES, STATES
 
 ROOT = sample.archive() / "claude" / "projects"
 LIMIT = 400_000
@@ -82,12 +86,12 @@ def test_every_whole_line_encodes_to_the_same_json() -> None:
     for path in ROOT.rglob("*.jsonl"):
         for line in path.read_bytes().removesuffix(b"\n").split(b"\n"):
             try:
-                entry, odd = claude.decode(line)
+                entry, odd = records.decode_entry(line)
             except ValueError:
                 broken[path.stem] += 1
                 continue
-            assert (odd, entry.known) == ((), True)
-            assert document.equal(claude.encode(entry, line), line)
+            assert (odd, entry.is_known) == ((), True)
+            assert json_repair.is_same_json(records.encode_entry(entry, line), line)
 
     assert broken == {session("broken_night").transcript.session_id: 3}
 

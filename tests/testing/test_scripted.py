@@ -1,5 +1,7 @@
 """The scripted model says its script and refuses what the API refuses."""
 
+from __future__ import annotations
+
 import copy
 import json
 from collections.abc import Callable
@@ -103,7 +105,7 @@ async def test_an_id_the_conversation_already_has_is_not_given_again() -> None:
 @pytest.mark.anyio
 async def test_a_function_of_the_script_sees_the_results() -> None:
     def follow(messages: list[dict[str, object]]) -> list[dict[str, object]]:
-        return [use("TaskOutput", task_id=testing.results_of(messages)[1])]
+        return [use("TaskOutput", task_id=testing.last_result_texts(messages)[1])]
 
     async def finish(messages: list[dict[str, object]]) -> dict[str, object]:
         await anyio.lowlevel.checkpoint()
@@ -133,7 +135,9 @@ async def test_a_failing_step_raises_the_error_and_the_next_request_goes_on() ->
         await model.create(messages=[HELLO])
     done = await model.create(messages=[HELLO])
 
-    assert overloaded.value.failure == testing.Failure(529, "overloaded_error", "Overloaded")
+    assert overloaded.value.failure == testing.ScriptedFailure(
+        529, "overloaded_error", "Overloaded"
+    )
     assert done["content"] == [say("At last.")]
 
 
@@ -157,7 +161,7 @@ async def test_a_cut_call_lacks_what_was_not_said_yet() -> None:
 @requirement("scripted-model.cuts-and-refuses")
 @pytest.mark.anyio
 async def test_a_refusal_and_a_pause_carry_their_stop_reason() -> None:
-    pause = testing.Reply([say("Searching.")], stop_reason="pause_turn")
+    pause = testing.ScriptedReply([say("Searching.")], stop_reason="pause_turn")
     model = ScriptedModel([testing.refuse(explanation="No."), pause])
 
     refused: Json = await model.create(messages=[HELLO])
@@ -180,7 +184,7 @@ async def test_a_request_after_the_last_step_raises_unless_an_end_is_given() -> 
         await short.create(messages=[HELLO])
     said = [(await endless.create(messages=[HELLO]))["content"] for _ in range(2)]
 
-    assert short.left == 0
+    assert short.remaining_steps == 0
     assert said == [[say("Still here.")], [say("Still here.")]]
 
 
@@ -212,7 +216,7 @@ async def test_an_invalid_history_is_refused_in_the_words_of_the_api_and_takes_n
         " toolu_a. Each `tool_use` block must have a corresponding `tool_result` block in the"
         " next message."
     )
-    assert model.left == 1
+    assert model.remaining_steps == 1
 
 
 @requirement("scripted-model.refuses-what-the-api-refuses")

@@ -1,5 +1,7 @@
 """The builder writes what clients write: lines that decode, read back as told, per version."""
 
+from __future__ import annotations
+
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,12 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolspan import patch
-from toolspan.model.event import Hook, Notification, Permission, Progress
-from toolspan.model.hunk import Hunk
-from toolspan.read.transcript import Transcript, read
-from toolspan.testing import TranscriptBuilder, bodies
-from toolspan.wire import claude, document
+from toolspan import diffs as patch
+from toolspan.formats import json_repair
+from toolspan.formats.claude import records as claude
+from toolspan.reading.transcript import Transcript, read
+from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.types.hunk import Hunk
+from toolspan.types.span import Hook, Notification, Permission, Progress
 
 VERSIONS = ["1.0.88", "2.0.65", "2.1.80", "2.1.197", "2.1.325"]
 BASH = {"command": "ls"}
@@ -29,13 +32,13 @@ def story(version: str = "2.1.325") -> TranscriptBuilder:
     first = b.call("Read", {"file_path": "/home/dev/project/a"}, after_ms=10)
     second = b.call("Bash", BASH, after_ms=10)
     b.hook(second, "PreToolUse", command="./check", text="fine")
-    b.result(second, bodies.ran("a", version=version), after_ms=40)
-    b.result(first, bodies.read("/home/dev/project/a", TEXT, version=version), after_ms=5)
+    b.result(second, claude_results.ran("a", version=version), after_ms=40)
+    b.result(first, claude_results.read("/home/dev/project/a", TEXT, version=version), after_ms=5)
     task = b.call("Agent", {"description": "look", "prompt": "Look"}, after_ms=500)
     child = b.agent(task, description="look").prompt("Look")
-    child.result(child.call("Bash", BASH), bodies.ran("a"), after_ms=30)
+    child.result(child.call("Bash", BASH), claude_results.ran("a"), after_ms=30)
     child.text("Looked.")
-    report = bodies.reported(
+    report = claude_results.reported(
         child.agent_id, "Looked.", prompt="Look", calls=1, took_ms=30, version=version
     )
     b.until(child).result(task, report)
@@ -58,12 +61,14 @@ def test_every_line_decodes_without_oddities_and_encodes_to_the_same_json(versio
     files = [data for name, data in b.files().items() if name.endswith(".jsonl")]
     lines = [line for data in files for line in data.splitlines()]
 
-    decoded = [claude.decode(line) for line in lines]
+    decoded = [claude.decode_entry(line) for line in lines]
 
     assert [odd for _, odd in decoded if odd] == []
-    assert all(entry.known for entry, _ in decoded)
-    again = [claude.encode(entry, line) for (entry, _), line in zip(decoded, lines, strict=True)]
-    assert all(document.equal(*pair) for pair in zip(again, lines, strict=True))
+    assert all(entry.is_known for entry, _ in decoded)
+    again = [
+        claude.encode_entry(entry, line) for (entry, _), line in zip(decoded, lines, strict=True)
+    ]
+    assert all(json_repair.is_same_json(*pair) for pair in zip(again, lines, strict=True))
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -82,7 +87,7 @@ def test_lines_are_compact_and_keep_the_order_of_their_keys() -> None:
 def test_a_call_lasts_as_long_as_its_result_took(tmp_path: Path) -> None:
     b = TranscriptBuilder(start=datetime(2026, 11, 3, 12, tzinfo=UTC)).prompt("Go")
     call_id = b.call("Bash", BASH, after_ms=1_000)
-    b.result(call_id, bodies.ran("a"), after_ms=2_345)
+    b.result(call_id, claude_results.ran("a"), after_ms=2_345)
 
     (span,) = written(b, tmp_path).spans
 
@@ -178,7 +183,7 @@ def test_an_error_repeats_its_text_beside_the_result() -> None:
 def test_a_denial_is_recorded_by_clients_that_record_denials(tmp_path: Path) -> None:
     for version, events in (("2.1.325", [Permission]), ("2.1.197", [])):
         b = TranscriptBuilder(version=version).prompt("Go")
-        b.result(b.call("Bash", BASH), bodies.denied_by_rule("ls"))
+        b.result(b.call("Bash", BASH), claude_results.denied_by_rule("ls"))
 
         (span,) = written(b, tmp_path / version).spans
 
@@ -189,20 +194,23 @@ def test_a_denial_is_recorded_by_clients_that_record_denials(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("body", "ending"),
     [
-        (bodies.ran(), ("succeeded", None)),
-        (bodies.in_background("b1", "/tmp/b1"), ("succeeded", None)),
-        (bodies.spilled("x\n" * 20_000, "/tmp/x.txt"), ("succeeded", None)),
-        (bodies.exited(1, "no"), ("failed", "command_failed")),
-        (bodies.timed_out("2m 0s"), ("timed_out", "command_timeout")),
-        (bodies.rejected(), ("denied", "user_denied")),
-        (bodies.rejected("not now"), ("denied", "user_denied")),
-        (bodies.denied_by_rule("ls"), ("denied", "rule_denied")),
-        (bodies.blocked_by_hook("Bash", "./check", "no"), ("blocked_by_hook", "hook_blocked")),
-        (bodies.refused("Error: No such tool available: Bash"), ("failed", "unknown_tool")),
+        (claude_results.ran(), ("succeeded", None)),
+        (claude_results.in_background("b1", "/tmp/b1"), ("succeeded", None)),
+        (claude_results.spilled("x\n" * 20_000, "/tmp/x.txt"), ("succeeded", None)),
+        (claude_results.exited(1, "no"), ("failed", "command_failed")),
+        (claude_results.timed_out("2m 0s"), ("timed_out", "command_timeout")),
+        (claude_results.rejected(), ("denied", "user_denied")),
+        (claude_results.rejected("not now"), ("denied", "user_denied")),
+        (claude_results.denied_by_rule("ls"), ("denied", "rule_denied")),
+        (
+            claude_results.blocked_by_hook("Bash", "./check", "no"),
+            ("blocked_by_hook", "hook_blocked"),
+        ),
+        (claude_results.refused("Error: No such tool available: Bash"), ("failed", "unknown_tool")),
     ],
 )
 def test_a_body_reads_as_what_it_is_called(
-    body: bodies.Body, ending: tuple[str, str | None], tmp_path: Path
+    body: claude_results.Body, ending: tuple[str, str | None], tmp_path: Path
 ) -> None:
     b = TranscriptBuilder().prompt("Go")
     b.result(b.call("Bash", BASH), body)
@@ -216,7 +224,7 @@ def test_hooks_leave_attachments_on_the_call_and_on_its_result(tmp_path: Path) -
     b = TranscriptBuilder().prompt("Go")
     call_id = b.call("Bash", BASH)
     b.hook(call_id, "PreToolUse", command="./before", outcome="context", text="careful")
-    b.result(call_id, bodies.ran("a"))
+    b.result(call_id, claude_results.ran("a"))
     result = b.last
     b.hook(call_id, "PostToolUse", command="./after", outcome="blocked", text="not like that")
 
@@ -237,7 +245,7 @@ def test_hooks_and_progress_of_2_1_80_are_progress_lines(tmp_path: Path) -> None
     call_id = b.call("Bash", BASH)
     b.hook(call_id, "PreToolUse", command="./before")
     b.progress(call_id, "bash_progress", output="a").progress(call_id, "bash_progress", output="b")
-    b.result(call_id, bodies.ran("b"))
+    b.result(call_id, claude_results.ran("b"))
 
     transcript = written(b, tmp_path)
 
@@ -248,7 +256,7 @@ def test_hooks_and_progress_of_2_1_80_are_progress_lines(tmp_path: Path) -> None
 
 def test_an_interrupt_rejects_the_calls_left_open(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
-    b.result(b.call("Bash", BASH), bodies.ran("a"))
+    b.result(b.call("Bash", BASH), claude_results.ran("a"))
     b.call("Bash", BASH)
     b.interrupt()
 
@@ -301,7 +309,7 @@ def test_a_rewind_abandons_what_came_after(tmp_path: Path) -> None:
 def test_news_of_a_background_task_reaches_its_call(queued: bool, tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     call_id = b.call("Bash", {**BASH, "run_in_background": True})
-    b.result(call_id, bodies.in_background("b1", b.task_output("b1")))
+    b.result(call_id, claude_results.in_background("b1", b.task_output("b1")))
     b.task_notification(call_id, "b1", "Background command completed", queued=queued)
 
     (span,) = written(b, tmp_path).spans
@@ -370,8 +378,8 @@ def test_a_subagents_lines_name_it_and_its_session() -> None:
     b = TranscriptBuilder().prompt("Go")
     call_id = b.call("Agent", {"prompt": "Look"}, after_ms=100)
     child = b.agent(call_id, kind="Explore", description="look").prompt("Look", after_ms=5)
-    child.result(child.call("Bash", BASH), bodies.ran("a"))
-    child.result(child.call("Bash", BASH), bodies.exited(1))
+    child.result(child.call("Bash", BASH), claude_results.ran("a"))
+    child.result(child.call("Bash", BASH), claude_results.exited(1))
 
     first, _, fine, _, error = records(child)
     meta = json.loads(b.files()[f"{b.session_id}/subagents/agent-{child.agent_id}.meta.json"])
@@ -386,8 +394,10 @@ def test_inline_subagents_stand_between_the_lines_of_their_session(tmp_path: Pat
     b = TranscriptBuilder(version="1.0.88").prompt("Go")
     call_id = b.call("Task", {"prompt": "Look"})
     child = b.agent(call_id).prompt("Look")
-    child.result(child.call("Bash", BASH), bodies.ran("a"), after_ms=50)
-    b.until(child).result(call_id, bodies.reported("", "Fine.", prompt="Look", calls=1, took_ms=50))
+    child.result(child.call("Bash", BASH), claude_results.ran("a"), after_ms=50)
+    b.until(child).result(
+        call_id, claude_results.reported("", "Fine.", prompt="Look", calls=1, took_ms=50)
+    )
 
     transcript = written(b, tmp_path)
 
@@ -417,7 +427,7 @@ def test_a_fork_begins_with_the_lines_of_another_session(tmp_path: Path) -> None
 def test_a_sidecar_lies_in_the_sessions_folder(tmp_path: Path) -> None:
     b = TranscriptBuilder().prompt("Go")
     path = b.sidecar("tool-results/b1.txt", b"much")
-    b.result(b.call("Bash", BASH), bodies.spilled("x\n" * 16_000, path))
+    b.result(b.call("Bash", BASH), claude_results.spilled("x\n" * 16_000, path))
 
     (span,) = written(b, tmp_path).spans
 
@@ -446,7 +456,7 @@ def test_the_stream_form_tells_of_the_same_calls(version: str, tmp_path: Path) -
 def test_the_stream_form_lists_denials_and_has_no_parents() -> None:
     b = TranscriptBuilder().prompt("Go")
     call_id = b.call("Bash", BASH)
-    b.result(call_id, bodies.denied_by_rule("ls")).text("Then not.")
+    b.result(call_id, claude_results.denied_by_rule("ls")).text("Then not.")
 
     first, call, result, _, last = (json.loads(line) for line in b.stream_lines())
 
@@ -464,7 +474,7 @@ LINES = st.lists(st.sampled_from(["", "a", "b", "c", "  d"]), max_size=12)
 def test_hunks_lead_from_one_text_to_the_other(before: list[str], after: list[str]) -> None:
     old, new = ("".join(f"{line}\n" for line in lines) for lines in (before, after))
 
-    hunks = msgspec.convert(bodies.hunks(old, new), list[Hunk])
+    hunks = msgspec.convert(claude_results.hunks(old, new), list[Hunk])
 
     assert patch.problems(hunks) == ()
     assert patch.verify(hunks, old, new) == patch.Fits()
@@ -472,7 +482,7 @@ def test_hunks_lead_from_one_text_to_the_other(before: list[str], after: list[st
 
 def test_an_edit_of_text_that_is_not_there_is_the_writers_mistake() -> None:
     with pytest.raises(ValueError, match="does not contain 'three'"):
-        bodies.edited("/a", TEXT, "three", "four")
+        claude_results.edited("/a", TEXT, "three", "four")
 
 
 @pytest.mark.parametrize(
@@ -484,12 +494,15 @@ def test_an_edit_of_text_that_is_not_there_is_the_writers_mistake() -> None:
     ],
 )
 def test_edits_answer_in_the_words_of_their_client(version: str, content: str) -> None:
-    body = bodies.edited("/a", TEXT, "two", "three", version=version)
+    body = claude_results.edited("/a", TEXT, "two", "three", version=version)
 
     assert str(body.content).startswith(content)
 
 
 def test_read_numbers_lines_as_its_client_does() -> None:
-    assert bodies.read("/a", TEXT).content == "1\tone\n2\ttwo\n3\t"
-    assert bodies.read("/a", TEXT, version="2.1.80").content == "     1→one\n     2→two\n     3→"
-    assert bodies.read("/a", TEXT, offset=2, limit=1).content == "2\ttwo"
+    assert claude_results.read("/a", TEXT).content == "1\tone\n2\ttwo\n3\t"
+    assert (
+        claude_results.read("/a", TEXT, version="2.1.80").content
+        == "     1→one\n     2→two\n     3→"
+    )
+    assert claude_results.read("/a", TEXT, offset=2, limit=1).content == "2\ttwo"

@@ -1,5 +1,7 @@
 """The command line: thin, a file or a folder per command. `app.py` holds the table of commands."""
 
+from __future__ import annotations
+
 import gc
 import os
 import sys
@@ -7,73 +9,74 @@ import sys
 TYPE_CHECKING = False  # typing's own constant would cost more to import than all the rest
 
 if TYPE_CHECKING:
-    from toolspan.report.search.ripgrep import Ripgrep
+    from toolspan.analysis.search.query import RipgrepProcess
 
-_UNWRITABLE = 3
-_STOPPED = 130
-_GARBAGE = 50_000
+
+_EXIT_UNWRITABLE = 3
+_EXIT_INTERRUPTED = 130
+_GC_THRESHOLD = 50_000
 """So many new objects before the collector looks for cycles: importing makes many, and none."""
 
 
 def main() -> None:
     """Run `toolspan`."""
     if sys.argv[1:] == ["hook", "record"]:  # a client waits for it: nothing else is loaded
-        from toolspan.cli.hook_record import record
+        from toolspan.cli.hook_record import record_hook_input
 
-        record()
+        record_hook_input()
         sys.exit(0)
-    gc.set_threshold(_GARBAGE, *gc.get_threshold()[1:])
+    gc.set_threshold(_GC_THRESHOLD, *gc.get_threshold()[1:])
     if sys.stdout is None:  # started without one
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     try:
-        code = _answer()
+        code = _run_command()
     except KeyboardInterrupt:  # while something was loaded
-        code = _STOPPED
+        code = _EXIT_INTERRUPTED
     gc.freeze()  # what is left is not looked through once more before the end
     sys.exit(code)
 
 
-def _answer() -> int:
+def _run_command() -> int:
     """Run the command and send what it printed; the exit code."""
-    ahead = _begin(sys.argv[1:])
+    prestarted = _prestart_search(sys.argv[1:])
     try:
-        from toolspan.cli.app import CLOSED
+        from toolspan.cli.app import EXIT_OUTPUT_CLOSED
 
-        code = _run(ahead)
-        if code == CLOSED:
+        code = _invoke_app(prestarted)
+        if code == EXIT_OUTPUT_CLOSED:
             _drop_output()
         sys.stdout.flush()
     except BrokenPipeError:
-        code = CLOSED
+        code = EXIT_OUTPUT_CLOSED
         _drop_output()
     except OSError as error:
-        code = _UNWRITABLE
+        code = _EXIT_UNWRITABLE
         _drop_output()
         sys.stderr.write(f"toolspan: cannot write: {error.strerror}\n")
     finally:
-        if ahead is not None:
-            ahead.close()
+        if prestarted is not None:
+            prestarted.close()
     return code
 
 
-def _begin(arguments: list[str]) -> "Ripgrep | None":
+def _prestart_search(arguments: list[str]) -> "RipgrepProcess | None":
     """What is started before anything else is loaded."""
     if arguments[:1] != ["search"]:
         return None
-    from toolspan.cli.ahead import begin
+    from toolspan.cli.ripgrep_prestart import prestart_ripgrep
 
-    return begin(arguments[1:])
+    return prestart_ripgrep(arguments[1:])
 
 
-def _run(ahead: "Ripgrep | None") -> int:
+def _invoke_app(prestarted: "RipgrepProcess | None") -> int:
     import click
 
     from toolspan.cli.app import app
 
     try:
-        return app.main(prog_name="toolspan", standalone_mode=False, obj=ahead) or 0
+        return app.main(prog_name="toolspan", standalone_mode=False, obj=prestarted) or 0
     except click.Abort:
-        return _STOPPED
+        return _EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -81,5 +84,5 @@ def _run(ahead: "Ripgrep | None") -> int:
 
 def _drop_output() -> None:
     """Nobody reads on: keep the interpreter from trying to write what is left."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    devnull = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(devnull, sys.stdout.fileno())

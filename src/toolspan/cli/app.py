@@ -1,5 +1,7 @@
 """The table of commands. Each command's module is imported only when it runs."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import Any
 
@@ -35,11 +37,11 @@ COMMANDS = {
 """Name and one-line help; the command itself is `toolspan.cli.NAME.command`."""
 
 
-CLOSED = 141
+EXIT_OUTPUT_CLOSED = 141
 """Exit code: the reader of the output went away, as a shell reports it of any program."""
 
 
-class Commands(click.Group):
+class LazyCommandGroup(click.Group):
     """A group that knows its commands by name and loads them late."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -73,25 +75,25 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except ToolspanError as error:
-            raise _Failure(str(error)) from error
+            raise _CommandError(str(error)) from error
         except BrokenPipeError as error:  # click would call it a failure
-            raise click.exceptions.Exit(CLOSED) from error
+            raise click.exceptions.Exit(EXIT_OUTPUT_CLOSED) from error
 
 
-class _Failure(click.ClickException):
+class _CommandError(click.ClickException):
     """One line for the person, exit code 2."""
 
     exit_code = 2
 
     def show(self, file: Any = None) -> None:
         """Print the line."""
-        from toolspan.cli.output import complain
+        from toolspan.cli.output import warn
 
-        complain(self.message, file)
+        warn(self.message, file)
 
 
 @click.group(
-    cls=Commands,
+    cls=LazyCommandGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
 )
@@ -111,6 +113,6 @@ def app(ctx: click.Context, *, as_json: bool) -> None:
     Shell completion: eval "$(_TOOLSPAN_COMPLETE=bash_source toolspan)", likewise zsh and fish.
     """
     if ctx.invoked_subcommand is None:
-        from toolspan.cli.overview import tell
+        from toolspan.cli.overview import print_overview
 
-        tell(as_json=as_json)
+        print_overview(as_json=as_json)

@@ -1,8 +1,10 @@
 """`toolspan cache`: what is remembered about files, and how to forget it."""
 
+from __future__ import annotations
+
 import click
 
-from toolspan.cli.output import count, print_json
+from toolspan.cli.output import format_count, print_json
 from toolspan.errors import ToolspanError
 
 
@@ -15,7 +17,7 @@ def command(*, clear: bool, as_json: bool) -> None:
     The cache only saves time: without it every answer is the same. TOOLSPAN_NO_CACHE=1 turns it
     off.
     """
-    from toolspan.index.cache import Cache, default_folder
+    from toolspan.reading.cache import Cache, default_folder
 
     folder = default_folder()
     if folder is None:
@@ -23,8 +25,8 @@ def command(*, clear: bool, as_json: bool) -> None:
     cache = Cache(folder)
     if clear:
         cache.clear()
-    files, size = cache.count()
+    files, size = cache.usage()
     if as_json:
         print_json({"path": str(cache.file), "files": files, "bytes": size})
     else:
-        click.echo(f"{cache.file}: {count(files, 'file')}, {size / 1_000_000:.1f} MB")
+        click.echo(f"{cache.file}: {format_count(files, 'file')}, {size / 1_000_000:.1f} MB")

@@ -1,5 +1,7 @@
 """`toolspan calls`: every tool call, one row each."""
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -9,99 +11,101 @@ import click
 from msgspec.structs import replace
 
 from toolspan.cli.output import (
-    STATE_STYLE,
-    clock,
-    console,
-    counted,
-    duration,
-    escape,
+    STATE_STYLES,
+    escape_markup,
+    format_call_count,
+    format_duration,
+    format_time,
+    make_console,
+    make_table,
     print_json,
-    short,
-    table,
+    shorten_line,
 )
 from toolspan.cli.select import (
-    Filter,
+    CallFilter,
     check_session,
-    filters,
+    filter_calls,
+    filter_options,
     limit_note,
-    limited,
-    locate,
-    named,
-    narrow,
-    select,
-    wanted_filter,
+    limit_option,
+    locate_files,
+    make_filter,
+    names_argument,
+    read_selection,
 )
-from toolspan.model.span import moment
-from toolspan.read.facts import CallFacts, facts_of, named_by_client
-from toolspan.read.history import short_id
-from toolspan.read.transcript import read
+from toolspan.reading.history import short_id
+from toolspan.reading.rows import CallRow, has_client_id, make_call_row
+from toolspan.reading.transcript import read
+from toolspan.types.span import parse_timestamp
 
 
 @click.command("calls")
-@named
+@names_argument
 @click.option("--last", is_flag=True, help="The session written to last.")
-@limited(50, "Rows")
+@limit_option(50, "Rows")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@filters
+@filter_options
 def command(
-    names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **wanted: Any
+    names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any
 ) -> None:
     """Every tool call, one row each.
 
     Files are read alone; a folder or a session's id joins subagents, resumes and forks, and each
     call is listed once. Without a name: all of this user's transcripts.
     """
-    keep = wanted_filter(wanted)
-    rows = _rows(names, keep, last=last)
+    call_filter = make_filter(filter_values)
+    rows = _select_rows(names, call_filter, last=last)
     if as_json:
         for row in deque(rows, limit) if limit else rows:
-            print_json(row if named_by_client(row) else replace(row, id=""))
+            print_json(row if has_client_id(row) else replace(row, id=""))
     else:
-        _print(list(rows), limit)
+        _print_rows(list(rows), limit)
 
 
-def _rows(names: tuple[str, ...], keep: Filter, *, last: bool) -> Iterable[CallFacts]:
+def _select_rows(
+    names: tuple[str, ...], call_filter: CallFilter, *, last: bool
+) -> Iterable[CallRow]:
     """The calls of what is named; those of a single file one by one, however many there are."""
-    files, joined = locate(names, last=last)
+    files, joined = locate_files(names, last=last)
     if joined or len(files) > 1:
-        return narrow(select(names, last=last), keep)
+        return filter_calls(read_selection(names, last=last), call_filter)
     transcript = read(files[0].path)
-    check_session(keep.session, [transcript.info])
-    rows = (facts_of(span, transcript.file) for span in transcript.surrender())
-    return (row for row in rows if keep.takes(row, transcript.info.cwd))
+    check_session(call_filter.session, [transcript.info])
+    rows = (make_call_row(span, transcript.file) for span in transcript.iter_spans())
+    return (row for row in rows if call_filter.accepts_call(row, transcript.info.cwd))
 
 
-_NARROW = 110
+_NARROW_WIDTH = 110
 """Fewer columns of the screen than this leave no room for all of ours."""
 
 
-def _cells(row: CallFacts, *, narrow: bool) -> dict[str, str]:
-    style = STATE_STYLE[row.state]
+def _format_cells(row: CallRow, *, narrow: bool) -> dict[str, str]:
+    style = STATE_STYLES[row.state]
     kind = row.error_kind or ""
     state = kind if narrow and kind else row.state + (f" · {kind}" if kind else "")
     return {
-        "requested": clock(moment(row.requested)),
-        "session": escape((row.session or PurePath(row.file).stem)[:8])
+        "requested": format_time(parse_timestamp(row.requested)),
+        "session": escape_markup((row.session or PurePath(row.file).stem)[:8])
         + (" ↳" if row.agent else ""),
-        "call": escape(short_id(row.id)[:8]),
-        "tool": escape(short(row.tool or "?", 12 if narrow else 30)),
+        "call": escape_markup(short_id(row.id)[:8]),
+        "tool": escape_markup(shorten_line(row.tool or "?", 12 if narrow else 30)),
         "state": f"[{style}]{state}[/]" + (" ⟳" if row.background else ""),
-        "took": duration(row.duration_ms),
-        "about": escape(short(row.target or row.message, 200)),
+        "took": format_duration(row.duration_ms),
+        "about": escape_markup(shorten_line(row.target or row.message, 200)),
     }
 
 
-def _print(rows: Sequence[CallFacts], limit: int) -> None:
-    out = console()
-    shown = rows[-limit:] if limit else rows
+def _print_rows(rows: Sequence[CallRow], limit: int) -> None:
+    out = make_console()
+    visible_rows = rows[-limit:] if limit else rows
     columns = ["requested", "session", "call", "tool", "state", "took", "about"]
-    narrow = out.width < _NARROW
+    narrow = out.width < _NARROW_WIDTH
     if narrow:
         columns = ["call", "tool", "state", "took", "about"]
-    listing = table(*columns, right=("took",), cut=("about",))
-    for row in shown:
-        cells = _cells(row, narrow=narrow)
+    listing = make_table(*columns, right=("took",), cut=("about",))
+    for row in visible_rows:
+        cells = _format_cells(row, narrow=narrow)
         listing.add_row(*(cells[column] for column in columns))
-    if shown:
+    if visible_rows:
         out.print(listing)
-    out.print(counted(rows) + limit_note(len(shown), len(rows)))
+    out.print(format_call_count(rows) + limit_note(len(visible_rows), len(rows)))

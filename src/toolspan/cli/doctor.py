@@ -1,5 +1,7 @@
 """`toolspan doctor`: what is wrong with a transcript, and what the client would make of it."""
 
+from __future__ import annotations
+
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -8,28 +10,36 @@ from pathlib import Path
 import click
 import msgspec
 
-from toolspan.cli.output import complain, console, count, escape, print_json, progress, table
-from toolspan.cli.select import locate, named, newest_here
+from toolspan.cli.output import (
+    escape_markup,
+    format_count,
+    make_console,
+    make_table,
+    print_json,
+    progress_bar,
+    warn,
+)
+from toolspan.cli.select import locate_files, names_argument, newest_session_here
 from toolspan.errors import NotFound, SourceError
-from toolspan.model.finding import Finding
-from toolspan.read.checkup import Checkup, check
-from toolspan.read.damage import ON_RESUME
-from toolspan.read.discover import FoundFile
-from toolspan.wire.detect import Dialect, dialect_of
-from toolspan.wire.paths import config_dir, parse_name
-from toolspan.wire.source import source_of
+from toolspan.formats.claude.paths import config_dir, parse_file_name
+from toolspan.formats.detect import DetectedDialect, detect_dialect
+from toolspan.formats.source import source_for_path
+from toolspan.reading.diagnostics import DiagnosticReport, check
+from toolspan.reading.discovery import TranscriptFile
+from toolspan.reading.finding_codes import RESUME_BEHAVIOR
+from toolspan.types.finding import Finding
 
-_EACH = 20
+_MAX_ROWS_PER_CODE = 20
 """Rows of one kind that are shown; a file with more of them is no clearer with all."""
-_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
-_CLIENT = {
+_SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
+_CLIENT_REACTIONS = {
     "accepts": "accepts it",
     "skips": "skips the line",
     "loses": "loses part of the conversation",
     "refuses": "refuses it",
     "unknown": "not known",
 }
-_VERDICT = {
+_CLIENT_SUMMARIES = {
     "accepts": "the client accepts it",
     "skips": "the client skips damaged lines and goes on",
     "loses": "on resume the client loses part of the conversation",
@@ -39,7 +49,7 @@ _VERDICT = {
 
 
 @click.command("doctor")
-@named
+@names_argument
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--roundtrip", is_flag=True, help="Re-encode every line and compare.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per file.")
@@ -52,9 +62,13 @@ def command(
     Without a name: the newest session of the current folder. Exit code 1 when something needs
     mending.
     """
-    files = locate(names, last=last, strangers=True)[0] if names or last else [_newest_here()]
-    sick = unread = 0
-    with progress(sum(file.size for file in files), "examining") as advance:
+    files = (
+        locate_files(names, last=last, allow_unknown=True)[0]
+        if names or last
+        else [_require_newest_session()]
+    )
+    unhealthy = unreadable = 0
+    with progress_bar(sum(file.size for file in files), "examining") as advance:
         for file in files:
             advance(file.size)
             try:
@@ -62,162 +76,178 @@ def command(
             except SourceError as error:
                 if len(files) == 1:
                     raise
-                complain(error)
-                unread += 1
+                warn(error)
+                unreadable += 1
                 continue
-            sick += not checkup.healthy
+            unhealthy += not checkup.is_healthy
             if as_json:
-                print_json(_row(checkup))
+                print_json(_checkup_row(checkup))
             else:
-                _print(checkup, quiet=len(files) > 1)
+                _print_checkup(checkup, quiet=len(files) > 1)
     if not as_json and len(files) != 1:
-        console().print(_total(len(files), sick, unread))
-    ctx.exit(1 if sick or unread else 0)
+        make_console().print(_format_total(len(files), unhealthy, unreadable))
+    ctx.exit(1 if unhealthy or unreadable else 0)
 
 
-def _total(files: int, sick: int, unread: int) -> str:
+def _format_total(files: int, unhealthy: int, unreadable: int) -> str:
     """What came out, in one line."""
     if not files:
         return "0 files examined: there is no transcript"
-    needs = "needs" if sick == 1 else "need"
-    told = f"{count(files, 'file')} examined, {sick or 'none'} {needs} mending"
-    return f"{told}, {unread:,} cannot be read" if unread else told
+    needs = "needs" if unhealthy == 1 else "need"
+    summary = f"{format_count(files, 'file')} examined, {unhealthy or 'none'} {needs} mending"
+    return f"{summary}, {unreadable:,} cannot be read" if unreadable else summary
 
 
-def _newest_here() -> FoundFile:
-    found = newest_here()
-    if found is None:
+def _require_newest_session() -> TranscriptFile:
+    newest = newest_session_here()
+    if newest is None:
         raise NotFound("no session of this folder; name a file, a folder or a session")
-    return found
+    return newest
 
 
-def _row(checkup: Checkup) -> dict[str, object]:
-    seen = ON_RESUME if dialect_of(source_of(checkup.file)) == "claude" else {}
+def _checkup_row(checkup: DiagnosticReport) -> dict[str, object]:
+    resume_effects = (
+        RESUME_BEHAVIOR if detect_dialect(source_for_path(checkup.file)) == "claude" else {}
+    )
     return {
         "file": checkup.file,
-        "healthy": checkup.healthy,
-        "client": checkup.client,
+        "healthy": checkup.is_healthy,
+        "client": checkup.client_acceptance,
         **msgspec.to_builtins(checkup.counts),
         "entries": checkup.entries,
         "calls": checkup.calls,
         "roundtrip_equal": checkup.roundtrip_equal,
         "findings": [
             {
-                **msgspec.to_builtins(found),
-                "place": str(found.place) if found.place else None,
-                "on_resume": seen[found.code]._asdict() if found.code in seen else None,
+                **msgspec.to_builtins(finding),
+                "place": str(finding.place) if finding.place else None,
+                "on_resume": resume_effects[finding.code]._asdict()
+                if finding.code in resume_effects
+                else None,
             }
-            for found in checkup.findings
+            for finding in checkup.findings
         ],
     }
 
 
-def _print(checkup: Checkup, *, quiet: bool) -> None:
-    if quiet and not any(found.severity != "info" for found in checkup.findings):
+def _print_checkup(checkup: DiagnosticReport, *, quiet: bool) -> None:
+    if quiet and not any(finding.severity != "info" for finding in checkup.findings):
         return
-    out = console()
+    out = make_console()
     counts = checkup.counts
-    out.print(f"[bold]{escape(checkup.file)}[/]")
+    out.print(f"[bold]{escape_markup(checkup.file)}[/]")
     facts = [
-        count(counts.lines, "line"),
-        count(checkup.calls, "call"),
+        format_count(counts.lines, "line"),
+        format_count(checkup.calls, "call"),
         f"{counts.malformed} malformed",
     ]
     if checkup.roundtrip_equal is not None:
         facts.append(f"{checkup.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
-    dialect = dialect_of(source_of(checkup.file))
+    dialect = detect_dialect(source_for_path(checkup.file))
     _print_findings(checkup, dialect)
     if dialect == "claude":
         _print_on_resume(checkup)
-    out.print(f"  {_verdict(checkup, dialect)}")
-    remedy = _remedy(checkup) if dialect == "claude" else None
+    out.print(f"  {_format_diagnosis(checkup, dialect)}")
+    remedy = _repair_argument(checkup) if dialect == "claude" else None
     if remedy is not None:
-        told = f"  toolspan repair {escape(remedy)}  [dim]makes a sound copy of it[/]"
-        out.print(told, soft_wrap=True)
+        hint = f"  toolspan repair {escape_markup(remedy)}  [dim]makes a sound copy of it[/]"
+        out.print(hint, soft_wrap=True)
     out.print()
 
 
-def _verdict(checkup: Checkup, dialect: Dialect) -> str:
+def _format_diagnosis(checkup: DiagnosticReport, dialect: DetectedDialect) -> str:
     """How it is, and what its client makes of that."""
-    state = "[green]healthy[/]" if checkup.healthy else "[bold red]needs mending[/]"
+    state = "[green]healthy[/]" if checkup.is_healthy else "[bold red]needs mending[/]"
     match dialect:
         case "claude":
-            return f"{state}; {_VERDICT[checkup.client]}"
+            return f"{state}; {_CLIENT_SUMMARIES[checkup.client_acceptance]}"
         case "codex":
-            return state if checkup.healthy else f"{state}; repair is for Claude Code's sessions"
+            return state if checkup.is_healthy else f"{state}; repair is for Claude Code's sessions"
         case "empty":
             return f"{state}; it is empty"
         case "unknown":
             return "[bold red]no transcript[/]; there is nothing to mend"
 
 
-def _remedy(checkup: Checkup) -> str | None:
+def _repair_argument(checkup: DiagnosticReport) -> str | None:
     """What to name for `toolspan repair`, where it can help: a session, not its subagents."""
-    if not any(one.severity == "error" and one.code in ON_RESUME for one in checkup.findings):
+    if not any(
+        finding.severity == "error" and finding.code in RESUME_BEHAVIOR
+        for finding in checkup.findings
+    ):
         return None
     path = Path(checkup.file)
-    if parse_name(path).role == "agent":
-        found = _session_of(path)
-        if found is None:
+    if parse_file_name(path).role == "agent":
+        session_path = _find_session_file(path)
+        if session_path is None:
             return None
-        path = found
+        path = session_path
     ours = path.absolute().is_relative_to(config_dir().absolute())
-    return parse_name(path).stem if ours else shlex.quote(str(path))
+    return parse_file_name(path).stem if ours else shlex.quote(str(path))
 
 
-def _session_of(agent: Path) -> Path | None:
+def _find_session_file(agent: Path) -> Path | None:
     """The transcript of the session in whose folder a subagent's lies."""
     for folder in agent.parents:
         if folder.name == "subagents":
-            own = folder.parent
-            beside = (own.with_name(f"{own.name}{ending}") for ending in (".jsonl", ".jsonl.zst"))
-            return next(filter(Path.is_file, beside), None)
+            session_folder = folder.parent
+            candidates = (
+                session_folder.with_name(f"{session_folder.name}{ending}")
+                for ending in (".jsonl", ".jsonl.zst")
+            )
+            return next(filter(Path.is_file, candidates), None)
     return None
 
 
-def _print_findings(checkup: Checkup, dialect: Dialect) -> None:
+def _print_findings(checkup: DiagnosticReport, dialect: DetectedDialect) -> None:
     columns = ["", "finding", "line", "times", "what it means"]
     if dialect == "claude":
         columns.append("the client")
-    listing = table(*columns, right=("line", "times"))
-    shown: Counter[str] = Counter()
-    for found in _by_severity(checkup):
-        if dialect == "unknown" and found.code != "no_transcript":
+    listing = make_table(*columns, right=("line", "times"))
+    counts: Counter[str] = Counter()
+    for finding in _sort_by_severity(checkup):
+        if dialect == "unknown" and finding.code != "no_transcript":
             continue  # whatever it is, its lines are not damaged records
-        shown[found.code] += 1
-        if shown[found.code] > _EACH:
+        counts[finding.code] += 1
+        if counts[finding.code] > _MAX_ROWS_PER_CODE:
             continue
         cells = (
-            f"[{_STYLE[found.severity]}]{found.severity}[/]",
-            found.code,
-            str(found.place.line) if found.place else "",
-            str(found.count),
-            escape(found.explanation),
-            _CLIENT[found.client],
+            f"[{_SEVERITY_STYLES[finding.severity]}]{finding.severity}[/]",
+            finding.code,
+            str(finding.place.line) if finding.place else "",
+            str(finding.count),
+            escape_markup(finding.explanation),
+            _CLIENT_REACTIONS[finding.client],
         )
         listing.add_row(*cells[: len(columns)])
     if checkup.findings:
-        console().print(listing)
-    for code, n in shown.items():
-        if n > _EACH:
-            console().print(f"  [dim]and {n - _EACH:,} more of {code} (--json: all)[/]")
+        make_console().print(listing)
+    for code, n in counts.items():
+        if n > _MAX_ROWS_PER_CODE:
+            make_console().print(
+                f"  [dim]and {n - _MAX_ROWS_PER_CODE:,} more of {code} (--json: all)[/]"
+            )
 
 
-def _print_on_resume(checkup: Checkup) -> None:
+def _print_on_resume(checkup: DiagnosticReport) -> None:
     """What the client was seen to do with each kind of damage."""
-    found = {one.code: ON_RESUME[one.code] for one in checkup.findings if one.code in ON_RESUME}
-    if not found:
+    effects = {
+        finding.code: RESUME_BEHAVIOR[finding.code]
+        for finding in checkup.findings
+        if finding.code in RESUME_BEHAVIOR
+    }
+    if not effects:
         return
-    listing = table("when resumed", "Claude Code 2.1.197 to 2.1.325", "2.1.80 and before")
-    for code, seen in found.items():
-        listing.add_row(code, escape(seen.now), escape(seen.older or "the same"))
-    console().print(listing)
+    listing = make_table("when resumed", "Claude Code 2.1.197 to 2.1.325", "2.1.80 and before")
+    for code, effect in effects.items():
+        listing.add_row(code, escape_markup(effect.now), escape_markup(effect.older or "the same"))
+    make_console().print(listing)
 
 
-def _by_severity(checkup: Checkup) -> Sequence[Finding]:
+def _sort_by_severity(checkup: DiagnosticReport) -> Sequence[Finding]:
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted(
         checkup.findings,
-        key=lambda found: (rank[found.severity], found.place.line if found.place else 0),
+        key=lambda finding: (rank[finding.severity], finding.place.line if finding.place else 0),
     )

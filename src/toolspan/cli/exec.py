@@ -1,5 +1,7 @@
 """`toolspan exec`: a runner over a pipe. Assistant messages in, results out, JSON lines."""
 
+from __future__ import annotations
+
 import json
 import os
 import sys
@@ -9,19 +11,17 @@ import anyio
 import click
 import msgspec
 
-from toolspan.cli.host import HostWishes, Story, host_options, open_host, open_terminal
-from toolspan.cli.host.faults import Faults
-from toolspan.cli.host.out import Out
-from toolspan.cli.host.rows import Row, event_row, init_row, result_row
-from toolspan.cli.host.stop import Stop, watch_signals
+from toolspan.cli.host import HostOptions, SessionSource, host_options, open_host, open_terminal
+from toolspan.cli.host.host import EarlyExit, FaultReporter, StandardOutput, watch_signals
+from toolspan.cli.host.json_rows import JsonRow, event_row, init_row, result_row
 from toolspan.errors import ToolspanError
-from toolspan.mcp.halves import without_halves
-from toolspan.model.live import Duplicate, Finished, LiveEvent
-from toolspan.process import become_subreaper
-from toolspan.process.feed import feed
+from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
+from toolspan.runtime.process import become_subreaper
+from toolspan.runtime.process.output import stream_from_thread
 from toolspan.session import Session
+from toolspan.types.events import Duplicate, Finished, LiveEvent
 
-_PIECE = 1 << 16
+_READ_SIZE = 1 << 16
 
 
 @click.command("exec")
@@ -47,89 +47,91 @@ def command(ctx: click.Context, /, **_: object) -> None:
     of a message (words of hooks, news of the background) comes after them as {"type":"notice"}.
     """
     become_subreaper()
-    wishes = msgspec.convert(ctx.params, _Wishes)
-    ctx.exit(anyio.run(_main, wishes, msgspec.convert(ctx.params, HostWishes)))
+    options = msgspec.convert(ctx.params, _ExecOptions)
+    ctx.exit(anyio.run(_run_exec, options, msgspec.convert(ctx.params, HostOptions)))
 
 
-class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class _ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for, beside the session's surroundings."""
 
     model: str | None
     events: bool
 
 
-async def _main(wishes: _Wishes, around: HostWishes) -> int:
-    if around.ask and sys.stdin is not None and sys.stdin.isatty():
+async def _run_exec(options: _ExecOptions, session_options: HostOptions) -> int:
+    if session_options.ask and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for answers: messages come from a pipe then")
-    printer = Printer(events=wishes.events)
-    with open_terminal(wanted=around.ask) as terminal:
-        async with open_host(around, model=wishes.model, terminal=terminal) as host:
-            story = Story(transcript=around.place)
-            session = host.session(story, model=wishes.model, direct=[printer.take])
+    printer = EventPrinter(events=options.events)
+    with open_terminal(enabled=session_options.ask) as terminal:
+        async with open_host(session_options, model=options.model, terminal=terminal) as host:
+            source = SessionSource(transcript=session_options.transcript_target)
+            session = host.make_session(source, model=options.model, direct=[printer.on_event])
             try:
-                return await _serve(session, printer)
+                return await _serve_lines(session, printer)
             finally:
-                printer.end()
+                printer.close()
 
 
-async def _serve(session: Session, printer: "Printer") -> int:
-    stop = Stop(session)
-    printer.on_broken = stop.with_code
+async def _serve_lines(session: Session, printer: "EventPrinter") -> int:
+    stop = EarlyExit(session)
+    printer.on_broken = stop.request_exit
     async with session, anyio.create_task_group() as group:
-        printer.begin(session)
+        printer.on_session_start(session)
         await group.start(watch_signals, stop.on_signal, group.cancel_scope)
-        async for number, line in _lines(None if sys.stdin is None else sys.stdin.fileno()):
-            await turn(number, line, session, printer)
-            if stop.code is not None:
+        async for number, line in _input_lines(None if sys.stdin is None else sys.stdin.fileno()):
+            await handle_line(number, line, session, printer)
+            if stop.exit_code is not None:
                 break
         group.cancel_scope.cancel()
-    return stop.code or 0
+    return stop.exit_code or 0
 
 
-class Printer(Out):
+class EventPrinter(StandardOutput):
     """Prints what happens in a session, a row a line."""
 
     def __init__(self, *, events: bool) -> None:
         super().__init__("toolspan exec")
-        self._events = events
-        self._faults = Faults("toolspan exec")
+        self._include_events = events
+        self._fault_reporter = FaultReporter("toolspan exec")
 
-    def begin(self, session: Session) -> None:
+    def on_session_start(self, session: Session) -> None:
         """With the events, first of all what the session is and which tools it has."""
-        if self._events:
-            self.put(init_row(session))
+        if self._include_events:
+            self.write_row(init_row(session))
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Nothing more will come."""
-        self._faults.end()
+        self._fault_reporter.close()
 
-    def take(self, event: LiveEvent) -> None:
+    def on_event(self, event: LiveEvent) -> None:
         """An event of the runner: results always, the rest when asked for, faults on stderr."""
-        if self._events:
-            self.put(event_row(event))
+        if self._include_events:
+            self.write_row(event_row(event))
         match event:
             case Finished():
-                self.put(result_row(event))
+                self.write_row(result_row(event))
             case Duplicate():
                 message = f"call {event.call_id} was there before and is not run again"
-                self.put({"type": "error", "tool_use_id": event.call_id, "message": message})
+                self.write_row({"type": "error", "tool_use_id": event.call_id, "message": message})
             case _:
-                self._faults.take(event)
+                self._fault_reporter.on_event(event)
 
 
-async def turn(number: int, line: bytes, session: Session, printer: Printer) -> None:
+async def handle_line(number: int, line: bytes, session: Session, printer: EventPrinter) -> None:
     """One line of the input: run its calls, or say what is wrong with it."""
     if not line.strip():
         return
     try:
-        await _take(_decode(line), session, printer)
+        await _handle_message(_decode_message(line), session, printer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        printer.put({"type": "error", "line": number, "message": f"not a JSON object: {error}"})
+        printer.write_row(
+            {"type": "error", "line": number, "message": f"not a JSON object: {error}"}
+        )
     except (ToolspanError, ValueError) as error:
-        printer.put({"type": "error", "line": number, "message": str(error)})
+        printer.write_row({"type": "error", "line": number, "message": str(error)})
 
 
-def _decode(line: bytes) -> dict[str, object]:
+def _decode_message(line: bytes) -> dict[str, object]:
     """The object of a line; what strict readers refuse in it is mended, for calls want an answer.
 
     Raises:
@@ -138,55 +140,57 @@ def _decode(line: bytes) -> dict[str, object]:
     try:
         return msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        found = _mended(line)
-        if found is None:
+        message = _decode_leniently(line)
+        if message is None:
             raise
-        return found
+        return message
 
 
-def _mended(line: bytes) -> dict[str, object] | None:
+def _decode_leniently(line: bytes) -> dict[str, object] | None:
     try:
-        found: object = json.loads(without_halves(line)[1])
+        message: object = json.loads(replace_lone_surrogates(line)[1])
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return message if isinstance(message, dict) else None
 
 
-async def _take(message: dict[str, object], session: Session, printer: Printer) -> None:
+async def _handle_message(
+    message: dict[str, object], session: Session, printer: EventPrinter
+) -> None:
     match message:
         case {"type": "user", "message": {"content": str() | list() as content}}:
             accepted = await session.submit(content)
-            row: Row = {"type": "prompt", "accepted": accepted}
-            row["content"] = session.since(-1)[0]["content"] if accepted else []
-            printer.put(row)
+            row: JsonRow = {"type": "prompt", "accepted": accepted}
+            row["content"] = session.messages_since(-1)[0]["content"] if accepted else []
+            printer.write_row(row)
         case {"type": "run_deferred"}:
             await session.run_deferred()
         case _:
             await session.run(message)
             if session.notes:
                 texts = [block["text"] for block in session.notes]
-                printer.put({"type": "notice", "content": texts})
+                printer.write_row({"type": "notice", "content": texts})
     if session.feedback:
-        printer.put({"type": "feedback", "content": list(session.feedback)})
+        printer.write_row({"type": "feedback", "content": list(session.feedback)})
     if session.stopped is not None:
-        printer.put({"type": "stopped", "reason": session.stopped})
+        printer.write_row({"type": "stopped", "reason": session.stopped})
 
 
-async def _lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
+async def _input_lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
     """The lines of the input, until its end; none when there is no input."""
     if source is None:
         return
     number = 0
-    async with feed(_split(source)) as lines:
+    async with stream_from_thread(_split_lines(source)) as lines:
         async for line in lines:
             number += 1
             yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
 
 
-def _split(source: int) -> Iterator[bytes]:
+def _split_lines(source: int) -> Iterator[bytes]:
     """The lines of a descriptor; without a buffer object, whose lock a daemon would take along."""
     rest: list[bytes] = []
-    while data := os.read(source, _PIECE):
+    while data := os.read(source, _READ_SIZE):
         *whole, last = data.split(b"\n")
         for line in whole:
             yield b"".join((*rest, line))

@@ -1,47 +1,57 @@
 """`toolspan export`: sessions as JSON, CSV, Markdown or traces."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolspan.cli.output import complain
-from toolspan.cli.select import Filter, filters, named, narrow, select, wanted_filter
-from toolspan.cli.veiled import deliver, veil, veils
+from toolspan.cli.output import warn
+from toolspan.cli.redaction_options import add_redaction_options, make_redactor, write_output
+from toolspan.cli.select import (
+    CallFilter,
+    filter_calls,
+    filter_options,
+    make_filter,
+    names_argument,
+    read_selection,
+)
 from toolspan.errors import NotFound, SourceError
-from toolspan.export.formats import FORMATS, Format, writer
+from toolspan.export.writers import EXPORT_FORMATS, ExportFormat, load_writer
 
 if TYPE_CHECKING:
-    from toolspan.export.story import Choice, Story
-    from toolspan.export.veil import Veil
-    from toolspan.model.message import Message
+    from toolspan.export.redact import Redactor
+    from toolspan.export.session_export import ExportFilter, SessionExport
+    from toolspan.types.session import Message
 
-_OF_CALLS = ("tool", "state", "error", "agent")
+
+_CALL_FILTERS = ("tool", "state", "error", "agent")
 
 
 @click.command("export")
-@named
+@names_argument
 @click.option(
     "--format",
     "form",
-    type=click.Choice(FORMATS),
+    type=click.Choice(EXPORT_FORMATS),
     default="json",
     show_default=True,
     help="What to write.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--last", is_flag=True, help="The session written to last.")
-@veils
-@filters
+@add_redaction_options
+@filter_options
 def command(
     names: tuple[str, ...],
     *,
-    form: Format,
+    form: ExportFormat,
     as_json: bool,
     last: bool,
     output: Path | None,
-    **wanted: Any,
+    **filter_values: Any,
 ) -> None:
     """Write sessions in another form.
 
@@ -52,56 +62,61 @@ def command(
     --tool, --state, --error and --agent choose calls, and leave words out; the other filters choose
     sessions and times.
     """
-    over = veil(redact=wanted.pop("redact"), skeleton=wanted.pop("skeleton"))
-    keep = wanted_filter(wanted)
-    sessions, choice = _chosen(names, keep, last=last)
-    write = writer("json" if as_json else form)
-    deliver(write(_stories(sessions, over, choice)), output)
+    redactor = make_redactor(
+        redact=filter_values.pop("redact"), skeleton=filter_values.pop("skeleton")
+    )
+    call_filter = make_filter(filter_values)
+    sessions, choice = _select_sessions(names, call_filter, last=last)
+    write = load_writer("json" if as_json else form)
+    write_output(write(_session_exports(sessions, redactor, choice)), output)
 
 
-def _chosen(names: Sequence[str], keep: Filter, *, last: bool) -> tuple[list[list[str]], "Choice"]:
+def _select_sessions(
+    names: Sequence[str], call_filter: CallFilter, *, last: bool
+) -> tuple[list[list[str]], "ExportFilter"]:
     """The files of each session that has a wanted call, or any if everything is wanted."""
-    from toolspan.export.story import Choice
+    from toolspan.export.session_export import ExportFilter
 
-    found = select(names, last=last)
-    calls = {(row.file, row.id) for row in narrow(found, keep)}
+    selection = read_selection(names, last=last)
+    calls = {(row.file, row.id) for row in filter_calls(selection, call_filter)}
     files = {file for file, _ in calls}
-    sessions = [[file.file for file in session.files] for session in found.ledger.sessions]
-    if keep != Filter():
+    sessions = [[file.file for file in session.files] for session in selection.call_table.sessions]
+    if call_filter != CallFilter():
         sessions = [paths for paths in sessions if not files.isdisjoint(paths)]
     if not sessions:
         raise NotFound("nothing to export: no session or call is left")
-    return sessions, Choice(
-        call=lambda file, call_id: (file, call_id) in calls,
-        message=lambda message: _takes(keep, message),
+    return sessions, ExportFilter(
+        include_call=lambda file, call_id: (file, call_id) in calls,
+        include_message=lambda message: _accepts_message(call_filter, message),
     )
 
 
-def _takes(keep: Filter, message: "Message") -> bool:
+def _accepts_message(call_filter: CallFilter, message: "Message") -> bool:
     """Whether words are wanted: with filters of calls none are."""
-    from toolspan.model.span import moment
+    from toolspan.types.span import parse_timestamp
 
-    if any(getattr(keep, name) for name in _OF_CALLS):
+    if any(getattr(call_filter, name) for name in _CALL_FILTERS):
         return False
-    if keep.since is None and keep.until is None:
+    if call_filter.since is None and call_filter.until is None:
         return True
-    at = moment(message.at)
+    at = parse_timestamp(message.at)
     return at is not None and (
-        (keep.since is None or at >= keep.since) and (keep.until is None or at < keep.until)
+        (call_filter.since is None or at >= call_filter.since)
+        and (call_filter.until is None or at < call_filter.until)
     )
 
 
-def _stories(
-    sessions: Sequence[Sequence[str]], over: "Veil", choice: "Choice"
-) -> Iterator["Story"]:
+def _session_exports(
+    sessions: Sequence[Sequence[str]], redactor: "Redactor", choice: "ExportFilter"
+) -> Iterator["SessionExport"]:
     """The sessions, each read when its turn comes; what cannot be read is told and left out."""
-    from toolspan.cli.reading import readable
-    from toolspan.export.story import Story
+    from toolspan.cli.read_selected import read_transcripts
+    from toolspan.export.session_export import SessionExport
 
     for paths in sessions:
-        transcripts = list(readable(map(Path, paths)))
+        transcripts = list(read_transcripts(map(Path, paths)))
         try:
             if transcripts:
-                yield Story(transcripts, veil=over, choice=choice)
+                yield SessionExport(transcripts, redactor=redactor, export_filter=choice)
         except SourceError as error:
-            complain(error)
+            warn(error)

@@ -1,5 +1,7 @@
 """`toolspan flows`: what was done about errors; sequences, batches, missed parallelism."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -11,45 +13,48 @@ import click
 import msgspec
 from msgspec import Struct
 
-from toolspan.cli.gather import gather_meant
+from toolspan.analysis.flows import FileFlows, Flow, Flows, MissedBatch, MultiCallBatch, file_flows
+from toolspan.analysis.recovery import CHAIN_NAMES, RecoveryChain
 from toolspan.cli.output import (
-    console,
-    count,
-    duration,
-    escape,
+    escape_markup,
+    format_count,
+    format_duration,
+    make_console,
+    make_table,
     print_json,
     print_table,
-    short,
-    table,
+    shorten_line,
 )
-from toolspan.cli.select import Filter, filters, limited, named, wanted_filter
-from toolspan.model.span import moment
-from toolspan.read.spread import Job
-from toolspan.report.flow.batches import Together
-from toolspan.report.flow.chains import CHAIN_NAMES, Chain
-from toolspan.report.flow.flows import FileFlows, Flows, file_flows
-from toolspan.report.flow.missed import Missed
-from toolspan.report.flow.sequences import Flow
+from toolspan.cli.read_selected import read_filtered_files
+from toolspan.cli.select import (
+    CallFilter,
+    filter_options,
+    limit_option,
+    make_filter,
+    names_argument,
+)
+from toolspan.reading.parallel import FileJob
+from toolspan.types.span import parse_timestamp
 
-_ARROW = " → "
-_EXAMPLES = 3
-_UNTRIED = "(nothing tried)"
+_STEP_SEPARATOR = " → "
+_MAX_EXAMPLES = 3
+_UNTRIED_LABEL = "(nothing tried)"
 
 
-class _Shown(Struct, frozen=True, kw_only=True):
+class _FlowReport(Struct, frozen=True, kw_only=True):
     """What is to be told."""
 
     calls: int | None
     """Of how many calls; None where a filter chose among them."""
-    chains: list[Chain]
+    chains: list[RecoveryChain]
     flows: list[Flow]
-    batches: list[Together]
-    missed: list[Missed]
+    batches: list[MultiCallBatch]
+    missed: list[MissedBatch]
     steps: Counter[tuple[str, ...]]
 
 
 @click.command("flows")
-@named
+@names_argument
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option(
     "--chain", multiple=True, type=click.Choice(CHAIN_NAMES), metavar="NAME",
@@ -58,9 +63,9 @@ class _Shown(Struct, frozen=True, kw_only=True):
 @click.option("--length", default=3, show_default=True, type=click.IntRange(2, 8),
               help="Steps of a sequence.")  # fmt: skip
 @click.option("--every", is_flag=True, help="In sequences, one tool used twice is two steps.")
-@limited(10, "Rows of each table")
+@limit_option(10, "Rows of each table")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per chain, flow, batch, …")
-@filters
+@filter_options
 def command(
     names: tuple[str, ...],
     *,
@@ -68,116 +73,124 @@ def command(
     chain: tuple[str, ...],
     limit: int,
     as_json: bool,
-    **wanted: Any,
+    **filter_values: Any,
 ) -> None:
     """What was done about errors, and how calls follow each other.
 
     Filters that choose calls (tool, state, error, agent, time) choose recovery chains by the call
     that failed; sequences are of whole sessions, those of which some part lies in that time.
     """
-    length, every = wanted.pop("length"), wanted.pop("every")
-    keep = wanted_filter(wanted)
-    found = Flows(_read(names, keep, last=last))
-    shown = _chosen(found, keep, chain, found.steps(length, runs=not every))
+    length, every = filter_values.pop("length"), filter_values.pop("every")
+    call_filter = make_filter(filter_values)
+    flows = Flows(_read_flows(names, call_filter, last=last))
+    report = _filter_flows(flows, call_filter, chain, flows.count_sequences(length, runs=not every))
     if as_json:
-        _print_rows(shown, limit, only_chains=bool(chain))
+        _print_json_rows(report, limit, only_chains=bool(chain))
     elif chain:
-        _print_in_full(shown.chains, limit)
+        _print_chains_in_full(report.chains, limit)
     else:
-        _print(shown, limit)
+        _print_report(report, limit)
 
 
-def _read(names: Sequence[str], keep: Filter, *, last: bool) -> list[FileFlows]:
-    def meant(file: FileFlows) -> bool:
-        return _overlaps(file, keep)
+def _read_flows(names: Sequence[str], call_filter: CallFilter, *, last: bool) -> list[FileFlows]:
+    def is_in_period(file: FileFlows) -> bool:
+        return _overlaps_period(file, call_filter)
 
-    return gather_meant(names, Job(file_flows, FileFlows), keep, last=last, also=meant)
-
-
-def _overlaps(file: FileFlows, keep: Filter) -> bool:
-    """Whether a file tells of the time that is asked about."""
-    first, last = moment(file.info.started_at), moment(file.info.ended_at)
-    return (keep.since is None or last is None or last >= keep.since) and (
-        keep.until is None or first is None or first < keep.until
+    return read_filtered_files(
+        names, FileJob(file_flows, FileFlows), call_filter, last=last, predicate=is_in_period
     )
 
 
-def _chosen(
-    found: Flows, keep: Filter, names: Sequence[str], steps: Counter[tuple[str, ...]]
-) -> _Shown:
-    rest = keep._replace(project=None, session=None, dialect=None)  # files were chosen by these
-    in_time = _window(keep)
-    return _Shown(
-        calls=found.calls if rest == Filter() else None,
+def _overlaps_period(file: FileFlows, call_filter: CallFilter) -> bool:
+    """Whether a file tells of the time that is asked about."""
+    first, last = parse_timestamp(file.info.started_at), parse_timestamp(file.info.ended_at)
+    return (call_filter.since is None or last is None or last >= call_filter.since) and (
+        call_filter.until is None or first is None or first < call_filter.until
+    )
+
+
+def _filter_flows(
+    flows: Flows, call_filter: CallFilter, names: Sequence[str], steps: Counter[tuple[str, ...]]
+) -> _FlowReport:
+    rest = call_filter._replace(
+        project=None, session=None, dialect=None
+    )  # files were chosen by these
+    in_time = _period_predicate(call_filter)
+    return _FlowReport(
+        calls=flows.calls if rest == CallFilter() else None,
         chains=[
             chain
-            for chain in found.chains
-            if rest.takes(chain.start) and (not names or chain.name in names)
+            for chain in flows.chains
+            if rest.accepts_call(chain.start) and (not names or chain.name in names)
         ],
-        flows=[one for one in found.flows if in_time(one.requested)],
-        batches=[one for one in found.batches if in_time(one.requested)],
-        missed=[one for one in found.missed if in_time(one.requested)],
+        flows=[item for item in flows.flows if in_time(item.requested)],
+        batches=[item for item in flows.batches if in_time(item.requested)],
+        missed=[item for item in flows.missed if in_time(item.requested)],
         steps=steps,
     )
 
 
-def _window(keep: Filter) -> Callable[[str | None], bool]:
-    if keep.since is None and keep.until is None:
+def _period_predicate(call_filter: CallFilter) -> Callable[[str | None], bool]:
+    if call_filter.since is None and call_filter.until is None:
         return lambda _: True
-    since, until = keep.since, keep.until
+    since, until = call_filter.since, call_filter.until
 
-    def inside(text: str | None) -> bool:
-        at: datetime | None = moment(text)
+    def is_inside(timestamp: str | None) -> bool:
+        at: datetime | None = parse_timestamp(timestamp)
         return at is not None and (since is None or at >= since) and (until is None or at < until)
 
-    return inside
+    return is_inside
 
 
-def _print_rows(shown: _Shown, limit: int, *, only_chains: bool) -> None:
-    kinds: dict[str, Sequence[Struct]] = {"chain": shown.chains}
+def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> None:
+    kinds: dict[str, Sequence[Struct]] = {"chain": report.chains}
     if not only_chains:
-        kinds |= {"flow": shown.flows, "batch": shown.batches, "missed": shown.missed}
+        kinds |= {"flow": report.flows, "batch": report.batches, "missed": report.missed}
     for kind, rows in kinds.items():
         for row in rows[-limit:]:  # all of them, when it is 0
             print_json({"type": kind, **msgspec.to_builtins(row)})
     if not only_chains:
-        for tools, n in shown.steps.most_common(limit or None):
+        for tools, n in report.steps.most_common(limit or None):
             print_json({"type": "sequence", "tools": list(tools), "count": n})
 
 
-def _print(shown: _Shown, limit: int) -> None:
-    _print_answer(shown)
-    _print_chains(shown.chains)
-    _print_evasions(shown.chains, limit)
-    _print_batches(shown.batches)
-    _print_missed(shown.missed)
-    _print_flows(shown.flows)
-    _print_steps(shown.steps, limit)
+def _print_report(report: _FlowReport, limit: int) -> None:
+    _print_headline(report)
+    _print_chains(report.chains)
+    _print_evasions(report.chains, limit)
+    _print_batches(report.batches)
+    _print_missed(report.missed)
+    _print_flows(report.flows)
+    _print_steps(report.steps, limit)
 
 
-def _print_answer(shown: _Shown) -> None:
-    out = console()
-    good = [chain for chain in shown.chains if chain.outcome == "recovered"]
-    calls = "" if shown.calls is None else f" in {count(shown.calls, 'call')}"
-    if not shown.chains:
+def _print_headline(report: _FlowReport) -> None:
+    out = make_console()
+    recovered = [chain for chain in report.chains if chain.outcome == "recovered"]
+    calls = "" if report.calls is None else f" in {format_count(report.calls, 'call')}"
+    if not report.chains:
         out.print(f"[bold]0[/] failures{calls}")
         return
-    ways = Counter(chain.name for chain in good).most_common(1)
+    ways = Counter(chain.name for chain in recovered).most_common(1)
     mostly = f", mostly by {ways[0][0]} ({ways[0][1]:,})" if ways else ""
-    failed = len({name for chain in shown.chains for name in chain.failures})
-    again = f" ({count(failed, 'call')} with their retries)" if failed > len(shown.chains) else ""
+    failed = len({name for chain in report.chains for name in chain.failures})
+    again = (
+        f" ({format_count(failed, 'call')} with their retries)"
+        if failed > len(report.chains)
+        else ""
+    )
     out.print(
-        f"[bold]{len(good):,}[/] of {count(len(shown.chains), 'failure')}{again}{calls} "
-        f"{'was' if len(good) == 1 else 'were'} recovered "
-        f"({len(good) / len(shown.chains):.0%}){mostly}"
+        f"[bold]{len(recovered):,}[/] of {format_count(len(report.chains), 'failure')}{again}{calls} "
+        f"{'was' if len(recovered) == 1 else 'were'} recovered "
+        f"({len(recovered) / len(report.chains):.0%}){mostly}"
     )
 
 
-def _print_chains(chains: Sequence[Chain]) -> None:
+def _print_chains(chains: Sequence[RecoveryChain]) -> None:
     if not chains:
         return
     numbers = ("chains", "recovered", "abandoned", "blocked", "p50", "tokens")
-    listing = table("what was tried", *numbers, right=numbers)
+    listing = make_table("what was tried", *numbers, right=numbers)
     rows = Counter(chain.name for chain in chains).most_common()
     for name, n in sorted(rows, key=lambda row: row[0] is None):
         members = [chain for chain in chains if chain.name == name]
@@ -185,112 +198,117 @@ def _print_chains(chains: Sequence[Chain]) -> None:
         walls = [chain.wall_ms for chain in members if chain.wall_ms is not None]
         spent = sum(chain.tokens.output_tokens for chain in members if chain.tokens)
         listing.add_row(
-            name or f"[dim]{_UNTRIED}[/]",
+            name or f"[dim]{_UNTRIED_LABEL}[/]",
             f"{n:,}",
             *(
                 f"{ends[end]:,}" if ends[end] else ""
                 for end in ("recovered", "abandoned", "blocked")
             ),
-            duration(median(walls)) if name and walls else "",
-            _thousands(spent) if name else "",
+            format_duration(median(walls)) if name and walls else "",
+            _format_thousands(spent) if name else "",
         )
     print_table(listing)
 
 
-def _thousands(n: int) -> str:
+def _format_thousands(n: int) -> str:
     if n < 1_000:
         return str(n) if n else ""
     return f"{n / 1000:,.1f}k"
 
 
-def _print_evasions(chains: Sequence[Chain], limit: int) -> None:
+def _print_evasions(chains: Sequence[RecoveryChain], limit: int) -> None:
     evasions = [chain for chain in chains if chain.evasion]
     if not evasions:
         return
-    out = console()
+    out = make_console()
     out.print(
-        f"\n[bold yellow]{count(len(evasions), 'possible evasion')}[/]: another tool did what had "
+        f"\n[bold yellow]{format_count(len(evasions), 'possible evasion')}[/]: another tool did what had "
         "just been refused"
     )
     _print_each(evasions, limit)
 
 
-def _print_in_full(chains: Sequence[Chain], limit: int) -> None:
-    out = console()
-    good = sum(chain.outcome == "recovered" for chain in chains)
-    out.print(f"[bold]{count(len(chains), 'chain')}[/], {good:,} recovered\n")
+def _print_chains_in_full(chains: Sequence[RecoveryChain], limit: int) -> None:
+    out = make_console()
+    recovered = sum(chain.outcome == "recovered" for chain in chains)
+    out.print(f"[bold]{format_count(len(chains), 'chain')}[/], {recovered:,} recovered\n")
     _print_each(chains, limit)
 
 
-def _print_each(chains: Sequence[Chain], limit: int) -> None:
-    out = console()
-    shown = sorted(chains, key=lambda chain: chain.start.requested or "")
-    for chain in shown[-limit:] if limit else shown:
+def _print_each(chains: Sequence[RecoveryChain], limit: int) -> None:
+    out = make_console()
+    ordered = sorted(chains, key=lambda chain: chain.start.requested or "")
+    for chain in ordered[-limit:] if limit else ordered:
         start = chain.start
-        steps = [_step(start.tool or "?", start.error_kind or start.state)]
-        steps += [_step(one.tool, one.error_kind or _mark(one.state)) for one in chain.links]
+        steps = [_format_step(start.tool or "?", start.error_kind or start.state)]
+        steps += [
+            _format_step(link.tool, link.error_kind or _state_note(link.state))
+            for link in chain.links
+        ]
         style = {"recovered": "green", "abandoned": "red", "blocked": "yellow"}[chain.outcome]
         out.print(
-            f"  [{style}]{chain.outcome:9}[/] {_ARROW.join(_folded(steps))}"
-            f"  [dim]{duration(chain.wall_ms)}[/]",
+            f"  [{style}]{chain.outcome:9}[/] {_STEP_SEPARATOR.join(_collapse_repeats(steps))}"
+            f"  [dim]{format_duration(chain.wall_ms)}[/]",
         )
-        about = escape(short(start.target, max(out.width - 46, 20)))
-        line = f"            [dim]{escape(start.id)}  {about}[/]"
+        about = escape_markup(shorten_line(start.target, max(out.width - 46, 20)))
+        line = f"            [dim]{escape_markup(start.id)}  {about}[/]"
         out.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def _step(tool: str, said: str) -> str:
-    name = escape(short(tool, 40))
-    return f"{name}({said})" if said else name
+def _format_step(tool: str, note: str) -> str:
+    name = escape_markup(shorten_line(tool, 40))
+    return f"{name}({note})" if note else name
 
 
-def _mark(state: str) -> str:
+def _state_note(state: str) -> str:
     return "" if state == "succeeded" else state
 
 
-def _folded(steps: Sequence[str]) -> list[str]:
+def _collapse_repeats(steps: Sequence[str]) -> list[str]:
     """The steps, with the same one again and again told once."""
     runs = [(step, sum(1 for _ in same)) for step, same in groupby(steps)]
     return [step if n == 1 else f"{step} ×{n}" for step, n in runs]
 
 
-def _print_batches(batches: Sequence[Together]) -> None:
+def _print_batches(batches: Sequence[MultiCallBatch]) -> None:
     if not batches:
         return
     serial = sum(batch.serial for batch in batches)
     wide = [batch for batch in batches if batch.concurrency > 1]
     saved = sum(batch.saved_ms for batch in wide)
     most = max(batch.concurrency for batch in batches)
-    console().print(
-        f"\n[bold]{_batches(len(batches))}[/] of several calls: {len(wide):,} ran at the same time "
-        f"(up to {most} at once, {duration(saved)} of overlap), "
+    make_console().print(
+        f"\n[bold]{_format_batch_count(len(batches))}[/] of several calls: {len(wide):,} ran at the same time "
+        f"(up to {most} at once, {format_duration(saved)} of overlap), "
         f"{serial:,} one after another (batched, serial)"
     )
 
 
-def _batches(n: int, sort: str = "") -> str:
+def _format_batch_count(n: int, sort: str = "") -> str:
     return f"{n:,} {sort}batch" + ("" if n == 1 else "es")
 
 
-def _print_missed(missed: Sequence[Missed]) -> None:
+def _print_missed(missed: Sequence[MissedBatch]) -> None:
     if not missed:
         return
-    out = console()
-    saved = sum(one.saved_ms for one in missed)
-    spent = sum(one.messages for one in missed)
+    out = make_console()
+    saved = sum(batch.saved_ms for batch in missed)
+    spent = sum(batch.messages for batch in missed)
     out.print(
-        f"\n[bold]{_batches(len(missed), 'missed ')}[/]: "
+        f"\n[bold]{_format_batch_count(len(missed), 'missed ')}[/]: "
         f"{spent:,} messages asked one by one for reads and searches that did not need each other; "
-        f"together, up to [bold]{duration(saved)}[/] less"
+        f"together, up to [bold]{format_duration(saved)}[/] less"
     )
-    ranked = sorted(missed, key=lambda one: -one.saved_ms)
-    for one in ranked[:_EXAMPLES]:
-        pairs = zip(one.tools, one.targets, strict=True)
-        told = ", ".join(f"{tool} {_tail(target)}" for tool, target in pairs)
-        out.print(f"  [dim]{duration(one.saved_ms):>8}[/]  {escape(short(told, out.width - 14))}")
+    ranked = sorted(missed, key=lambda batch: -batch.saved_ms)
+    for batch in ranked[:_MAX_EXAMPLES]:
+        pairs = zip(batch.tools, batch.targets, strict=True)
+        summary = ", ".join(f"{tool} {_shorten_target(target)}" for tool, target in pairs)
+        out.print(
+            f"  [dim]{format_duration(batch.saved_ms):>8}[/]  {escape_markup(shorten_line(summary, out.width - 14))}"
+        )
 
 
-def _tail(target: str | None) -> str:
+def _shorten_target(target: str | None) -> str:
     """The end of a path, or the beginning of anything else."""
     text = (target or "").replace("\\", "/")
     return text[:40] if " " in text.partition("/")[0] else text.rpartition("/")[2][:40]
@@ -299,18 +317,20 @@ def _tail(target: str | None) -> str:
 def _print_flows(flows: Sequence[Flow]) -> None:
     if not flows:
         return
-    listing = table("known flow", "times", "e.g.", right=("times",), cut=("e.g.",))
+    listing = make_table("known flow", "times", "e.g.", right=("times",), cut=("e.g.",))
     for name, n in Counter(flow.name for flow in flows).most_common():
         example = next(flow for flow in flows if flow.name == name)
-        steps = [escape(short(tool, 30)) for tool in example.tools]
-        listing.add_row(name, f"{n:,}", _ARROW.join(_folded(steps)))
+        steps = [escape_markup(shorten_line(tool, 30)) for tool in example.tools]
+        listing.add_row(name, f"{n:,}", _STEP_SEPARATOR.join(_collapse_repeats(steps)))
     print_table(listing)
 
 
 def _print_steps(steps: Counter[tuple[str, ...]], limit: int) -> None:
     if not steps:
         return
-    listing = table("times", "sequence", right=("times",), cut=("sequence",))
+    listing = make_table("times", "sequence", right=("times",), cut=("sequence",))
     for tools, n in steps.most_common(limit or None):
-        listing.add_row(f"{n:,}", _ARROW.join(escape(short(tool, 40)) for tool in tools))
+        listing.add_row(
+            f"{n:,}", _STEP_SEPARATOR.join(escape_markup(shorten_line(tool, 40)) for tool in tools)
+        )
     print_table(listing)

@@ -1,5 +1,7 @@
 """`toolspan hook`: hooks of ours in a client's settings; they note what transcripts do not tell."""
 
+from __future__ import annotations
+
 import re
 import shlex
 import shutil
@@ -12,19 +14,19 @@ from typing import ParamSpec, TypeVar
 import click
 
 from toolspan.cli.output import print_json
-from toolspan.settings import Places
-from toolspan.settings.listening import (
-    Change,
-    Version,
+from toolspan.formats.claude.paths import HOOK_LOG_NAME, config_dir
+from toolspan.integrations.claude_hooks import (
+    SettingsChange,
+    VersionTuple,
     events_for,
-    listening,
-    to_install,
-    to_uninstall,
+    installed_hooks,
+    plan_install,
+    plan_uninstall,
 )
-from toolspan.wire.paths import HOOKS, config_dir
+from toolspan.runtime.settings import SettingsPaths
 
-_VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
-_PATIENCE = 10
+_VERSION_PATTERN = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
+_VERSION_TIMEOUT_SECONDS = 10
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -39,7 +41,7 @@ def command() -> None:
     """
 
 
-def _target(function: Callable[P, R]) -> Callable[P, R]:
+def _target_options(function: Callable[P, R]) -> Callable[P, R]:
     options = (
         click.option("--project", is_flag=True, help="The settings of this folder alone"
                      " (.claude/settings.local.json), not the user's."),
@@ -52,7 +54,7 @@ def _target(function: Callable[P, R]) -> Callable[P, R]:
 
 
 @command.command("install")
-@_target
+@_target_options
 @click.option("--client", help="The client's version, if it is not the `claude` on the PATH.")
 @click.pass_context
 def install(
@@ -62,35 +64,37 @@ def install(
 
     Only hooks that the client knows are added: an old one does not read settings with others.
     """
-    version = _parsed(client) if client is not None else _installed()
-    change = to_install(_file(project=project), _command(), events_for(version))
+    version = _parse_version(client) if client is not None else _installed_client_version()
+    change = plan_install(
+        _settings_file(project=project), _record_command_line(), events_for(version)
+    )
     if not change:
-        _tell(change, "They are there already.", as_json=as_json, done=False)
+        _print_result(change, "They are there already.", as_json=as_json, done=False)
         return
-    if _wanted(change, "Add these hooks?", yes=yes, as_json=as_json):
-        change.make(installs=True)
-        _tell(change, "Added. Sessions that begin from now on are noted.", as_json=as_json)
+    if _confirm_change(change, "Add these hooks?", yes=yes, as_json=as_json):
+        change.apply(installs=True)
+        _print_result(change, "Added. Sessions that begin from now on are noted.", as_json=as_json)
     else:
         ctx.exit(1)
 
 
 @command.command("uninstall")
-@_target
+@_target_options
 @click.pass_context
 def uninstall(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool) -> None:
     """Take the hooks out again: the file is as it was before them."""
-    change = to_uninstall(_file(project=project))
+    change = plan_uninstall(_settings_file(project=project))
     if not change:
-        _tell(change, "There are none.", as_json=as_json, done=False)
+        _print_result(change, "There are none.", as_json=as_json, done=False)
         return
-    if _wanted(change, "Take these hooks out?", yes=yes, as_json=as_json):
-        change.make(installs=False)
+    if _confirm_change(change, "Take these hooks out?", yes=yes, as_json=as_json):
+        change.apply(installs=False)
         text = (
             "Taken out. The file is as it was before."
-            if change.restores
+            if change.is_exact
             else "Taken out. The file was changed since they were added, so nothing else was."
         )
-        _tell(change, text, as_json=as_json)
+        _print_result(change, text, as_json=as_json)
     else:
         ctx.exit(1)
 
@@ -99,89 +103,98 @@ def uninstall(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def status(*, as_json: bool) -> None:
     """Where the hooks are, and how many sessions were noted."""
-    files = {"user": _file(project=False), "project": _file(project=True)}
-    found = {name: dict(listening(path)) for name, path in files.items()}
-    sessions = sum(1 for _ in _noted())
+    files = {"user": _settings_file(project=False), "project": _settings_file(project=True)}
+    events_by_scope = {name: dict(installed_hooks(path)) for name, path in files.items()}
+    sessions = sum(1 for _ in _recorded_files())
     if as_json:
-        rows = {name: {"path": str(files[name]), "events": list(found[name])} for name in files}
+        rows = {
+            name: {"path": str(files[name]), "events": list(events_by_scope[name])}
+            for name in files
+        }
         print_json({**rows, "sessions": sessions})
         return
-    for name, events in found.items():
+    for name, events in events_by_scope.items():
         click.echo(f"{name:8} {', '.join(events) or 'none'}")
         click.echo(f"{'':8} in {files[name]}")
     click.echo(f"{sessions} session{'' if sessions == 1 else 's'} noted so far")
 
 
 @command.command("record")
-def record() -> None:
+def record_command() -> None:
     """What the hooks run: note what standard input says. Never fails."""
-    from toolspan.cli.hook_record import record as note
+    from toolspan.cli.hook_record import record_hook_input as note
 
     note()
 
 
-def _file(*, project: bool) -> Path:
-    places = Places.of(Path.cwd())
-    return places.local if project else places.own
+def _settings_file(*, project: bool) -> Path:
+    places = SettingsPaths.for_project(Path.cwd())
+    return places.local_file if project else places.user_file
 
 
-def _installed() -> Version | None:
+def _installed_client_version() -> VersionTuple | None:
     """The version of the client on the PATH; None when there is none that tells."""
     program = shutil.which("claude")
     if program is None:
         return None
     try:
-        done = subprocess.run(
-            [program, "--version"], capture_output=True, timeout=_PATIENCE, check=False
+        process = subprocess.run(
+            [program, "--version"],
+            capture_output=True,
+            timeout=_VERSION_TIMEOUT_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.match(done.stdout.decode(errors="replace"))
-    return None if found is None else tuple(map(int, found.groups()))
+    match = _VERSION_PATTERN.match(process.stdout.decode(errors="replace"))
+    return None if match is None else tuple(map(int, match.groups()))
 
 
-def _parsed(text: str) -> Version:
-    found = _VERSION.fullmatch(text)
-    if found is None:
+def _parse_version(text: str) -> VersionTuple:
+    match = _VERSION_PATTERN.fullmatch(text)
+    if match is None:
         raise click.BadParameter(f"{text!r} is no version like 2.1.325")
-    return tuple(map(int, found.groups()))
+    return tuple(map(int, match.groups()))
 
 
-def _noted() -> Iterator[Path]:
+def _recorded_files() -> Iterator[Path]:
     try:
-        yield from (config_dir() / "projects").glob(f"*/*/{HOOKS}")
+        yield from (config_dir() / "projects").glob(f"*/*/{HOOK_LOG_NAME}")
     except OSError:
         return
 
 
-def _command() -> str:
+def _record_command_line() -> str:
     """How a shell runs us, wherever it is; quiet, and never a failure."""
     program = Path(sys.argv[0])
     if program.name.startswith("toolspan") and program.is_file():
-        words = [str(program.absolute())]
+        arguments = [str(program.absolute())]
     else:
-        words = [sys.executable, "-m", "toolspan"]
-    return f"{shlex.join([*words, 'hook', 'record'])} 2>/dev/null || true"
+        arguments = [sys.executable, "-m", "toolspan"]
+    return f"{shlex.join([*arguments, 'hook', 'record'])} 2>/dev/null || true"
 
 
-def _wanted(change: Change, question: str, *, yes: bool, as_json: bool) -> bool:
+def _confirm_change(change: SettingsChange, question: str, *, yes: bool, as_json: bool) -> bool:
     if as_json:
         if not yes:
-            _tell(change, "", as_json=True, done=False)
+            _print_result(change, "", as_json=True, done=False)
         return yes
-    for line in change.diff():
-        click.echo(_plain(line))
+    for line in change.diff_lines():
+        click.echo(_escape_unprintable(line))
     return yes or click.confirm(question, default=False)
 
 
-def _tell(change: Change, text: str, *, as_json: bool, done: bool = True) -> None:
+def _print_result(change: SettingsChange, text: str, *, as_json: bool, done: bool = True) -> None:
     if as_json:
-        row = {"path": str(change.path), "changed": done, "diff": list(change.diff())}
-        print_json(row | {"exact": change.restores})
+        row = {"path": str(change.path), "changed": done, "diff": list(change.diff_lines())}
+        print_json(row | {"exact": change.is_exact})
     else:
         click.echo(text)
 
 
-def _plain(line: str) -> str:
+def _escape_unprintable(line: str) -> str:
     """Without what a terminal would obey: the file need not be ours."""
-    return "".join(one if one.isprintable() or one == "\t" else repr(one)[1:-1] for one in line)
+    return "".join(
+        character if character.isprintable() or character == "\t" else repr(character)[1:-1]
+        for character in line
+    )

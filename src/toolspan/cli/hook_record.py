@@ -6,14 +6,16 @@ nothing. Contents are not kept: of a call its id, its tool and a checksum of its
 question of consent, which has no id, finds its call again.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import sys
 import time
 import zlib
 
-NAME = "toolspan-hooks.jsonl"
-_KEPT = (
+HOOKS_FILE_NAME = "toolspan-hooks.jsonl"
+_RECORDED_KEYS = (
     ("hook_event_name", "event"),
     ("tool_use_id", "call"),
     ("tool_name", "tool"),
@@ -24,38 +26,38 @@ _KEPT = (
     ("notification_type", "about"),
     ("prompt_id", "prompt"),
 )
-_LONGEST = 200
+_MAX_VALUE_LENGTH = 200
 
 
-def record() -> None:
+def record_hook_input() -> None:
     """Note what standard input says; never raises, never waits for a person."""
     at = time.time()
     try:
         if sys.stdin is None or sys.stdin.isatty():
             return
-        told = json.loads(sys.stdin.buffer.read())
-        folder = _folder(told.get("transcript_path"))
+        hook_input = json.loads(sys.stdin.buffer.read())
+        folder = _session_folder(hook_input.get("transcript_path"))
         if folder is not None:
-            _append(folder, _row(told, at))
+            _append_row(folder, _encode_row(hook_input, at))
     except Exception:  # noqa: BLE001 - a client must not suffer from being watched
         return
 
 
-def _row(told: dict[str, object], at: float) -> bytes:
+def _encode_row(hook_input: dict[str, object], at: float) -> bytes:
     row: dict[str, object] = {"v": 1, "at": round(at, 3)}
-    for theirs, ours in _KEPT:
-        value = told.get(theirs)
+    for client_key, row_key in _RECORDED_KEYS:
+        value = hook_input.get(client_key)
         if isinstance(value, str):
-            row[ours] = value[:_LONGEST]
+            row[row_key] = value[:_MAX_VALUE_LENGTH]
         elif isinstance(value, int | float):
-            row[ours] = value
-    if "tool_input" in told:
-        plain = json.dumps(told["tool_input"], sort_keys=True).encode()
-        row["input"] = f"{zlib.crc32(plain):08x}-{len(plain)}"
+            row[row_key] = value
+    if "tool_input" in hook_input:
+        encoded = json.dumps(hook_input["tool_input"], sort_keys=True).encode()
+        row["input"] = f"{zlib.crc32(encoded):08x}-{len(encoded)}"
     return json.dumps(row, separators=(",", ":")).encode() + b"\n"
 
 
-def _folder(transcript: object) -> str | None:
+def _session_folder(transcript: object) -> str | None:
     """The session's folder; None for a transcript that is not where the client keeps its own."""
     if not isinstance(transcript, str) or not transcript.endswith(".jsonl"):
         return None
@@ -65,11 +67,11 @@ def _folder(transcript: object) -> str | None:
     return folder if folder.startswith(projects + os.sep) else None
 
 
-def _append(folder: str, row: bytes) -> None:
+def _append_row(folder: str, row: bytes) -> None:
     """One write, so that lines of hooks that run at once do not mix."""
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib costs milliseconds
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    descriptor = os.open(os.path.join(folder, NAME), flags, 0o600)  # noqa: PTH118
+    descriptor = os.open(os.path.join(folder, HOOKS_FILE_NAME), flags, 0o600)  # noqa: PTH118
     try:
         os.write(descriptor, row)
     finally:

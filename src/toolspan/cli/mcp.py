@@ -1,5 +1,7 @@
 """`toolspan mcp`: the tools for any MCP client, over standard input and output."""
 
+from __future__ import annotations
+
 import signal
 import sys
 
@@ -7,14 +9,14 @@ import anyio
 import click
 import msgspec
 
-from toolspan.cli.host import HostWishes, Story, host_options, open_host, open_terminal
-from toolspan.cli.host.faults import Faults
+from toolspan.cli.host import HostOptions, SessionSource, host_options, open_host, open_terminal
+from toolspan.cli.host.host import FaultReporter
 from toolspan.errors import ToolspanError
-from toolspan.process import become_subreaper
-from toolspan.serve import Wire, private_wire, serve
+from toolspan.integrations.mcp_server import StdioTransport, private_stdio, serve
+from toolspan.runtime.process import become_subreaper
 from toolspan.session import Session
 
-TOOLS = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit,WebFetch,TaskOutput,TaskStop"
+DEFAULT_TOOLS = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit,WebFetch,TaskOutput,TaskStop"
 """What is offered unless tools are named: what another agent has use for."""
 
 
@@ -40,34 +42,41 @@ def command(ctx: click.Context, /, structured: bool, **_: object) -> None:  # no
     if sys.stdin.isatty():
         click.echo("toolspan mcp: waiting for an MCP client on the input; Ctrl-C ends it", err=True)
     become_subreaper()
-    keys = HostWishes.__struct_fields__
-    around = msgspec.convert({key: ctx.params[key] for key in keys}, HostWishes)
-    around = msgspec.structs.replace(around, tools=around.tools or TOOLS)
-    with private_wire() as wire:
-        code = anyio.run(_main, around, wire, structured)
+    keys = HostOptions.__struct_fields__
+    session_options = msgspec.convert({key: ctx.params[key] for key in keys}, HostOptions)
+    session_options = msgspec.structs.replace(
+        session_options, tools=session_options.tools or DEFAULT_TOOLS
+    )
+    with private_stdio() as wire:
+        code = anyio.run(_run_server, session_options, wire, structured)
     ctx.exit(code)
 
 
-async def _main(around: HostWishes, wire: Wire, structured: bool) -> int:  # noqa: FBT001
-    with open_terminal(wanted=around.ask) as terminal:
-        async with open_host(around, model=None, terminal=terminal) as host:
-            faults = Faults("toolspan mcp")
-            session = host.session(Story(transcript=around.place), direct=[faults.take])
+async def _run_server(session_options: HostOptions, wire: StdioTransport, structured: bool) -> int:  # noqa: FBT001
+    with open_terminal(enabled=session_options.ask) as terminal:
+        async with open_host(session_options, model=None, terminal=terminal) as host:
+            faults = FaultReporter("toolspan mcp")
+            session = host.make_session(
+                SessionSource(transcript=session_options.transcript_target),
+                direct=[faults.on_event],
+            )
             try:
                 async with session:
-                    return await _serve(session, wire, structured=structured)
+                    return await _serve_session(session, wire, structured=structured)
             finally:
-                faults.end()
+                faults.close()
 
 
-async def _serve(session: Session, wire: Wire, *, structured: bool) -> int:
+async def _serve_session(session: Session, wire: StdioTransport, *, structured: bool) -> int:
     code = 0
     async with anyio.create_task_group() as group:
 
         async def watch_signals() -> None:
             nonlocal code
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as found:
-                async for number in found:
+            with anyio.open_signal_receiver(
+                signal.SIGINT, signal.SIGTERM, signal.SIGHUP
+            ) as signals:
+                async for number in signals:
                     code = 128 + number
                     group.cancel_scope.cancel()
 

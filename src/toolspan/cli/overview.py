@@ -1,5 +1,7 @@
 """`toolspan` alone: the last seven days at a glance, and what to type next."""
 
+from __future__ import annotations
+
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -8,148 +10,171 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from toolspan.cli.gather import done
-from toolspan.cli.output import clock, console, count, duration, escape, print_json, progress, short
-from toolspan.cli.select import Filter, Selection, locate, narrow, project_of, surveyed
+from toolspan.analysis.live_sessions import live_sessions
+from toolspan.analysis.overview import Overview, overview_of
+from toolspan.analysis.timesheet import Timesheet
+from toolspan.analysis.timing import TIME_PARTS, FileTime, file_time
+from toolspan.cli.output import (
+    escape_markup,
+    format_count,
+    format_duration,
+    format_time,
+    make_console,
+    print_json,
+    progress_bar,
+    shorten_line,
+)
+from toolspan.cli.read_selected import map_files
+from toolspan.cli.select import (
+    CallFilter,
+    CallSelection,
+    filter_calls,
+    locate_files,
+    scan_with_cache,
+    session_project,
+)
 from toolspan.errors import ToolspanError
-from toolspan.model.span import moment
-from toolspan.read.history import Ledger
-from toolspan.read.spread import Job
-from toolspan.report.live import live_sessions
-from toolspan.report.overview import Overview, overview_of
-from toolspan.report.time.timesheet import Timesheet
-from toolspan.report.time.timing import PARTS, FileTime, file_time
+from toolspan.reading.history import CallTable
+from toolspan.reading.parallel import FileJob
+from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from toolspan.read.discover import FoundFile
-    from toolspan.report.live import LiveSession
+    from toolspan.analysis.live_sessions import LiveSession
+    from toolspan.reading.discovery import TranscriptFile
 
-_DAYS = timedelta(days=7)
-_SOON = timedelta(minutes=1)
+
+_PERIOD = timedelta(days=7)
+_CLOCK_TOLERANCE = timedelta(minutes=1)
 """By how much a file's clock may be behind its contents'."""
-_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_EARLIEST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 """What claims to be older was not written by any client's clock."""
-_KIND = 32
+_KIND_WIDTH = 32
 
 
-def tell(*, as_json: bool) -> None:
+def print_overview(*, as_json: bool) -> None:
     """Print the last seven days; where they hold nothing, the last seven that hold something."""
     try:
-        files, _ = locate(())
+        files, _ = locate_files(())
     except ToolspanError as error:
         if as_json:
             raise
-        _welcome(console(), str(error))
+        _print_welcome(make_console(), str(error))
         return
     if not files:
-        _welcome(console(), "there is no transcript yet")
+        _print_welcome(make_console(), "there is no transcript yet")
         return
-    found = _look(files)
+    overview = _read_overview(files)
     live = live_sessions()
     if as_json:
-        now = dict(Counter(one.status for one in live))
-        print_json({**msgspec.to_builtins(found, builtin_types=(datetime,)), "live": now})
+        now = dict(Counter(session.status for session in live))
+        print_json({**msgspec.to_builtins(overview, builtin_types=(datetime,)), "live": now})
     else:
-        _print(console(), found, live)
+        _print_report(make_console(), overview, live)
 
 
-def _look(files: "Sequence[FoundFile]") -> Overview:
+def _read_overview(files: "Sequence[TranscriptFile]") -> Overview:
     """The week that ends now; if nothing happened in it, the one that ends with the last call."""
     now = datetime.fromtimestamp(time.time(), UTC)
     newest = datetime.fromtimestamp(max(file.modified for file in files), UTC)
-    recent = _written_since(files, min(now, newest) - _DAYS)
+    recent = _written_since(files, min(now, newest) - _PERIOD)
     paths = [file.path for file in recent]
-    with progress(2 * sum(file.size for file in recent), "reading") as advance:
-        found = Selection(Ledger(surveyed(paths, advance=advance)), joined=True)
-        times = list(done(paths, Job(file_time, FileTime), advance))
-    until = _end(found, now)
-    since = until - _DAYS
-    rows = narrow(found, Filter(since=since))
-    sheet = Timesheet.of(times, since=since, until=None)
-    return overview_of(rows, sheet, _projects(found), since, until)
+    with progress_bar(2 * sum(file.size for file in recent), "reading") as advance:
+        selection = CallSelection(
+            CallTable(scan_with_cache(paths, advance=advance)), is_joined=True
+        )
+        times = list(map_files(paths, FileJob(file_time, FileTime), advance))
+    until = _period_end(selection, now)
+    since = until - _PERIOD
+    rows = filter_calls(selection, CallFilter(since=since))
+    sheet = Timesheet.from_files(times, since=since, until=None)
+    return overview_of(rows, sheet, _project_by_file(selection), since, until)
 
 
-def _projects(found: Selection) -> dict[str, str]:
+def _project_by_file(selection: CallSelection) -> dict[str, str]:
     """The project of each file, a subagent's being its session's."""
-    sessions = found.ledger.sessions
-    return {file.file: project_of(session) for session in sessions for file in session.files}
+    sessions = selection.call_table.sessions
+    return {file.file: session_project(session) for session in sessions for file in session.files}
 
 
-def _written_since(files: "Sequence[FoundFile]", since: datetime) -> "list[FoundFile]":
+def _written_since(files: "Sequence[TranscriptFile]", since: datetime) -> "list[TranscriptFile]":
     """Files that were not written to since then hold nothing from after it."""
-    return [file for file in files if file.modified >= (since - _SOON).timestamp()]
+    return [file for file in files if file.modified >= (since - _CLOCK_TOLERANCE).timestamp()]
 
 
-def _end(found: Selection, now: datetime) -> datetime:
+def _period_end(selection: CallSelection, now: datetime) -> datetime:
     """Now, if something happened in the last days; else when the last thing did."""
-    ends = (moment(file.info.ended_at) for file in found.ledger.files)
-    last = max((end for end in ends if end is not None and end > _EARLIEST), default=now)
-    return now if now - last < _DAYS else last + _SOON
+    ends = (parse_timestamp(file.info.ended_at) for file in selection.call_table.files)
+    last = max((end for end in ends if end is not None and end > _EARLIEST_TIME), default=now)
+    return now if now - last < _PERIOD else last + _CLOCK_TOLERANCE
 
 
-def _welcome(out: "Console", reason: str) -> None:
-    out.print(f"Nothing to read: {escape(reason)}.\n")
+def _print_welcome(out: "Console", reason: str) -> None:
+    out.print(f"Nothing to read: {escape_markup(reason)}.\n")
     out.print("  toolspan demo           see it work, without a key or a network")
     out.print("  toolspan errors FOLDER  what went wrong in transcripts that lie elsewhere")
     out.print("  toolspan --help         all commands")
 
 
-def _print(out: "Console", found: Overview, live: "Sequence[LiveSession]") -> None:
-    fresh = datetime.now(UTC) - found.until < _SOON
-    when = "The last 7 days" if fresh else f"The 7 days up to {clock(found.until)}"
-    where = f"{count(found.sessions, 'session')} in {count(found.folders, 'folder')}"
-    out.print(f"[bold]{when}[/]: {where}, {count(found.calls, 'call')}")
-    if found.states:
-        out.print("  " + ", ".join(f"{n:,} {state}" for state, n in found.states.items()))
-    if found.tools:
-        named = ", ".join(f"{escape(tool)} {n:,}" for tool, n in list(found.tools.items())[:6])
+def _print_report(out: "Console", overview: Overview, live: "Sequence[LiveSession]") -> None:
+    fresh = datetime.now(UTC) - overview.until < _CLOCK_TOLERANCE
+    when = "The last 7 days" if fresh else f"The 7 days up to {format_time(overview.until)}"
+    where = f"{format_count(overview.sessions, 'session')} in {format_count(overview.folders, 'folder')}"
+    out.print(f"[bold]{when}[/]: {where}, {format_count(overview.calls, 'call')}")
+    if overview.states:
+        out.print("  " + ", ".join(f"{n:,} {state}" for state, n in overview.states.items()))
+    if overview.tools:
+        named = ", ".join(
+            f"{escape_markup(tool)} {n:,}" for tool, n in list(overview.tools.items())[:6]
+        )
         out.print(f"  [dim]{named}[/]")
-    _print_errors(out, found)
-    _print_time(out, found)
+    _print_errors(out, overview)
+    _print_time(out, overview)
     _print_live(out, live)
-    _print_next(out, found)
+    _print_next(out, overview)
 
 
-def _print_errors(out: "Console", found: Overview) -> None:
-    if found.errors:
+def _print_errors(out: "Console", overview: Overview) -> None:
+    if overview.errors:
         out.print("\n[bold]What went wrong most[/]")
-    for group in found.errors:
-        kind = short(f"{group.kind} {group.tool}", _KIND)
-        words = short(group.example.message, max(20, out.width - _KIND - 10))
-        out.print(f"  [red]{group.count:>4}×[/] {escape(kind):<{_KIND}} [dim]{escape(words)}[/]")
+    for group in overview.errors:
+        kind = shorten_line(f"{group.kind} {group.tool}", _KIND_WIDTH)
+        message = shorten_line(group.example.message, max(20, out.width - _KIND_WIDTH - 10))
+        out.print(
+            f"  [red]{group.count:>4}×[/] {escape_markup(kind):<{_KIND_WIDTH}} [dim]{escape_markup(message)}[/]"
+        )
 
 
-def _print_time(out: "Console", found: Overview) -> None:
-    wall = found.split.wall_ms
+def _print_time(out: "Console", overview: Overview) -> None:
+    wall = overview.split.wall_ms
     if not wall:
         return
-    parts = [(part, found.split.part(part)) for part in PARTS]
-    told = [f"{part} {duration(ms)} ({ms / wall:.0%})" for part, ms in parts if ms]
-    out.print(f"\n[bold]Where the time went[/]\n  {', '.join(told)}")
+    parts = [(part, overview.split.part_ms(part)) for part in TIME_PARTS]
+    shares = [f"{part} {format_duration(ms)} ({ms / wall:.0%})" for part, ms in parts if ms]
+    out.print(f"\n[bold]Where the time went[/]\n  {', '.join(shares)}")
 
 
 def _print_live(out: "Console", live: "Sequence[LiveSession]") -> None:
     if live:
-        words = {"waiting": "waiting for you", "dead": "died in the middle"}
-        states = Counter(one.status for one in live)
-        told = ", ".join(f"{n} {words.get(state, state)}" for state, n in states.items())
-        out.print(f"\n[bold]Now[/]: {told}  [dim](toolspan sessions --live)[/]")
+        labels = {"waiting": "waiting for you", "dead": "died in the middle"}
+        states = Counter(session.status for session in live)
+        summary = ", ".join(f"{n} {labels.get(state, state)}" for state, n in states.items())
+        out.print(f"\n[bold]Now[/]: {summary}  [dim](toolspan sessions --live)[/]")
 
 
-def _print_next(out: "Console", found: Overview) -> None:
-    since = f"--since {found.since:%Y-%m-%d}"
+def _print_next(out: "Console", overview: Overview) -> None:
+    since = f"--since {overview.since:%Y-%m-%d}"
     rows = [(f"errors {since}", "causes and solutions")]
-    failure = found.last_failure
+    failure = overview.last_failure
     if failure is not None:
-        rows.append((f"show {escape(failure.id)}", "the last failure"))
+        rows.append((f"show {escape_markup(failure.id)}", "the last failure"))
     rows += [
         (f"time {since}", "model, tools, permission, idle"),
         (f"files {since}", "what was changed; see restore"),
         ("--help", "all commands"),
     ]
-    room = max(len(command) for command, _ in rows)
+    width = max(len(command) for command, _ in rows)
     out.print("\n[bold]Next[/]")
-    for command, words in rows:
-        out.print(f"  toolspan {command:<{room}}  [dim]{words}[/]")
+    for command, purpose in rows:
+        out.print(f"  toolspan {command:<{width}}  [dim]{purpose}[/]")

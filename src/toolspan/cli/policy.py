@@ -1,5 +1,7 @@
 """`toolspan policy`: what permission rules would do, without anything being run."""
 
+from __future__ import annotations
+
 import json
 import shlex
 from collections import Counter
@@ -9,29 +11,34 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from toolspan.cli.options import options
-from toolspan.cli.output import console, count, escape, print_json, short
-from toolspan.cli.select import locate
+from toolspan.cli.output import (
+    combine_options,
+    escape_markup,
+    format_count,
+    make_console,
+    print_json,
+    shorten_line,
+)
+from toolspan.cli.select import locate_files
 from toolspan.errors import ToolspanError
-from toolspan.ids import CallId
-from toolspan.model.decision import Allow, Ask, Decision, Deny
-from toolspan.model.span import Call
-from toolspan.permission import MODES, Mode, Permissions, Rules
-from toolspan.permission.command import opened
-from toolspan.permission.decide import Question, decide
-from toolspan.permission.rules import command_of
-from toolspan.permission.source import rules_of
-from toolspan.permission.suggest import suggestions
-from toolspan.profile import DEFAULT, VERSIONS, profile
-from toolspan.read.transcript import read
-from toolspan.run.denial import asked_words
-from toolspan.run.shelf import LiveShelf
-from toolspan.settings import Settings, load
+from toolspan.reading.transcript import read
+from toolspan.runtime.live_bodies import LiveBodyStore
+from toolspan.runtime.outcome import approval_message
+from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
+from toolspan.runtime.permissions.commands import expand_command_line
+from toolspan.runtime.permissions.decide import PermissionRequest, decide
+from toolspan.runtime.permissions.rules import command_of, rules_from_settings
+from toolspan.runtime.permissions.suggestions import suggest_updates
+from toolspan.runtime.profiles import DEFAULT, VERSIONS, profile
+from toolspan.runtime.settings import Settings, load_settings
+from toolspan.types.decision import Allow, Ask, Decision, Deny
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call
 
-_LISTS = ("allow", "ask", "deny")
+_DECISIONS = ("allow", "ask", "deny")
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class PolicyDecision(Struct, frozen=True, kw_only=True):
     """What would happen to a call."""
 
     call: str | None = None
@@ -50,7 +57,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     suggestions: tuple[dict[str, object], ...] = ()
 
 
-class _Apart(click.Command):
+class _DashSeparatedCommand(click.Command):
     """A command that knows what stood behind `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -70,7 +77,7 @@ def command() -> None:
     """
 
 
-_options = options(
+_policy_options = combine_options(
     click.option("--settings", "settings_file", type=click.Path(path_type=Path),
                  help="Rules from this settings file."),
     click.option("--permission-mode", "mode", type=click.Choice(MODES),
@@ -82,61 +89,65 @@ _options = options(
 """The options that say which rules and which mode."""
 
 
-@command.command("check", cls=_Apart)
+@command.command("check", cls=_DashSeparatedCommand)
 @click.argument("rules", nargs=-1, metavar="[RULE]... -- COMMAND...")
 @click.option("--tool", default="Bash", show_default=True, help="The tool that is called.")
 @click.option("--input", "given", help="The call's input as JSON, instead of a command.")
 @click.option("--cwd", type=click.Path(path_type=Path, file_okay=False), default=Path())
-@_options
+@_policy_options
 @click.pass_context
-def check(ctx: click.Context, /, rules: tuple[str, ...], **wishes: object) -> None:
+def check(ctx: click.Context, /, rules: tuple[str, ...], **option_values: object) -> None:
     """What would happen to one call.
 
     A RULE is written as in settings, with the list it belongs to before it: "deny:Bash(rm:*)",
     "ask:WebFetch"; without a list it allows. What stands behind -- is the command, as one word or
     several.
     """
-    asked = _Asked.of(wishes)
-    permissions = asked.permissions(_rules(rules))
-    question = _question(asked, ctx.meta.get("behind", []))
-    verdict = judged(question, permissions)
-    if asked.as_json:
-        print_json(verdict)
+    command_options = _PolicyOptions.from_options(option_values)
+    permissions = command_options.load_permissions(_parse_rules(rules))
+    question = _build_request(command_options, ctx.meta.get("behind", []))
+    row = evaluate_call(question, permissions)
+    if command_options.as_json:
+        print_json(row)
     else:
-        _print(verdict, permissions)
+        _print_decision(row, permissions)
 
 
 @command.command("replay")
 @click.argument("names", nargs=-1, required=True, metavar="TRANSCRIPT...")
 @click.option("--all", "everything", is_flag=True, help="Also calls that would be allowed.")
-@_options
-def replay(names: tuple[str, ...], **wishes: object) -> None:
+@_policy_options
+def replay(names: tuple[str, ...], **option_values: object) -> None:
     """What would have been asked or denied in a session that was recorded.
 
     Every call is judged as if it were asked for in the folder the session began in.
     """
-    everything = bool(wishes.pop("everything"))
-    asked = _Asked.of({"tool": "", "given": None, "cwd": Path(), **wishes})
-    permissions = asked.permissions(Rules())
+    everything = bool(option_values.pop("everything"))
+    command_options = _PolicyOptions.from_options(
+        {"tool": "", "given": None, "cwd": Path(), **option_values}
+    )
+    permissions = command_options.load_permissions(Rules())
     counts: Counter[str] = Counter()
-    out = console()
-    for verdict in _replayed(names, permissions):
-        counts[verdict.decision] += 1
-        if verdict.decision == "allow" and not everything:
+    out = make_console()
+    for row in _evaluate_transcripts(names, permissions):
+        counts[row.decision] += 1
+        if row.decision == "allow" and not everything:
             continue
-        if asked.as_json:
-            print_json(verdict)
+        if command_options.as_json:
+            print_json(row)
         else:
-            about = escape(short(verdict.about, 100))
-            ground = verdict.rule or verdict.basis or ""
-            out.print(f"{_styled(verdict.decision):<5} {escape(verdict.tool)}  {about}", end="")
-            out.print(f"  [dim]{escape(ground)}[/]" if ground else "")
-    if not asked.as_json:
-        told = ", ".join(f"{counts[one]:,} {one}" for one in _LISTS)
-        out.print(f"{count(counts.total(), 'call')}: {told}")
+            about = escape_markup(shorten_line(row.about, 100))
+            reason = row.rule or row.basis or ""
+            out.print(
+                f"{_style_decision(row.decision):<5} {escape_markup(row.tool)}  {about}", end=""
+            )
+            out.print(f"  [dim]{escape_markup(reason)}[/]" if reason else "")
+    if not command_options.as_json:
+        totals = ", ".join(f"{counts[kind]:,} {kind}" for kind in _DECISIONS)
+        out.print(f"{format_count(counts.total(), 'call')}: {totals}")
 
 
-class _Asked(Struct, frozen=True, kw_only=True):
+class _PolicyOptions(Struct, frozen=True, kw_only=True):
     """What the command line asks for."""
 
     settings_file: Path | None
@@ -148,29 +159,33 @@ class _Asked(Struct, frozen=True, kw_only=True):
     cwd: Path
 
     @classmethod
-    def of(cls, wishes: dict[str, object]) -> "_Asked":
+    def from_options(cls, values: dict[str, object]) -> "_PolicyOptions":
         """From the options of a command."""
-        return cls(**wishes)  # type: ignore[arg-type]  # click has checked them
+        return cls(**values)  # type: ignore[arg-type]  # click has checked them
 
-    def permissions(self, rules: Rules) -> Permissions:
+    def load_permissions(self, rules: Rules) -> Permissions:
         """Rules, mode and folders, from options and settings."""
-        settings = load(self.settings_file) if self.settings_file else Settings()
-        chosen = profile(self.name)
+        settings = load_settings(self.settings_file) if self.settings_file else Settings()
+        client_profile = profile(self.name)
         folder = self.settings_file.absolute().parent if self.settings_file else None
         block = settings.permissions
-        wanted: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")
-        folders = tuple(Path(one).expanduser().absolute() for one in block.additional_directories)
-        everything = rules + rules_of(block, "flagSettings", folder, chosen.refusals)
-        return Permissions(everything, self.mode or wanted, folders, chosen.refusals)
+        default_mode: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")
+        folders = tuple(
+            Path(directory).expanduser().absolute() for directory in block.additional_directories
+        )
+        everything = rules + rules_from_settings(
+            block, "flagSettings", folder, client_profile.refusals
+        )
+        return Permissions(everything, self.mode or default_mode, folders, client_profile.refusals)
 
 
-def _rules(texts: Sequence[str]) -> Rules:
+def _parse_rules(texts: Sequence[str]) -> Rules:
     """The rules that the words of a command line are.
 
     Raises:
         ToolspanError: one is the name of a file.
     """
-    lists: dict[str, list[str]] = {name: [] for name in _LISTS}
+    lists: dict[str, list[str]] = {name: [] for name in _DECISIONS}
     for text in texts:
         if text.endswith(".json"):
             raise ToolspanError(f"{text} is no rule; a settings file is named by --settings {text}")
@@ -182,52 +197,69 @@ def _rules(texts: Sequence[str]) -> Rules:
     return Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of texts
 
 
-def _question(asked: _Asked, behind: Sequence[str]) -> Question:
-    if asked.given is None and not behind:
+def _build_request(
+    command_options: _PolicyOptions, trailing_arguments: Sequence[str]
+) -> PermissionRequest:
+    if command_options.given is None and not trailing_arguments:
         raise ToolspanError("say what is called: -- COMMAND, or --tool NAME --input JSON")
-    given: object = {"command": behind[0] if len(behind) == 1 else shlex.join(behind)}
-    if asked.given is not None:
+    tool_input: object = {
+        "command": trailing_arguments[0]
+        if len(trailing_arguments) == 1
+        else shlex.join(trailing_arguments)
+    }
+    if command_options.given is not None:
         try:
-            given = json.loads(asked.given)
+            tool_input = json.loads(command_options.given)
         except ValueError as error:
             raise ToolspanError(f"--input is no JSON: {error}") from error
-    if not isinstance(given, dict):
+    if not isinstance(tool_input, dict):
         raise ToolspanError("--input is no JSON object")
-    return _asked_for(CallId("check"), asked.tool, given, asked.cwd.absolute())
-
-
-def _asked_for(call_id: CallId, tool: str, given: dict[str, object], cwd: Path) -> Question:
-    call = Call(id=call_id, tool=tool, at=0, requested_at=None, target=None, shelf=LiveShelf(given))
-    return Question(call=call, input=given, cwd=cwd, project=cwd)
-
-
-def judged(question: Question, permissions: Permissions) -> Verdict:
-    """What would happen to a call."""
-    decision = _decided(question, permissions)
-    words: str | None = None
-    offered: tuple[dict[str, object], ...] = ()
-    if isinstance(decision, Ask):
-        words = asked_words(question, decision, permissions.refusals)
-        offered = tuple(dict(one) for one in suggestions(question, decision))
-    line = command_of(question)
-    unfolded = None if line is None else opened(line)
-    found = () if unfolded is None else (one.program.text for one in unfolded.found)
-    return Verdict(
-        call=question.call.id,
-        tool=question.tool,
-        about=line if line is not None else _about(question),
-        decision=_name(decision),
-        rule=decision.rule,
-        origin=decision.origin,
-        basis=decision.basis,
-        words=words,
-        programs=tuple(dict.fromkeys(filter(None, found))),
-        unclear=() if unfolded is None else unfolded.unclear,
-        suggestions=offered,
+    return _make_request(
+        CallId("check"), command_options.tool, tool_input, command_options.cwd.absolute()
     )
 
 
-def _decided(question: Question, permissions: Permissions) -> Decision:
+def _make_request(
+    call_id: CallId, tool: str, tool_input: dict[str, object], cwd: Path
+) -> PermissionRequest:
+    call = Call(
+        id=call_id,
+        tool=tool,
+        at=0,
+        requested_at=None,
+        target=None,
+        body_store=LiveBodyStore(tool_input),
+    )
+    return PermissionRequest(call=call, input=tool_input, cwd=cwd, project=cwd)
+
+
+def evaluate_call(question: PermissionRequest, permissions: Permissions) -> PolicyDecision:
+    """What would happen to a call."""
+    decision = _decide_call(question, permissions)
+    prompt_text: str | None = None
+    suggested_updates: tuple[dict[str, object], ...] = ()
+    if isinstance(decision, Ask):
+        prompt_text = approval_message(question, decision, permissions.refusals)
+        suggested_updates = tuple(dict(item) for item in suggest_updates(question, decision))
+    line = command_of(question)
+    unfolded = None if line is None else expand_command_line(line)
+    program_names = () if unfolded is None else (item.program.text for item in unfolded.programs)
+    return PolicyDecision(
+        call=question.call.id,
+        tool=question.tool,
+        about=line if line is not None else _describe_input(question),
+        decision=_decision_name(decision),
+        rule=decision.rule,
+        origin=decision.origin,
+        basis=decision.basis,
+        words=prompt_text,
+        programs=tuple(dict.fromkeys(filter(None, program_names))),
+        unclear=() if unfolded is None else unfolded.uncertainties,
+        suggestions=suggested_updates,
+    )
+
+
+def _decide_call(question: PermissionRequest, permissions: Permissions) -> Decision:
     """The decision; none of these opinions waits for anything, so no loop is needed."""
     for policies in (permissions.policies, [permissions.fallback]):
         try:
@@ -239,7 +271,7 @@ def _decided(question: Question, permissions: Permissions) -> Decision:
     return Allow()
 
 
-def _name(decision: Decision) -> str:
+def _decision_name(decision: Decision) -> str:
     match decision:
         case Allow():
             return "allow"
@@ -249,41 +281,43 @@ def _name(decision: Decision) -> str:
             return "deny"
 
 
-def _about(question: Question) -> str:
+def _describe_input(question: PermissionRequest) -> str:
     texts = (value for value in question.input.values() if isinstance(value, str))
     return next(texts, "")
 
 
-def _replayed(names: Sequence[str], permissions: Permissions) -> Iterator[Verdict]:
-    for file in locate(names)[0]:
+def _evaluate_transcripts(
+    names: Sequence[str], permissions: Permissions
+) -> Iterator[PolicyDecision]:
+    for file in locate_files(names)[0]:
         transcript = read(file.path)
         cwd = Path(transcript.info.cwd or ".").absolute()
         for span in transcript.spans:
             if span.call.tool:
-                given = dict(span.call.arguments)
-                yield judged(_asked_for(span.id, span.tool, given, cwd), permissions)
+                arguments = dict(span.call.arguments)
+                yield evaluate_call(_make_request(span.id, span.tool, arguments, cwd), permissions)
 
 
-def _styled(decision: str) -> str:
+def _style_decision(decision: str) -> str:
     styles = {"allow": "green", "ask": "yellow", "deny": "red"}
     return f"[{styles[decision]}]{decision}[/]"
 
 
-def _print(verdict: Verdict, permissions: Permissions) -> None:
-    out = console()
-    out.print(f"{_styled(verdict.decision)}  {escape(short(verdict.about, 120))}")
-    rule = f"{verdict.rule} ({verdict.origin})" if verdict.rule else None
+def _print_decision(row: PolicyDecision, permissions: Permissions) -> None:
+    out = make_console()
+    out.print(f"{_style_decision(row.decision)}  {escape_markup(shorten_line(row.about, 120))}")
+    rule = f"{row.rule} ({row.origin})" if row.rule else None
     rows = [
         ("rule", rule),
-        ("because", verdict.basis),
-        ("words", verdict.words),
-        ("runs", "; ".join(verdict.programs)),
-        ("unclear", "; ".join(verdict.unclear)),
+        ("because", row.basis),
+        ("words", row.words),
+        ("runs", "; ".join(row.programs)),
+        ("unclear", "; ".join(row.unclear)),
     ]
     for label, text in rows:
         if text:
-            out.print(f"  {label:<9}{escape(text)}")
-    for one in verdict.suggestions:
-        out.print(f"  {'offer':<9}{escape(json.dumps(one))}")
+            out.print(f"  {label:<9}{escape_markup(text)}")
+    for suggestion in row.suggestions:
+        out.print(f"  {'offer':<9}{escape_markup(json.dumps(suggestion))}")
     for warning in permissions.rules.warnings:
-        out.print(f"  {'warning':<9}{escape(warning)}")
+        out.print(f"  {'warning':<9}{escape_markup(warning)}")

@@ -1,5 +1,7 @@
 """`toolspan repair`: a damaged session made anew beside itself, and how to go on with it."""
 
+from __future__ import annotations
+
 import shlex
 from collections import Counter
 from pathlib import Path
@@ -7,13 +9,13 @@ from pathlib import Path
 import click
 import msgspec
 
-from toolspan.cli.output import console, count, escape, print_json, table
-from toolspan.cli.select import complete_session, locate, newest_here
+from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json
+from toolspan.cli.select import complete_session, locate_files, newest_session_here
 from toolspan.errors import Ambiguous, NotFound, ToolspanError
-from toolspan.repair import Change, Repaired, repair
-from toolspan.wire.paths import config_dir, project_name
+from toolspan.formats.claude.paths import config_dir, project_name
+from toolspan.reading.repair import RepairChange, RepairResult, repair
 
-_SHOWN = 40
+_MAX_CHANGES = 40
 """So many changes are listed one by one."""
 
 
@@ -29,93 +31,97 @@ def command(name: str | None, *, dry_run: bool, as_json: bool) -> None:
     line hangs on one that is there. A call without a result is answered with what is known of it;
     nothing is run again.
     """
-    path = _session(name)
+    path = _find_session_file(name)
     try:
-        done = repair(path, write=not dry_run)
+        result = repair(path, write=not dry_run)
     except OSError as error:
         raise ToolspanError(f"{path}: {error.strerror or error}") from error
     if as_json:
-        print_json(_row(done))
+        print_json(_repair_row(result))
     else:
-        _print(done, dry_run=dry_run)
+        _print_repair(result, dry_run=dry_run)
 
 
-def _session(name: str | None) -> Path:
+def _find_session_file(name: str | None) -> Path:
     if name is None:
-        newest = newest_here()
+        newest = newest_session_here()
         if newest is None:
             raise NotFound("no session of this folder; name a file or a session")
         return newest.path
-    files = locate((name,), strangers=True)[0]
-    found = [file.path for file in files if file.name.role != "agent"] or [Path(name)]
-    if len(found) > 1:
-        raise Ambiguous(f"{name}: {len(found)} sessions; name one of them")
-    return found[0]
+    files = locate_files((name,), allow_unknown=True)[0]
+    paths = [file.path for file in files if file.name.role != "agent"] or [Path(name)]
+    if len(paths) > 1:
+        raise Ambiguous(f"{name}: {len(paths)} sessions; name one of them")
+    return paths[0]
 
 
-def _row(done: Repaired) -> dict[str, object]:
+def _repair_row(repaired: RepairResult) -> dict[str, object]:
     return {
-        "original": str(done.original),
-        "session_id": done.session_id,
-        "file": str(done.path) if done.path else None,
-        "cwd": done.cwd,
-        "records": done.kept,
-        "changes": [msgspec.to_builtins(change) for change in done.changes],
-        "put_into": str(place) if (place := _place(done)) else None,
-        "resume": _commands(done),
+        "original": str(repaired.original),
+        "session_id": repaired.session_id,
+        "file": str(repaired.path) if repaired.path else None,
+        "cwd": repaired.cwd,
+        "records": repaired.record_count,
+        "changes": [msgspec.to_builtins(change) for change in repaired.changes],
+        "put_into": str(folder) if (folder := _target_folder(repaired)) else None,
+        "resume": _resume_commands(repaired),
     }
 
 
-def _commands(done: Repaired) -> list[str]:
+def _resume_commands(repaired: RepairResult) -> list[str]:
     """How to go on: with the client, and with us."""
-    if done.session_id is None or (done.cwd is None and not _is_ours(done)):
+    if repaired.session_id is None or (repaired.cwd is None and not _is_in_client_folder(repaired)):
         return []
-    there = f"cd {shlex.quote(done.cwd)} && " if done.cwd else ""
+    prefix = f"cd {shlex.quote(repaired.cwd)} && " if repaired.cwd else ""
     programs = ("claude", "toolspan run")
-    return [f"{there}{program} --resume {done.session_id}" for program in programs]
+    return [f"{prefix}{program} --resume {repaired.session_id}" for program in programs]
 
 
-def _place(done: Repaired) -> Path | None:
+def _target_folder(repaired: RepairResult) -> Path | None:
     """Where the new session has to lie to be found; None when it does, or nobody knows."""
-    if done.path is None or done.cwd is None or _is_ours(done):
+    if repaired.path is None or repaired.cwd is None or _is_in_client_folder(repaired):
         return None
-    return config_dir() / "projects" / project_name(done.cwd)
+    return config_dir() / "projects" / project_name(repaired.cwd)
 
 
-def _is_ours(done: Repaired) -> bool:
+def _is_in_client_folder(repaired: RepairResult) -> bool:
     """Whether it lies in the client's own folder."""
-    return done.original.absolute().is_relative_to((config_dir() / "projects").absolute())
+    return repaired.original.absolute().is_relative_to((config_dir() / "projects").absolute())
 
 
-def _print(done: Repaired, *, dry_run: bool) -> None:
-    out = console()
-    out.print(f"[bold]{escape(str(done.original))}[/]")
-    if not done.changes:
+def _print_repair(repaired: RepairResult, *, dry_run: bool) -> None:
+    out = make_console()
+    out.print(f"[bold]{escape_markup(str(repaired.original))}[/]")
+    if not repaired.changes:
         out.print("  nothing to repair")
         return
-    _print_changes(done.changes)
+    _print_changes(repaired.changes)
     if dry_run:
         out.print("  nothing was written (--dry-run)", style="dim")
         return
-    out.print(f"  {count(done.kept, 'record')} in the new session, {done.session_id}")
-    out.print(f"  [dim]{escape(str(done.path))}[/]", soft_wrap=True)
-    place = _place(done)
-    if place is not None:
+    out.print(
+        f"  {format_count(repaired.record_count, 'record')} in the new session, {repaired.session_id}"
+    )
+    out.print(f"  [dim]{escape_markup(str(repaired.path))}[/]", soft_wrap=True)
+    folder = _target_folder(repaired)
+    if folder is not None:
         out.print("\nPut it first, with the folder of the same name, where clients look for it:")
-        out.print(f"  {escape(str(place))}", soft_wrap=True)
-    if commands := _commands(done):
+        out.print(f"  {escape_markup(str(folder))}", soft_wrap=True)
+    if commands := _resume_commands(repaired):
         out.print("\nGo on with it:")
     for line in commands:
-        out.print(f"  {escape(line)}", soft_wrap=True)
+        out.print(f"  {escape_markup(line)}", soft_wrap=True)
 
 
-def _print_changes(changes: list[Change]) -> None:
-    listing = table("changed", "line", "times", "what was done", right=("line", "times"))
-    for change in changes[:_SHOWN]:
+def _print_changes(changes: list[RepairChange]) -> None:
+    listing = make_table("changed", "line", "times", "what was done", right=("line", "times"))
+    for change in changes[:_MAX_CHANGES]:
         line = str(change.line) if change.line else ""
-        listing.add_row(change.code, line, str(change.count), escape(change.words))
-    console().print(listing)
-    rest = Counter(change.code for change in changes[_SHOWN:])
+        listing.add_row(change.code, line, str(change.count), escape_markup(change.words))
+    make_console().print(listing)
+    rest = Counter(change.code for change in changes[_MAX_CHANGES:])
     if rest:
-        told = ", ".join(f"{code} {times}" for code, times in rest.most_common())
-        console().print(f"  and {count(rest.total(), 'more change')}: {told}", style="dim")
+        summary = ", ".join(f"{code} {times}" for code, times in rest.most_common())
+        make_console().print(
+            f"  and {format_count(rest.total(), 'more change')}: {summary}", style="dim"
+        )

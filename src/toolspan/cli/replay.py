@@ -1,5 +1,7 @@
 """`toolspan replay`: the calls of a session, run again in a copy, and what came out otherwise."""
 
+from __future__ import annotations
+
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,20 +12,33 @@ import click
 import msgspec
 from anyio.abc import TaskStatus
 
-from toolspan.cli.draw import plain_line
-from toolspan.cli.output import console, count, escape, print_json, short
-from toolspan.cli.select import complete_session, locate
+from toolspan.cli.output import (
+    escape_markup,
+    format_count,
+    make_console,
+    plain_line,
+    print_json,
+    shorten_line,
+)
+from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
-from toolspan.process import become_subreaper
-from toolspan.profile import VERSIONS, profile
-from toolspan.read.discover import FoundFile
-from toolspan.read.transcript import Transcript, read
-from toolspan.replay import Difference, Limits, Outcome, Replay, Scratch, open_scratch
-from toolspan.replay.replay import recorded_commit, recorded_folder, recorded_version
-from toolspan.replay.scratch import MOST_BYTES
+from toolspan.integrations.replay import (
+    Replay,
+    ReplayDifference,
+    ReplayLimits,
+    ReplayOutcome,
+    ScratchProject,
+    open_scratch,
+)
+from toolspan.integrations.replay.replay import recorded_commit, recorded_folder, recorded_version
+from toolspan.integrations.replay.scratch import MAX_BYTES
+from toolspan.reading.discovery import TranscriptFile
+from toolspan.reading.transcript import Transcript, read
+from toolspan.runtime.process import become_subreaper
+from toolspan.runtime.profiles import VERSIONS, profile
 
-DIFFERENT = 1
-_MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped": ("–", "dim")}
+EXIT_DIFFERENT = 1
+_OUTCOME_MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped": ("–", "dim")}
 
 
 @click.command("replay")
@@ -60,7 +75,7 @@ _MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped": ("–"
 @click.option(
     "--most-mb",
     type=click.IntRange(min=1),
-    default=MOST_BYTES >> 20,
+    default=MAX_BYTES >> 20,
     show_default=True,
     help="How large a folder is copied.",
 )
@@ -83,12 +98,12 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:
 
     Exit codes: 0 nothing differs; 1 something does; 2 it could not be tried.
     """
-    wishes = msgspec.convert({**ctx.params, "names": names}, Wishes)
+    options = msgspec.convert({**ctx.params, "names": names}, ReplayOptions)
     become_subreaper()
-    ctx.exit(anyio.run(_main, wishes))
+    ctx.exit(anyio.run(_run_replay, options))
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for."""
 
     names: tuple[str, ...]
@@ -103,38 +118,38 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool
 
 
-async def _main(wishes: Wishes) -> int:
-    transcripts = _transcripts(wishes.names)
-    recorded = wishes.recorded or recorded_folder(transcripts)
+async def _run_replay(options: ReplayOptions) -> int:
+    transcripts = _read_session(options.names)
+    recorded = options.recorded or recorded_folder(transcripts)
     if recorded is None:
         raise ToolspanError("the transcript does not say which folder it is about: --recorded DIR")
-    source = _source(wishes, recorded, transcripts)
-    client = profile(wishes.version) if wishes.version else None
+    source = _choose_source(options, recorded, transcripts)
+    client = profile(options.version) if options.version else None
     with open_scratch(
-        source.folder, commit=source.commit, most_bytes=wishes.most_mb << 20, keep=wishes.keep
+        source.folder, commit=source.commit, max_bytes=options.most_mb << 20, keep=options.keep
     ) as scratch:
         replay = Replay(
             transcripts,
             scratch,
             recorded=recorded,
-            limits=Limits(bash=wishes.bash),
+            limits=ReplayLimits(bash=options.bash),
             client=client,
         )
-        show = _Show(wishes, replay, recorded_version(transcripts))
-        show.begin(source, scratch)
-        stopped = await _until_signal(replay, show)
+        show = _ReplayPrinter(options, replay, recorded_version(transcripts))
+        show.print_start(source, scratch)
+        stopped = await _run_until_signal(replay, show)
         if stopped is not None:
             return stopped
-        show.end(scratch)
-    return DIFFERENT if replay.summary.differs else 0
+        show.print_summary(scratch)
+    return EXIT_DIFFERENT if replay.summary.differs else 0
 
 
-async def _until_signal(replay: Replay, show: "_Show") -> int | None:
+async def _run_until_signal(replay: Replay, show: "_ReplayPrinter") -> int | None:
     """Run it; the exit code when somebody ends it before: calls and the copy are ended first."""
     code: int | None = None
     failure: Exception | None = None
 
-    async def listen(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+    async def watch_signals(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
         nonlocal code
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             task_status.started()
@@ -143,9 +158,9 @@ async def _until_signal(replay: Replay, show: "_Show") -> int | None:
                 scope.cancel()
 
     async with anyio.create_task_group() as group:
-        await group.start(listen, group.cancel_scope)
+        await group.start(watch_signals, group.cancel_scope)
         try:
-            await replay.run(show.outcome)
+            await replay.run(show.print_outcome)
         except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
             failure = error
         group.cancel_scope.cancel()
@@ -154,25 +169,29 @@ async def _until_signal(replay: Replay, show: "_Show") -> int | None:
     return code
 
 
-class _Source(NamedTuple):
+class _CopySource(NamedTuple):
     """What is copied."""
 
     folder: Path | None
     commit: str | None
 
 
-def _source(wishes: Wishes, recorded: str, transcripts: Sequence[Transcript]) -> _Source:
-    folder = wishes.project or Path(recorded)
-    if not folder.is_dir() or (not folder.is_absolute() and wishes.project is None):
-        if wishes.commit not in (None, "none"):
+def _choose_source(
+    options: ReplayOptions, recorded: str, transcripts: Sequence[Transcript]
+) -> _CopySource:
+    folder = options.project or Path(recorded)
+    if not folder.is_dir() or (not folder.is_absolute() and options.project is None):
+        if options.commit not in (None, "none"):
             raise ToolspanError(f"{folder}: no such folder; name the project with --project")
-        return _Source(None, None)
+        return _CopySource(None, None)
     if folder.resolve() in (Path(folder.anchor or "/"), Path.home().resolve()):
         raise ToolspanError(f"{folder} is no project to copy; name one with --project")
-    if wishes.commit is not None:
-        return _Source(folder, None if wishes.commit == "none" else wishes.commit)
+    if options.commit is not None:
+        return _CopySource(folder, None if options.commit == "none" else options.commit)
     commit = next(filter(None, map(recorded_commit, transcripts)), None)
-    return _Source(folder, commit if commit is not None and has_commit(folder, commit) else None)
+    return _CopySource(
+        folder, commit if commit is not None and has_commit(folder, commit) else None
+    )
 
 
 def has_commit(folder: Path, commit: str) -> bool:
@@ -186,13 +205,13 @@ def has_commit(folder: Path, commit: str) -> bool:
         return False
 
 
-def _transcripts(names: Sequence[str]) -> list[Transcript]:
+def _read_session(names: Sequence[str]) -> list[Transcript]:
     """The files of one session, the main conversation first.
 
     Raises:
         ToolspanError: there is none, or they are of several sessions.
     """
-    files = [file for name in names for file in _files(name)]
+    files = [file for name in names for file in _session_files(name)]
     sessions = {file.name.stem for file in files if file.name.role == "session"}
     if len(sessions) > 1:
         raise ToolspanError(f"{len(sessions)} sessions: only one can be run again at a time")
@@ -200,113 +219,122 @@ def _transcripts(names: Sequence[str]) -> list[Transcript]:
     return [read(file.path) for file in ordered]
 
 
-def _files(name: str) -> list[FoundFile]:
+def _session_files(name: str) -> list[TranscriptFile]:
     """A file with those of its subagents, or what a session's id names."""
-    from toolspan.read.discover import discover
-    from toolspan.wire.paths import session_folder
+    from toolspan.formats.claude.paths import session_folder
+    from toolspan.reading.discovery import find_transcripts
 
-    found, _ = locate([name])
+    files, _ = locate_files([name])
     path = Path(name)
-    below = session_folder(path) / "subagents"
-    if path.is_file() and path.suffix == ".jsonl" and below.is_dir():
-        found = [*found, *(file for file in discover(below) if file.name.role == "agent")]
-    return found
+    agents_folder = session_folder(path) / "subagents"
+    if path.is_file() and path.suffix == ".jsonl" and agents_folder.is_dir():
+        files = [
+            *files,
+            *(file for file in find_transcripts(agents_folder) if file.name.role == "agent"),
+        ]
+    return files
 
 
-class _Show:
+class _ReplayPrinter:
     """Tells how it goes: rows for programs, lines for people."""
 
-    def __init__(self, wishes: Wishes, replay: Replay, version: str | None) -> None:
-        self._wishes = wishes
+    def __init__(self, options: ReplayOptions, replay: Replay, version: str | None) -> None:
+        self._options = options
         self._version = version
         self._replay = replay
-        self._out = console()
-        self._told = False
+        self._out = make_console()
+        self._has_printed_preparation = False
 
-    def begin(self, source: _Source, scratch: Scratch) -> None:
+    def print_start(self, source: _CopySource, scratch: ScratchProject) -> None:
         """What is run, and where."""
-        if self._wishes.as_json:
+        if self._options.as_json:
             return
-        self._out.print(f"[dim]{escape(self._begun(source, scratch))}[/]", soft_wrap=True)
-        if not self._wishes.bash:
+        self._out.print(
+            f"[dim]{escape_markup(self._describe_start(source, scratch))}[/]", soft_wrap=True
+        )
+        if not self._options.bash:
             self._out.print("[dim]commands are not run; --bash runs them[/]")
-        left = [one for one in scratch.left_out if not one.startswith(".git:")]
-        for one in left[:5]:
-            self._out.print(f"[dim]not copied: {escape(one)}[/]", soft_wrap=True)
-        if len(left) > 5:
-            self._out.print(f"[dim]and {len(left) - 5:,} more are not copied[/]")
+        omitted = [path for path in scratch.omitted if not path.startswith(".git:")]
+        for path in omitted[:5]:
+            self._out.print(f"[dim]not copied: {escape_markup(path)}[/]", soft_wrap=True)
+        if len(omitted) > 5:
+            self._out.print(f"[dim]and {len(omitted) - 5:,} more are not copied[/]")
 
-    def _begun(self, source: _Source, scratch: Scratch) -> str:
+    def _describe_start(self, source: _CopySource, scratch: ScratchProject) -> str:
         name: str = self._replay.profile.name
         if self._version not in (None, name):
             name += f", recorded by {self._version}"
         if source.folder is None:
-            folder = self._replay.ground.recorded
+            folder = self._replay.mapping.recorded_root
             return f"{folder} is not there: only files the transcript knows; as client {name}"
-        what = f"{count(scratch.files, 'file')}, {scratch.size / (1 << 20):,.1f} MB"
+        what = (
+            f"{format_count(scratch.file_count, 'file')}, {scratch.total_bytes / (1 << 20):,.1f} MB"
+        )
         commit = f" at {source.commit[:12]}" if source.commit else ""
         return f"in a copy of {source.folder}{commit} ({what}); as client {name}"
 
-    def outcome(self, outcome: Outcome) -> None:
+    def print_outcome(self, outcome: ReplayOutcome) -> None:
         """One call."""
-        self._prepared()
-        if self._wishes.as_json:
+        self._print_preparation()
+        if self._options.as_json:
             print_json({"type": "call", **msgspec.structs.asdict(outcome)})
             return
-        if outcome.verdict == "skipped" and not self._wishes.everything:
+        if outcome.verdict == "skipped" and not self._options.everything:
             return
-        mark, style = _MARKS[outcome.verdict]
+        mark, style = _OUTCOME_MARKS[outcome.verdict]
         agent = "↳ " if outcome.agent else ""
-        line = f"[{style}]{mark}[/] {agent}[bold]{escape(plain_line(outcome.tool, 30))}[/]"
-        line += f"  {escape(plain_line(outcome.target or '', 70))}"
-        told = outcome.reason or ", ".join(one.what for one in outcome.differences)
-        self._out.print(f"{line}  [dim]{escape(told)}[/]" if told else line, soft_wrap=True)
+        line = f"[{style}]{mark}[/] {agent}[bold]{escape_markup(plain_line(outcome.tool, 30))}[/]"
+        line += f"  {escape_markup(plain_line(outcome.target or '', 70))}"
+        reason = outcome.reason or ", ".join(difference.what for difference in outcome.differences)
+        self._out.print(
+            f"{line}  [dim]{escape_markup(reason)}[/]" if reason else line, soft_wrap=True
+        )
         for note in outcome.notes:
-            self._out.print(f"    [dim]{escape(short(note, 200))}[/]", soft_wrap=True)
-        for one in outcome.differences:
-            self._difference(one)
+            self._out.print(f"    [dim]{escape_markup(shorten_line(note, 200))}[/]", soft_wrap=True)
+        for difference in outcome.differences:
+            self._print_difference(difference)
 
-    def _difference(self, one: Difference) -> None:
-        head = f"    [yellow]{escape(short(f'{one.what} {one.path or str()}', 120))}[/]"
-        if not one.diff:
-            told = f"{escape(short(one.recorded, 60))} [dim]then,[/] {escape(short(one.now, 60))}"
-            self._out.print(f"{head}: {told} [dim]now[/]", soft_wrap=True)
+    def _print_difference(self, difference: ReplayDifference) -> None:
+        head = f"    [yellow]{escape_markup(shorten_line(f'{difference.what} {difference.path or str()}', 120))}[/]"
+        if not difference.diff:
+            change = f"{escape_markup(shorten_line(difference.recorded, 60))} [dim]then,[/] {escape_markup(shorten_line(difference.now, 60))}"
+            self._out.print(f"{head}: {change} [dim]now[/]", soft_wrap=True)
             return
         self._out.print(head, soft_wrap=True)
-        for line in one.diff[2:] if len(one.diff) > 2 else one.diff:
+        for line in difference.diff[2:] if len(difference.diff) > 2 else difference.diff:
             style = {"-": "red", "+": "green"}.get(line[:1], "dim")
-            cut = escape(plain_line(line, 160))
+            cut = escape_markup(plain_line(line, 160))
             self._out.print(f"      [{style}]{cut}[/]", no_wrap=True, overflow="ellipsis")
 
-    def _prepared(self) -> None:
+    def _print_preparation(self) -> None:
         """What was done to files before the first call; told once."""
-        if self._told:
+        if self._has_printed_preparation:
             return
-        self._told = True
-        notes = self._replay.prepared
+        self._has_printed_preparation = True
+        notes = self._replay.preparation_notes
         for note in notes:
-            if self._wishes.as_json:
+            if self._options.as_json:
                 print_json({"type": "prepared", "note": note})
-            elif self._wishes.everything:
-                self._out.print(f"[dim]{escape(short(note, 200))}[/]", soft_wrap=True)
-        if notes and not self._wishes.as_json and not self._wishes.everything:
+            elif self._options.everything:
+                self._out.print(f"[dim]{escape_markup(shorten_line(note, 200))}[/]", soft_wrap=True)
+        if notes and not self._options.as_json and not self._options.everything:
             doubtful = sum("doubtful" in note for note in notes)
             doubt = f", {doubtful:,} of them doubtful" if doubtful else ""
-            files = count(len(notes), "file")
+            files = format_count(len(notes), "file")
             self._out.print(f"[dim]{files} put as recorded{doubt} (--all lists them)[/]")
 
-    def end(self, scratch: Scratch) -> None:
+    def print_summary(self, scratch: ScratchProject) -> None:
         """The numbers."""
         summary = self._replay.summary
         skipped = sum(summary.skipped.values())
-        kept = str(scratch.place) if self._wishes.keep else None
-        if self._wishes.as_json:
-            print_json({"type": "summary", **msgspec.structs.asdict(summary), "kept": kept})
+        copy_folder = str(scratch.root) if self._options.keep else None
+        if self._options.as_json:
+            print_json({"type": "summary", **msgspec.structs.asdict(summary), "kept": copy_folder})
             return
-        calls = count(summary.same + summary.differs + skipped, "call")
+        calls = format_count(summary.same + summary.differs + skipped, "call")
         line = f"{calls}: {summary.same:,} the same, {summary.differs:,} different"
         self._out.print(f"{line}, {skipped:,} skipped")
-        for reason, number in sorted(summary.skipped.items(), key=lambda one: -one[1]):
-            self._out.print(f"  [dim]{number:>5,}  {escape(reason)}[/]", soft_wrap=True)
-        if kept:
-            self._out.print(f"kept: {escape(kept)}", soft_wrap=True)
+        for reason, number in sorted(summary.skipped.items(), key=lambda item: -item[1]):
+            self._out.print(f"  [dim]{number:>5,}  {escape_markup(reason)}[/]", soft_wrap=True)
+        if copy_folder:
+            self._out.print(f"kept: {escape_markup(copy_folder)}", soft_wrap=True)

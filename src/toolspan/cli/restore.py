@@ -1,25 +1,36 @@
 """`toolspan restore`: a file as it was before or after a call."""
 
+from __future__ import annotations
+
 import sys
 from pathlib import Path
 
 import click
 from rich.text import Text
 
-from toolspan.cli.draw import plain_line
-from toolspan.cli.files.asked import about
-from toolspan.cli.files.content import confidence_line, moment_of, print_reasons
-from toolspan.cli.files.history import diff_lines
-from toolspan.cli.output import console, print_json
-from toolspan.cli.select import current_folder, is_folder, locate
-from toolspan.disk.place import placed
+from toolspan.analysis.file_history.content import RecoveredContent
+from toolspan.analysis.file_history.restore import (
+    CannotRestore,
+    RestorePlan,
+    carry_out,
+    check_confidence,
+    plan_restore,
+)
+from toolspan.analysis.file_history.shell_writes import absolute_path, is_within, printable_path
+from toolspan.cli.files import (
+    confidence_line,
+    diff_lines,
+    find_archive,
+    print_reasons,
+    resolve_point,
+)
+from toolspan.cli.output import make_console, plain_line, print_json
+from toolspan.cli.select import current_folder, is_folder, locate_files
 from toolspan.errors import ToolspanError
-from toolspan.report.files.content import Recovered
-from toolspan.report.files.place import spelled, whole, within
-from toolspan.report.files.restore import CannotRestore, Plan, carry_out, check, plan_for
+from toolspan.tools.files.paths import resolve_path
 
-_SHOWN = 120
-_WORDS = {"write": "write", "create": "create", "delete": "DELETE", "nothing": "leave"}
+_MAX_DIFF_LINES = 120
+_ACTION_LABELS = {"write": "write", "create": "create", "delete": "DELETE", "nothing": "leave"}
 
 
 @click.command("restore")
@@ -41,7 +52,7 @@ def command(
     before: str | None,
     after: str | None,
     output: str | None,
-    **wishes: bool,
+    **flags: bool,
 ) -> None:
     """Give a file the content it had before or after a call.
 
@@ -52,24 +63,26 @@ def command(
     The file is named by its path, or by the last parts of it; transcripts as in other commands,
     without any: all of this user's.
     """
-    files, _ = locate(names)
-    archive, path = about(files, file)
-    when = moment_of(archive, path, before, after)
-    found = archive.content(path, when.call, when.side)
-    heading = confidence_line(path, when, found)
+    files, _ = locate_files(names)
+    archive, path = find_archive(files, file)
+    point = resolve_point(archive, path, before, after)
+    recovered = archive.content(path, point.call, point.side)
+    heading = confidence_line(path, point, recovered)
     if output == "-":
-        _print(found, heading, force=wishes["force"])
+        _print_content(recovered, heading, force=flags["force"])
         return
-    target = placed(output, current_folder(), str(Path.home())) if output else Path(path)
-    if wishes["yes"] and not output:
-        _check_meant(file, path)
-    _check_place(target)
-    check(found, force=wishes["force"] or wishes["dry_run"], elsewhere=output is not None)
-    plan = plan_for(target, found)
-    _carry_out(plan, found, heading, wishes)
+    target = resolve_path(output, current_folder(), str(Path.home())) if output else Path(path)
+    if flags["yes"] and not output:
+        _check_named_exactly(file, path)
+    _check_target(target)
+    check_confidence(
+        recovered, force=flags["force"] or flags["dry_run"], elsewhere=output is not None
+    )
+    plan = plan_restore(target, recovered)
+    _confirm_and_restore(plan, recovered, heading, flags)
 
 
-def _check_meant(word: str, path: str) -> None:
+def _check_named_exactly(word: str, path: str) -> None:
     """Without a question, only a file is written that was named whole or is near.
 
     A transcript may come from anywhere, and name any path that ends in what was typed.
@@ -78,58 +91,66 @@ def _check_meant(word: str, path: str) -> None:
         CannotRestore: the file is elsewhere.
     """
     here = str(current_folder())
-    if path not in (word, whole(word, here)) and not within(path, here):
-        raise CannotRestore(f"{spelled(path)}: name it by its whole path, or leave out --yes")
+    if path not in (word, absolute_path(word, here)) and not is_within(path, here):
+        raise CannotRestore(
+            f"{printable_path(path)}: name it by its whole path, or leave out --yes"
+        )
 
 
-def _check_place(target: Path) -> None:
+def _check_target(target: Path) -> None:
     """Only a file is written to, and one whose folder is known.
 
     Raises:
         CannotRestore: it is something else.
     """
-    name = spelled(str(target))
+    name = printable_path(str(target))
     if not target.is_absolute():
         raise CannotRestore(f"{name}: the folder it is in is not known; name a place with --output")
     if is_folder(str(target)):
         raise CannotRestore(f"{name}: that is a folder; name a file in it with --output")
 
 
-def _print(found: Recovered, heading: Text, *, force: bool) -> None:
-    from toolspan.report.files.story import known_lines
+def _print_content(recovered: RecoveredContent, heading: Text, *, force: bool) -> None:
+    from toolspan.analysis.file_history.archive import known_text
 
-    check(found, force=force, elsewhere=True)
-    console(stderr=True).print(heading, soft_wrap=True)
-    if isinstance(found.content, str) or found.parts:
-        sys.stdout.buffer.write(known_lines(found).encode("utf-8", "surrogateescape"))
+    check_confidence(recovered, force=force, elsewhere=True)
+    make_console(stderr=True).print(heading, soft_wrap=True)
+    if isinstance(recovered.content, str) or recovered.parts:
+        sys.stdout.buffer.write(known_text(recovered).encode("utf-8", "surrogateescape"))
 
 
-def _carry_out(plan: Plan, found: Recovered, heading: Text, wishes: dict[str, bool]) -> None:
+def _confirm_and_restore(
+    plan: RestorePlan, recovered: RecoveredContent, heading: Text, flags: dict[str, bool]
+) -> None:
     """Show what would be done, ask, and do it."""
-    as_json = wishes["as_json"]
+    as_json = flags["as_json"]
     if not as_json:
-        _show(plan, found, heading, full=wishes["full"])
-    asked = plan.action != "nothing" and not wishes["dry_run"]
-    if asked and not wishes["yes"]:
-        _ask(plan, as_json=as_json)
-    kept = carry_out(plan, backup=not wishes["no_backup"]) if asked else None
+        _print_plan(plan, recovered, heading, full=flags["full"])
+    should_restore = plan.action != "nothing" and not flags["dry_run"]
+    if should_restore and not flags["yes"]:
+        _confirm_plan(plan, as_json=as_json)
+    backup = carry_out(plan, backup=not flags["no_backup"]) if should_restore else None
     if as_json:
-        print_json(_row(plan, found, kept, done=asked))
-    elif asked:
-        told = f", what was there is {plain_line(kept.name, 300)}" if kept else ""
-        console().print(Text(f"done: {plain_line(str(plan.path), 1_000)}{told}"), soft_wrap=True)
+        print_json(_restore_row(plan, recovered, backup, done=should_restore))
+    elif should_restore:
+        note = f", what was there is {plain_line(backup.name, 300)}" if backup else ""
+        make_console().print(
+            Text(f"done: {plain_line(str(plan.path), 1_000)}{note}"), soft_wrap=True
+        )
 
 
-def _show(plan: Plan, found: Recovered, heading: Text, *, full: bool) -> None:
-    out = console()
-    print_reasons(out, heading, found)
+def _print_plan(
+    plan: RestorePlan, recovered: RecoveredContent, heading: Text, *, full: bool
+) -> None:
+    out = make_console()
+    print_reasons(out, heading, recovered)
     if plan.action == "nothing":
         out.print(Text(f"{plain_line(str(plan.path), 1_000)} is so already"), soft_wrap=True)
-    for line in diff_lines(plan.diff, 0 if full else _SHOWN):
+    for line in diff_lines(plan.diff, 0 if full else _MAX_DIFF_LINES):
         out.print(line, soft_wrap=True)
 
 
-def _ask(plan: Plan, *, as_json: bool) -> None:
+def _confirm_plan(plan: RestorePlan, *, as_json: bool) -> None:
     """Ask a person.
 
     Raises:
@@ -137,18 +158,20 @@ def _ask(plan: Plan, *, as_json: bool) -> None:
     """
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CannotRestore("nobody can be asked here; add --yes to do it, or --dry-run to look")
-    question = f"{_WORDS[plan.action]} {plain_line(str(plan.path), 1_000)}?"
+    question = f"{_ACTION_LABELS[plan.action]} {plain_line(str(plan.path), 1_000)}?"
     if not click.confirm(question, default=False):
         raise ToolspanError("nothing was changed")
 
 
-def _row(plan: Plan, found: Recovered, kept: Path | None, *, done: bool) -> dict[str, object]:
+def _restore_row(
+    plan: RestorePlan, recovered: RecoveredContent, backup: Path | None, *, done: bool
+) -> dict[str, object]:
     return {
         "path": str(plan.path),
         "action": plan.action,
         "done": done,
-        "confidence": found.confidence,
-        "reasons": found.reasons,
+        "confidence": recovered.confidence,
+        "reasons": recovered.reasons,
         "diff": plan.diff,
-        "kept": str(kept) if kept else None,
+        "kept": str(backup) if backup else None,
     }

@@ -1,5 +1,7 @@
 """`toolspan search`: the calls and messages in which words stand."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,35 +9,41 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolspan.cli.ahead import apart
-from toolspan.cli.output import clean, clock, complain, count, print_json, short
+from toolspan.analysis.search.candidates import Prefilter
+from toolspan.analysis.search.query import RipgrepProcess, find_ripgrep, query_of
+from toolspan.cli.output import (
+    format_count,
+    format_time,
+    print_json,
+    replace_unprintable,
+    shorten_line,
+    warn,
+)
+from toolspan.cli.ripgrep_prestart import split_locations
 from toolspan.cli.select import (
-    Filter,
+    CallFilter,
     call_hint,
-    filters,
+    filter_options,
     in_project,
+    make_filter,
     require_session,
-    surveyed,
-    wanted_filter,
+    scan_with_cache,
 )
 from toolspan.errors import SourceError
-from toolspan.model.span import moment, within
-from toolspan.read.discover import default_roots, discover_all
-from toolspan.report.search.places import Prefilter
-from toolspan.report.search.ripgrep import Ripgrep, ripgrep
-from toolspan.report.search.words import query_of
+from toolspan.reading.discovery import default_roots, find_all_transcripts
+from toolspan.types.span import is_within, parse_timestamp
 
 if TYPE_CHECKING:
-    from toolspan.report.search.find import Found, Match
-    from toolspan.report.search.texts import Side
-    from toolspan.report.search.words import Query
+    from toolspan.analysis.search.find import SearchMatch, SearchResults
+    from toolspan.analysis.search.query import MatchSide, SearchQuery
 
-_SHOWN = 20
-_WIDE = 160
+
+_DEFAULT_LIMIT = 20
+_DEFAULT_WIDTH = 160
 """Columns where there is no terminal."""
-_ROOM = 12
+_MIN_TARGET_WIDTH = 12
 """With less room than this at the end of a line, nothing is put there."""
-_SIDES: dict[str, "tuple[Side, ...]"] = {
+_SIDES: dict[str, "tuple[MatchSide, ...]"] = {
     "input": ("input",),
     "result": ("result",),
     "message": ("message",),
@@ -59,13 +67,13 @@ _SIDES: dict[str, "tuple[Side, ...]"] = {
     "--limit",
     type=click.IntRange(min=0),
     default=None,
-    help=f"Matches shown; 0 for all.  [default: {_SHOWN}; all with --json]",
+    help=f"Matches shown; 0 for all.  [default: {_DEFAULT_LIMIT}; all with --json]",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@filters
+@filter_options
 def command(
     words: tuple[str, ...], *, inside: str, ignore_case: bool, regex: bool, limit: int | None,
-    as_json: bool, **wanted: Any,
+    as_json: bool, **filter_values: Any,
 ) -> None:  # fmt: skip
     """Find the calls and messages in which all the words stand, the newest first.
 
@@ -75,173 +83,201 @@ def command(
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         click.get_current_context().color = False
-    keep = wanted_filter(wanted)
-    named, places = apart(words)
-    query = query_of(named, regex=regex, ignore_case=ignore_case)
-    most = limit if limit is not None else 0 if as_json else _SHOWN
+    call_filter = make_filter(filter_values)
+    terms, locations = split_locations(words)
+    query = query_of(terms, regex=regex, ignore_case=ignore_case)
+    max_matches = limit if limit is not None else 0 if as_json else _DEFAULT_LIMIT
     try:
-        found = _found(query, [*map(Path, places)], most, sides=_SIDES[inside], keep=keep)
+        result = _find_matches(
+            query,
+            [*map(Path, locations)],
+            max_matches,
+            sides=_SIDES[inside],
+            call_filter=call_filter,
+        )
     except SourceError:
-        _hint(named, err=True)
+        _print_location_hint(terms, err=True)
         raise
-    for problem in found.problems:
-        complain(problem)
-    if keep.session is not None and not found.matches:
-        require_session(keep.session, discover_all([*map(Path, places)] or None))
-    shown = _completed(found.matches[:most] if most else found.matches, all_lines=as_json)
+    for problem in result.problems:
+        warn(problem)
+    if call_filter.session is not None and not result.matches:
+        require_session(call_filter.session, find_all_transcripts([*map(Path, locations)] or None))
+    visible_matches = _complete_matches(
+        result.matches[:max_matches] if max_matches else result.matches, all_lines=as_json
+    )
     if as_json:
-        for match in shown:
+        for match in visible_matches:
             print_json(match)
     else:
-        _print(shown, found, call_hint(places))
-        if not found.matches:
-            _hint(named)
+        _print_matches(visible_matches, result, call_hint(locations))
+        if not result.matches:
+            _print_location_hint(terms)
 
 
-def _found(
-    query: "Query", places: Sequence[Path], most: int, *, sides: "tuple[Side, ...]", keep: Filter
-) -> "Found":
+def _find_matches(
+    query: "SearchQuery",
+    locations: Sequence[Path],
+    max_matches: int,
+    *,
+    sides: "tuple[MatchSide, ...]",
+    call_filter: CallFilter,
+) -> "SearchResults":
     """The matches that the filter takes: all, or the newest and one more than are shown."""
-    program = ripgrep()
-    ahead = click.get_current_context().find_object(Ripgrep)
-    prefilter = Prefilter(places or default_roots(), query.rarest, program=program, ahead=ahead)
+    program = find_ripgrep()
+    prestarted = click.get_current_context().find_object(RipgrepProcess)
+    prefilter = Prefilter(
+        locations or default_roots(), query.rarest_filter, program=program, ahead=prestarted
+    )
 
-    def kept(matches: "Sequence[Match]") -> "list[Match]":
-        return _kept(matches, keep)
+    def accept_matches(matches: "Sequence[SearchMatch]") -> "list[SearchMatch]":
+        return _filter_matches(matches, call_filter)
 
     try:
-        from toolspan.report.search import calls  # noqa: F401 - while ripgrep is at work
-        from toolspan.report.search.newest import newest
+        from toolspan.analysis.search.find import search_newest
 
         candidates = prefilter.candidates()
     finally:
         prefilter.close()
-    return newest(candidates, query, most, sides=sides, keep=kept, program=program)
+    return search_newest(
+        candidates, query, max_matches, sides=sides, keep=accept_matches, program=program
+    )
 
 
-def _hint(words: Sequence[str], *, err: bool = False) -> None:
+def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
     """Say that what looks like a place was looked for, when nothing was found."""
-    for word in words[1:]:
-        if os.path.isdir(word):  # noqa: PTH112 - a word may be no path at all
-            name = clean(word)
-            told = f"{name} was a word; to look in the folder write ./{name}"
-            click.secho(told, dim=True, err=err)
-        elif word.startswith(("/", "./", "../", "~")) or word.endswith((".jsonl", ".zst")):
-            told = f"{clean(word)} is no folder or transcript; it was a word"
-            click.secho(told, dim=True, err=err)
+    for term in terms[1:]:
+        if os.path.isdir(term):  # noqa: PTH112 - a word may be no path at all
+            name = replace_unprintable(term)
+            message = f"{name} was a word; to look in the folder write ./{name}"
+            click.secho(message, dim=True, err=err)
+        elif term.startswith(("/", "./", "../", "~")) or term.endswith((".jsonl", ".zst")):
+            message = f"{replace_unprintable(term)} is no folder or transcript; it was a word"
+            click.secho(message, dim=True, err=err)
 
 
-def _kept(matches: "Sequence[Match]", keep: Filter) -> "list[Match]":
+def _filter_matches(
+    matches: "Sequence[SearchMatch]", call_filter: CallFilter
+) -> "list[SearchMatch]":
     """The matches that the filter takes; files are only read for what their lines do not tell."""
-    dialects = _Dialects()
-    near = [
+    dialects = _DialectCache()
+    candidates = [
         match
         for match in matches
-        if (keep.session is None or (match.session or "").startswith(keep.session))
-        and (keep.agent is None or (match.agent or "").startswith(keep.agent))
-        and (keep.project is None or in_project(keep.project, match.file, match.cwd))
-        and within(match.at, keep.since, keep.until)
-        and (keep.dialect is None or dialects[match.file] == keep.dialect)
+        if (call_filter.session is None or (match.session or "").startswith(call_filter.session))
+        and (call_filter.agent is None or (match.agent or "").startswith(call_filter.agent))
+        and (call_filter.project is None or in_project(call_filter.project, match.file, match.cwd))
+        and is_within(match.at, call_filter.since, call_filter.until)
+        and (call_filter.dialect is None or dialects[match.file] == call_filter.dialect)
     ]
-    if not (keep.tool or keep.state or keep.error):
-        return near
+    if not (call_filter.tool or call_filter.state or call_filter.error):
+        return candidates
     return [
         match
-        for match in _completed([match for match in near if match.kind == "call"])
-        if (not keep.tool or (match.tool or "").casefold() in keep.tool)
-        and (not keep.state or match.state in keep.state)
-        and (not keep.error or (match.error or "") in keep.error)
+        for match in _complete_matches([match for match in candidates if match.kind == "call"])
+        if (not call_filter.tool or (match.tool or "").casefold() in call_filter.tool)
+        and (not call_filter.state or match.state in call_filter.state)
+        and (not call_filter.error or (match.error or "") in call_filter.error)
     ]
 
 
-class _Dialects(dict[str, str]):
+class _DialectCache(dict[str, str]):
     """Whose files they are; looked up when asked for."""
 
     def __missing__(self, file: str) -> str:
-        from toolspan.wire.detect import dialect_of
-        from toolspan.wire.source import source_of
+        from toolspan.formats.detect import detect_dialect
+        from toolspan.formats.source import source_for_path
 
-        self[file] = dialect_of(source_of(file))
+        self[file] = detect_dialect(source_for_path(file))
         return self[file]
 
 
-def _completed(matches: "Sequence[Match]", *, all_lines: bool = False) -> "list[Match]":
+def _complete_matches(
+    matches: "Sequence[SearchMatch]", *, all_lines: bool = False
+) -> "list[SearchMatch]":
     """The matches with tool and state, and messages, which have no name, with their lines."""
     if not matches:
         return []
-    from toolspan.report.search.calls import complete, numbered
+    from toolspan.analysis.search.find import complete_matches, number_lines
 
-    return complete(numbered(matches, calls=all_lines), surveyed, program=ripgrep())
+    return complete_matches(
+        number_lines(matches, calls=all_lines), scan_with_cache, program=find_ripgrep()
+    )
 
 
-def _print(shown: "Sequence[Match]", found: "Found", hint: str) -> None:
-    width = _width()
-    for match in shown:
-        click.echo(_headline(match, width))
-        click.echo("    " + _excerpt(match, width - 4) + "\n")
-    click.echo(_total(len(shown), found))
-    if found.passed:
-        click.echo(f"{count(found.passed, 'line')} too long to look into")
-    if any(match.kind == "call" for match in shown):
+def _print_matches(
+    visible_matches: "Sequence[SearchMatch]", result: "SearchResults", hint: str
+) -> None:
+    width = _terminal_width()
+    for match in visible_matches:
+        click.echo(_format_headline(match, width))
+        click.echo("    " + _format_excerpt(match, width - 4) + "\n")
+    click.echo(_format_total(len(visible_matches), result))
+    if result.passed:
+        click.echo(f"{format_count(result.passed, 'line')} too long to look into")
+    if any(match.kind == "call" for match in visible_matches):
         click.secho(hint, dim=True)
 
 
-def _width() -> int:
+def _terminal_width() -> int:
     """Of the terminal; as `shutil` tells it, which is slow to import."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         return int(columns)
     try:
-        return os.get_terminal_size(1).columns or _WIDE
+        return os.get_terminal_size(1).columns or _DEFAULT_WIDTH
     except OSError:
-        return _WIDE
+        return _DEFAULT_WIDTH
 
 
-def _total(shown: int, found: "Found") -> str:
+def _format_total(visible_count: int, result: "SearchResults") -> str:
     """How many there are; where nobody has counted them, in how many files they may stand."""
-    total = len(found.matches)
-    newest = f"the newest {shown:,} shown (--limit 0: all"
-    if found.among is not None:
-        return f"more than {shown:,} matches, {newest}, in up to {found.among:,} files)"
+    total = len(result.matches)
+    newest = f"the newest {visible_count:,} shown (--limit 0: all"
+    if result.among is not None:
+        return f"more than {visible_count:,} matches, {newest}, in up to {result.among:,} files)"
     text = f"{total:,} {'match' if total == 1 else 'matches'}"
-    return f"{text}, {newest})" if shown < total else text
+    return f"{text}, {newest})" if visible_count < total else text
 
 
-def _headline(match: "Match", width: int) -> str:
+def _format_headline(match: "SearchMatch", width: int) -> str:
     """Who, what, when: a call with tool and state, a message with its voice."""
     agent = " ↳" if match.agent else ""
-    session = clean((match.session or Path(match.file).stem)[:8]) + agent
-    when = f"{clock(moment(match.at))}  {session}  "
+    session = replace_unprintable((match.session or Path(match.file).stem)[:8]) + agent
+    when = f"{format_time(parse_timestamp(match.at))}  {session}  "
     if match.kind == "message":
         place = f"{Path(match.file).name}:{match.line}"
-        words: list[tuple[str, dict[str, Any]]] = [
+        parts: list[tuple[str, dict[str, Any]]] = [
             (str(match.voice), {"bold": True}),
             (f"  {place}", {"dim": True}),
         ]
     else:
         state = f" {match.state}" if match.state and match.state != "succeeded" else ""
-        words = [
+        parts = [
             (match.tool or "?", {"bold": True}),
             (state, {"fg": "red"}),
             (f" {'+'.join(match.sides)}  ", {}),
             (match.call or "", {"fg": "cyan"}),
         ]
-        if len(when) + sum(len(text) for text, _ in words) > width:
-            from toolspan.read.history import short_id
+        if len(when) + sum(len(text) for text, _ in parts) > width:
+            from toolspan.reading.history import short_id
 
-            words[-1] = (short_id(match.call or "")[:8], {"fg": "cyan"})
-    line = when + "".join(click.style(clean(text), **how) for text, how in words)
-    room = width - len(when) - sum(len(text) for text, _ in words) - 2
-    about = match.target if "input" not in match.sides and room > _ROOM else None
-    return line + click.style(f"  {short(about, room)}" if about else "", dim=True)
+            parts[-1] = (short_id(match.call or "")[:8], {"fg": "cyan"})
+    line = when + "".join(click.style(replace_unprintable(text), **style) for text, style in parts)
+    remaining_width = width - len(when) - sum(len(text) for text, _ in parts) - 2
+    about = (
+        match.target if "input" not in match.sides and remaining_width > _MIN_TARGET_WIDTH else None
+    )
+    return line + click.style(
+        f"  {shorten_line(about, remaining_width)}" if about else "", dim=True
+    )
 
 
-def _excerpt(match: "Match", width: int) -> str:
+def _format_excerpt(match: "SearchMatch", width: int) -> str:
     """The snippet in one line; what does not fit goes at the ends."""
     snippet = match.snippet
-    word = clean(snippet.match)[: max(width, 1)]
-    room = max(width - len(word), 0)
-    before, after = clean(snippet.before), clean(snippet.after)
-    after = after[: max(room // 2, room - len(before))]
-    before = before[max(len(before) + len(after) - room, 0) :]
+    word = replace_unprintable(snippet.match)[: max(width, 1)]
+    context_width = max(width - len(word), 0)
+    before, after = replace_unprintable(snippet.before), replace_unprintable(snippet.after)
+    after = after[: max(context_width // 2, context_width - len(before))]
+    before = before[max(len(before) + len(after) - context_width, 0) :]
     return before + click.style(word, fg="red", bold=True) + after

@@ -1,18 +1,20 @@
 """`toolspan tools`: which tools a session has, and how their calls are run."""
 
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
 import click
 from msgspec import Struct
 
-from toolspan.profile import DEFAULT, VERSIONS
+from toolspan.runtime.profiles import DEFAULT, VERSIONS
 
 if TYPE_CHECKING:
-    from toolspan.profile import Profile
-    from toolspan.run.tool import Tool
+    from toolspan.runtime.profiles import Profile
+    from toolspan.runtime.tool import Tool
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class ToolRow(Struct, frozen=True, kw_only=True):
     """What is told of a tool."""
 
     name: str
@@ -47,33 +49,33 @@ def command(name: str, model: str | None, *, person: bool, as_json: bool) -> Non
     nothing; a deferred tool is shown to the model only when it searches for it; "asks" that a
     person is asked before each call.
     """
-    from toolspan.builtin import coding_tools
     from toolspan.cli.output import print_json
-    from toolspan.profile import profile
+    from toolspan.runtime.profiles import profile
+    from toolspan.tools import coding_tools
 
     client = profile(name, model=model)
-    rows = [_row(tool, client) for tool in coding_tools(client, person=person)]
+    rows = [_tool_row(tool, client) for tool in coding_tools(client, person=person)]
     if as_json:
         for row in rows:
             print_json(row)
     else:
-        _print(rows)
+        _print_tools(rows)
 
 
-def _row(tool: "Tool", client: "Profile") -> Row:
-    return Row(
+def _tool_row(tool: "Tool", client: "Profile") -> ToolRow:
+    return ToolRow(
         name=tool.name,
         concurrent=tool.concurrent if isinstance(tool.concurrent, bool) else None,
         read_only=tool.read_only,
-        deferred=client.offer.defers(tool.name),
-        asks=tool.asks is not None,
+        deferred=client.availability.is_deferred(tool.name),
+        asks=tool.approval_prompt is not None,
         aliases=tool.aliases,
-        input=_input(tool),
+        input=_input_names(tool),
         description=" ".join(tool.description.split()),
     )
 
 
-def _input(tool: "Tool") -> tuple[str, ...]:
+def _input_names(tool: "Tool") -> tuple[str, ...]:
     properties = tool.input_schema.get("properties")
     required = tool.input_schema.get("required")
     names = list(properties) if isinstance(properties, dict) else []
@@ -81,13 +83,13 @@ def _input(tool: "Tool") -> tuple[str, ...]:
     return tuple(name if name in needed else f"{name}?" for name in names)
 
 
-_TOGETHER = {True: "yes", False: "no", None: "some"}
+_CONCURRENCY_LABELS = {True: "yes", False: "no", None: "some"}
 
 
-def _print(rows: list[Row]) -> None:
+def _print_tools(rows: list[ToolRow]) -> None:
     from rich.table import Table
 
-    from toolspan.cli.output import console
+    from toolspan.cli.output import make_console
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("tool", "together", "read only", "deferred", "asks", "also called", "input"):
@@ -95,11 +97,11 @@ def _print(rows: list[Row]) -> None:
     for row in rows:
         table.add_row(
             row.name,
-            _TOGETHER[row.concurrent],
+            _CONCURRENCY_LABELS[row.concurrent],
             "yes" if row.read_only else "no",
             "yes" if row.deferred else "",
             "yes" if row.asks else "",
             ", ".join(row.aliases),
             " ".join(row.input),
         )
-    console().print(table)
+    make_console().print(table)

@@ -4,6 +4,8 @@
 updates are told: a line for people, a JSON object for programs.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -15,33 +17,40 @@ from typing import Any
 import click
 import msgspec
 
-from toolspan.cli.output import STATE_STYLE, clock, complain, console, duration, print_json, short
+from toolspan.cli.output import (
+    STATE_STYLES,
+    format_duration,
+    format_time,
+    make_console,
+    print_json,
+    shorten_line,
+    warn,
+)
 from toolspan.cli.select import (
-    Filter,
+    CallFilter,
     complete_session,
-    exists,
-    filters,
+    filter_options,
+    find_session_files,
+    make_filter,
     newest_session,
-    session_files,
-    wanted_filter,
+    path_exists,
 )
 from toolspan.errors import NotFound, SourceError
-from toolspan.model.event import Notification
-from toolspan.model.span import Span
-from toolspan.model.state import OPEN_STATES
-from toolspan.read.discover import FoundFile, default_roots
-from toolspan.read.facts import facts_of
-from toolspan.read.follow import (
-    Appeared,
-    Changed,
+from toolspan.reading.discovery import TranscriptFile, default_roots
+from toolspan.reading.follow import (
+    CallAppeared,
+    CallChanged,
+    FileReset,
     FolderFollower,
-    Reset,
+    FollowUpdate,
     SessionFollower,
-    Update,
-    changes,
+    wait_for_changes,
 )
+from toolspan.reading.rows import make_call_row
+from toolspan.types.span import Notification, Span
+from toolspan.types.state import OPEN_STATES
 
-_RECENTLY = 3600.0
+_RECENT_SECONDS = 3600.0
 """Of a folder's files, those not written to for so many seconds are read only when they change."""
 
 
@@ -56,7 +65,7 @@ _RECENTLY = 3600.0
     "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
     help="End after so long without news.",
 )  # fmt: skip
-@filters
+@filter_options
 def command(
     name: str | None,
     *,
@@ -64,7 +73,7 @@ def command(
     as_json: bool,
     since_start: bool,
     idle_exit: float | None,
-    **wanted: Any,
+    **filter_values: Any,
 ) -> None:
     """Follow sessions as they grow: one line for each change of a call.
 
@@ -73,149 +82,157 @@ def command(
     Begins with the calls that are open. Nothing is read while nothing is written. A file that is
     not there yet is waited for. Ctrl-C ends it.
     """
-    keep = wanted_filter(wanted)
+    call_filter = make_filter(filter_values)
     try:
-        follower = _follower(name, last=last, since_start=since_start)
+        follower = _make_follower(name, last=last, since_start=since_start)
         if not as_json:
             verb = "watching" if follower.path.exists() else "waiting for"
-            click.echo(f"{verb} {', '.join(map(str, _meant(follower)))}", err=True)
-        show = _Rows(keep).show if as_json else _Lines(keep).show
-        _watch(follower, show, since_start=since_start, idle_exit=idle_exit)
+            click.echo(f"{verb} {', '.join(map(str, _followed_paths(follower)))}", err=True)
+        show = (
+            _JsonPrinter(call_filter).print_update
+            if as_json
+            else _LinePrinter(call_filter).print_update
+        )
+        _watch_updates(follower, show, since_start=since_start, idle_exit=idle_exit)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
 
 
-def _follower(
+def _make_follower(
     name: str | None, *, last: bool, since_start: bool
 ) -> SessionFollower | FolderFollower:
     """What follows the thing named."""
-    asleep = 0.0 if since_start else time() - _RECENTLY
+    asleep = 0.0 if since_start else time() - _RECENT_SECONDS
     if name is None:
         if last:
-            return SessionFollower(_main(newest_session()))
+            return SessionFollower(_main_file(newest_session()))
         return FolderFollower(*default_roots(), asleep_before=asleep)
     path = Path(name)
-    there = exists(path)
+    there = path_exists(path)
     if there and path.is_dir():
         if last:
-            return SessionFollower(_main(newest_session([name])))
+            return SessionFollower(_main_file(newest_session([name])))
         return FolderFollower(path, asleep_before=asleep)
     if there or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
-        if not exists(path.parent):
+        if not path_exists(path.parent):
             raise NotFound(f"{path}: no such file or folder")
         if not os.access(path.parent, os.R_OK | os.X_OK):
             raise SourceError(f"{path.parent}: may not be looked at")
         return SessionFollower(path)
-    return SessionFollower(_main(session_files(name)))
+    return SessionFollower(_main_file(find_session_files(name)))
 
 
-def _meant(follower: SessionFollower | FolderFollower) -> list[Path]:
-    return follower.folders() if isinstance(follower, FolderFollower) else [follower.path]
+def _followed_paths(follower: SessionFollower | FolderFollower) -> list[Path]:
+    return follower.watched_folders() if isinstance(follower, FolderFollower) else [follower.path]
 
 
-def _main(files: Iterable[FoundFile]) -> Path:
+def _main_file(files: Iterable[TranscriptFile]) -> Path:
     """The session's own file among its files, if it is left; of several the one written to last."""
-    found = list(files)
-    mains = [file for file in found if file.name.role == "session"]
-    return max(mains or found, key=lambda file: file.modified).path
+    all_files = list(files)
+    mains = [file for file in all_files if file.name.role == "session"]
+    return max(mains or all_files, key=lambda file: file.modified).path
 
 
-def _watch(
+def _watch_updates(
     follower: SessionFollower | FolderFollower,
-    show: Callable[[Update], None],
+    show: Callable[[FollowUpdate], None],
     *,
     since_start: bool,
     idle_exit: float | None,
 ) -> None:
-    told = monotonic()
+    last_update = monotonic()
     complaints: set[str] = set()
     updates = follower.poll() if since_start else follower.catch_up()
-    news = changes(follower)
-    while idle_exit is None or updates or monotonic() - told < idle_exit:
+    change_batches = wait_for_changes(follower)
+    while idle_exit is None or updates or monotonic() - last_update < idle_exit:
         if updates:
-            told = monotonic()
+            last_update = monotonic()
         for update in updates if since_start else _without_repeats(updates):
             show(update)
         sys.stdout.flush()
         for problem in set(follower.problems.values()) - complaints:
             complaints.add(problem)
-            complain(problem)
-        changed = next(news)
+            warn(problem)
+        changed = next(change_batches)
         updates = follower.poll(changed) if changed is None or changed else []
 
 
-def _without_repeats(updates: Sequence[Update]) -> list[Update]:
+def _without_repeats(updates: Sequence[FollowUpdate]) -> list[FollowUpdate]:
     """Without calls that had ended long before their file was read anew."""
-    anew = {update.file for update in updates if isinstance(update, Reset)}
+    anew = {update.file for update in updates if isinstance(update, FileReset)}
     return [
         update
         for update in updates
-        if not isinstance(update, Appeared)
+        if not isinstance(update, CallAppeared)
         or update.file not in anew
         or update.span.state in OPEN_STATES
     ]
 
 
-class _Rows:
+class _JsonPrinter:
     """Tells updates to programs."""
 
-    def __init__(self, keep: Filter) -> None:
-        self._keep = keep
+    def __init__(self, call_filter: CallFilter) -> None:
+        self._filter = call_filter
 
-    def show(self, update: Update) -> None:
+    def print_update(self, update: FollowUpdate) -> None:
         """One JSON object: the fields of `calls --json`, and what the state was before."""
-        if isinstance(update, Reset):
+        if isinstance(update, FileReset):
             print_json({"type": "reset", "file": update.file, "reason": update.reason})
             return
-        row = _row(update.span, update.file)
-        before = update.before if isinstance(update, Changed) else None
-        if not self._keep.takes(facts_of(update.span, update.file)):
+        row = _call_row(update.span, update.file)
+        before = update.before if isinstance(update, CallChanged) else None
+        if not self._filter.accepts_call(make_call_row(update.span, update.file)):
             return
-        if before is None or row != _row(before, update.file):
+        if before is None or row != _call_row(before, update.file):
             was = before.state if before else None
             print_json({"type": "call", "was": was, **row})
 
 
-def _row(span: Span, file: str) -> dict[str, object]:
-    notice = _notice(span)
-    said = {"status": notice.status, "summary": notice.summary} if notice else None
-    return {**msgspec.structs.asdict(facts_of(span, file)), "notice": said}
+def _call_row(span: Span, file: str) -> dict[str, object]:
+    notice = _last_notification(span)
+    notice_fields = {"status": notice.status, "summary": notice.summary} if notice else None
+    return {**msgspec.structs.asdict(make_call_row(span, file)), "notice": notice_fields}
 
 
-def _notice(span: Span) -> Notification | None:
+def _last_notification(span: Span) -> Notification | None:
     """The last news of a background task that the call started."""
-    found = [event for event in span.events if isinstance(event, Notification)]
-    return found[-1] if found else None
+    notifications = [event for event in span.events if isinstance(event, Notification)]
+    return notifications[-1] if notifications else None
 
 
-class _Lines:
+class _LinePrinter:
     """Tells updates to people."""
 
-    def __init__(self, keep: Filter) -> None:
-        self._keep = keep
-        self._out = console()
+    def __init__(self, call_filter: CallFilter) -> None:
+        self._filter = call_filter
+        self._out = make_console()
 
-    def show(self, update: Update) -> None:
+    def print_update(self, update: FollowUpdate) -> None:
         """One line, unless nothing changed that people would want to know."""
-        if not isinstance(update, Reset) and not self._wants(update):
+        if not isinstance(update, FileReset) and not self._accepts_update(update):
             return
         match update:
-            case Reset(file=file, reason=reason):
-                self._print([(f"── {short(file, 200)} was {reason}, it is read anew", "yellow")])
-            case Appeared(span=span, file=file):
-                self._print(_ended(span, file))
-            case Changed(span=span, before=before, file=file):
-                notice = _notice(span)
+            case FileReset(file=file, reason=reason):
+                self._print_parts(
+                    [(f"── {shorten_line(file, 200)} was {reason}, it is read anew", "yellow")]
+                )
+            case CallAppeared(span=span, file=file):
+                self._print_parts(_call_parts(span, file))
+            case CallChanged(span=span, before=before, file=file):
+                notice = _last_notification(span)
                 if span.state != before.state:
-                    self._print(_ended(span, file))
-                elif notice is not None and notice != _notice(before):
-                    self._print(_notified(span, file, notice))
+                    self._print_parts(_call_parts(span, file))
+                elif notice is not None and notice != _last_notification(before):
+                    self._print_parts(_notification_parts(span, file, notice))
 
-    def _wants(self, update: Appeared | Changed) -> bool:
-        keep = self._keep
-        return keep == Filter() or keep.takes(facts_of(update.span, update.file))
+    def _accepts_update(self, update: CallAppeared | CallChanged) -> bool:
+        call_filter = self._filter
+        return call_filter == CallFilter() or call_filter.accepts_call(
+            make_call_row(update.span, update.file)
+        )
 
-    def _print(self, parts: list[tuple[str, str]]) -> None:
+    def _print_parts(self, parts: list[tuple[str, str]]) -> None:
         from rich.text import Text
 
         line = Text.assemble(*parts)
@@ -225,55 +242,57 @@ class _Lines:
             self._out.print(line, soft_wrap=True)
 
 
-def _ended(span: Span, file: str) -> list[tuple[str, str]]:
+def _call_parts(span: Span, file: str) -> list[tuple[str, str]]:
     """A call and how far it got."""
-    from toolspan.cli.draw import plain_line
-    from toolspan.model.state import SIGNS
+    from toolspan.cli.output import plain_line
+    from toolspan.types.state import STATE_SYMBOLS
 
-    style = STATE_STYLE[span.state]
-    parts = _about(span, file, SIGNS[span.state], style, span.finished or span.requested)
-    if took := _took(span):
+    style = STATE_STYLES[span.state]
+    parts = _prefix_parts(
+        span, file, STATE_SYMBOLS[span.state], style, span.finished or span.requested
+    )
+    if took := _format_elapsed(span):
         parts.append((f"  {took}", "dim"))
     if span.background:
         parts.append(("  ⟳ goes on in the background", "cyan"))
     if span.state not in OPEN_STATES and span.state != "succeeded":
         kind = f" · {span.error_kind}" if span.error_kind else ""
         parts.append((f"  {span.state}{kind}", style))
-        words = plain_line((span.message or "").lstrip().partition("\n")[0], 100)
-        parts.append((f": {words}" if words else "", ""))
+        message = plain_line((span.message or "").lstrip().partition("\n")[0], 100)
+        parts.append((f": {message}" if message else "", ""))
     return parts
 
 
-def _notified(span: Span, file: str, notice: Notification) -> list[tuple[str, str]]:
+def _notification_parts(span: Span, file: str, notice: Notification) -> list[tuple[str, str]]:
     """News of what a call left running."""
-    from toolspan.cli.draw import plain_line
-    from toolspan.model.span import moment
+    from toolspan.cli.output import plain_line
+    from toolspan.types.span import parse_timestamp
 
-    parts = _about(span, file, "◆", "cyan", moment(notice.at))
-    told = plain_line(f"task {notice.status or 'news'}: {notice.summary or ''}", 120)
-    return [*parts, (f"  {told}", "cyan")]
+    parts = _prefix_parts(span, file, "◆", "cyan", parse_timestamp(notice.at))
+    text = plain_line(f"task {notice.status or 'news'}: {notice.summary or ''}", 120)
+    return [*parts, (f"  {text}", "cyan")]
 
 
-def _about(
+def _prefix_parts(
     span: Span, file: str, glyph: str, style: str, at: datetime | None
 ) -> list[tuple[str, str]]:
-    from toolspan.cli.draw import plain_line
+    from toolspan.cli.output import plain_line
 
     session = plain_line((span.call.session_id or PurePath(file).stem)[:8], 8)
     session += " ↳" if span.call.agent_id else ""
     return [
-        (f"{clock(at, date=False):8}  {session:10}  ", "dim"),
+        (f"{format_time(at, date=False):8}  {session:10}  ", "dim"),
         (f"{glyph} ", style),
         (f"{plain_line(span.tool or '?', 30):10}", "bold"),
         (f"  {plain_line(span.call.target, 70)}", ""),
     ]
 
 
-def _took(span: Span) -> str:
+def _format_elapsed(span: Span) -> str:
     """How long it took, or takes so far."""
     if span.duration is not None:
-        return duration(span.duration.total_seconds() * 1000)
+        return format_duration(span.duration.total_seconds() * 1000)
     if span.state in OPEN_STATES and span.requested is not None:
         since = (datetime.now(UTC) - span.requested).total_seconds()
-        return f"{duration(since * 1000)} so far" if since >= 1 else ""
+        return f"{format_duration(since * 1000)} so far" if since >= 1 else ""
     return ""

@@ -1,23 +1,30 @@
 """`toolspan why`: who decided whether a call may run, and on what ground."""
 
+from __future__ import annotations
+
 import json
 from pathlib import PurePath
 
 import click
 from msgspec import Struct
 
-from toolspan.cli.output import console, duration, escape, print_json, short
-from toolspan.cli.reading import mentioning
-from toolspan.cli.select import locate
+from toolspan.analysis.phases import noted_wait
+from toolspan.cli.output import (
+    escape_markup,
+    format_duration,
+    make_console,
+    print_json,
+    shorten_line,
+)
+from toolspan.cli.read_selected import transcripts_containing
+from toolspan.cli.select import locate_files
 from toolspan.errors import NotFound
-from toolspan.model.event import Hook, Permission
-from toolspan.model.span import Span
-from toolspan.model.state import MEANING
-from toolspan.read.discover import FoundFile
-from toolspan.read.history import pick, short_id
-from toolspan.report.time.waits import noted_wait
+from toolspan.reading.discovery import TranscriptFile
+from toolspan.reading.history import match_prefix, short_id
+from toolspan.types.span import Hook, Permission, Span
+from toolspan.types.state import STATE_MEANINGS
 
-_BY = {
+_SOURCE_LABELS = {
     "config": "settings, rules or the mode",
     "hook": "a hook",
     "user": "a person",
@@ -26,7 +33,7 @@ _BY = {
     "user_reject": "a person",
     "user_temporary": "a person",
 }
-_ORIGINS = {
+_ORIGIN_LABELS = {
     "cliArg": "the command line",
     "localSettings": "the project's local settings",
     "policySettings": "managed settings",
@@ -34,7 +41,7 @@ _ORIGINS = {
     "session": "this session",
     "userSettings": "the user's settings",
 }
-_CODES = {
+_CODE_LABELS = {
     "unknown": None,
     "workingDir": "it is outside the session's folders",
     "mode:plan": "the session was in plan mode",
@@ -48,7 +55,7 @@ _CODES = {
     "hook:PreToolUse": "what a hook said before the call",
     "hook:PermissionRequest": "what a hook said in a person's place",
 }
-_REASONS = {
+_REASON_LABELS = {
     "rule": "a rule",
     "subcommandResults": "each command of the line was judged",
     "mode": "the permission mode",
@@ -58,7 +65,7 @@ _REASONS = {
 }
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class PermissionExplanation(Struct, frozen=True, kw_only=True):
     """What a transcript tells of the consent for a call."""
 
     call: str
@@ -94,53 +101,53 @@ def command(call: str, names: tuple[str, ...], *, as_json: bool) -> None:
     of this user's transcripts. Clients before 2.1.325 recorded no decisions: then what the result
     itself says is told.
     """
-    answer = answer_of(_find(call, locate(names)[0]))
+    explanation = explain_permission(_find_call(call, locate_files(names)[0]))
     if as_json:
-        print_json(answer)
+        print_json(explanation)
     else:
-        _print(answer)
+        _print_explanation(explanation)
 
 
-def _find(word: str, files: list[FoundFile]) -> Span:
+def _find_call(word: str, files: list[TranscriptFile]) -> Span:
     """The call whose id begins with a word.
 
     Raises:
         NotFound: none does, or more than one.
     """
-    found: dict[str, Span] = {}
-    for transcript in mentioning(word, files):
+    spans: dict[str, Span] = {}
+    for transcript in transcripts_containing(word, files):
         for span in transcript.spans:
             named = span.id.startswith(word) or short_id(span.id).startswith(word)
             if named and span.call is not None:
-                found.setdefault(span.id, span)
-    if not found:
+                spans.setdefault(span.id, span)
+    if not spans:
         raise NotFound(f"no call begins with {word!r}")
-    return found[pick(word, sorted(found), "call")]
+    return spans[match_prefix(word, sorted(spans), "call")]
 
 
-def answer_of(span: Span) -> Answer:
+def explain_permission(span: Span) -> PermissionExplanation:
     """What is known of the consent for a call."""
-    told = next((one for one in span.events if isinstance(one, Permission)), None)
-    hooks = [one for one in span.events if isinstance(one, Hook)]
+    permission = next((item for item in span.events if isinstance(item, Permission)), None)
+    hooks = [item for item in span.events if isinstance(item, Hook)]
     refused = span.state in ("denied", "blocked_by_hook")
     result = span.result
     place = span.call.place or (result.place if result else None)
-    return Answer(
+    return PermissionExplanation(
         call=span.id,
         tool=span.tool,
         about=span.call.target,
         state=span.state,
-        allowed=_allowed(span, told),
-        decision=told.decision if told else None,
-        source=told.source if told else None,
-        reason=told.reason if told else None,
-        origin=told.origin if told else None,
-        code=told.code if told else None,
-        scope=told.scope if told else None,
+        allowed=_is_allowed(span, permission),
+        decision=permission.decision if permission else None,
+        source=permission.source if permission else None,
+        reason=permission.reason if permission else None,
+        origin=permission.origin if permission else None,
+        code=permission.code if permission else None,
+        scope=permission.scope if permission else None,
         asked_ms=noted_wait(span),
-        hooks=tuple(map(_told_hook, hooks)),
+        hooks=tuple(map(_describe_hook, hooks)),
         evidence=tuple(
-            f"{one.rule}: {one.text}" if one.text else one.rule for one in span.evidence
+            f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence
         ),
         said=result.text if refused and result else None,
         file=place.file if place else "",
@@ -148,62 +155,71 @@ def answer_of(span: Span) -> Answer:
     )
 
 
-def _told_hook(one: Hook) -> str:
+def _describe_hook(hook: Hook) -> str:
     """What a handler did, in its words, and which it was."""
-    words, command = _objection(one)
-    said = f" ({short(words, 100)})" if words else ""
-    by = f", by {short(command, 80)}" if command else ""
-    return f"{one.name or one.point}: {one.outcome}{said}{by}"
+    text, command = _hook_objection(hook)
+    detail = f" ({shorten_line(text, 100)})" if text else ""
+    by = f", by {shorten_line(command, 80)}" if command else ""
+    return f"{hook.name or hook.point}: {hook.outcome}{detail}{by}"
 
 
-def _objection(one: Hook) -> tuple[str | None, str | None]:
+def _hook_objection(hook: Hook) -> tuple[str | None, str | None]:
     """What a handler said, and its command: of an objection both are in one text."""
-    if one.outcome != "blocked" or not (one.text or "").startswith("{"):
-        return one.text, one.command
+    if hook.outcome != "blocked" or not (hook.text or "").startswith("{"):
+        return hook.text, hook.command
     try:
-        told = json.loads(one.text or "")
+        objection = json.loads(hook.text or "")
     except ValueError:
-        return one.text, one.command
-    return str(told.get("blockingError", one.text)), told.get("command") or one.command
+        return hook.text, hook.command
+    return str(objection.get("blockingError", hook.text)), objection.get("command") or hook.command
 
 
-def _allowed(span: Span, told: Permission | None) -> bool | None:
-    if told is not None and told.decision in ("accept", "reject"):
-        return told.decision == "accept"
+def _is_allowed(span: Span, permission: Permission | None) -> bool | None:
+    if permission is not None and permission.decision in ("accept", "reject"):
+        return permission.decision == "accept"
     if span.state in ("denied", "blocked_by_hook"):
         return False
     return True if span.state in ("succeeded", "timed_out") else None
 
 
-def _print(answer: Answer) -> None:
-    out = console()
-    about = f"  {escape(short(answer.about, 100))}" if answer.about else ""
-    out.print(f"[bold]{escape(answer.tool)}[/]{about}  [dim]{escape(answer.call)}[/]")
-    words = {True: "[green]allowed[/]", False: "[yellow]not allowed[/]", None: "not known"}
-    out.print(f"{words[answer.allowed]}; {answer.state}: {_in_words(answer.state)}")
-    for label, text in _grounds(answer):
-        out.print(f"  {label:<9}{escape(text)}")
-    if answer.said:
-        out.print(f"  told     {escape(short(answer.said, 300))}")
-    where = f"{PurePath(answer.file).name}:{answer.line}" if answer.file else "nowhere"
-    out.print(f"[dim]{escape(where)}[/]")
+def _print_explanation(explanation: PermissionExplanation) -> None:
+    out = make_console()
+    about = f"  {escape_markup(shorten_line(explanation.about, 100))}" if explanation.about else ""
+    out.print(
+        f"[bold]{escape_markup(explanation.tool)}[/]{about}  [dim]{escape_markup(explanation.call)}[/]"
+    )
+    labels = {True: "[green]allowed[/]", False: "[yellow]not allowed[/]", None: "not known"}
+    out.print(
+        f"{labels[explanation.allowed]}; {explanation.state}: {_state_meaning(explanation.state)}"
+    )
+    for label, text in _explanation_rows(explanation):
+        out.print(f"  {label:<9}{escape_markup(text)}")
+    if explanation.said:
+        out.print(f"  told     {escape_markup(shorten_line(explanation.said, 300))}")
+    where = (
+        f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "nowhere"
+    )
+    out.print(f"[dim]{escape_markup(where)}[/]")
 
 
-def _in_words(state: str) -> str:
-    return next((text for name, text in MEANING.items() if name == state), state)
+def _state_meaning(state: str) -> str:
+    return next((text for name, text in STATE_MEANINGS.items() if name == state), state)
 
 
-def _grounds(answer: Answer) -> list[tuple[str, str]]:
+def _explanation_rows(explanation: PermissionExplanation) -> list[tuple[str, str]]:
     """Who, and on what ground; only what is known."""
     rows: list[tuple[str, str | None]] = [
-        ("by", _BY.get(answer.source or "", answer.source)),
-        ("because", _REASONS.get(answer.reason or "", answer.reason)),
-        ("rule of", _ORIGINS.get(answer.origin or "", answer.origin)),
-        ("about", _CODES.get(answer.code or "", answer.code)),
-        ("for", answer.scope),
-        ("asked", duration(answer.asked_ms) if answer.asked_ms is not None else None),
-        *(("hook", one) for one in answer.hooks),
+        ("by", _SOURCE_LABELS.get(explanation.source or "", explanation.source)),
+        ("because", _REASON_LABELS.get(explanation.reason or "", explanation.reason)),
+        ("rule of", _ORIGIN_LABELS.get(explanation.origin or "", explanation.origin)),
+        ("about", _CODE_LABELS.get(explanation.code or "", explanation.code)),
+        ("for", explanation.scope),
+        (
+            "asked",
+            format_duration(explanation.asked_ms) if explanation.asked_ms is not None else None,
+        ),
+        *(("hook", hook) for hook in explanation.hooks),
     ]
-    if answer.source is None:
-        rows.append(("evidence", "; ".join(answer.evidence)))
+    if explanation.source is None:
+        rows.append(("evidence", "; ".join(explanation.evidence)))
     return [(label, text) for label, text in rows if text]

@@ -5,13 +5,15 @@ cell that a spreadsheet would take for a formula gets an apostrophe in front; co
 shown as signs. Who needs texts as they are takes JSON.
 """
 
+from __future__ import annotations
+
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence
 
-from toolspan.export.record import CallRecord
-from toolspan.export.story import Story
-from toolspan.export.visible import visible
+from toolspan.export.escape import escape_control_chars
+from toolspan.export.records import CallRecord
+from toolspan.export.session_export import SessionExport
 
 COLUMNS = (
     "session", "agent", "id", "parent", "batch", "dialect", "tool", "kind", "state", "error_kind",
@@ -19,51 +21,55 @@ COLUMNS = (
     "message", "input_chars", "result_chars", "files_changed", "branch", "background", "file",
     "line",
 )  # fmt: skip
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_LONGEST = 32_000
+_FORMULA_PREFIXES = ("=", "+", "-", "@", "\t", "\r")
+_MAX_CELL_CHARS = 32_000
 """Spreadsheets refuse cells that are longer."""
 
 
-def write(stories: Iterable[Story]) -> Iterator[bytes]:
+def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
     """The names, then every call of the stories."""
-    yield _line(COLUMNS)
-    for story in stories:
-        for call in story.calls():
-            yield _line([cell(value) for value in _values(call)])
+    yield _encode_row(COLUMNS)
+    for session in sessions:
+        for call in session.calls():
+            yield _encode_row([format_cell(value) for value in _column_values(call)])
 
 
-def cell(value: object) -> str:
+def format_cell(value: object) -> str:
     """A value as a cell that is read and never reckoned."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None or isinstance(value, int | float):
         return "" if value is None else str(value)
     text = str(value)
-    shown = visible(text)
-    if len(shown) > _LONGEST:
-        shown = shown[: _LONGEST - 1] + "…"
-    return f"'{shown}" if text.startswith(_FORMULA) or shown.startswith(_FORMULA) else shown
+    escaped = escape_control_chars(text)
+    if len(escaped) > _MAX_CELL_CHARS:
+        escaped = escaped[: _MAX_CELL_CHARS - 1] + "…"
+    return (
+        f"'{escaped}"
+        if text.startswith(_FORMULA_PREFIXES) or escaped.startswith(_FORMULA_PREFIXES)
+        else escaped
+    )
 
 
-def _values(call: CallRecord) -> Iterator[object]:
+def _column_values(call: CallRecord) -> Iterator[object]:
     for column in COLUMNS:
         match column:
             case "wait_ms":
-                yield _wait(call)
+                yield _permission_wait_ms(call)
             case "files_changed":
                 yield len(call.diffs)
             case _:
                 yield getattr(call, column)
 
 
-def _wait(call: CallRecord) -> int | None:
+def _permission_wait_ms(call: CallRecord) -> int | None:
     """The wait for permission, overlaps with other calls not taken off; None when unknown."""
     if call.wait_certainty == "unknown":
         return None
     return sum(phase.end - phase.start for phase in call.phases if phase.phase == "permission")
 
 
-def _line(cells: Sequence[str]) -> bytes:
+def _encode_row(cells: Sequence[str]) -> bytes:
     out = io.StringIO(newline="")
     csv.writer(out).writerow(cells)
     return out.getvalue().encode("utf-8", "replace")

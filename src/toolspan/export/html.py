@@ -6,175 +6,277 @@ a content security policy lets nothing else run and nothing be fetched. Long tex
 the page stays small. Read `render` first, then `templates/page.js`.
 """
 
+from __future__ import annotations
+
 import base64
 import hashlib
 import json
+from bisect import bisect_left
 from collections import Counter
 from functools import cache
 from importlib import resources
+from itertools import accumulate
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from msgspec import Struct
 
-from toolspan.export.encode import encoded
-from toolspan.export.lanes import Lanes
-from toolspan.export.record import (
+from toolspan.export.escape import escape_control_chars, one_line
+from toolspan.export.json import encode_json
+from toolspan.export.records import (
     AgentRecord,
     CallRecord,
     EventRecord,
     MessageRecord,
     SessionRecord,
 )
-from toolspan.export.room import Room
-from toolspan.export.story import Row, Story
-from toolspan.export.veil import Veil
-from toolspan.export.visible import one_line, visible
-from toolspan.model.kind import ADVICE
-from toolspan.model.state import MEANING
-from toolspan.read.transcript import Transcript
-from toolspan.wire.paths import shortened
+from toolspan.export.redact import Redactor
+from toolspan.export.session_export import ExportRow, SessionExport
+from toolspan.formats.claude.paths import relative_to_folder
+from toolspan.reading.transcript import Transcript
+from toolspan.types.error_kinds import ADVICE
+from toolspan.types.state import STATE_MEANINGS
 
-ROOM = 12_000_000
+
+class LaneAllocator:
+    """The rows of one agent."""
+
+    def __init__(self) -> None:
+        self._free_from: list[int] = []
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return max(len(self._free_from), 1)
+
+    def assign_lane(self, start: int, end: int) -> int:
+        """The row of a bar; what has no length stands beside others, never on them."""
+        until = max(end, start + 1)
+        for row, free in enumerate(self._free_from):
+            if free <= start:
+                self._free_from[row] = until
+                return row
+        self._free_from.append(until)
+        return len(self._free_from) - 1
+
+
+class TruncatedText(Struct, frozen=True):
+    """A text, or its beginning."""
+
+    text: str
+    chars: int
+    """How long the whole was."""
+
+    def with_omission_note(self) -> str:
+        """The text with a note of what is missing."""
+        missing = self.chars - len(self.text)
+        return f"{self.text}\n… {missing:,} more characters" if missing > 0 else self.text
+
+
+class TextBudget:
+    """Texts that share a page."""
+
+    def __init__(self, total: int, longest: int) -> None:
+        self._max_total = total
+        self._max_length = longest
+        self._entries: list[TruncatedText] = []
+        self._total_chars = 0
+
+    def add_text(self, text: str, chars: int) -> int:
+        """Keep a text, or the beginning of one that has so many characters; gives its number."""
+        entry = TruncatedText(
+            text[: self._max_length], chars if chars > self._max_length else len(text)
+        )
+        self._entries.append(entry)
+        self._total_chars += len(entry.text)
+        if self._total_chars > 2 * self._max_total:
+            self._shrink_to_fit()
+        return len(self._entries) - 1
+
+    def truncated_texts(self) -> list[str]:
+        """All texts, cut so that they fit."""
+        self._shrink_to_fit()
+        return [entry.with_omission_note() for entry in self._entries]
+
+    def _shrink_to_fit(self) -> None:
+        if self._total_chars <= self._max_total:
+            return
+        self._max_length = _max_fitting_length(
+            [len(entry.text) for entry in self._entries], self._max_total
+        )
+        self._entries = [
+            entry
+            if len(entry.text) <= self._max_length
+            else TruncatedText(entry.text[: self._max_length], entry.chars)
+            for entry in self._entries
+        ]
+        self._total_chars = sum(len(entry.text) for entry in self._entries)
+
+
+def _max_fitting_length(lengths: list[int], total: int) -> int:
+    """The largest length to which texts can be cut so that together they are not over the total."""
+    ordered = sorted(lengths)
+    sums = [0, *accumulate(ordered)]
+
+    def exceeds_total(length: int) -> bool:
+        shorter = bisect_left(ordered, length)
+        return sums[shorter] + (len(ordered) - shorter) * length > total
+
+    low, high = 0, ordered[-1] if ordered else 0
+    while low < high:
+        middle = (low + high + 1) // 2
+        if exceeds_total(middle):
+            high = middle - 1
+        else:
+            low = middle
+    return low
+
+
+MAX_PAGE_CHARS = 12_000_000
 """Characters of bodies on one page."""
-LONGEST = 40_000
+MAX_BODY_CHARS = 40_000
 """Characters of one body."""
-MOST_ROWS = 30_000
-_LINE = 240
-_MOST_LANES = 12
+MAX_ROWS = 30_000
+_MAX_LINE_CHARS = 240
+_MAX_LANES = 12
 
 Json = dict[str, object]
 
 
-def page(transcript: Transcript, *subagents: Transcript, veil: Veil | None = None) -> str:
+def render_transcripts(
+    transcript: Transcript, *subagents: Transcript, redactor: Redactor | None = None
+) -> str:
     """The page of a session: its transcript, and those of its subagents.
 
     Raises:
         SourceError: a file can no longer be read.
     """
-    return render(Story([transcript, *subagents], veil=veil))
+    return render_page(SessionExport([transcript, *subagents], redactor=redactor))
 
 
-def render(story: Story) -> str:
+def render_page(session: SessionExport) -> str:
     """The page of a story."""
-    sheet = _Sheet(story.head)
-    for row in story.rows():
-        sheet.add(row)
-    style, program = _asset("page.css"), _asset("page.js")
-    return _template().render(
-        title=one_line(story.head.title or story.head.id, 120),
-        policy=_policy(style, program),
+    builder = _PageBuilder(session.header)
+    for row in session.rows():
+        builder.add_row(row)
+    style, program = _read_asset("page.css"), _read_asset("page.js")
+    return _load_template().render(
+        title=one_line(session.header.title or session.header.id, 120),
+        policy=_content_security_policy(style, program),
         style=style,
         program=program,
-        facts=_data(sheet.facts()),
-        bodies=_data({"texts": sheet.room.texts()}),
+        facts=_embed_json(builder.page_data()),
+        bodies=_embed_json({"texts": builder.text_budget.truncated_texts()}),
     )
 
 
-def _policy(style: str, program: str) -> str:
+def _content_security_policy(style: str, program: str) -> str:
     """Nothing is fetched, and nothing runs but what we wrote."""
     return (
         "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; "
-        f"script-src '{_hash(program)}'; style-src '{_hash(style)}'; "
+        f"script-src '{_csp_hash(program)}'; style-src '{_csp_hash(style)}'; "
         "require-trusted-types-for 'script'; trusted-types 'none'"
     )
 
 
-def _hash(text: str) -> str:
+def _csp_hash(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _data(value: Json) -> str:
+def _embed_json(value: Json) -> str:
     """JSON that cannot end the element it stands in."""
-    text = encoded(value).decode()
+    text = encode_json(value).decode()
     return text.replace("<", "\\u003c")
 
 
 @cache
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     folder = resources.files("toolspan.export") / "templates"
     return (folder / name).read_text(encoding="utf-8")
 
 
 @cache
-def _template() -> Template:
+def _load_template() -> Template:
     loader = PackageLoader("toolspan.export")
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return made.get_template("page.html")
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("page.html")
 
 
-class _Sheet:
+class _PageBuilder:
     """Gathers what the page is to show."""
 
-    def __init__(self, head: SessionRecord) -> None:
-        self._head = head
-        self.room = Room(ROOM, LONGEST)
+    def __init__(self, header: SessionRecord) -> None:
+        self._header = header
+        self.text_budget = TextBudget(MAX_PAGE_CHARS, MAX_BODY_CHARS)
         self._rows: list[Json] = []
-        self._left_out = 0
-        self._agents: dict[str | None, int] = {None: 0}
-        self._told: list[Json] = [{"name": "main", "role": "main conversation"}]
-        self._lanes: list[Lanes] = [Lanes()]
-        self._batches: dict[str, int] = {}
-        self._together: Counter[int] = Counter()
+        self._omitted_rows = 0
+        self._agent_numbers: dict[str | None, int] = {None: 0}
+        self._agent_entries: list[Json] = [{"name": "main", "role": "main conversation"}]
+        self._lanes: list[LaneAllocator] = [LaneAllocator()]
+        self._batch_numbers: dict[str, int] = {}
+        self._batch_sizes: Counter[int] = Counter()
 
-    def add(self, row: Row) -> None:
+    def add_row(self, row: ExportRow) -> None:
         """The next record; beyond the most that a page takes they are only counted."""
-        if len(self._rows) >= MOST_ROWS:
-            self._left_out += 1
+        if len(self._rows) >= MAX_ROWS:
+            self._omitted_rows += 1
             return
         match row.record:
             case MessageRecord():
-                told = self._message(row.record)
+                entry = self._message_entry(row.record)
             case AgentRecord():
-                told = self._agent(row.record)
+                entry = self._agent_entry(row.record)
             case CallRecord():
-                told = self._call(row.record)
-        self._rows.append({**told, "depth": row.depth})
+                entry = self._call_entry(row.record)
+        self._rows.append({**entry, "depth": row.depth})
 
-    def facts(self) -> Json:
+    def page_data(self) -> Json:
         """What the page knows before any body is asked for."""
-        head = self._head
-        for agent, lanes in zip(self._told, self._lanes, strict=True):
-            agent["lanes"] = min(lanes.count, _MOST_LANES)
+        header = self._header
+        for agent, lanes in zip(self._agent_entries, self._lanes, strict=True):
+            agent["lanes"] = min(lanes.count, _MAX_LANES)
         for row in self._rows:
             batch = row.get("batch")
-            if isinstance(batch, int) and self._together[batch] > 1:
-                row["together"] = self._together[batch]
+            if isinstance(batch, int) and self._batch_sizes[batch] > 1:
+                row["together"] = self._batch_sizes[batch]
         return {
-            "session": _session(head),
-            "slices": [[one.start, one.end, one.part] for one in head.slices],
-            "agents": self._told,
+            "session": _session_entry(header),
+            "slices": [
+                [time_slice.start, time_slice.end, time_slice.part] for time_slice in header.slices
+            ],
+            "agents": self._agent_entries,
             "rows": self._rows,
-            "leftOut": self._left_out,
-            "meaning": MEANING,
+            "leftOut": self._omitted_rows,
+            "meaning": STATE_MEANINGS,
         }
 
-    def _number(self, agent: str | None) -> int:
-        known = self._agents.get(agent)
-        if known is not None:
-            return known
+    def _agent_number(self, agent: str | None) -> int:
+        number = self._agent_numbers.get(agent)
+        if number is not None:
+            return number
         name = one_line(agent or "subagent", 60)
-        self._told.append({"name": name, "role": "subagent"})
-        self._lanes.append(Lanes())
-        self._agents[agent] = len(self._told) - 1
-        return self._agents[agent]
+        self._agent_entries.append({"name": name, "role": "subagent"})
+        self._lanes.append(LaneAllocator())
+        self._agent_numbers[agent] = len(self._agent_entries) - 1
+        return self._agent_numbers[agent]
 
-    def _message(self, record: MessageRecord) -> Json:
+    def _message_entry(self, record: MessageRecord) -> Json:
         return {
             "k": "message",
-            "agent": self._number(record.agent),
+            "agent": self._agent_number(record.agent),
             "voice": record.voice,
             "opens": record.opens,
             "at": record.start,
             "branch": record.branch,
-            "line": one_line(record.text, _LINE),
+            "line": one_line(record.text, _MAX_LINE_CHARS),
             "chars": record.chars,
-            "body": self._keep(record.text),
+            "body": self._store_text(record.text),
         }
 
-    def _agent(self, record: AgentRecord) -> Json:
-        number = self._number(record.agent)
+    def _agent_entry(self, record: AgentRecord) -> Json:
+        number = self._agent_number(record.agent)
         if record.role:
-            self._told[number]["role"] = one_line(record.role, 60)
+            self._agent_entries[number]["role"] = one_line(record.role, 60)
         return {
             "k": "agent",
             "agent": number,
@@ -184,13 +286,13 @@ class _Sheet:
             "linked": record.linked,
         }
 
-    def _call(self, record: CallRecord) -> Json:
-        agent = self._number(record.agent)
-        told: Json = {
+    def _call_entry(self, record: CallRecord) -> Json:
+        agent = self._agent_number(record.agent)
+        entry: Json = {
             "k": "call",
             "agent": agent,
-            "id": visible(record.id),
-            "batch": self._batch(record.batch),
+            "id": escape_control_chars(record.id),
+            "batch": self._batch_number(record.batch),
             "tool": one_line(record.tool or "orphan result", 80),
             "kind": record.kind,
             "state": record.state,
@@ -198,8 +300,8 @@ class _Sheet:
             "at": record.start if record.start is not None else record.end,
             "end": record.end,
             "took": record.duration_ms,
-            "lane": self._lane(record, agent),
-            "line": one_line(self._about(record), _LINE),
+            "lane": self._call_lane(record, agent),
+            "line": one_line(self._call_summary(record), _MAX_LINE_CHARS),
             "phases": [[p.start, p.end, p.phase] for p in record.phases if p.phase != "run"],
             "wait": record.wait_certainty,
             "flags": [
@@ -208,30 +310,30 @@ class _Sheet:
                 if getattr(record, name)
             ],
             "exit": record.exit_code,
-            "lines": _lines(record),
+            "lines": _line_counts(record),
         }
-        return {**told, **self._trouble(record), **self._bodies(record)}
+        return {**entry, **self._error_fields(record), **self._body_fields(record)}
 
-    def _about(self, record: CallRecord) -> str:
+    def _call_summary(self, record: CallRecord) -> str:
         """What a call is about; paths below the session's folder without it."""
-        text = record.target or _glimpse(record.input)
-        return shortened(text, self._head.cwd)
+        text = record.target or _input_preview(record.input)
+        return relative_to_folder(text, self._header.cwd)
 
-    def _batch(self, name: str | None) -> int | None:
+    def _batch_number(self, name: str | None) -> int | None:
         if name is None:
             return None
-        number = self._batches.setdefault(name, len(self._batches))
-        self._together[number] += 1
+        number = self._batch_numbers.setdefault(name, len(self._batch_numbers))
+        self._batch_sizes[number] += 1
         return number
 
-    def _lane(self, record: CallRecord, agent: int) -> int | None:
+    def _call_lane(self, record: CallRecord, agent: int) -> int | None:
         start = record.start if record.start is not None else record.end
         if start is None:
             return None
         end = record.end if record.end is not None else start
-        return min(self._lanes[agent].place(start, end), _MOST_LANES - 1)
+        return min(self._lanes[agent].assign_lane(start, end), _MAX_LANES - 1)
 
-    def _trouble(self, record: CallRecord) -> Json:
+    def _error_fields(self, record: CallRecord) -> Json:
         if record.error_kind is None and not record.message:
             return {}
         advice = ADVICE[record.error_kind] if record.error_kind else None
@@ -241,74 +343,81 @@ class _Sheet:
             "advice": [advice.cause, advice.solution] if advice else None,
         }
 
-    def _bodies(self, record: CallRecord) -> Json:
+    def _body_fields(self, record: CallRecord) -> Json:
         """Numbers of texts, by what they are."""
         return {
-            "input": [[one_line(name, 60), self._keep(text)] for name, text in _fields(record)],
-            "result": None if record.result is None else self._keep(record.result),
+            "input": [
+                [one_line(name, 60), self._store_text(text)] for name, text in _input_fields(record)
+            ],
+            "result": None if record.result is None else self._store_text(record.result),
             "diffs": [
                 {
                     "path": one_line(diff.path, 300),
                     "kind": diff.kind,
                     "added": diff.added,
                     "removed": diff.removed,
-                    "body": self._keep(diff.text),
+                    "body": self._store_text(diff.text),
                 }
                 for diff in record.diffs
             ],
-            "events": [_event(event) for event in record.events],
+            "events": [_event_entry(event) for event in record.events],
             "evidence": [
-                one_line(" · ".join(filter(None, (one.rule, one.text))), 300)
-                for one in record.evidence
+                one_line(" · ".join(filter(None, (evidence.rule, evidence.text))), 300)
+                for evidence in record.evidence
             ],
             "problem": one_line(record.problem or "", 300) or None,
             "place": one_line(f"{record.file}:{record.line or ''}", 300) if record.file else None,
         }
 
-    def _keep(self, text: str) -> int:
-        return self.room.take(visible(text[: 2 * LONGEST]), len(text))
+    def _store_text(self, text: str) -> int:
+        return self.text_budget.add_text(
+            escape_control_chars(text[: 2 * MAX_BODY_CHARS]), len(text)
+        )
 
 
-def _session(head: SessionRecord) -> Json:
+def _session_entry(header: SessionRecord) -> Json:
     return {
-        "id": visible(head.id),
-        "title": one_line(head.title or head.id, 300),
-        "cwd": one_line(head.cwd or "", 300),
-        "branch": one_line(head.git_branch or "", 120),
-        "client": one_line(" ".join((head.dialect, *head.versions)), 120),
-        "models": one_line(", ".join(head.models), 200),
-        "start": head.start,
-        "end": head.end,
-        "tokens": head.tokens,
-        "findings": head.findings,
+        "id": escape_control_chars(header.id),
+        "title": one_line(header.title or header.id, 300),
+        "cwd": one_line(header.cwd or "", 300),
+        "branch": one_line(header.git_branch or "", 120),
+        "client": one_line(" ".join((header.dialect, *header.versions)), 120),
+        "models": one_line(", ".join(header.models), 200),
+        "start": header.start,
+        "end": header.end,
+        "tokens": header.tokens,
+        "findings": header.findings,
     }
 
 
-def _lines(record: CallRecord) -> list[int] | None:
+def _line_counts(record: CallRecord) -> list[int] | None:
     """Lines added and removed; None where nothing was changed or not all is known."""
     added = [diff.added for diff in record.diffs if diff.added is not None]
     removed = [diff.removed for diff in record.diffs if diff.removed is not None]
     return [sum(added), sum(removed)] if added and removed else None
 
 
-def _glimpse(given: object) -> str:
+def _input_preview(tool_input: object) -> str:
     """An input in a line, for tools whose target nobody knows."""
-    if not isinstance(given, dict):
-        return given if isinstance(given, str) else ""
-    return ", ".join(f"{key}: {_text(value)[:_LINE]}" for key, value in list(given.items())[:6])
+    if not isinstance(tool_input, dict):
+        return tool_input if isinstance(tool_input, str) else ""
+    return ", ".join(
+        f"{key}: {_format_value(value)[:_MAX_LINE_CHARS]}"
+        for key, value in list(tool_input.items())[:6]
+    )
 
 
-def _fields(record: CallRecord) -> list[tuple[str, str]]:
+def _input_fields(record: CallRecord) -> list[tuple[str, str]]:
     """An input as names and texts."""
-    given = record.input
-    if given is None:
+    tool_input = record.input
+    if tool_input is None:
         return []
-    if not isinstance(given, dict):
-        return [("", _text(given))]
-    return [(str(key), _text(value)) for key, value in given.items()]
+    if not isinstance(tool_input, dict):
+        return [("", _format_value(tool_input))]
+    return [(str(key), _format_value(value)) for key, value in tool_input.items()]
 
 
-def _text(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, str):
         return value
     try:
@@ -317,7 +426,7 @@ def _text(value: object) -> str:
         return "[nested too deeply]"
 
 
-def _event(event: EventRecord) -> list[str]:
+def _event_entry(event: EventRecord) -> list[str]:
     took = None if event.duration_ms is None else f"{event.duration_ms:,.0f} ms"
     times = None if event.count is None else f"×{event.count:,}"
     parts = (event.name, event.who, event.outcome, times, took, event.text)

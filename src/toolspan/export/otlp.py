@@ -7,21 +7,23 @@ Ids come from the names in the transcript: the same session gives the same trace
 `_Trace` first.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable, Iterator
 
-from toolspan.export.encode import encoded
-from toolspan.export.record import CallRecord, PhaseRecord
-from toolspan.export.story import Story
-from toolspan.export.visible import one_line, visible
-from toolspan.model import telemetry as names
-from toolspan.report.time.phases import Phase
+from toolspan.analysis.phases import Phase
+from toolspan.export.escape import escape_control_chars, one_line
+from toolspan.export.json import encode_json
+from toolspan.export.records import CallRecord, PhaseRecord
+from toolspan.export.session_export import SessionExport
+from toolspan.types import telemetry_names as names
 
-_LONGEST = 4_096
+_MAX_ATTRIBUTE_CHARS = 4_096
 """Characters of an attribute; backends cut or refuse longer ones."""
-_INTERNAL = 1
-_ERROR = 2
-_PHASES: dict[Phase, str] = {
+_SPAN_KIND_INTERNAL = 1
+_STATUS_CODE_ERROR = 2
+_PHASE_SPAN_NAMES: dict[Phase, str] = {
     "run": names.EXECUTION_SPAN,
     "hooks": names.HOOK_SPAN,
     "permission": names.PERMISSION_SPAN,
@@ -30,107 +32,114 @@ _PHASES: dict[Phase, str] = {
 Json = dict[str, object]
 
 
-def write(stories: Iterable[Story]) -> Iterator[bytes]:
+def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
     """A request per story, each on its line; spans are written as they are made."""
-    for story in stories:
-        head = story.head
+    for session in sessions:
+        header = session.header
         yield b'{"resourceSpans":[{"resource":'
-        yield encoded(
-            {"attributes": _attributes({"service.name": head.dialect, names.CONVERSATION: head.id})}
+        yield encode_json(
+            {
+                "attributes": _encode_attributes(
+                    {"service.name": header.dialect, names.CONVERSATION: header.id}
+                )
+            }
         )
-        yield b',"scopeSpans":[{"scope":' + encoded({"name": names.SCOPE}) + b',"spans":['
+        yield b',"scopeSpans":[{"scope":' + encode_json({"name": names.SCOPE}) + b',"spans":['
         comma = b""
-        for span in _Trace(story).spans():
-            yield comma + encoded(span)
+        for span in _OtlpTrace(session).spans():
+            yield comma + encode_json(span)
             comma = b","
         yield b"]}]}]}\n"
 
 
-class _Trace:
+class _OtlpTrace:
     """The spans of one session."""
 
-    def __init__(self, story: Story) -> None:
-        self._story = story
-        self._trace = _digest(16, "session", story.head.id)
-        self._root = _digest(8, "session", story.head.id)
-        self._known: set[str] = set()
+    def __init__(self, session: SessionExport) -> None:
+        self._session = session
+        self._trace_id = _hash_id(16, "session", session.header.id)
+        self._root_span_id = _hash_id(8, "session", session.header.id)
+        self._used_span_ids: set[str] = set()
 
     def spans(self) -> Iterator[Json]:
         """The conversation, then its calls and what is inside them."""
-        head = self._story.head
-        start = head.start or 0
-        about = {names.OPERATION: "invoke_agent", names.CONVERSATION: head.id}
-        models = {"gen_ai.request.model": head.models[0]} if head.models else {}
-        root = self._span(self._root, "invoke_agent", (start, head.end or start))
-        yield {**root, "attributes": _attributes({**about, **models}), "status": {}}
-        for call in self._story.calls():
-            yield from self._call(call, start)
+        header = self._session.header
+        start = header.start or 0
+        attributes = {names.OPERATION: "invoke_agent", names.CONVERSATION: header.id}
+        models = {"gen_ai.request.model": header.models[0]} if header.models else {}
+        root = self._span_fields(self._root_span_id, "invoke_agent", (start, header.end or start))
+        yield {**root, "attributes": _encode_attributes({**attributes, **models}), "status": {}}
+        for call in self._session.calls():
+            yield from self._call_spans(call, start)
 
-    def _call(self, call: CallRecord, fallback: int) -> Iterator[Json]:
-        own = self._id(call.id, call.batch)
+    def _call_spans(self, call: CallRecord, fallback: int) -> Iterator[Json]:
+        span_id = self._new_span_id(call.id, call.batch)
         start = next((time for time in (call.start, call.end) if time is not None), fallback)
         end = max(start, call.end if call.end is not None else start)
-        tool = one_line(call.tool, names.LONGEST_NAME)
-        span = self._span(own, names.CALL_SPAN.format(tool=tool), (start, end))
+        tool = one_line(call.tool, names.MAX_NAME_LENGTH)
+        span = self._span_fields(span_id, names.CALL_SPAN.format(tool=tool), (start, end))
         yield {
             **span,
-            "parentSpanId": self._parent(call, own),
-            "attributes": _attributes(_about(call)),
-            "status": _status(call),
+            "parentSpanId": self._parent_span_id(call, span_id),
+            "attributes": _encode_attributes(_call_attributes(call)),
+            "status": _span_status(call),
         }
         for n, phase in enumerate(call.phases):
-            yield from self._phase(own, n, phase)
+            yield from self._phase_spans(span_id, n, phase)
 
-    def _phase(self, parent: str, n: int, phase: PhaseRecord) -> Iterator[Json]:
-        name = _PHASES.get(phase.phase)
+    def _phase_spans(self, parent: str, n: int, phase: PhaseRecord) -> Iterator[Json]:
+        name = _PHASE_SPAN_NAMES.get(phase.phase)
         if name is None:
             return
-        own = _digest(8, "phase", parent, str(n))
-        span = self._span(own, name, (phase.start, phase.end))
+        span_id = _hash_id(8, "phase", parent, str(n))
+        span = self._span_fields(span_id, name, (phase.start, phase.end))
         yield {**span, "parentSpanId": parent, "attributes": [], "status": {}}
 
-    def _id(self, call_id: str, batch: str | None) -> str:
+    def _new_span_id(self, call_id: str, batch: str | None) -> str:
         """A span's id; an id that a client gave twice gets a second one, never the same."""
-        own = _digest(8, "call", self._story.head.id, call_id)
+        span_id = _hash_id(8, "call", self._session.header.id, call_id)
         n = 0
-        while own in self._known:
+        while span_id in self._used_span_ids:
             n += 1
-            own = _digest(8, "call", self._story.head.id, call_id, batch or "", str(n))
-        self._known.add(own)
-        return own
+            span_id = _hash_id(8, "call", self._session.header.id, call_id, batch or "", str(n))
+        self._used_span_ids.add(span_id)
+        return span_id
 
-    def _parent(self, call: CallRecord, own: str) -> str:
-        parent = _digest(8, "call", self._story.head.id, call.parent or "")
-        return parent if parent in self._known and parent != own else self._root
+    def _parent_span_id(self, call: CallRecord, span_id: str) -> str:
+        parent = _hash_id(8, "call", self._session.header.id, call.parent or "")
+        return parent if parent in self._used_span_ids and parent != span_id else self._root_span_id
 
-    def _span(self, own: str, name: str, period: tuple[int, int]) -> Json:
+    def _span_fields(self, span_id: str, name: str, period: tuple[int, int]) -> Json:
         start, end = period
         return {
-            "traceId": self._trace,
-            "spanId": own,
+            "traceId": self._trace_id,
+            "spanId": span_id,
             "name": name,
-            "kind": _INTERNAL,
+            "kind": _SPAN_KIND_INTERNAL,
             "startTimeUnixNano": str(max(start, 0) * 1_000_000),
             "endTimeUnixNano": str(max(end, start, 0) * 1_000_000),
         }
 
 
-def _digest(size: int, *parts: str) -> str:
+def _hash_id(size: int, *parts: str) -> str:
     """An id of so many bytes, as hexadecimal digits."""
-    told = "\0".join(parts).encode("utf-8", "replace")
-    return hashlib.blake2b(told, digest_size=size).hexdigest()
+    data = "\0".join(parts).encode("utf-8", "replace")
+    return hashlib.blake2b(data, digest_size=size).hexdigest()
 
 
-def _status(call: CallRecord) -> Json:
+def _span_status(call: CallRecord) -> Json:
     if call.state == "succeeded":
         return {}
-    return {"code": _ERROR, "message": one_line(call.message or call.state, _LONGEST)}
+    return {
+        "code": _STATUS_CODE_ERROR,
+        "message": one_line(call.message or call.state, _MAX_ATTRIBUTE_CHARS),
+    }
 
 
-def _about(call: CallRecord) -> Json:
+def _call_attributes(call: CallRecord) -> Json:
     return {
         names.OPERATION: names.OPERATION_VALUE,
-        names.TOOL: one_line(call.tool, names.LONGEST_NAME),
+        names.TOOL: one_line(call.tool, names.MAX_NAME_LENGTH),
         names.CALL_ID: call.id,
         names.TOOL_TYPE: "extension" if call.kind == "mcp" else "function",
         names.CONVERSATION: call.session,
@@ -145,27 +154,33 @@ def _about(call: CallRecord) -> Json:
         names.RESULT_SIZE: call.result_chars,
         names.TRUNCATED: call.truncated or None,
         names.BACKGROUND: call.background or None,
-        names.ARGUMENTS: None if call.input is None else _json(call.input),
+        names.ARGUMENTS: None if call.input is None else _json_text(call.input),
         names.RESULT: call.result,
     }
 
 
-def _json(value: object) -> str:
-    return encoded({"": value})[4:-1].decode("utf-8", "replace")
+def _json_text(value: object) -> str:
+    return encode_json({"": value})[4:-1].decode("utf-8", "replace")
 
 
-def _attributes(told: Json) -> list[Json]:
+def _encode_attributes(attributes: Json) -> list[Json]:
     return [
-        {"key": key, "value": _value(value)} for key, value in told.items() if value is not None
+        {"key": key, "value": _encode_value(value)}
+        for key, value in attributes.items()
+        if value is not None
     ]
 
 
-def _value(value: object) -> Json:
+def _encode_value(value: object) -> Json:
     match value:
         case bool():
             return {"boolValue": value}
         case int() if abs(value) < 1 << 63:
             return {"intValue": str(value)}
         case _:
-            text = visible(str(value))
-            return {"stringValue": text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"}
+            text = escape_control_chars(str(value))
+            return {
+                "stringValue": text
+                if len(text) <= _MAX_ATTRIBUTE_CHARS
+                else text[: _MAX_ATTRIBUTE_CHARS - 1] + "…"
+            }

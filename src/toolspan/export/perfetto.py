@@ -6,124 +6,136 @@ Waits for permission and hooks lie inside their call. What has no length is an i
 piece by piece, so that an archive of any size fits. Read `_Trace` first.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 
-from toolspan.export.encode import encoded
-from toolspan.export.lanes import Lanes
-from toolspan.export.record import AgentRecord, CallRecord, MessageRecord, PhaseRecord
-from toolspan.export.story import Story
-from toolspan.export.visible import one_line
+from toolspan.export.escape import one_line
+from toolspan.export.html import LaneAllocator
+from toolspan.export.json import encode_json
+from toolspan.export.records import AgentRecord, CallRecord, MessageRecord, PhaseRecord
+from toolspan.export.session_export import SessionExport
 
-_ROWS = 1_000
+_THREADS_PER_AGENT = 1_000
 """Threads that one agent may have."""
-_LONGEST = 4_000
-_TOLD = frozenset({"prompt", "command", "interrupt", "error"})
+_MAX_ARGUMENT_CHARS = 4_000
+_MARKED_VOICES = frozenset({"prompt", "command", "interrupt", "error"})
 """Voices that mark a moment; the others stand in the other formats."""
 
-Event = dict[str, object]
+TraceEvent = dict[str, object]
 
 
-def write(stories: Iterable[Story]) -> Iterator[bytes]:
+def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
     """The trace."""
     yield b'{"displayTimeUnit":"ms","traceEvents":['
     comma = b"\n"
-    for process, story in enumerate(stories, start=1):
-        for event in _Trace(process, story).events():
-            yield comma + encoded(event)
+    for process, session in enumerate(sessions, start=1):
+        for event in _PerfettoTrace(process, session).events():
+            yield comma + encode_json(event)
             comma = b",\n"
     yield b"\n]}\n"
 
 
-class _Trace:
+class _PerfettoTrace:
     """The events of one session."""
 
-    def __init__(self, process: int, story: Story) -> None:
-        self._process = process
-        self._story = story
-        self._agents: dict[str | None, int] = {}
-        self._lanes: dict[str | None, Lanes] = {}
-        self._named: set[int] = set()
-        self._roles: dict[str | None, str] = {None: "main"}
+    def __init__(self, process: int, session: SessionExport) -> None:
+        self._process_id = process
+        self._session = session
+        self._agent_numbers: dict[str | None, int] = {}
+        self._lanes: dict[str | None, LaneAllocator] = {}
+        self._named_threads: set[int] = set()
+        self._agent_names: dict[str | None, str] = {None: "main"}
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[TraceEvent]:
         """All of them; names of threads come before what happens in them."""
-        head = self._story.head
-        yield self._meta("process_name", 0, one_line(head.title or head.id, 200))
-        yield self._meta("process_labels", 0, one_line(head.id, 200), key="labels")
-        for row in self._story.rows():
+        header = self._session.header
+        yield self._metadata_event("process_name", 0, one_line(header.title or header.id, 200))
+        yield self._metadata_event("process_labels", 0, one_line(header.id, 200), key="labels")
+        for row in self._session.rows():
             match row.record:
                 case AgentRecord(agent=agent, role=role):
-                    self._roles[agent] = one_line(f"{role or 'subagent'} {agent or ''}", 80)
+                    self._agent_names[agent] = one_line(f"{role or 'subagent'} {agent or ''}", 80)
                 case MessageRecord():
-                    yield from self._message(row.record)
+                    yield from self._message_events(row.record)
                 case CallRecord():
-                    yield from self._call(row.record)
+                    yield from self._call_events(row.record)
 
-    def _message(self, message: MessageRecord) -> Iterator[Event]:
-        if message.start is None or message.voice not in _TOLD:
+    def _message_events(self, message: MessageRecord) -> Iterator[TraceEvent]:
+        if message.start is None or message.voice not in _MARKED_VOICES:
             return
-        thread = self._thread(message.agent, 0)
-        yield from self._name(message.agent, thread)
-        words = one_line(message.text, 200)
-        told = self._event(thread, message.start, words or message.voice, "message")
-        yield {**told, "ph": "i", "s": "t", "args": {"voice": message.voice}}
+        thread = self._thread_id(message.agent, 0)
+        yield from self._thread_name_events(message.agent, thread)
+        label = one_line(message.text, 200)
+        event = self._event_fields(thread, message.start, label or message.voice, "message")
+        yield {**event, "ph": "i", "s": "t", "args": {"voice": message.voice}}
 
-    def _call(self, call: CallRecord) -> Iterator[Event]:
+    def _call_events(self, call: CallRecord) -> Iterator[TraceEvent]:
         start = call.start if call.start is not None else call.end
         if start is None:
             return
         end = max(call.end if call.end is not None else start, start)
-        lanes = self._lanes.setdefault(call.agent, Lanes())
-        thread = self._thread(call.agent, min(lanes.place(start, end), _ROWS - 1))
-        yield from self._name(call.agent, thread)
+        lanes = self._lanes.setdefault(call.agent, LaneAllocator())
+        thread = self._thread_id(
+            call.agent, min(lanes.assign_lane(start, end), _THREADS_PER_AGENT - 1)
+        )
+        yield from self._thread_name_events(call.agent, thread)
         name = one_line(call.tool or "orphan result", 200)
-        event = self._event(thread, start, name, f"{call.kind},{call.state}")
+        event = self._event_fields(thread, start, name, f"{call.kind},{call.state}")
         if end == start:
-            yield {**event, "ph": "i", "s": "t", "args": _about(call)}
+            yield {**event, "ph": "i", "s": "t", "args": _call_arguments(call)}
             return
-        yield {**event, "ph": "X", "dur": (end - start) * 1000, "args": _about(call)}
+        yield {**event, "ph": "X", "dur": (end - start) * 1000, "args": _call_arguments(call)}
         for phase in call.phases:
             if phase.phase != "run":
-                yield from self._phase(phase, thread, start, end)
+                yield from self._phase_events(phase, thread, start, end)
 
-    def _phase(self, phase: PhaseRecord, thread: int, start: int, end: int) -> Iterator[Event]:
+    def _phase_events(
+        self, phase: PhaseRecord, thread: int, start: int, end: int
+    ) -> Iterator[TraceEvent]:
         """A part of a call, inside it."""
         first, last = max(phase.start, start), min(phase.end, end)
         if first < last:
-            event = self._event(thread, first, phase.phase, "phase")
+            event = self._event_fields(thread, first, phase.phase, "phase")
             yield {**event, "ph": "X", "dur": (last - first) * 1000}
 
-    def _thread(self, agent: str | None, row: int) -> int:
-        number = self._agents.setdefault(agent, len(self._agents))
-        return number * _ROWS + row + 1
+    def _thread_id(self, agent: str | None, row: int) -> int:
+        number = self._agent_numbers.setdefault(agent, len(self._agent_numbers))
+        return number * _THREADS_PER_AGENT + row + 1
 
-    def _name(self, agent: str | None, thread: int) -> Iterator[Event]:
-        if thread in self._named:
+    def _thread_name_events(self, agent: str | None, thread: int) -> Iterator[TraceEvent]:
+        if thread in self._named_threads:
             return
-        self._named.add(thread)
-        row = (thread - 1) % _ROWS
-        name = self._roles.get(agent) or one_line(f"subagent {agent}", 80)
-        yield self._meta("thread_name", thread, f"{name} ({row + 1})" if row else name)
+        self._named_threads.add(thread)
+        row = (thread - 1) % _THREADS_PER_AGENT
+        name = self._agent_names.get(agent) or one_line(f"subagent {agent}", 80)
+        yield self._metadata_event("thread_name", thread, f"{name} ({row + 1})" if row else name)
         yield {
-            **self._meta("thread_sort_index", thread, ""),
+            **self._metadata_event("thread_sort_index", thread, ""),
             "args": {"sort_index": thread},
         }
 
-    def _meta(self, kind: str, thread: int, name: str, key: str = "name") -> Event:
-        return {"ph": "M", "name": kind, "pid": self._process, "tid": thread, "args": {key: name}}
+    def _metadata_event(self, kind: str, thread: int, name: str, key: str = "name") -> TraceEvent:
+        return {
+            "ph": "M",
+            "name": kind,
+            "pid": self._process_id,
+            "tid": thread,
+            "args": {key: name},
+        }
 
-    def _event(self, thread: int, at: int, name: str, category: str) -> Event:
+    def _event_fields(self, thread: int, at: int, name: str, category: str) -> TraceEvent:
         return {
             "name": name,
             "cat": category,
-            "pid": self._process,
+            "pid": self._process_id,
             "tid": thread,
             "ts": at * 1000,
         }
 
 
-def _about(call: CallRecord) -> Event:
-    told: Event = {
+def _call_arguments(call: CallRecord) -> TraceEvent:
+    arguments: TraceEvent = {
         "id": call.id,
         "state": call.state,
         "error_kind": call.error_kind,
@@ -136,7 +148,7 @@ def _about(call: CallRecord) -> Event:
         "result_chars": call.result_chars,
     }
     return {
-        name: one_line(value, _LONGEST) if isinstance(value, str) else value
-        for name, value in told.items()
+        name: one_line(value, _MAX_ARGUMENT_CHARS) if isinstance(value, str) else value
+        for name, value in arguments.items()
         if value is not None
     }

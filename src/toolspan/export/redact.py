@@ -5,26 +5,86 @@ replaced by `[key-1]`, `[email-2]`, …; the same thing has the same placeholder
 A net, not a wall: see docs/export.md for what it knows. Read `Redaction.text` first.
 """
 
+from __future__ import annotations
+
+import ipaddress
 import re
 from collections.abc import Iterable
 from functools import partial
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from toolspan.export.record import Record
-from toolspan.export.secrets import FORMS, HOME
-from toolspan.model.secrets import EDGE, SECRET_KEY, Form, bare
+from toolspan.export.records import ExportRecord
+from toolspan.types.secrets import (
+    SECRET_FIELD_NAME,
+    SECRET_PATTERNS,
+    WORD_START,
+    SensitivePattern,
+    strip_quotes,
+)
 
-R = TypeVar("R", bound=Record)
+_IPV4 = r"(?<![0-9.])(?:\d{1,3}\.){3}\d{1,3}(?![0-9]|\.\d)"
+_IPV6 = WORD_START + r"(?<![:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])"
+_EMAIL = r"[\w.%+-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"
+_NON_NAME_CHARS = r"\s/\\\"'`:;,<>|*?$(){}\[\]!#%&=+"
+"""What no name of a user has in it."""
 
-_CLOSED = frozenset(
+
+def _is_remote_ipv4(text: str) -> bool:
+    """An address of a machine; this one itself and none at all tell nothing."""
+    return not text.startswith("127.") and text != "0.0.0.0"
+
+
+def _is_remote_ipv6(text: str) -> bool:
+    """The same, where it is an address: times and names in programs have colons, too."""
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    if "::" in text and not re.search(r"\d|:\w+:", text):
+        return False  # `a::b` is as likely a name
+    return not (address.is_loopback or address.is_unspecified)
+
+
+SENSITIVE_FORMS = (
+    *SECRET_PATTERNS,
+    SensitivePattern(
+        "person",
+        re.compile(
+            r"(?im)^\s{0,8}(?:author|committer|co-authored-by|signed-off-by|reviewed-by|from|to|cc)"
+            r"\s{0,4}:\s{0,4}(?P<it>[^<>\n:\"\\]{2,80}?)\s{0,4}<[^<>\s]{3,256}>"
+        ),
+        ("<",),
+    ),
+    SensitivePattern("email", re.compile(_EMAIL), ("@",)),
+    SensitivePattern(
+        "mac",
+        re.compile(WORD_START + r"(?<!:)(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"),
+        (":",),
+    ),
+    SensitivePattern("ip", re.compile(_IPV6), (":",), _is_remote_ipv6),
+    SensitivePattern("ip", re.compile(_IPV4), (".",), _is_remote_ipv4),
+)
+"""In this order: what is a key as a whole is not also read as a name and its value."""
+
+HOME_FOLDER = re.compile(
+    rf"(?i)(?:/(?:home|users)/+(?P<unix>[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.])"
+    r"|\\{1,8}users\\{1,8}"
+    rf"(?P<windows>[^/\\\n\"'<>|*?]{{1,64}}(?=\\)|[^{_NON_NAME_CHARS}]{{0,63}}[^{_NON_NAME_CHARS}.]))"
+)
+"""A home folder; the name in it is somebody's."""
+
+
+R = TypeVar("R", bound=ExportRecord)
+
+_FIXED_VALUE_FIELDS = frozenset(
     {"kind", "dialect", "state", "error_kind", "branch", "wait_certainty", "phase", "type",
      "outcome", "voice", "part"}
 )  # fmt: skip
 """Fields whose words come from this program, not from a transcript."""
-_EVERYBODY = frozenset(
+_GENERIC_USER_NAMES = frozenset(
     {"admin", "administrator", "agent", "app", "appuser", "build", "builder", "ci", "circleci",
      "claude", "codex", "default", "dev", "developer", "docker", "ec2", "guest", "home", "linux",
      "local", "localhost", "me", "name", "nobody", "node", "nonroot", "public", "root", "runner",
@@ -32,137 +92,176 @@ _EVERYBODY = frozenset(
      "work", "you", "yourname"}
 )  # fmt: skip
 """Names of homes that are nobody's: replaced in paths, left alone where they stand alone."""
-_HOMES = (b"/home/", b"/Users/", b"Users\\\\", b"/users/", b"users\\\\")
-_KINDS = "|".join({"user", *(form.kind for form in FORMS)})
-_PLACEHOLDER = re.compile(rf"\[(?:{_KINDS})-\d{{1,9}}\]?")
+_HOME_MARKERS = (b"/home/", b"/Users/", b"Users\\\\", b"/users/", b"users\\\\")
+_PLACEHOLDER_KINDS = "|".join({"user", *(form.kind for form in SENSITIVE_FORMS)})
+_PLACEHOLDER = re.compile(rf"\[(?:{_PLACEHOLDER_KINDS})-\d{{1,9}}\]?")
 _TOO_DEEP = "[nested too deeply]"
 
 
-class Redaction:
+class SecretRedactor:
     """Takes secrets and personal data out of records."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         """`names` are words that are taken out as well: of users, machines, firms."""
-        self._places: dict[tuple[str, str], str] = {}
-        self._counts: dict[str, int] = {}
-        self._names: dict[str, str] = {}
-        self._pattern: re.Pattern[str] | None = None
-        self._learn(names)
+        self._placeholders: dict[tuple[str, str], str] = {}
+        self._placeholder_counts: dict[str, int] = {}
+        self._name_placeholders: dict[str, str] = {}
+        self._names_pattern: re.Pattern[str] | None = None
+        self._add_names(names)
 
-    def meet(self, lines: Iterable[bytes]) -> None:
+    def learn_names(self, lines: Iterable[bytes]) -> None:
         """Whose homes the lines name: these names are taken out wherever they stand."""
         for line in lines:
-            if any(home in line for home in _HOMES):
+            if any(home in line for home in _HOME_MARKERS):
                 text = line.decode("utf-8", "replace")
-                self._learn({found["unix"] or found["windows"] for found in HOME.finditer(text)})
+                self._add_names(
+                    {match["unix"] or match["windows"] for match in HOME_FOLDER.finditer(text)}
+                )
 
-    def over(self, record: R) -> R:
+    def redact_record(self, record: R) -> R:
         """The record without them."""
-        return self._struct(record)
+        return self._redact_struct(record)
 
-    def text(self, text: str) -> str:
+    def redact_text(self, text: str) -> str:
         """A text without them."""
         low = text.lower()
-        for form in FORMS:
-            if form.may_be_in(low):
-                text = form.replaced(text, partial(self._name, form))
+        for form in SENSITIVE_FORMS:
+            if form.may_occur_in(low):
+                text = form.replace_matches(text, partial(self._secret_placeholder, form))
         if "/" in text or "\\" in text:
-            text = HOME.sub(self._home, text)
-        if self._pattern is not None:
-            text = self._pattern.sub(lambda found: self._names[found[0].casefold()], text)
+            text = HOME_FOLDER.sub(self._redact_home, text)
+        if self._names_pattern is not None:
+            text = self._names_pattern.sub(
+                lambda match: self._name_placeholders[match[0].casefold()], text
+            )
         return text
 
-    def _name(self, form: Form, value: str) -> str | None:
+    def _secret_placeholder(self, form: SensitivePattern, value: str) -> str | None:
         """The placeholder of a value; None when it is one."""
         if _PLACEHOLDER.fullmatch(value):
             return None
-        name = self._placeholder(form.kind, bare(value).rstrip(",."))
+        name = self._placeholder_for(form.kind, strip_quotes(value).rstrip(",."))
         if form.kind == "person":
-            self._names.setdefault(bare(value).casefold(), name)
-            self._remember()
+            self._name_placeholders.setdefault(strip_quotes(value).casefold(), name)
+            self._compile_names_pattern()
         return name
 
-    def _home(self, found: re.Match[str]) -> str:
-        whole, name = found[0], found["unix"] or found["windows"]
+    def _redact_home(self, match: re.Match[str]) -> str:
+        whole, name = match[0], match["unix"] or match["windows"]
         if _PLACEHOLDER.fullmatch(name):
             return whole
-        self._learn((name,))
-        return whole[: -len(name)] + self._placeholder("user", name.casefold())
+        self._add_names((name,))
+        return whole[: -len(name)] + self._placeholder_for("user", name.casefold())
 
-    def _learn(self, names: Iterable[str]) -> None:
+    def _add_names(self, names: Iterable[str]) -> None:
         """Names that are taken out from now on, by themselves or in the name of a folder."""
-        new = {name.casefold() for name in names} - set(self._names)
+        new = {name.casefold() for name in names} - set(self._name_placeholders)
         new = {name for name in new if name and not _PLACEHOLDER.fullmatch(name)}
         if not new:
             return
         for name in sorted(new):
-            self._names[name] = self._placeholder("user", name)
-        self._remember()
+            self._name_placeholders[name] = self._placeholder_for("user", name)
+        self._compile_names_pattern()
 
-    def _remember(self) -> None:
-        alone = [name for name in self._names if len(name) >= 3 and name not in _EVERYBODY]
-        self._pattern = re.compile(
-            rf"(?i)(?<=-home-)(?:{_either(self._names)})(?![A-Za-z0-9])"
-            rf"|(?<=-Users-)(?:{_either(self._names)})(?![A-Za-z0-9])"
-            rf"|{EDGE}(?:{_either(alone)})(?![A-Za-z0-9])"
+    def _compile_names_pattern(self) -> None:
+        alone = [
+            name
+            for name in self._name_placeholders
+            if len(name) >= 3 and name not in _GENERIC_USER_NAMES
+        ]
+        self._names_pattern = re.compile(
+            rf"(?i)(?<=-home-)(?:{_names_alternation(self._name_placeholders)})(?![A-Za-z0-9])"
+            rf"|(?<=-Users-)(?:{_names_alternation(self._name_placeholders)})(?![A-Za-z0-9])"
+            rf"|{WORD_START}(?:{_names_alternation(alone)})(?![A-Za-z0-9])"
         )
 
-    def _placeholder(self, kind: str, value: str) -> str:
-        known = self._places.get((kind, value))
-        if known is None:
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            known = self._places[kind, value] = f"[{kind}-{self._counts[kind]}]"
-        return known
+    def _placeholder_for(self, kind: str, value: str) -> str:
+        placeholder = self._placeholders.get((kind, value))
+        if placeholder is None:
+            self._placeholder_counts[kind] = self._placeholder_counts.get(kind, 0) + 1
+            placeholder = self._placeholders[kind, value] = (
+                f"[{kind}-{self._placeholder_counts[kind]}]"
+            )
+        return placeholder
 
-    def _struct(self, record: R) -> R:
+    def _redact_struct(self, record: R) -> R:
         changed = {
-            field.name: self._value(getattr(record, field.name))
+            field.name: self._redact_value(getattr(record, field.name))
             for field in fields(record)
-            if field.name not in _CLOSED
+            if field.name not in _FIXED_VALUE_FIELDS
         }
         return replace(record, **changed)
 
-    def _value(self, value: object) -> object:
+    def _redact_value(self, value: object) -> object:
         try:
-            return self._any(value)
+            return self._redact_any(value)
         except RecursionError:
             return _TOO_DEEP
 
-    def _any(self, value: object) -> object:
+    def _redact_any(self, value: object) -> object:
         match value:
             case str():
-                return self.text(value)
+                return self.redact_text(value)
             case dict():
-                return {self.text(str(key)): self._named(key, one) for key, one in value.items()}
+                return {
+                    self.redact_text(str(key)): self._redact_keyed_value(key, item)
+                    for key, item in value.items()
+                }
             case list():
-                return [self._any(one) for one in value]
+                return [self._redact_any(item) for item in value]
             case tuple():
-                return tuple(self._any(one) for one in value)
+                return tuple(self._redact_any(item) for item in value)
             case Struct():
-                return self._struct(value)  # type: ignore[type-var]
+                return self._redact_struct(value)  # type: ignore[type-var]
             case None | bool() | int() | float():
                 return value
             case _:
-                return self.text(str(value))
+                return self.redact_text(str(value))
 
-    def _named(self, key: object, value: object) -> object:
+    def _redact_keyed_value(self, key: object, value: object) -> object:
         """A value; where its name says that it is a secret, nothing of it."""
-        secret = isinstance(key, str) and SECRET_KEY.match(key)
-        return self._hidden(value) if secret else self._any(value)
+        secret = isinstance(key, str) and SECRET_FIELD_NAME.match(key)
+        return self._hide_value(value) if secret else self._redact_any(value)
 
-    def _hidden(self, value: object) -> object:
+    def _hide_value(self, value: object) -> object:
         match value:
             case None | bool() | "":
                 return value
             case dict():
-                return {self.text(str(key)): self._hidden(one) for key, one in value.items()}
+                return {
+                    self.redact_text(str(key)): self._hide_value(item)
+                    for key, item in value.items()
+                }
             case list():
-                return [self._hidden(one) for one in value]
+                return [self._hide_value(item) for item in value]
             case _:
-                return self._placeholder("secret", str(value))
+                return self._placeholder_for("secret", str(value))
 
 
-def _either(names: Iterable[str]) -> str:
+def _names_alternation(names: Iterable[str]) -> str:
     """A pattern of any of these; what matches nothing when there are none."""
     longest_first = sorted(names, key=len, reverse=True)
     return "|".join(re.escape(name) for name in longest_first) or r"(?!)"
+
+
+class Redactor(Protocol):
+    """Takes away what may not be seen. Never raises."""
+
+    def learn_names(self, lines: Iterable[bytes]) -> None:
+        """Raw lines of a session, before any of its records: whose names are in them?"""
+        ...
+
+    def redact_record(self, record: R) -> R:
+        """The record as it may be seen."""
+        ...
+
+
+class NoRedaction:
+    """Everything may be seen."""
+
+    def learn_names(self, lines: Iterable[bytes]) -> None:
+        """Nothing to learn, so nothing is read."""
+
+    def redact_record(self, record: R) -> R:
+        """The record itself."""
+        return record

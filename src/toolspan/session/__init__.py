@@ -3,9 +3,11 @@
 `agent.py` adds a model that speaks in it, `resumed.py` goes on with what was recorded.
 """
 
-from toolspan.session.agent import Agent, Ended, Limits
-from toolspan.session.lines import CallLines
-from toolspan.session.resumed import resumed
+from __future__ import annotations
+
+from toolspan.session.agent import Agent, AgentLimits, TurnResult
+from toolspan.session.notifications import CallLines
+from toolspan.session.resume import resume_arguments
 from toolspan.session.session import Session
 
-__all__ = ["Agent", "CallLines", "Ended", "Limits", "Session", "resumed"]
+__all__ = ["Agent", "CallLines", "TurnResult", "AgentLimits", "Session", "resume_arguments"]

@@ -12,6 +12,8 @@ takes, and a transcript on disk that the client can resume. The model is the cal
 whether it is its turn again. `agent.py` has the loop above, whole.
 """
 
+from __future__ import annotations
+
 import time
 import uuid
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -20,38 +22,45 @@ from typing import Self, TypeVar
 
 import anyio
 
-from toolspan.builtin import coding_tools
 from toolspan.errors import ToolspanError
-from toolspan.hooks.joined import joined
-from toolspan.hooks.points import After, Firing, NoHooks, Occasion
-from toolspan.ids import CallId
-from toolspan.llm.blocks import call_ids
-from toolspan.llm.model import ModelEvent, ModelFailed, Retrying
-from toolspan.model.live import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
-from toolspan.model.span import Call, Span
-from toolspan.permission.decide import Approver, Policy
-from toolspan.profile import Profile
-from toolspan.profile import profile as named_profile
-from toolspan.record import Compacted, Fsync, Origin, Recorder
-from toolspan.run.batch import Batch, Recovery
-from toolspan.run.blocks import call_block, read_block
-from toolspan.run.desk import Cancel, Job
-from toolspan.run.runner import Runner
-from toolspan.run.sinks import Only, Sink
-from toolspan.run.tool import Tool
-from toolspan.session.around import Around, Aside
-from toolspan.session.blocks import check_prompt, copied, result_blocks, words
-from toolspan.session.conversation import Conversation
-from toolspan.session.ground import AtHome, begun, make_scene, make_workspace, open_recorder
-from toolspan.session.hearing import Hearing
-from toolspan.session.incoming import Incoming
-from toolspan.session.news import News
-from toolspan.session.reply import Reply, accept, plain_reply
-from toolspan.session.scribe import Scribe
-from toolspan.session.skills import Skills
+from toolspan.runtime.batch import Batch, Recovery
+from toolspan.runtime.blocks import call_block, parse_tool_use
+from toolspan.runtime.hooks.events import HookEffects, HookRunner, NoHooks, SessionHookEvent
+from toolspan.runtime.hooks.merge import combine_hooks
+from toolspan.runtime.pending_call import CancelSource, PendingCall
+from toolspan.runtime.permissions.decide import Approver, Policy
+from toolspan.runtime.profiles import Profile
+from toolspan.runtime.profiles import profile as named_profile
+from toolspan.runtime.runner import Runner
+from toolspan.runtime.sinks import FilteredSink, Sink
+from toolspan.runtime.tool import Tool
+from toolspan.session.conversation import (
+    Conversation,
+    check_prompt,
+    copy_messages,
+    result_blocks,
+    text_blocks,
+)
+from toolspan.session.models.base import ModelEvent, ModelFailed, Retrying
+from toolspan.session.models.blocks import iter_call_ids
+from toolspan.session.notifications import EventRecorder, NotificationQueue
+from toolspan.session.recording import Compaction, Fsync, Recorder, RecorderConfig
+from toolspan.session.reply import PartialReply, Reply, StreamedReply, accept_reply, normalize_reply
+from toolspan.session.session_hooks import SessionHooks, SkillHookLoader, SubagentInfo
+from toolspan.session.setup import (
+    DefaultLocation,
+    make_hook_environment,
+    make_workspace,
+    open_recorder,
+    resolve_start,
+)
+from toolspan.tools import coding_tools
+from toolspan.types.events import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call, Span
 
-T = TypeVar("T")
-INTERRUPTED_TURN = "interrupted by the user"
+HookResultT = TypeVar("HookResultT")
+INTERRUPTED_BY_USER = "interrupted by the user"
 OnBlock = Callable[[Mapping[str, object], Mapping[str, object]], None]
 """Is told of each block of a reply that counts, with its message; before it is started. Must not
 raise."""
@@ -67,7 +76,7 @@ class Session:
         tools: Iterable[Tool] | None = None,
         profile: Profile | str | None = None,
         model: str | None = None,
-        hooks: Firing | None = None,
+        hooks: HookRunner | None = None,
         policies: Sequence[Policy] = (),
         fallback: Policy | None = None,
         approver: Approver | None = None,
@@ -75,10 +84,10 @@ class Session:
         direct: Iterable[Sink] = (),
         recoveries: Sequence[Recovery] = (),
         by_path: bool = False,
-        transcript: Path | str | AtHome | Recorder | None = "home",
+        transcript: Path | str | DefaultLocation | Recorder | None = "home",
         session_id: str | None = None,
         history: Sequence[Mapping[str, object]] = (),
-        aside: Aside | None = None,
+        subagent: SubagentInfo | None = None,
         permission_mode: str = "default",
         fsync: Fsync = "never",
         clock: Callable[[], float] = time.time,
@@ -114,9 +123,9 @@ class Session:
             InUse: another process records to it.
         """
         folder = Path(cwd).expanduser().resolve()
-        self.profile = _profile(profile, model)
-        before = begun(transcript, session_id, folder, history)
-        self.session_id = before.session_id
+        self.profile = _resolve_profile(profile, model)
+        start = resolve_start(transcript, session_id, folder, history)
+        self.session_id = start.session_id
         self.failures: list[WriteFailed] = []
         """Lines that could not be written."""
         self.stopped: str | None = None
@@ -130,18 +139,18 @@ class Session:
         self.spans: list[Span] = []
         """The calls that ended since the conversation began, or was last cut, in this order.
         They hold what went in and came out, so they go with the messages."""
-        self.deferred: Call | None = None
+        self.deferred_call: Call | None = None
         """The call that a hook put off; `run_deferred` comes back to it."""
-        self.broken: ModelFailed | None = None
+        self.stream_failure: ModelFailed | None = None
         """Why the last reply broke off after some of its calls."""
-        self.on_block: OnBlock = _nobody
-        self._hearing: Hearing | None = None
+        self.on_block: OnBlock = _ignore_block
+        self._streamed_reply: StreamedReply | None = None
         """The reply that streams now."""
         self._interrupted = False
-        self._hooked: anyio.CancelScope | None = None
+        self._hook_scope: anyio.CancelScope | None = None
         """Around hooks that are about no call, while somebody can interrupt them."""
-        self._aside = aside
-        origin = Origin(
+        self._subagent = subagent
+        recorder_config = RecorderConfig(
             profile=self.profile,
             session_id=self.session_id,
             cwd=folder,
@@ -149,48 +158,54 @@ class Session:
             fsync=fsync,
             clock=clock,
         )
-        self._recorder = open_recorder(before, origin, self._write_failed)
-        self._conversation = Conversation(before.history, self._recorder)
-        self._scribe = None if self._recorder is None else Scribe(self._recorder, folder)
+        self._recorder = open_recorder(start, recorder_config, self._write_failed)
+        self._conversation = Conversation(start.history, self._recorder)
+        self._event_recorder = (
+            None if self._recorder is None else EventRecorder(self._recorder, folder)
+        )
         if tools is None:
             tools = coding_tools(self.profile, person=approver is not None)
-        space = make_workspace(folder, self._recorder, aside, self._has_effects)
-        space.session_id, space.model = self.session_id, model
-        self._scene = make_scene(
-            space, self._recorder, aside, permission_mode, lambda: self.runner.context
+        workspace = make_workspace(folder, self._recorder, subagent, self._has_effects)
+        workspace.session_id, workspace.model = self.session_id, model
+        self._hook_environment = make_hook_environment(
+            workspace, self._recorder, subagent, permission_mode, lambda: self.runner.context
         )
-        self.hooks: Firing = hooks or NoHooks()
+        self.hooks: HookRunner = hooks or NoHooks()
         """The handlers, as they were given: a subagent has the same."""
-        self.skills = Skills(self.adopt)
+        self.skills = SkillHookLoader(self.add_hooks)
         """The handlers that skills bring along."""
-        space.adopt = self.skills.launch
-        bound = self.hooks.bind(self._scene)
-        wanted = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
+        workspace.adopt_hooks = self.skills.load_skill_hooks
+        hook_runner = self.hooks.bind(self._hook_environment)
+        recorded_events = (Finished, HookRan, Requested) if recoveries else (Finished, HookRan)
         self.runner = Runner(
             tools,
             cwd=folder,
             profile=self.profile,
-            hooks=bound,
+            hooks=hook_runner,
             policies=policies,
             fallback=fallback,
             approver=approver,
             sinks=sinks,
-            direct=(Only(self._take_in, wanted), *direct),
-            workspace=space,
+            direct=(FilteredSink(self._handle_event, recorded_events), *direct),
+            workspace=workspace,
             recoveries=recoveries,
             by_path=by_path,
             clock=clock,
         )
-        for call_id in call_ids(self._conversation.messages):
-            self.runner.remember(CallId(call_id))
-        self._around = Around(self.runner.desk, self._recorder, aside)
-        self.news = News(space.tasks, self.profile, self._around.wake)
+        for call_id in iter_call_ids(self._conversation.messages):
+            self.runner.mark_seen(CallId(call_id))
+        self._session_hooks = SessionHooks(self.runner.runner_context, self._recorder, subagent)
+        self.notifications = NotificationQueue(
+            workspace.tasks, self.profile, self._session_hooks.wait_for_wake
+        )
         """What the model has not heard yet."""
 
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
         try:
-            await self._around.begin("resume" if self._conversation.messages else "startup")
+            await self._session_hooks.fire_session_start(
+                "resume" if self._conversation.messages else "startup"
+            )
         except BaseException as error:
             await self.runner.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -198,7 +213,7 @@ class Session:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         try:
-            await self._around.end(self.end_reason)
+            await self._session_hooks.fire_session_end(self.end_reason)
         finally:
             try:
                 await self.runner.__aexit__(kind, error, trace)
@@ -211,14 +226,14 @@ class Session:
     @property
     def messages(self) -> list[dict[str, object]]:
         """The history as a Messages API request takes it; a copy, so that it can be changed."""
-        return self.since(0)
+        return self.messages_since(0)
 
-    def since(self, first: int) -> list[dict[str, object]]:
+    def messages_since(self, first: int) -> list[dict[str, object]]:
         """The messages from one on, as in `messages`; from the end when it is negative."""
-        return copied(self._conversation.messages[first:])
+        return copy_messages(self._conversation.messages[first:])
 
     @property
-    def length(self) -> int:
+    def message_count(self) -> int:
         """How many messages there are."""
         return len(self._conversation.messages)
 
@@ -230,16 +245,20 @@ class Session:
     @property
     def main_transcript(self) -> Path | None:
         """The file of the main conversation: for a subagent, that of the session it is part of."""
-        return self._scene.transcript
+        return self._hook_environment.transcript_path
 
     @property
     def permission_mode(self) -> str:
         """What happens to calls nobody speaks of, in one word."""
-        return self._scene.permission_mode()
+        return self._hook_environment.permission_mode()
 
-    def child_recorder(self, agent_id: str, about: Mapping[str, object]) -> Recorder | None:
+    def child_recorder(self, agent_id: str, metadata: Mapping[str, object]) -> Recorder | None:
         """The recorder of a subagent of this session; None when nothing is recorded."""
-        return self._recorder.agent(agent_id, about) if self._recorder is not None else None
+        return (
+            self._recorder.subagent_recorder(agent_id, metadata)
+            if self._recorder is not None
+            else None
+        )
 
     @property
     def cwd(self) -> Path:
@@ -261,11 +280,11 @@ class Session:
             ToolspanError: there are hooks for prompts, which `submit` waits for; or a call was put
                 off, which `run_deferred` comes back to.
         """
-        if self._around.listens("UserPromptSubmit"):
+        if self._session_hooks.has_handlers("UserPromptSubmit"):
             raise ToolspanError("hooks want to see prompts first: use `await session.submit(...)`")
         self._check_prompt(content)
         self._begin_turn()
-        self._say(content)
+        self._add_prompt(content)
 
     async def submit(self, content: Content) -> bool:
         """As `say`, after the hooks for prompts; False when one of them took the prompt away.
@@ -278,52 +297,52 @@ class Session:
         """
         self._check_prompt(content)
         self._begin_turn()
-        if self._around.calls:
-            await self.news.hear_hooks()
-            self._around.spoken()
-        if not self._around.listens("UserPromptSubmit"):
-            self._say(content)
+        if self._session_hooks.has_wake_request:
+            await self.notifications.collect_hook_texts()
+            self._session_hooks.reset_wake_count()
+        if not self._session_hooks.has_handlers("UserPromptSubmit"):
+            self._add_prompt(content)
             return True
-        asked = await self._unless_interrupted(self._around.prompt(content))
-        if asked is None:
+        review = await self._unless_interrupted(self._session_hooks.review_prompt(content))
+        if review is None:
             return False
-        if asked.refused is not None:
-            self.stopped = asked.refused
+        if review.refusal is not None:
+            self.stopped = review.refusal
             if self._recorder is not None:
-                asked.record_refusal(content, self._recorder)
+                review.record_refusal(content, self._recorder)
             return False
-        said = self._say(content)
-        said += words(asked.said())
+        blocks = self._add_prompt(content)
+        blocks += text_blocks(review.accept())
         return True
 
     def _begin_turn(self) -> None:
         """Somebody speaks; while a reply is under way, that is within its turn."""
-        self._around.spoken()
-        if not self._conversation.is_held:
+        self._session_hooks.reset_wake_count()
+        if not self._conversation.is_reply_pending:
             self._interrupted = False
-            self._scene.prompt_id = self._turn_id()
+            self._hook_environment.prompt_id = self._new_prompt_id()
 
-    def _turn_id(self) -> str:
+    def _new_prompt_id(self) -> str:
         """A subagent's words belong to the turn in which it was started."""
-        return (self._aside and self._aside.prompt_id) or str(uuid.uuid4())
+        return (self._subagent and self._subagent.prompt_id) or str(uuid.uuid4())
 
     @property
     def prompt_id(self) -> str | None:
         """The turn it is in."""
-        return self._scene.prompt_id
+        return self._hook_environment.prompt_id
 
     def _check_prompt(self, content: Content) -> None:
         check_prompt(content)
-        if self.deferred is not None:
+        if self.deferred_call is not None:
             raise ToolspanError("a hook put a call off: `await session.run_deferred()` first")
 
-    def _say(self, content: Content) -> list[dict[str, object]]:
+    def _add_prompt(self, content: Content) -> list[dict[str, object]]:
         """The prompt as blocks in the conversation, now or when a reply has its results."""
-        if self._conversation.is_held:
-            return self._conversation.add_prompt(content, (), self._scene.prompt_id)
+        if self._conversation.is_reply_pending:
+            return self._conversation.add_prompt(content, (), self._hook_environment.prompt_id)
         self.stopped = None
-        before = [*self._around.opening(), *self._told_news()]
-        return self._conversation.add_prompt(content, before, self._scene.prompt_id)
+        contexts = [*self._session_hooks.take_start_contexts(), *self._take_notifications()]
+        return self._conversation.add_prompt(content, contexts, self._hook_environment.prompt_id)
 
     async def run(self, reply: Reply | AsyncIterable[ModelEvent]) -> bool:
         """Take in the model's reply and run its calls; True when it is the model's turn again.
@@ -337,30 +356,30 @@ class Session:
             ModelFailed: the stream broke off before any call was complete; nothing of it counts.
             ToolspanError: calls of the reply before have no results yet.
         """
-        if self._conversation.is_held:
+        if self._conversation.is_reply_pending:
             raise ToolspanError("calls of the reply before have no results yet")
         self._interrupted = False
         self.feedback = ()
         self.notes = []
-        self.broken = None
+        self.stream_failure = None
         if not isinstance(reply, dict) and isinstance(reply, AsyncIterable):
             return await self._run_stream(reply)
-        message = plain_reply(reply)
+        message = normalize_reply(reply)
         async with self.runner.batch(message) as batch:
-            accepted = accept(message, batch)
+            accepted = accept_reply(message, batch)
             self._conversation.add_reply(message, accepted.blocks)
-            if not accepted.jobs:
+            if not accepted.pending_calls:
                 return message.get("stop_reason") == "pause_turn" or await self._end_turn(message)
-            return await self._run_jobs(batch, accepted.jobs)
+            return await self._run_pending_calls(batch, accepted.pending_calls)
 
-    async def _run_jobs(self, batch: Batch, jobs: Iterable[Job]) -> bool:
-        self._conversation.hold()
+    async def _run_pending_calls(self, batch: Batch, pending_calls: Iterable[PendingCall]) -> bool:
+        self._conversation.hold_prompts()
         try:
-            for job in jobs:
-                batch.enqueue(job)
+            for pending_call in pending_calls:
+                batch.enqueue(pending_call)
             await batch.drain()
         finally:
-            self._answer(batch)
+            self._add_results(batch)
         return self.stopped is None
 
     async def run_deferred(self) -> bool:
@@ -369,44 +388,48 @@ class Session:
         Raises:
             ToolspanError: no call was put off.
         """
-        if self.deferred is None:
+        if self.deferred_call is None:
             raise ToolspanError("no call was put off")
-        asked = read_block(call_block(self.deferred))
-        self.deferred = self.stopped = None
-        self.runner.forget(asked.id)
-        async with self.runner.batch(self._conversation.reply or None) as batch:
-            job = batch.accept(asked)
-            return job is not None and await self._run_jobs(batch, (job,))
+        call = parse_tool_use(call_block(self.deferred_call))
+        self.deferred_call = self.stopped = None
+        self.runner.forget_call(call.id)
+        async with self.runner.batch(self._conversation.last_reply or None) as batch:
+            pending_call = batch.accept(call)
+            return pending_call is not None and await self._run_pending_calls(
+                batch, (pending_call,)
+            )
 
-    async def compact(self, compacted: Compacted) -> None:
+    async def compact(self, compaction: Compaction) -> None:
         """Go on from a summary of the conversation; what was said before is sent no more.
 
         Handlers for the beginning of a session hear of it, and may have words for the model.
         """
-        self._conversation.note_compacted(compacted)
-        await self._around.begin("compact")
-        self._conversation.begin_anew(compacted.summary, self._around.opening())
+        self._conversation.record_compaction(compaction)
+        await self._session_hooks.fire_session_start("compact")
+        self._conversation.restart_from_summary(
+            compaction.summary, self._session_hooks.take_start_contexts()
+        )
         self.spans.clear()
 
-    def failed(self, failure: ModelFailed) -> None:
+    def record_failure(self, failure: ModelFailed) -> None:
         """There is no reply: that is told in the transcript, and not to the model."""
-        self._conversation.note_failure(failure)
+        self._conversation.record_failure(failure)
 
-    def turns_spent(self, most: int, turns: int) -> None:
+    def record_turn_limit(self, max_turns: int, turns: int) -> None:
         """The model has spoken often enough; that is told in the transcript."""
-        self._conversation.note_turns_spent(most, turns)
+        self._conversation.record_turn_limit(max_turns, turns)
 
-    async def fire(self, occasion: Occasion) -> After:
+    async def fire_hook_event(self, event: SessionHookEvent) -> HookEffects:
         """Fire a hook point that the host knows of: a notification, a subagent, a compaction."""
-        return await self._around.fire(occasion)
+        return await self._session_hooks.fire_event(event)
 
-    def adopt(self, hooks: Firing) -> None:
+    def add_hooks(self, hooks: HookRunner) -> None:
         """Further handlers from now on, also for agents that are started later."""
-        desk = self.runner.desk
-        self.hooks = joined(self.hooks, hooks)
-        desk.hooks = joined(desk.hooks, hooks.bind(self._scene))
+        context = self.runner.runner_context
+        self.hooks = combine_hooks(self.hooks, hooks)
+        context.hooks = combine_hooks(context.hooks, hooks.bind(self._hook_environment))
 
-    def interrupt(self, *, by: Cancel = "user") -> None:
+    def interrupt(self, *, by: CancelSource = "user") -> None:
         """End every call that runs or waits; each still gets its result, and the turn ends.
 
         A reply that still streams ends where it is; what was said of it stays. Hooks that are asked
@@ -414,92 +437,92 @@ class Session:
         """
         if self.is_busy:
             self._interrupted = True
-        if self._hearing is not None:
-            self._hearing.interrupt()
-        if self._hooked is not None:
-            self._hooked.cancel()
+        if self._streamed_reply is not None:
+            self._streamed_reply.interrupt()
+        if self._hook_scope is not None:
+            self._hook_scope.cancel()
         self.runner.cancel(by=by)
 
     @property
     def is_busy(self) -> bool:
         """Whether calls run, a reply comes in, or hooks are asked about the turn."""
-        heard = self._hearing is not None or self._hooked is not None
-        return heard or bool(self.runner.in_progress)
+        is_waiting = self._streamed_reply is not None or self._hook_scope is not None
+        return is_waiting or bool(self.runner.in_progress)
 
     @property
-    def interrupted(self) -> bool:
+    def was_interrupted(self) -> bool:
         """Whether the last turn was."""
         return self._interrupted
 
     # Inside
 
     async def _run_stream(self, events: AsyncIterable[ModelEvent]) -> bool:
-        self._hearing = hearing = Hearing(self.runner, self)
-        self._conversation.hold()
-        spoken = False
+        self._streamed_reply = reply = StreamedReply(self.runner, self)
+        self._conversation.hold_prompts()
+        has_prompt = False
         try:
-            await hearing.hear(events)
+            await reply.run(events)
         finally:
-            self._hearing = None
-            spoken = self._close(hearing.incoming, hearing.batch)
-        self.broken = hearing.broken
-        if hearing.incoming.asks:
+            self._streamed_reply = None
+            has_prompt = self._close_stream(reply.partial, reply.batch)
+        self.stream_failure = reply.failure
+        if reply.partial.has_calls:
             return self.stopped is None
         if self._interrupted:
             return False
-        message = {**hearing.incoming.head, "content": hearing.incoming.kept}
+        message = {**reply.partial.head, "content": reply.partial.blocks}
         if message["stop_reason"] == "pause_turn" or await self._end_turn(message):
             return True
-        return spoken and self.stopped is None
+        return has_prompt and self.stopped is None
 
-    def keep_block(self, incoming: Incoming, block: dict[str, object], *, last: bool) -> None:
+    def record_block(self, reply: PartialReply, block: dict[str, object], *, last: bool) -> None:
         """A block of a reply that streams counts."""
-        self._conversation.add_block(incoming, block, last=last)
-        self.on_block(incoming.head, block)
+        self._conversation.add_block(reply, block, last=last)
+        self.on_block(reply.head, block)
 
-    def keep_retry(self, retry: Retrying) -> None:
+    def record_retry(self, retry: Retrying) -> None:
         """A reply that streams begins anew."""
-        self._conversation.note_retry(retry)
+        self._conversation.record_retry(retry)
 
-    def _close(self, incoming: Incoming, batch: Batch | None) -> bool:
+    def _close_stream(self, reply: PartialReply, batch: Batch | None) -> bool:
         """The reply and its results stand in the conversation, whatever became of them.
 
         True when somebody spoke meanwhile.
         """
-        self._conversation.add_heard(incoming.kept)
+        self._conversation.add_reply_message(reply.blocks)
         if batch is not None:
-            return self._answer(batch)
+            return self._add_results(batch)
         if self._interrupted:
-            self.stopped = INTERRUPTED_TURN
+            self.stopped = INTERRUPTED_BY_USER
             self._conversation.add_interruption()
-        return self._conversation.release()
+        return self._conversation.release_prompts()
 
     async def _end_turn(self, message: dict[str, object]) -> bool:
         """Whether the hooks at the end of a turn want the model to go on."""
         if message.get("role", "assistant") != "assistant":
             return False
-        ended = await self._unless_interrupted(self._around.turn_ends(message))
-        if ended is None:
+        turn_end = await self._unless_interrupted(self._session_hooks.fire_turn_end(message))
+        if turn_end is None:
             return False
-        if ended.stop is not None:
-            self.stopped = ended.stop
-        self.feedback = ended.words or ended.news
+        if turn_end.stop is not None:
+            self.stopped = turn_end.stop
+        self.feedback = turn_end.feedback or turn_end.notifications
         if self.feedback:
-            self._conversation.note_news(ended.news)
-            self._conversation.add_words(self.feedback)
+            self._conversation.record_notifications(turn_end.notifications)
+            self._conversation.add_user_texts(self.feedback)
         return bool(self.feedback)
 
-    async def _unless_interrupted(self, hooks: Awaitable[T]) -> T | None:
+    async def _unless_interrupted(self, hooks: Awaitable[HookResultT]) -> HookResultT | None:
         """What hooks say; None when somebody does not want to wait for it: the turn is over."""
         try:
-            with anyio.CancelScope() as self._hooked:
+            with anyio.CancelScope() as self._hook_scope:
                 return await hooks
         finally:
-            self._hooked = None
-        self.stopped = INTERRUPTED_TURN
+            self._hook_scope = None
+        self.stopped = INTERRUPTED_BY_USER
         return None
 
-    def _answer(self, batch: Batch) -> bool:
+    def _add_results(self, batch: Batch) -> bool:
         """The results as one user message, and whatever else the model is to read after them.
 
         True when somebody spoke meanwhile: that stands behind the results.
@@ -509,87 +532,89 @@ class Session:
         results = batch.results
         if batch.stop is not None:
             results = self._without_deferred(results)
-        self.notes = self.notices(batch)
+        self.notes = self.take_notices(batch)
         blocks = [*result_blocks(results), *self.notes]
-        self.stopped = INTERRUPTED_TURN if self._interrupted else batch.stop
+        self.stopped = INTERRUPTED_BY_USER if self._interrupted else batch.stop
         note = self.profile.refusals.interrupt_note if self._interrupted else None
         self._conversation.add_results(blocks, note)
-        return self.deferred is None and self._conversation.release()
+        return self.deferred_call is None and self._conversation.release_prompts()
 
     def _without_deferred(self, results: list[Finished]) -> list[Finished]:
         """The results there are: a call that was put off has none."""
         for finished in results:
             if finished.span.deferred:
-                self.deferred = finished.span.call
+                self.deferred_call = finished.span.call
         return [finished for finished in results if not finished.span.deferred]
 
-    def notices(self, batch: Batch) -> list[dict[str, object]]:
+    def take_notices(self, batch: Batch) -> list[dict[str, object]]:
         """What hooks say of the batch, and news of work in the background."""
-        self.news.mail.extend(batch.after.news)
-        news = self._told_news()
-        if not news and not batch.after.contexts:
+        self.notifications.pending.extend(batch.effects.wake_messages)
+        notifications = self._take_notifications()
+        if not notifications and not batch.effects.contexts:
             return []
-        told = [f"PostToolBatch hook additional context: {text}" for text in batch.after.contexts]
-        return words(told + news)
+        contexts = [
+            f"PostToolBatch hook additional context: {text}" for text in batch.effects.contexts
+        ]
+        return text_blocks(contexts + notifications)
 
-    def _told_news(self) -> list[str]:
+    def _take_notifications(self) -> list[str]:
         """News for the model within a turn, written down as such."""
-        texts = self.news.take()
+        texts = self.notifications.take_texts()
         if texts:
-            self._conversation.note_news(texts)
+            self._conversation.record_notifications(texts)
         return texts
 
-    def hear_news(self) -> bool:
+    def begin_notification_turn(self) -> bool:
         """Begin a turn with what came meanwhile; False when nothing did."""
-        texts = self.news.take()
+        texts = self.notifications.take_texts()
         if not texts:
             return False
-        self._scene.prompt_id = self._turn_id()
+        self._hook_environment.prompt_id = self._new_prompt_id()
         self.stopped = None
-        self._conversation.add_news(texts, self._scene.prompt_id)
+        self._conversation.add_notifications(texts, self._hook_environment.prompt_id)
         return True
 
-    async def woken(self) -> bool:
+    async def wait_for_wake(self) -> bool:
         """Wait for hooks that run on and want to wake the model: then a turn has begun.
 
         False when none does, none is left that could, or a call was put off.
         """
-        if self.deferred is not None:
+        if self.deferred_call is not None:
             return False
-        return await self.news.hear_hooks() and self.hear_news()
+        return await self.notifications.collect_hook_texts() and self.begin_notification_turn()
 
-    async def news_come(self) -> bool:
+    async def wait_for_notifications(self) -> bool:
         """Wait for agents in the background and for hooks that run on; then a turn has begun.
 
         False when there is nothing to wait for, or nothing came of it.
         """
-        while not self.hear_news():
-            if not self.news.awaits_agents:
-                return await self.woken()
-            await self.news.wait()
+        while not self.begin_notification_turn():
+            if not self.notifications.has_running_agents:
+                return await self.wait_for_wake()
+            await self.notifications.wait_for_next()
         return True
 
-    def _take_in(self, event: LiveEvent) -> None:
+    def _handle_event(self, event: LiveEvent) -> None:
         """What the runner emits, before anything else sees it."""
         if isinstance(event, Finished):
             self.spans.append(event.span)
-        if self._scribe is not None:
-            self._scribe.take(event, self._conversation.reply)
+        if self._event_recorder is not None:
+            self._event_recorder.record_event(event, self._conversation.last_reply)
 
     def _write_failed(self, failed: WriteFailed) -> None:
         self.failures.append(failed)
         self.runner.emit(failed)
 
     def _has_effects(self, name: str) -> bool:
-        tool = self.runner.desk.tools.find(name)
+        tool = self.runner.runner_context.tools.find(name)
         return tool is None or not tool.read_only
 
 
-def _nobody(_message: Mapping[str, object], _block: Mapping[str, object]) -> None:
+def _ignore_block(_message: Mapping[str, object], _block: Mapping[str, object]) -> None:
     """Nobody is told."""
 
 
-def _profile(chosen: Profile | str | None, model: str | None) -> Profile:
-    if isinstance(chosen, Profile):
-        return chosen
-    return named_profile(chosen, model=model) if chosen else named_profile(model=model)
+def _resolve_profile(profile: Profile | str | None, model: str | None) -> Profile:
+    if isinstance(profile, Profile):
+        return profile
+    return named_profile(profile, model=model) if profile else named_profile(model=model)

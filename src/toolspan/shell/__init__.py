@@ -3,3 +3,5 @@
 Start at `line.py` (a command line in pieces), then `readonly.py` (does it change anything) and
 `exits.py` (what its exit code means).
 """
+
+from __future__ import annotations

@@ -5,12 +5,14 @@ arguments turn out to be; everything not understood is no. Two lines that only r
 same time, and need less consent. What a program reads is not asked here. Read `is_read_only` first.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from toolspan.shell.line import Redirect, Simple, Word, parse_line
+from toolspan.shell.parse import Redirect, ShellWord, SimpleCommand, parse_line
 
-_ALWAYS = frozenset({
+_ALWAYS_READ_ONLY = frozenset({
     "arch", "basename", "cat", "cksum", "cmp", "column", "comm", "cut", "df", "diff",
     "dirname", "du", "echo", "egrep", "expand", "false", "fgrep", "fold", "free", "grep", "groups",
     "head", "id", "join", "jq", "ls", "md5sum", "nl", "nproc", "od", "paste", "printenv", "ps",
@@ -26,27 +28,29 @@ Arguments = Sequence[str]
 def is_read_only(line: str) -> bool:
     """Whether running it would change nothing, for certain."""
     commands = parse_line(line) or ()
-    return bool(commands) and all(_reads(command) for command in commands)
+    return bool(commands) and all(_is_read_only_command(command) for command in commands)
 
 
-def _reads(command: Simple) -> bool:
-    if command.ended_by == "&" or not all(map(_harmless, command.redirects)):
+def _is_read_only_command(command: SimpleCommand) -> bool:
+    if command.ended_by == "&" or not all(map(_is_harmless_redirect, command.redirects)):
         return False
-    return not any(word.runs for word in command.words) and reads(command.name, command.words[1:])
+    return not any(word.has_substitution for word in command.words) and is_read_only_program(
+        command.name, command.words[1:]
+    )
 
 
-def reads(name: str, arguments: Sequence[Word]) -> bool:
+def is_read_only_program(name: str, arguments: Sequence[ShellWord]) -> bool:
     """Whether a program with these arguments reads and does nothing else."""
-    if name in _ALWAYS:
+    if name in _ALWAYS_READ_ONLY:
         return True
-    judge = _JUDGES.get(name)
-    if judge is None or any(word.filled for word in arguments):
+    check_arguments = _ARGUMENT_CHECKS.get(name)
+    if check_arguments is None or any(word.has_expansion for word in arguments):
         return False
-    return judge([word.text for word in arguments])
+    return check_arguments([word.text for word in arguments])
 
 
-def _harmless(redirect: Redirect) -> bool:
-    if redirect.target.runs or redirect.target.filled:
+def _is_harmless_redirect(redirect: Redirect) -> bool:
+    if redirect.target.has_substitution or redirect.target.has_expansion:
         return False
     match redirect.operator.lstrip("0123456789"):
         case ">&" | "<&":
@@ -56,22 +60,22 @@ def _harmless(redirect: Redirect) -> bool:
         case "<>":
             return False
         case _:
-            return redirect.target == Word("/dev/null")
+            return redirect.target == ShellWord("/dev/null")
 
 
-def _anything(_arguments: Arguments) -> bool:
+def _accept_all(_arguments: Arguments) -> bool:
     return True
 
 
-def _only(*allowed: str) -> Callable[[Arguments], bool]:
+def _accept_only(*allowed: str) -> Callable[[Arguments], bool]:
     """Nothing but these arguments."""
     return lambda arguments: set(arguments) <= set(allowed)
 
 
-def _none_like(*forbidden: str) -> Callable[[Arguments], bool]:
+def _reject_options(*forbidden: str) -> Callable[[Arguments], bool]:
     """No argument that is one of these options, shortened or with a value or not."""
 
-    def judge(arguments: Arguments) -> bool:
+    def check_arguments(arguments: Arguments) -> bool:
         names = [argument.partition("=")[0] for argument in arguments if argument[:1] == "-"]
         return not any(
             name.startswith(option) or (len(name) > 2 and option.startswith(name))
@@ -79,19 +83,19 @@ def _none_like(*forbidden: str) -> Callable[[Arguments], bool]:
             for option in forbidden
         )
 
-    return judge
+    return check_arguments
 
 
-def _date(arguments: Arguments) -> bool:
+def _check_date(arguments: Arguments) -> bool:
     return all(argument[:1] == "+" or argument in {"-u", "--utc", "-R"} for argument in arguments)
 
 
-def _file(arguments: Arguments) -> bool:
+def _check_file(arguments: Arguments) -> bool:
     options = [argument for argument in arguments if argument[:1] == "-"]
     return all(re.fullmatch(r"-[bhiL]+|--brief|--mime(-type)?", option) for option in options)
 
 
-def _sed(arguments: Arguments) -> bool:
+def _check_sed(arguments: Arguments) -> bool:
     """Only the printing of lines by number: a script can write and run as well."""
     return (
         len(arguments) >= 2
@@ -101,53 +105,55 @@ def _sed(arguments: Arguments) -> bool:
     )
 
 
-def _sort(arguments: Arguments) -> bool:
+def _check_sort(arguments: Arguments) -> bool:
     options = [argument for argument in arguments if argument[:1] == "-"]
     return all(re.fullmatch(r"-[bdfghiMnRrsuVz]+|-[kt].*", option) for option in options)
 
 
-def _uniq(arguments: Arguments) -> bool:
+def _check_uniq(arguments: Arguments) -> bool:
     """A second file is one it writes to."""
     return all(re.fullmatch(r"-[cdDiuz]+", argument) for argument in arguments)
 
 
-def _command(arguments: Arguments) -> bool:
+def _check_command(arguments: Arguments) -> bool:
     return arguments[:1] in (["-v"], ["-V"])
 
 
-def _printf(arguments: Arguments) -> bool:
+def _check_printf(arguments: Arguments) -> bool:
     """`-v` takes a name, and a name can hold a command."""
     return bool(arguments) and arguments[0][:1] != "-"
 
 
-def _test(arguments: Arguments) -> bool:
+def _check_test(arguments: Arguments) -> bool:
     """`-v` and `-R` take a name, and a name can hold a command."""
     return "-v" not in arguments and "-R" not in arguments
 
 
-_history = _none_like("--output", "--ext-diff", "--open-files-in-pager")
-_GIT: Mapping[str, Callable[[Arguments], bool]] = {
-    "blame": _history,
-    "branch": _only("-a", "--all", "-r", "--remotes", "-v", "-vv", "--list", "--show-current"),
-    "cat-file": _none_like("--batch-command", "--filters", "--textconv"),
-    "describe": _anything,
-    "diff": _history,
-    "log": _history,
-    "ls-files": _anything,
-    "ls-tree": _anything,
-    "merge-base": _anything,
-    "remote": _only("-v", "--verbose"),
-    "rev-list": _anything,
-    "rev-parse": _anything,
-    "shortlog": _history,
-    "show": _history,
-    "status": _anything,
-    "tag": _only("-l", "--list"),
+_check_history = _reject_options("--output", "--ext-diff", "--open-files-in-pager")
+_GIT_CHECKS: Mapping[str, Callable[[Arguments], bool]] = {
+    "blame": _check_history,
+    "branch": _accept_only(
+        "-a", "--all", "-r", "--remotes", "-v", "-vv", "--list", "--show-current"
+    ),
+    "cat-file": _reject_options("--batch-command", "--filters", "--textconv"),
+    "describe": _accept_all,
+    "diff": _check_history,
+    "log": _check_history,
+    "ls-files": _accept_all,
+    "ls-tree": _accept_all,
+    "merge-base": _accept_all,
+    "remote": _accept_only("-v", "--verbose"),
+    "rev-list": _accept_all,
+    "rev-parse": _accept_all,
+    "shortlog": _check_history,
+    "show": _check_history,
+    "status": _accept_all,
+    "tag": _accept_only("-l", "--list"),
 }
 """What git only shows; `git diff --output` is why the options count."""
 
 
-def _git(arguments: Arguments) -> bool:
+def _check_git(arguments: Arguments) -> bool:
     """Only with the verb first: options before it can run programs."""
     if arguments[:1] == ["--no-pager"]:
         arguments = arguments[1:]
@@ -155,26 +161,73 @@ def _git(arguments: Arguments) -> bool:
         return False
     if list(arguments) == ["stash", "list"]:
         return True
-    judge = _GIT.get(arguments[0])
-    return judge is not None and judge(arguments[1:])
+    check_arguments = _GIT_CHECKS.get(arguments[0])
+    return check_arguments is not None and check_arguments(arguments[1:])
 
 
-_JUDGES: Mapping[str, Callable[[Arguments], bool]] = {
-    "[": _test,
-    "command": _command,
-    "date": _date,
-    "env": _only(),
-    "file": _file,
-    "find": _none_like("-delete", "-exec", "-fls", "-fprint", "-ok"),
-    "git": _git,
-    "hostname": _only(),
-    "printf": _printf,
-    "rg": _none_like("--pre", "--hostname-bin"),
-    "sed": _sed,
-    "sort": _sort,
-    "test": _test,
-    "uniq": _uniq,
+_ARGUMENT_CHECKS: Mapping[str, Callable[[Arguments], bool]] = {
+    "[": _check_test,
+    "command": _check_command,
+    "date": _check_date,
+    "env": _accept_only(),
+    "file": _check_file,
+    "find": _reject_options("-delete", "-exec", "-fls", "-fprint", "-ok"),
+    "git": _check_git,
+    "hostname": _accept_only(),
+    "printf": _check_printf,
+    "rg": _reject_options("--pre", "--hostname-bin"),
+    "sed": _check_sed,
+    "sort": _check_sort,
+    "test": _check_test,
+    "uniq": _check_uniq,
 }
 """Programs that read unless their arguments say otherwise; those must be known for that."""
-KNOWN = _ALWAYS | _JUDGES.keys()
+READ_ONLY_PROGRAMS = _ALWAYS_READ_ONLY | _ARGUMENT_CHECKS.keys()
 """Every program that may only read."""
+
+
+_SILENT_PROGRAMS = frozenset({
+    "cd", "chgrp", "chmod", "chown", "cp", "export", "ln", "mkdir", "mv", "rm", "rmdir", "touch",
+    "unset", "wait",
+})  # fmt: skip
+
+
+def prints_nothing(line: str) -> bool:
+    """Whether silence is what one expects of it."""
+    commands = parse_line(line) or ()
+    return bool(commands) and all(command.name in _SILENT_PROGRAMS for command in commands)
+
+
+_NO_MATCH = {1: "No matches found"}
+_DIFFERENT = {1: "Files differ"}
+_FALSE_CONDITION = {1: "Condition is false"}
+
+_EXIT_CODE_MEANINGS: Mapping[str, Mapping[int, str]] = {
+    "grep": _NO_MATCH,
+    "egrep": _NO_MATCH,
+    "fgrep": _NO_MATCH,
+    "rg": _NO_MATCH,
+    "git grep": _NO_MATCH,
+    "diff": _DIFFERENT,
+    "git diff": _DIFFERENT,
+    "find": {1: "Some directories were inaccessible"},
+    "test": _FALSE_CONDITION,
+    "[": _FALSE_CONDITION,
+}
+"""Programs whose code can be an answer, and what it says."""
+
+
+def explain_exit_code(line: str, code: int) -> str | None:
+    """What a code other than 0 says, when it says something; None when it is an error."""
+    commands = parse_line(line)
+    if not commands:
+        return None
+    return _EXIT_CODE_MEANINGS.get(_program_name(commands[-1]), {}).get(code)
+
+
+def _program_name(command: SimpleCommand) -> str:
+    """Its name; for git, with what git is to do."""
+    name = command.name.rpartition("/")[2]
+    if name == "git" and len(command.words) > 1 and not command.words[1].has_expansion:
+        return f"git {command.words[1].text}"
+    return name

@@ -5,33 +5,36 @@ transcripts, at `ScriptedModel` to test an agent: as an object, or behind `Model
 Messages API and as chat completions. `check_history` says what that API would refuse.
 """
 
-from toolspan.llm.history import check_history
-from toolspan.llm.script import (
-    Failure,
-    Reply,
+from __future__ import annotations
+
+from toolspan.session.models.history import check_history
+from toolspan.session.models.scripted import (
+    ApiError,
+    ScriptedFailure,
+    ScriptedModel,
+    ScriptedReply,
+    ScriptExhausted,
     cut,
     drop,
     fail,
     garble,
+    last_result_texts,
     load_script,
     refuse,
-    results_of,
     say,
     think,
     use,
 )
-from toolspan.llm.scripted import ApiError, ScriptedModel, ScriptExhausted
-from toolspan.testing.bodies import Body
-from toolspan.testing.model_api import ModelServer
-from toolspan.testing.shape import project_name
-from toolspan.testing.transcripts import TranscriptBuilder
+from toolspan.testing.claude_builder import TranscriptBuilder
+from toolspan.testing.claude_results import Body, project_name
+from toolspan.testing.model_server import ModelServer
 
 __all__ = [
     "ApiError",
     "Body",
-    "Failure",
+    "ScriptedFailure",
     "ModelServer",
-    "Reply",
+    "ScriptedReply",
     "ScriptExhausted",
     "ScriptedModel",
     "TranscriptBuilder",
@@ -43,7 +46,7 @@ __all__ = [
     "load_script",
     "project_name",
     "refuse",
-    "results_of",
+    "last_result_texts",
     "say",
     "think",
     "use",

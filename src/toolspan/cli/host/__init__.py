@@ -3,6 +3,15 @@
 Start at `host.py`.
 """
 
-from toolspan.cli.host.host import Host, HostWishes, Story, host_options, open_host, open_terminal
+from __future__ import annotations
 
-__all__ = ["Host", "HostWishes", "Story", "host_options", "open_host", "open_terminal"]
+from toolspan.cli.host.host import (
+    Host,
+    HostOptions,
+    SessionSource,
+    host_options,
+    open_host,
+    open_terminal,
+)
+
+__all__ = ["Host", "HostOptions", "SessionSource", "host_options", "open_host", "open_terminal"]

@@ -3,52 +3,55 @@
 In: what the command line says of settings. Out: rules, hooks, variables and servers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
-from toolspan.cli.output import complain
+from toolspan.cli.output import warn
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.hooks.fire import Compose
-from toolspan.hooks.handlers.mcp_tool import CallTool
-from toolspan.hooks.make import Means, hooks_of
-from toolspan.hooks.points import Firing, NoHooks
-from toolspan.mcp import McpServers
-from toolspan.mcp.fault import Fault
-from toolspan.mcp.naming import tool_name
-from toolspan.mcp.server import Asked
-from toolspan.mcp.tools import as_sent
-from toolspan.permission import Rules
-from toolspan.permission.modes import MODES, Mode
-from toolspan.permission.source import rules_of
-from toolspan.profile import Profile
-from toolspan.session.mind import Mind
-from toolspan.settings import (
+from toolspan.integrations.mcp_client import McpServers
+from toolspan.integrations.mcp_client.config import mcp_tool_name
+from toolspan.integrations.mcp_client.protocol import McpError
+from toolspan.integrations.mcp_client.server import McpCall
+from toolspan.integrations.mcp_client.tools import prepare_arguments
+from toolspan.runtime.hooks.configured import Compose
+from toolspan.runtime.hooks.events import HookRunner, NoHooks
+from toolspan.runtime.hooks.handlers import CallTool
+from toolspan.runtime.hooks.load import HookServices, load_hooks
+from toolspan.runtime.permissions.modes import MODES, Mode
+from toolspan.runtime.permissions.rules import Rules, rules_from_settings
+from toolspan.runtime.profiles import VERSIONS, Profile, profile
+from toolspan.runtime.settings import (
     SCOPES,
-    Claim,
-    Layer,
-    Merged,
-    Places,
+    MergedSettings,
     Scope,
+    SettingsLayer,
+    SettingsPaths,
+    TrustRequest,
     TrustStore,
-    claim_of,
-    default_store,
-    gather,
-    merge,
+    build_trust_request,
+    default_trust_path,
+    load_layers,
+    merge_settings,
 )
-from toolspan.settings.load import load_json, unknown_keys
-from toolspan.settings.merge import Head, of_head
-from toolspan.settings.scopes import OF_THE_PROJECT
+from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks
+from toolspan.runtime.settings.load import load_json, unknown_keys
+from toolspan.runtime.settings.scopes import PROJECT_SCOPES, FrontmatterKind, with_frontmatter_hooks
+from toolspan.session.agent import HookModelAccess
+from toolspan.types.tool_kinds import ToolKind, tools_of_kinds
 
-_ORIGINS: Mapping[Scope, str] = {
+_RULE_ORIGINS: Mapping[Scope, str] = {
     "managed": "policySettings",
     "command_line": "flagSettings",
     "local": "localSettings",
     "project": "projectSettings",
     "user": "userSettings",
 }
-SOURCES = ("user", "project", "local")
-MakeHeadHooks = Callable[[Head, object, Path], Firing]
+SETTING_SOURCES = ("user", "project", "local")
+FrontmatterHookFactory = Callable[[FrontmatterKind, object, Path], HookRunner]
 """Makes handlers of the hooks in the head of an agent's or a skill's file.
 
 Raises:
@@ -57,14 +60,14 @@ Raises:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookWishes:
+class HookOptions:
     """How hooks are to be run."""
 
     compose: Compose = "parallel"
     fail_closed: bool = False
     person: bool = False
     """Somebody is there to be asked."""
-    mind: Mind | None = None
+    model_access: HookModelAccess | None = None
     """A model is there to be asked."""
 
 
@@ -72,108 +75,141 @@ class HookWishes:
 class HostSettings:
     """Settings, as far as they count."""
 
-    merged: Merged
-    places: Places
-    own_servers: Mapping[str, object]
+    merged_settings: MergedSettings
+    settings_paths: SettingsPaths
+    project_servers: Mapping[str, object]
     """MCP servers of a project that is trusted."""
     agent_folders: Sequence[Path] = ()
     """Where agents are described; the project's only if it is trusted."""
-    trusted: bool = False
+    is_trusted: bool = False
     """Whether the project is."""
 
     @property
-    def mode(self) -> Mode:
+    def default_mode(self) -> Mode:
         """What happens to calls nobody speaks of.
 
         Raises:
             ToolspanError: the settings name a mode that is none.
         """
-        wanted = self.merged.permissions.default_mode or "default"
+        mode_name = self.merged_settings.permissions.default_mode or "default"
         for mode in MODES:
-            if mode == wanted:
+            if mode == mode_name:
                 return mode
-        raise ToolspanError(f"permissions.defaultMode is {wanted!r}; there are {', '.join(MODES)}")
+        raise ToolspanError(
+            f"permissions.defaultMode is {mode_name!r}; there are {', '.join(MODES)}"
+        )
 
-    def check(self, mode: Mode) -> None:
+    def check_mode(self, mode: Mode) -> None:
         """Say so if the mode may not be used.
 
         Raises:
             ToolspanError: it may not.
         """
-        off = self.merged.permissions.disable_bypass_permissions_mode
+        off = self.merged_settings.permissions.disable_bypass_permissions_mode
         if mode == "bypassPermissions" and off == "disable":
             raise ToolspanError("settings have switched the mode bypassPermissions off")
 
-    def rules(self, chosen: Profile) -> Rules:
+    def permission_rules(self, client_profile: Profile) -> Rules:
         """The permission rules of all files."""
-        only = self.merged.switches.allow_managed_permission_rules_only
+        only = self.merged_settings.switches.allow_managed_permission_rules_only
         rules = Rules()
-        for layer in self.merged.layers:
+        for layer in self.merged_settings.layers:
             if not only or layer.scope == "managed":
                 block = layer.settings.permissions
-                rules += rules_of(block, self._origin(layer), self._anchor(layer), chosen.refusals)
+                rules += rules_from_settings(
+                    block,
+                    self._rule_origin(layer),
+                    self._path_anchor(layer),
+                    client_profile.refusals,
+                )
         return rules
 
-    def hooks(self, chosen: Profile, servers: McpServers, wishes: HookWishes) -> Firing:
+    def make_hooks(
+        self, client_profile: Profile, servers: McpServers, options: HookOptions
+    ) -> HookRunner:
         """The handlers of all files."""
-        return self._made(self.merged, chosen, servers, wishes)
+        return self._build_hooks(self.merged_settings, client_profile, servers, options)
 
-    def maker(self, chosen: Profile, servers: McpServers, wishes: HookWishes) -> MakeHeadHooks:
+    def hook_factory(
+        self, client_profile: Profile, servers: McpServers, options: HookOptions
+    ) -> FrontmatterHookFactory:
         """Makes handlers of the hooks in the head of a file."""
 
-        def make(head: Head, block: object, path: Path) -> Firing:
-            return self._made(of_head(self.merged, block, path, head), chosen, servers, wishes)
+        def make_frontmatter_hooks(head: FrontmatterKind, block: object, path: Path) -> HookRunner:
+            return self._build_hooks(
+                with_frontmatter_hooks(self.merged_settings, block, path, head),
+                client_profile,
+                servers,
+                options,
+            )
 
-        return make
+        return make_frontmatter_hooks
 
-    def counts(self, path: Path) -> bool:
+    def is_trusted_path(self, path: Path) -> bool:
         """Whether what could run something is used of a file: not of an untrusted project's."""
-        own = self.places.project / ".claude"
-        return self.trusted or not path.absolute().is_relative_to(own)
+        project_folder = self.settings_paths.project / ".claude"
+        return self.is_trusted or not path.absolute().is_relative_to(project_folder)
 
-    def _made(
-        self, merged: Merged, chosen: Profile, servers: McpServers, wishes: HookWishes
-    ) -> Firing:
-        if wishes.person:  # then questions of consent are fired in every client version
-            chosen = replace(chosen, hooks=replace(chosen.hooks, asks_permission_headless=True))
-        made = hooks_of(
+    def _build_hooks(
+        self,
+        merged: MergedSettings,
+        client_profile: Profile,
+        servers: McpServers,
+        options: HookOptions,
+    ) -> HookRunner:
+        if options.person:  # then questions of consent are fired in every client version
+            client_profile = replace(
+                client_profile, hooks=replace(client_profile.hooks, asks_permission_headless=True)
+            )
+        loaded = load_hooks(
             merged,
-            chosen,
-            means=_means(servers, wishes.mind),
-            compose=wishes.compose,
-            fail_closed=wishes.fail_closed,
+            client_profile,
+            services=_hook_services(servers, options.model_access),
+            compose=options.compose,
+            fail_closed=options.fail_closed,
         )
-        for note in made.notes:
-            complain(note)
-        return NoHooks() if made.hooks.silent else made.hooks
+        for note in loaded.notes:
+            warn(note)
+        return NoHooks() if loaded.hooks.is_empty else loaded.hooks
 
-    def servers(self, named: Path | None) -> Path | dict[str, object]:
+    def mcp_server_config(self, config_path: Path | None) -> Path | dict[str, object]:
         """Which MCP servers to connect to: those that were named, and a trusted project's own.
 
         Raises:
             SourceError: a file of servers cannot be read.
         """
-        off = self.merged.switches.disabled_mcpjson_servers or ()
-        own = {name: spec for name, spec in self.own_servers.items() if name not in off}
-        if not own:
-            return named or {"mcpServers": {}}
-        given = load_json(named).get("mcpServers") if named else {}
-        return {"mcpServers": {**own, **(given if isinstance(given, dict) else {})}}
+        off = self.merged_settings.switches.disabled_mcpjson_servers or ()
+        enabled_servers = {
+            name: spec for name, spec in self.project_servers.items() if name not in off
+        }
+        if not enabled_servers:
+            return config_path or {"mcpServers": {}}
+        named_servers = load_json(config_path).get("mcpServers") if config_path else {}
+        return {
+            "mcpServers": {
+                **enabled_servers,
+                **(named_servers if isinstance(named_servers, dict) else {}),
+            }
+        }
 
-    def _origin(self, layer: Layer) -> str:
-        own = self.places.project / ".claude" / "settings.json"
-        if layer.scope == "command_line" and own.exists() and layer.path.samefile(own):
-            return _ORIGINS["project"]
-        return _ORIGINS[layer.scope]
+    def _rule_origin(self, layer: SettingsLayer) -> str:
+        project_file = self.settings_paths.project / ".claude" / "settings.json"
+        if (
+            layer.scope == "command_line"
+            and project_file.exists()
+            and layer.path.samefile(project_file)
+        ):
+            return _RULE_ORIGINS["project"]
+        return _RULE_ORIGINS[layer.scope]
 
-    def _anchor(self, layer: Layer) -> Path:
+    def _path_anchor(self, layer: SettingsLayer) -> Path:
         """Where a path that begins with a slash begins."""
         if layer.scope in ("project", "local"):
-            return self.places.project
+            return self.settings_paths.project
         return layer.path.absolute().parent
 
 
-def host_settings(project: Path, named: Path | None, sources: str) -> HostSettings:
+def load_host_settings(project: Path, settings_file: Path | None, sources: str) -> HostSettings:
     """The settings of a project, and of whoever runs us; `sources` names the files to look for.
 
     Raises:
@@ -181,70 +217,154 @@ def host_settings(project: Path, named: Path | None, sources: str) -> HostSettin
         BadSetting: a file has a value of the wrong kind.
         ToolspanError: there is no such source.
     """
-    places = Places.of(project.absolute())
-    scopes = _scopes(sources)
-    own = scopes & OF_THE_PROJECT
+    places = SettingsPaths.for_project(project.absolute())
+    scopes = _parse_scopes(sources)
+    project_scopes = scopes & PROJECT_SCOPES
     # What a person accepts is all of a project's files: they are judged together.
-    layers = gather(places, named=named, scopes=scopes | OF_THE_PROJECT if own else scopes)
-    claim = claim_of(places, layers) if own else Claim(places.project, {})
-    trusted = TrustStore(default_store()).trusts(claim)
+    layers = load_layers(
+        places, named=settings_file, scopes=scopes | PROJECT_SCOPES if project_scopes else scopes
+    )
+    claim = (
+        build_trust_request(places, layers) if project_scopes else TrustRequest(places.project, {})
+    )
+    trusted = TrustStore(default_trust_path()).is_trusted(claim)
     used = [layer for layer in layers if layer.scope == "command_line" or layer.scope in scopes]
     for line in (line for layer in used for line in unknown_keys(layer.raw, str(layer.path))):
-        complain(line)
-    merged = merge(used, trusted=trusted)
-    held = list(merged.withheld)
-    held += [places.mcp] if claim.servers and not trusted else []
-    held += [places.agents] if own and places.agents.is_dir() and not trusted else []
-    for path in held:
-        complain(
+        warn(line)
+    merged = merge_settings(used, trusted=trusted)
+    withheld = list(merged.untrusted_files)
+    withheld += [places.mcp_file] if claim.mcp_servers and not trusted else []
+    withheld += (
+        [places.agents_folder]
+        if project_scopes and places.agents_folder.is_dir() and not trusted
+        else []
+    )
+    for path in withheld:
+        warn(
             f"{path}: the folder is not trusted, so what could run something is not used;"
             " see `toolspan trust`"
         )
     folders = [places.user / "agents"] if "user" in scopes else []
-    folders += [places.agents] if "project" in scopes and trusted else []
-    return HostSettings(merged, places, claim.servers if trusted else {}, folders, trusted)
+    folders += [places.agents_folder] if "project" in scopes and trusted else []
+    return HostSettings(merged, places, claim.mcp_servers if trusted else {}, folders, trusted)
 
 
-def _scopes(sources: str) -> frozenset[Scope]:
-    wanted = {one.strip() for one in sources.split(",") if one.strip()}
-    unknown = sorted(wanted - set(SOURCES))
+def _parse_scopes(sources: str) -> frozenset[Scope]:
+    requested = {source.strip() for source in sources.split(",") if source.strip()}
+    unknown = sorted(requested - set(SETTING_SOURCES))
     if unknown:
-        raise ToolspanError(f"{unknown[0]!r} is no source of settings: {', '.join(SOURCES)}")
-    return frozenset(scope for scope in SCOPES if scope not in SOURCES or scope in wanted)
+        raise ToolspanError(
+            f"{unknown[0]!r} is no source of settings: {', '.join(SETTING_SOURCES)}"
+        )
+    return frozenset(
+        scope for scope in SCOPES if scope not in SETTING_SOURCES or scope in requested
+    )
 
 
-def _means(servers: McpServers, mind: Mind | None) -> Means:
-    if mind is None:
-        return Means(call_tool=caller(servers))
-    return Means(call_tool=caller(servers), ask_model=mind.ask, ask_agent=mind.ask_agent)
+def _hook_services(servers: McpServers, model_access: HookModelAccess | None) -> HookServices:
+    if model_access is None:
+        return HookServices(call_tool=mcp_tool_caller(servers))
+    return HookServices(
+        call_tool=mcp_tool_caller(servers),
+        ask_model=model_access.ask_model,
+        ask_agent=model_access.ask_agent,
+    )
 
 
-def caller(servers: McpServers) -> CallTool:
+def mcp_tool_caller(servers: McpServers) -> CallTool:
     """Calls a tool of a connected server for a handler."""
 
-    async def call(server: str, tool: str, given: Mapping[str, object]) -> str:
-        found = servers.find(tool_name(server, tool))
-        if found is None:
+    async def call_tool(server: str, tool: str, arguments: Mapping[str, object]) -> str:
+        match = servers.find(mcp_tool_name(server, tool))
+        if match is None:
             raise ToolError(f"no connected MCP server {server!r} has a tool {tool!r}")
-        asked = Asked(
-            tool=found[1],
-            arguments=as_sent(given),
+        request = McpCall(
+            tool=match[1],
+            arguments=prepare_arguments(arguments),
             call_id=f"hook-{server}-{tool}",
             progress=lambda _done, _total, _message: None,
             timeout=None,
         )
         try:
-            answer = await found[0].call(asked)
-        except Fault as fault:
+            answer = await match[0].call_tool(request)
+        except McpError as fault:
             raise ToolError(fault.message) from fault
-        text = _text(answer.get("content"))
+        text = _join_text_blocks(answer.get("content"))
         if answer.get("isError") is True:
             raise ToolError(text or "the tool failed")
         return text
 
-    return call
+    return call_tool
 
 
-def _text(content: object) -> str:
+def _join_text_blocks(content: object) -> str:
     blocks = content if isinstance(content, list) else []
-    return "\n".join(str(one["text"]) for one in blocks if isinstance(one.get("text"), str))
+    return "\n".join(str(block["text"]) for block in blocks if isinstance(block.get("text"), str))
+
+
+_TOOL_KINDS: tuple[ToolKind, ...] = (
+    "shell", "read", "edit", "write", "search", "web", "agent", "plan", "question",
+)  # fmt: skip
+_RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
+"""Names that rules may hold though no model calls them."""
+
+
+def unknown_tool_warnings(names: Iterable[str], more: Iterable[str] = ()) -> Iterator[str]:
+    """A line for each name that no tool of any client has; `more` are further names there are."""
+    available = frozenset(more)
+    for name in dict.fromkeys(names):
+        if name not in available and not set(name) & set("*_") and name not in _known_tool_names():
+            yield f"there is no tool {name!r}{_suggest_name(name, available | _known_tool_names())}"
+
+
+def rule_warnings(rules: Rules, more: Iterable[str] = ()) -> Iterator[str]:
+    """A line for each rule about a tool that there is not, and for each that does too little."""
+    extra_names = tuple(more)
+    for rule in (*rules.deny, *rules.ask, *rules.allow):
+        where = f" ({rule.origin})" if rule.origin else ""
+        yield from (
+            f"the rule {rule.text}{where}: {line}"
+            for line in unknown_tool_warnings([rule.tool], extra_names)
+        )
+    yield from (f"the rule {line}" for line in rules.warnings)
+
+
+@cache
+def _known_tool_names() -> frozenset[str]:
+    names = tools_of_kinds(*_TOOL_KINDS) | _RULE_ONLY_NAMES
+    for version in VERSIONS:
+        offer = profile(version).availability
+        names |= offer.tools | offer.optional_tools | frozenset(offer.aliases)
+    return names
+
+
+def _suggest_name(name: str, candidates: Iterable[str]) -> str:
+    import difflib
+
+    by_case = {
+        candidate.lower(): candidate for candidate in sorted(candidates, reverse=True)
+    }  # capitals last, and first
+    close = difflib.get_close_matches(name.lower(), by_case, n=1)
+    return f"; is it {by_case[close[0]]}?" if close else ""
+
+
+@dataclass(frozen=True, slots=True)
+class SkillHooks:
+    """Makes handlers of the hooks of skills."""
+
+    settings: HostSettings
+    make_hooks: FrontmatterHookFactory
+
+    def __call__(self, head: str, path: Path) -> HookRunner | None:
+        """The handlers in a head, if there are any that count.
+
+        Raises:
+            ToolspanError: they cannot be used.
+        """
+        block = parse_frontmatter_hooks(head)
+        if block is None:
+            return None
+        if self.settings.is_trusted_path(path):
+            return self.make_hooks("skill", block, path)
+        warn(f"{path}: the folder is not trusted; its hooks are left out")
+        return None

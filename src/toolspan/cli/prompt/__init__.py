@@ -2,3 +2,5 @@
 
 Start at `approver.py`.
 """
+
+from __future__ import annotations

@@ -3,8 +3,20 @@
 Start at `subagents.py`.
 """
 
-from toolspan.session.subagents.kinds import Kind, load_kinds
-from toolspan.session.subagents.staff import Care, Staff
+from __future__ import annotations
+
+from toolspan.session.subagents.definitions import (
+    AgentDefinition,
+    SubagentConfig,
+    SubagentLimits,
+    load_agent_definitions,
+)
 from toolspan.session.subagents.subagents import Subagents
 
-__all__ = ["Care", "Kind", "Staff", "Subagents", "load_kinds"]
+__all__ = [
+    "SubagentLimits",
+    "AgentDefinition",
+    "SubagentConfig",
+    "Subagents",
+    "load_agent_definitions",
+]

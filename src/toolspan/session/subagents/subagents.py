@@ -9,396 +9,538 @@ transcript beside the session's. Rules, hooks and whoever is asked for consent a
 agent above; what its runner emits comes out above as `Relayed`. Read `Subagents.run` first.
 """
 
+from __future__ import annotations
+
 import json
+from collections import deque
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 import anyio
 
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.hooks.joined import joined
-from toolspan.hooks.points import Occasion
-from toolspan.ids import CallId
-from toolspan.record import agent_path
-from toolspan.run.children import ChildEnd, ChildWish, Delivered, Kept, Launched, Told
-from toolspan.run.tasks import AgentTask, Report
-from toolspan.run.tool import Tool
-from toolspan.session.agent import Agent, Ended, Limits, Schema
-from toolspan.session.around import Aside
-from toolspan.session.past import past
+from toolspan.formats.claude.paths import meta_path
+from toolspan.runtime.background import AgentReport, AgentTask
+from toolspan.runtime.hooks.events import SessionHookEvent
+from toolspan.runtime.hooks.merge import combine_hooks
+from toolspan.runtime.subagents import (
+    DeliveredMessage,
+    KeptWorktree,
+    LaunchedSubagent,
+    ProgressCallback,
+    SubagentOutcome,
+    SubagentRequest,
+)
+from toolspan.runtime.tool import Tool
+from toolspan.session.agent import Agent, AgentLimits, ToolSchema, TurnResult
+from toolspan.session.models.base import Model
+from toolspan.session.recording import Recorder, agent_path
+from toolspan.session.resume import load_history
 from toolspan.session.session import Session
-from toolspan.session.subagents.child import Child, Watch
-from toolspan.session.subagents.handmade import Handmade, handmade
-from toolspan.session.subagents.kinds import GENERAL_KIND, Kind
-from toolspan.session.subagents.staff import Staff, mode_below, new_agent_id, words_for
-from toolspan.session.subagents.worktree import Git, Tree, open_tree
-from toolspan.wire.paths import meta_path
+from toolspan.session.session_hooks import SubagentInfo
+from toolspan.session.subagents.definitions import (
+    GENERAL_AGENT,
+    AgentDefinition,
+    SubagentConfig,
+    new_agent_id,
+    subagent_mode,
+    subagent_prompt,
+)
+from toolspan.session.subagents.worktree import (
+    GitRunner,
+    HookWorktree,
+    Worktree,
+    hook_worktree,
+    open_worktree,
+)
+from toolspan.types.events import Finished, LiveEvent, Relayed, Requested
+from toolspan.types.ids import CallId
 
-_CUT = ("max_turns", "max_tokens")
+
+@dataclass(slots=True, kw_only=True)
+class Subagent:
+    """An agent that works, or has worked and can go on."""
+
+    info: SubagentInfo
+    definition: AgentDefinition
+    model: Model
+    description: str
+    cwd: Path
+    recorder: Recorder | None
+    metadata: dict[str, object]
+    """What is kept beside its transcript."""
+    worktree: Worktree | HookWorktree | None = None
+    kept_worktree: KeptWorktree | None = None
+    history: list[dict[str, object]] = field(default_factory=list)
+    messages: deque[str] = field(default_factory=deque)
+    """What it was told meanwhile."""
+    accepts_messages: bool = False
+    """It works, and will read them."""
+    finished: anyio.Event | None = None
+    """There while it works; set when it has left everything in order."""
+
+    def mark_started(self) -> None:
+        """It is about to work."""
+        self.accepts_messages, self.finished = True, anyio.Event()
+
+    def mark_finished(self) -> None:
+        """It has left everything in order."""
+        finished, self.finished, self.accepts_messages = self.finished, None, False
+        if finished is not None:
+            finished.set()
+
+    @property
+    def id(self) -> str:
+        """Its name, and that of its transcript."""
+        return self.info.agent_id
+
+
+@dataclass(slots=True)
+class SubagentMonitor:
+    """What is seen of an agent's work from above."""
+
+    parent: Session
+    info: SubagentInfo
+    on_progress: ProgressCallback
+    tools: list[str] = field(default_factory=list)
+    added: int = 0
+    removed: int = 0
+
+    def handle_event(self, event: LiveEvent) -> None:
+        """Pass on what the agent's runner emits, and keep count."""
+        match event:
+            case Relayed():
+                self.parent.runner.emit(event)
+                return
+            case Requested():
+                progress = {"agent_id": self.info.agent_id, "tool": event.call.tool}
+                self.on_progress(
+                    {**progress, "target": event.call.target, "calls": len(self.tools) + 1}
+                )
+            case Finished():
+                self.tools.append(event.span.tool)
+                self._count_lines(event.structured)
+            case _:
+                pass
+        self.parent.runner.emit(
+            Relayed(
+                agent_id=self.info.agent_id,
+                agent_type=self.info.agent_type,
+                call_id=self.info.call_id or CallId(""),
+                event=event,
+            )
+        )
+
+    def _count_lines(self, structured: object) -> None:
+        hunks = structured.get("structuredPatch") if isinstance(structured, Mapping) else None
+        for hunk in hunks if isinstance(hunks, list) else ():
+            lines = [str(line) for line in hunk.get("lines", ())]
+            self.added += sum(line.startswith("+") for line in lines)
+            self.removed += sum(line.startswith("-") for line in lines)
+
+
+_LIMIT_REASONS = ("max_turns", "max_tokens")
 """Ends at which an agent may have had more to say."""
-_LETTER = "A message from the agent that started you:\n"
+_MESSAGE_PREFIX = "A message from the agent that started you:\n"
 
 
 class Subagents:
     """The agents below one agent."""
 
-    def __init__(self, agent: Agent, staff: Staff | None = None) -> None:
+    def __init__(self, agent: Agent, config: SubagentConfig | None = None) -> None:
         """Make agents available to an agent; those below it have the same staff."""
-        self.staff = staff or Staff()
+        self.config = config or SubagentConfig()
         self._agent = agent
         self._session = agent.session
-        self._values = agent.session.profile.agents
-        self._depth = agent.session.runner.desk.workspace.tracking.depth
-        self._children: dict[str, Child] = {}
-        self._session.runner.desk.workspace.children = self
-        agent.offer = self.offered
+        self._agent_profile = agent.session.profile.agents
+        self._depth = agent.session.runner.runner_context.workspace.tracking.depth
+        self._subagents: dict[str, Subagent] = {}
+        self._session.runner.runner_context.workspace.subagents = self
+        agent.describe_tools = self.add_agent_list
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """The names of the agents that there are."""
-        return tuple(self.staff.kinds)
+        return tuple(self.config.definitions)
 
-    def sends_off(self, kind: str) -> bool:
+    def runs_in_background(self, kind: str) -> bool:
         """Whether agents of this kind work in the background unless told otherwise."""
-        return self._values.in_background or self.staff.kinds[kind].in_background
+        return self._agent_profile.in_background or self.config.definitions[kind].in_background
 
-    def offered(self, schemas: list[Schema]) -> list[Schema]:
+    def add_agent_list(self, schemas: list[ToolSchema]) -> list[ToolSchema]:
         """What the model is told of the tools: the one for agents says which there are."""
-        listing = self.staff.listing()
+        listing = self.config.describe_agents()
         return [
-            {**one, "description": f"{one['description']}\n\n{listing}"}
-            if one["name"] == self._values.name
-            else one
-            for one in schemas
+            {**schema, "description": f"{schema['description']}\n\n{listing}"}
+            if schema["name"] == self._agent_profile.name
+            else schema
+            for schema in schemas
         ]
 
-    async def run(self, wish: ChildWish) -> ChildEnd:
+    async def run(self, request: SubagentRequest) -> SubagentOutcome:
         """Let an agent work to the end of its turn; what goes wrong in it does not raise.
 
         Raises:
             ToolError: it cannot be started.
         """
-        self.staff.take_place()
+        self.config.acquire_slot()
         try:
-            child = await self._made(wish, in_background=False)
-            return await self._work(child, wish.prompt, wish.told)
+            subagent = await self._prepare_subagent(request, in_background=False)
+            return await self._run_subagent(subagent, request.prompt, request.on_progress)
         finally:
-            self.staff.give_place()
+            self.config.release_slot()
 
-    async def launch(self, wish: ChildWish) -> Launched:
+    async def launch(self, request: SubagentRequest) -> LaunchedSubagent:
         """Send an agent off: it is a task of the session from now on.
 
         Raises:
             ToolError: it cannot be started.
         """
-        self.staff.take_place()
+        self.config.acquire_slot()
         try:
-            child = await self._made(wish, in_background=True)
-            task = self._send_off(child, wish.prompt, wish.call_id)
+            subagent = await self._prepare_subagent(request, in_background=True)
+            task = self._start_background(subagent, request.prompt, request.call_id)
         except BaseException:
-            self.staff.give_place()
+            self.config.release_slot()
             raise
-        return Launched(agent_id=child.id, path=task.path, model=child.model.name)
+        return LaunchedSubagent(agent_id=subagent.id, path=task.path, model=subagent.model.name)
 
-    async def say(self, agent_id: str, words: str, call_id: CallId) -> Delivered:
+    async def send_message(self, agent_id: str, message: str, call_id: CallId) -> DeliveredMessage:
         """Tell an agent something; one that is done goes on in the background.
 
         Raises:
             ToolError: there is no such agent.
         """
-        child = self._known(agent_id)
-        if child.listens:
-            child.letters.append(_LETTER + words)
-            return Delivered(how="queued", agent_id=child.id, path=self._output(child))
-        while child.over is not None:
-            await child.over.wait()
-        self.staff.take_place()
+        subagent = self._find_subagent(agent_id)
+        if subagent.accepts_messages:
+            subagent.messages.append(_MESSAGE_PREFIX + message)
+            return DeliveredMessage(
+                how="queued", agent_id=subagent.id, path=self._output_path(subagent)
+            )
+        while subagent.finished is not None:
+            await subagent.finished.wait()
+        self.config.acquire_slot()
         try:
-            child.begin()
-            await self._reopen(child)
-            task = self._send_off(child, words, call_id)
+            subagent.mark_started()
+            await self._restore_worktree(subagent)
+            task = self._start_background(subagent, message, call_id)
         except BaseException:
-            child.end()
-            self.staff.give_place()
+            subagent.mark_finished()
+            self.config.release_slot()
             raise
-        return Delivered(how="resumed", agent_id=child.id, path=task.path)
+        return DeliveredMessage(how="resumed", agent_id=subagent.id, path=task.path)
 
     # Making one
 
-    async def _made(self, wish: ChildWish, *, in_background: bool) -> Child:
-        if wish.resumes is not None:
-            child = self._known(wish.resumes)
-            if child.over is not None:
-                raise ToolError(f"Agent {child.id} still works", kind="invalid_input")
-            child.begin()
+    async def _prepare_subagent(self, request: SubagentRequest, *, in_background: bool) -> Subagent:
+        if request.resumes is not None:
+            subagent = self._find_subagent(request.resumes)
+            if subagent.finished is not None:
+                raise ToolError(f"Agent {subagent.id} still works", kind="invalid_input")
+            subagent.mark_started()
             try:
-                await self._reopen(child)
+                await self._restore_worktree(subagent)
             except BaseException:
-                child.end()
+                subagent.mark_finished()
                 raise
-            return child
-        kind = self.staff.kinds[wish.kind]
-        model = self.staff.model(wish.model or kind.model, self._agent.model)
-        if not any(self._keeps(kind, tool) for tool in self._session.runner.desk.tools):
-            raise ToolError(f"Agent type '{kind.name}' would have no tools", kind="invalid_input")
-        aside = self._aside(new_agent_id(self._session.profile.shape.agent_digits), kind, wish)
-        about = self._about(aside, wish, in_background=in_background)
-        child = Child(
-            aside=aside,
-            kind=kind,
-            model=model,
-            description=wish.description,
-            cwd=wish.cwd,
-            recorder=None,
-            about=about,
+            return subagent
+        definition = self.config.definitions[request.kind]
+        model = self.config.resolve_model(request.model or definition.model, self._agent.model)
+        if not any(
+            self._allows_tool(definition, tool)
+            for tool in self._session.runner.runner_context.tools
+        ):
+            raise ToolError(
+                f"Agent type '{definition.name}' would have no tools", kind="invalid_input"
+            )
+        info = self._subagent_info(
+            new_agent_id(self._session.profile.shape.agent_digits), definition, request
         )
-        if wish.isolated or kind.isolated:
-            await self._isolate(child)
-        child.recorder = self._session.child_recorder(child.id, child.about)
-        self._children[child.id] = child
-        child.begin()
-        return child
+        metadata = self._subagent_metadata(info, request, in_background=in_background)
+        subagent = Subagent(
+            info=info,
+            definition=definition,
+            model=model,
+            description=request.description,
+            cwd=request.cwd,
+            recorder=None,
+            metadata=metadata,
+        )
+        if request.isolated or definition.is_isolated:
+            await self._create_worktree(subagent)
+        subagent.recorder = self._session.child_recorder(subagent.id, subagent.metadata)
+        self._subagents[subagent.id] = subagent
+        subagent.mark_started()
+        return subagent
 
-    def _aside(self, agent_id: str, kind: Kind, wish: ChildWish) -> Aside:
-        space = self._session.runner.desk.workspace
-        return Aside(
+    def _subagent_info(
+        self, agent_id: str, definition: AgentDefinition, request: SubagentRequest
+    ) -> SubagentInfo:
+        workspace = self._session.runner.runner_context.workspace
+        return SubagentInfo(
             agent_id,
-            kind.name,
-            call_id=wish.call_id,
+            definition.name,
+            call_id=request.call_id,
             depth=self._depth + 1,
             prompt_id=self._session.prompt_id,
-            folder=space.folder,
-            environment=space.environment,
+            folder=workspace.folder,
+            environment=workspace.environment,
             transcript=self._session.main_transcript,
         )
 
-    def _about(self, aside: Aside, wish: ChildWish, *, in_background: bool) -> dict[str, object]:
-        values, above = self._values, self._session.runner.desk.workspace.agent_id
-        about: dict[str, object] = {"agentType": aside.kind}
-        if values.names_request and self.staff.kinds[aside.kind].path is None:
-            about["isBuiltIn"] = True
-        about["description"] = wish.description
-        if values.names_call:
-            about |= {"toolUseId": wish.call_id, "spawnDepth": aside.depth}
-            about |= {"parentAgentId": above} if above is not None else {}
-        if values.names_request:
-            about["requestShape"] = "background" if in_background else "foreground"
-            about["requestNonInteractive"] = True
-        return about
+    def _subagent_metadata(
+        self, info: SubagentInfo, request: SubagentRequest, *, in_background: bool
+    ) -> dict[str, object]:
+        values, parent_id = (
+            self._agent_profile,
+            self._session.runner.runner_context.workspace.agent_id,
+        )
+        metadata: dict[str, object] = {"agentType": info.agent_type}
+        if values.records_request and self.config.definitions[info.agent_type].path is None:
+            metadata["isBuiltIn"] = True
+        metadata["description"] = request.description
+        if values.records_call:
+            metadata |= {"toolUseId": request.call_id, "spawnDepth": info.depth}
+            metadata |= {"parentAgentId": parent_id} if parent_id is not None else {}
+        if values.records_request:
+            metadata["requestShape"] = "background" if in_background else "foreground"
+            metadata["requestNonInteractive"] = True
+        return metadata
 
-    def _keeps(self, kind: Kind, tool: Tool) -> bool:
+    def _allows_tool(self, definition: AgentDefinition, tool: Tool) -> bool:
         """Whether an agent of this kind has a tool; at the bottom, none starts others."""
-        most = self.staff.care.depth or self._values.depth
-        starts = tool.name in (self._values.name, "SendMessage")
-        return kind.keeps(tool) and not (starts and self._depth + 1 >= most)
+        max_depth = self.config.limits.max_depth or self._agent_profile.depth
+        starts_agents = tool.name in (self._agent_profile.name, "SendMessage")
+        return definition.allows_tool(tool) and not (starts_agents and self._depth + 1 >= max_depth)
 
-    async def _isolate(self, child: Child) -> None:
-        child.tree = await self._tree(child, f"agent-{child.id}")
-        child.kept = None
-        child.about |= Kept(path=child.tree.path, branch=child.tree.branch).record()
+    async def _create_worktree(self, subagent: Subagent) -> None:
+        subagent.worktree = await self._open_worktree(subagent, f"agent-{subagent.id}")
+        subagent.kept_worktree = None
+        subagent.metadata |= KeptWorktree(
+            path=subagent.worktree.path, branch=subagent.worktree.branch
+        ).to_record()
 
-    async def _tree(self, child: Child, name: str) -> Tree | Handmade:
+    async def _open_worktree(self, subagent: Subagent, name: str) -> Worktree | HookWorktree:
         """A copy of the project: one that hooks make, where there are some for that."""
-        space = self._session.runner.desk.workspace
-        if self._session.hooks.listens("WorktreeCreate"):
-            occasion = Occasion(point="WorktreeCreate", fields={"name": name})
-            return handmade(await self._session.fire(occasion))
-        git = Git(space.custody, dict(space.environment), child.aside.call_id or child.id)
-        return await open_tree(git, child.cwd, name)
+        workspace = self._session.runner.runner_context.workspace
+        if self._session.hooks.has_handler("WorktreeCreate"):
+            event = SessionHookEvent(point="WorktreeCreate", fields={"name": name})
+            return hook_worktree(await self._session.fire_hook_event(event))
+        git = GitRunner(
+            workspace.supervisor, dict(workspace.environment), subagent.info.call_id or subagent.id
+        )
+        return await open_worktree(git, subagent.cwd, name)
 
     # Going on with one
 
-    def _known(self, agent_id: str) -> Child:
-        child = self._children.get(agent_id) or self._remembered(agent_id)
-        if child is None:
-            there = ", ".join(self._children) or "none"
+    def _find_subagent(self, agent_id: str) -> Subagent:
+        subagent = self._subagents.get(agent_id) or self._load_subagent(agent_id)
+        if subagent is None:
+            known_ids = ", ".join(self._subagents) or "none"
             raise ToolError(
-                f"No agent has the id {agent_id}; those of this conversation: {there}",
+                f"No agent has the id {agent_id}; those of this conversation: {known_ids}",
                 kind="not_found",
             )
-        self._children[child.id] = child
-        return child
+        self._subagents[subagent.id] = subagent
+        return subagent
 
-    def _remembered(self, agent_id: str) -> Child | None:
+    def _load_subagent(self, agent_id: str) -> Subagent | None:
         """An agent of the same session, in a process before this one."""
         main, profile = self._session.main_transcript, self._session.profile
         if main is None or not agent_id.isalnum():
             return None
         path = agent_path(main, agent_id, profile.shape.agents)
         try:
-            history = past(path) if path.is_file() else []
+            history = load_history(path) if path.is_file() else []
         except ToolspanError:
             return None
         if not history:
             return None
-        about = _told_about(meta_path(path))
-        kind = self.staff.kinds.get(str(about.get("agentType")), GENERAL_KIND)
-        described = str(about.get("description") or agent_id)
-        called = CallId(str(about.get("toolUseId") or ""))
-        wish = ChildWish(
-            call_id=called, kind=kind.name, description=described, prompt="", cwd=self._session.cwd
-        )
-        return Child(
-            aside=self._aside(agent_id, kind, wish),
-            kind=kind,
-            model=self.staff.model(kind.model, self._agent.model),
-            description=described,
+        metadata = _read_metadata(meta_path(path))
+        definition = self.config.definitions.get(str(metadata.get("agentType")), GENERAL_AGENT)
+        description = str(metadata.get("description") or agent_id)
+        call_id = CallId(str(metadata.get("toolUseId") or ""))
+        request = SubagentRequest(
+            call_id=call_id,
+            kind=definition.name,
+            description=description,
+            prompt="",
             cwd=self._session.cwd,
-            recorder=self._session.child_recorder(agent_id, about),
-            about=about,
+        )
+        return Subagent(
+            info=self._subagent_info(agent_id, definition, request),
+            definition=definition,
+            model=self.config.resolve_model(definition.model, self._agent.model),
+            description=description,
+            cwd=self._session.cwd,
+            recorder=self._session.child_recorder(agent_id, metadata),
+            metadata=metadata,
             history=history,
         )
 
-    async def _reopen(self, child: Child) -> None:
+    async def _restore_worktree(self, subagent: Subagent) -> None:
         """Its copy of the repository, should it have been removed, is made anew."""
-        if child.tree is not None and child.kept is None:
-            await self._isolate(child)
+        if subagent.worktree is not None and subagent.kept_worktree is None:
+            await self._create_worktree(subagent)
 
     # Its work
 
-    def _send_off(self, child: Child, prompt: str, call_id: CallId) -> AgentTask:
+    def _start_background(self, subagent: Subagent, prompt: str, call_id: CallId) -> AgentTask:
         task = AgentTask(
-            id=child.id,
+            id=subagent.id,
             call_id=call_id,
-            description=child.description,
-            path=self._output(child),
+            description=subagent.description,
+            path=self._output_path(subagent),
         )
-        self._session.runner.start_soon(partial(self._in_background, child, prompt, task))
-        self._session.runner.desk.workspace.tasks.add(task)
+        self._session.runner.start_soon(partial(self._run_background, subagent, prompt, task))
+        self._session.runner.runner_context.workspace.tasks.add(task)
         return task
 
-    async def _in_background(self, child: Child, prompt: str, task: AgentTask) -> None:
+    async def _run_background(self, subagent: Subagent, prompt: str, task: AgentTask) -> None:
         try:
             with task.scope:
-                end = await self._work(child, prompt)
-                task.report = _report(end)
+                outcome = await self._run_subagent(subagent, prompt)
+                task.report = _background_report(outcome)
         except Exception as error:  # noqa: BLE001 - nobody waits who could be told but the model
-            task.report = Report(text="", error=f"{type(error).__name__}: {error}")
+            task.report = AgentReport(text="", error=f"{type(error).__name__}: {error}")
         finally:
-            self.staff.give_place()
-            task.over.set()
+            self.config.release_slot()
+            task.finished.set()
 
-    async def _work(self, child: Child, prompt: str, told: Told | None = None) -> ChildEnd:
+    async def _run_subagent(
+        self, subagent: Subagent, prompt: str, on_progress: ProgressCallback | None = None
+    ) -> SubagentOutcome:
         """One turn of an agent, in a session of its own."""
-        watch = Watch(self._session, child.aside, told or (lambda _news: None))
-        clock = self._session.runner.desk.clock
-        since = clock()
-        ended: Ended | None = None
+        monitor = SubagentMonitor(self._session, subagent.info, on_progress or (lambda _news: None))
+        clock = self._session.runner.runner_context.clock
+        started_at = clock()
+        result: TurnResult | None = None
         session: Session | None = None
         try:
-            session = self._below(child, watch)
+            session = self._make_session(subagent, monitor)
             agent = Agent(
                 session,
-                child.model,
-                system=words_for(child.kind, session.cwd),
-                limits=self._limits(child.kind),
+                subagent.model,
+                system=subagent_prompt(subagent.definition, session.cwd),
+                limits=self._agent_limits(subagent.definition),
             )
-            Subagents(agent, self.staff)
-            with anyio.move_on_after(self.staff.care.seconds):
+            Subagents(agent, self.config)
+            with anyio.move_on_after(self.config.limits.timeout):
                 async with session:
-                    ended = await self._turns(child, agent, prompt)
+                    result = await self._run_turns(subagent, agent, prompt)
         finally:
-            child.history = child.history if session is None else session.messages
-            await self._tidy(child)
-            child.end()
-        self._agent.below.update(ended.tokens if ended else {})
-        return self._end(child, agent, watch, ended, (clock() - since) * 1000)
+            subagent.history = subagent.history if session is None else session.messages
+            await self._clean_up(subagent)
+            subagent.mark_finished()
+        self._agent.subagent_tokens.update(result.tokens if result else {})
+        return self._build_outcome(subagent, agent, monitor, result, (clock() - started_at) * 1000)
 
-    async def _turns(self, child: Child, agent: Agent, prompt: str) -> Ended:
+    async def _run_turns(self, subagent: Subagent, agent: Agent, prompt: str) -> TurnResult:
         """What it was asked, and what it was told too late to read it on the way."""
-        agent.session.news.mail = child.letters
+        agent.session.notifications.pending = subagent.messages
         try:
-            ended = await agent.finish(prompt)
-            while child.letters and not ended.is_error:
-                more = await agent.hear_news()
-                ended = ended if more is None else ended.and_then(more)
+            result = await agent.run_to_completion(prompt)
+            while subagent.messages and not result.is_error:
+                next_turn = await agent.wait_for_notifications()
+                result = result if next_turn is None else result.merge(next_turn)
         finally:
-            child.listens = False
-        return ended
+            subagent.accepts_messages = False
+        return result
 
-    def _below(self, child: Child, watch: Watch) -> Session:
-        above, desk = self._session, self._session.runner.desk
-        kind = child.kind
-        mode = mode_below(kind, above.permission_mode)
+    def _make_session(self, subagent: Subagent, monitor: SubagentMonitor) -> Session:
+        parent, parent_context = self._session, self._session.runner.runner_context
+        definition = subagent.definition
+        mode = subagent_mode(definition, parent.permission_mode)
         session = Session(
-            cwd=child.tree.cwd if child.tree else child.cwd,
-            tools=desk.tools.filtered(lambda tool: self._keeps(kind, tool)),
-            profile=above.profile,
-            model=child.model.name,
-            hooks=joined(above.hooks, kind.hooks),
-            policies=desk.policies,
-            fallback=desk.fallback,
-            approver=desk.approver,
-            direct=[watch.take],
-            transcript=child.recorder,
-            session_id=above.session_id,
-            history=child.history,
-            aside=child.aside,
+            cwd=subagent.worktree.cwd if subagent.worktree else subagent.cwd,
+            tools=parent_context.tools.filtered(lambda tool: self._allows_tool(definition, tool)),
+            profile=parent.profile,
+            model=subagent.model.name,
+            hooks=combine_hooks(parent.hooks, definition.hooks),
+            policies=parent_context.policies,
+            fallback=parent_context.fallback,
+            approver=parent_context.approver,
+            direct=[monitor.handle_event],
+            transcript=subagent.recorder,
+            session_id=parent.session_id,
+            history=subagent.history,
+            subagent=subagent.info,
             permission_mode=mode,
-            clock=desk.clock,
+            clock=parent_context.clock,
         )
-        session.skills.make = above.skills.make
-        own = session.runner.desk
-        if mode != above.permission_mode or "permission_mode" in desk.context.values:
-            values = {**own.context.values, "permission_mode": mode}
-            own.context = replace(own.context, values=values)
+        session.skills.make_hooks = parent.skills.make_hooks
+        context = session.runner.runner_context
+        if (
+            mode != parent.permission_mode
+            or "permission_mode" in parent_context.call_context.values
+        ):
+            values = {**context.call_context.values, "permission_mode": mode}
+            context.call_context = replace(context.call_context, values=values)
         return session
 
-    def _limits(self, kind: Kind) -> Limits:
-        return replace(self._agent.limits, turns=kind.max_turns)
+    def _agent_limits(self, definition: AgentDefinition) -> AgentLimits:
+        return replace(self._agent.limits, turns=definition.max_turns)
 
-    async def _tidy(self, child: Child) -> None:
-        if child.tree is not None:
-            child.kept = await child.tree.close()
-            if child.kept is None:
-                child.about.pop("worktreePath", None)
-                child.about.pop("worktreeBranch", None)
-        if self._values.names_request:
-            child.about["finished"] = True
-        if child.recorder is not None:
-            child.recorder.tell_about(child.about)
+    async def _clean_up(self, subagent: Subagent) -> None:
+        if subagent.worktree is not None:
+            subagent.kept_worktree = await subagent.worktree.close()
+            if subagent.kept_worktree is None:
+                subagent.metadata.pop("worktreePath", None)
+                subagent.metadata.pop("worktreeBranch", None)
+        if self._agent_profile.records_request:
+            subagent.metadata["finished"] = True
+        if subagent.recorder is not None:
+            subagent.recorder.write_metadata(subagent.metadata)
 
-    def _end(
-        self, child: Child, agent: Agent, watch: Watch, ended: Ended | None, took: float
-    ) -> ChildEnd:
-        seconds = self.staff.care.seconds
-        late = f"it was given {seconds:g} seconds, and they are over" if seconds else None
-        cut = ended.error if ended and ended.reason in _CUT else None
-        return ChildEnd(
-            agent_id=child.id,
-            kind=child.kind.name,
-            text=ended.text if ended else "",
-            error=late if ended is None else _trouble(ended),
-            cut=cut,
-            timed_out=ended is None,
-            model=child.model.name,
-            tools=tuple(watch.tools),
-            lines=(watch.added, watch.removed),
+    def _build_outcome(
+        self,
+        subagent: Subagent,
+        agent: Agent,
+        monitor: SubagentMonitor,
+        result: TurnResult | None,
+        duration_ms: float,
+    ) -> SubagentOutcome:
+        seconds = self.config.limits.timeout
+        timeout_message = (
+            f"it was given {seconds:g} seconds, and they are over" if seconds else None
+        )
+        cut = result.error if result and result.reason in _LIMIT_REASONS else None
+        return SubagentOutcome(
+            agent_id=subagent.id,
+            kind=subagent.definition.name,
+            text=result.text if result else "",
+            error=timeout_message if result is None else _failure_message(result),
+            limit_reason=cut,
+            timed_out=result is None,
+            model=subagent.model.name,
+            tools=tuple(monitor.tools),
+            changed_lines=(monitor.added, monitor.removed),
             tokens=agent.context_tokens,
             usage=agent.usage,
-            duration_ms=took,
-            kept=child.kept,
+            duration_ms=duration_ms,
+            worktree=subagent.kept_worktree,
         )
 
-    def _output(self, child: Child) -> Path:
+    def _output_path(self, subagent: Subagent) -> Path:
         """The file to follow an agent by: its transcript, under the name of a task."""
-        folder = self._session.runner.desk.workspace.tasks_folder
-        path = folder / f"{child.id}.output"
-        if child.recorder is None:
+        folder = self._session.runner.runner_context.workspace.tasks_folder
+        path = folder / f"{subagent.id}.output"
+        if subagent.recorder is None:
             return path
         with suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.unlink(missing_ok=True)
-            path.symlink_to(child.recorder.path.absolute())
+            path.symlink_to(subagent.recorder.path.absolute())
             return path
-        return child.recorder.path
+        return subagent.recorder.path
 
 
-def _trouble(ended: Ended) -> str | None:
+def _failure_message(result: TurnResult) -> str | None:
     """Why an agent's turn is of no use to whoever waits for it."""
-    match ended.reason:
+    match result.reason:
         case "completed" | "max_turns" | "max_tokens":
             return None
         case "tool_deferred":
@@ -406,25 +548,25 @@ def _trouble(ended: Ended) -> str | None:
         case "aborted_tools" | "aborted_streaming":
             return "it was interrupted"
         case _:
-            return ended.error or ended.reason
+            return result.error or result.reason
 
 
-def _report(end: ChildEnd) -> Report:
-    cut = f"\n\n[Ended early: {end.cut}]" if end.cut else ""
-    kept = "\n".join(["", "", *end.kept.lines()]) if end.kept else ""
-    return Report(
-        text=f"{end.text.strip()}{cut}{kept}",
-        error=end.error,
-        tokens=end.tokens,
-        calls=len(end.tools),
-        duration_ms=end.duration_ms,
+def _background_report(outcome: SubagentOutcome) -> AgentReport:
+    cut = f"\n\n[Ended early: {outcome.limit_reason}]" if outcome.limit_reason else ""
+    worktree_lines = "\n".join(["", "", *outcome.worktree.text_lines()]) if outcome.worktree else ""
+    return AgentReport(
+        text=f"{outcome.text.strip()}{cut}{worktree_lines}",
+        error=outcome.error,
+        tokens=outcome.tokens,
+        calls=len(outcome.tools),
+        duration_ms=outcome.duration_ms,
     )
 
 
-def _told_about(path: Path) -> dict[str, object]:
+def _read_metadata(path: Path) -> dict[str, object]:
     """What is kept beside a transcript; nothing when that cannot be read."""
     try:
-        found = json.loads(path.read_bytes())
+        metadata = json.loads(path.read_bytes())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}

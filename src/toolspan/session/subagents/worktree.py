@@ -4,6 +4,10 @@ In: a folder inside a repository. Out: a folder with the same files as its last 
 agent is done, a copy without changes is removed, and one with changes is kept. Read `open_tree`.
 """
 
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,85 +15,91 @@ from pathlib import Path
 import anyio
 
 from toolspan.errors import ToolError
-from toolspan.process import Command, Custody, StartError
-from toolspan.run.children import Kept
+from toolspan.runtime.hooks.events import HookEffects
+from toolspan.runtime.process import Command, ProcessSupervisor, StartError
+from toolspan.runtime.subagents import KeptWorktree
+from toolspan.types.events import HookReport
 
-_SECONDS = 120.0
-_FOLDER = Path(".claude") / "worktrees"
+_GIT_TIMEOUT = 120.0
+_WORKTREES_FOLDER = Path(".claude") / "worktrees"
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class Worktree:
     """A copy that is there."""
 
-    git: "Git"
-    top: Path
+    git: "GitRunner"
+    repository: Path
     """The repository it is a copy of."""
     path: Path
     branch: str
-    commit: str
+    base_commit: str
     """What it began with."""
     cwd: Path
     """The folder in it that is the one the agent was started from."""
 
-    async def close(self) -> Kept | None:
+    async def close(self) -> KeptWorktree | None:
         """Remove it if nothing was changed in it; what is kept otherwise."""
-        kept: Kept | None = Kept(path=self.path, branch=self.branch)
+        kept_worktree: KeptWorktree | None = KeptWorktree(path=self.path, branch=self.branch)
         with anyio.CancelScope(shield=True), suppress(ToolError):  # rather kept than lost
-            kept = await self._close()
-        return kept
+            kept_worktree = await self._remove_if_unchanged()
+        return kept_worktree
 
-    async def _close(self) -> Kept | None:
-        status = await self.git.run(self.path, "status", "--porcelain", "--untracked-files=all")
-        commit = await self.git.run(self.path, "rev-parse", "HEAD")
-        if status or commit != self.commit:
-            return Kept(path=self.path, branch=self.branch)
-        await self.git.run(self.top, "worktree", "remove", "--force", str(self.path))
-        await self.git.run(self.top, "branch", "-D", self.branch)
+    async def _remove_if_unchanged(self) -> KeptWorktree | None:
+        status = await self.git.run_command(
+            self.path, "status", "--porcelain", "--untracked-files=all"
+        )
+        commit = await self.git.run_command(self.path, "rev-parse", "HEAD")
+        if status or commit != self.base_commit:
+            return KeptWorktree(path=self.path, branch=self.branch)
+        await self.git.run_command(self.repository, "worktree", "remove", "--force", str(self.path))
+        await self.git.run_command(self.repository, "branch", "-D", self.branch)
         return None
 
 
-async def open_tree(git: "Git", cwd: Path, name: str) -> Tree:
+async def open_worktree(git: "GitRunner", cwd: Path, name: str) -> Worktree:
     """A copy of the repository that a folder is in.
 
     Raises:
         ToolError: there is none, it has no commit, or git is not there.
     """
     try:
-        top = Path(await git.run(cwd, "rev-parse", "--show-toplevel"))
+        repository = Path(await git.run_command(cwd, "rev-parse", "--show-toplevel"))
     except ToolError as problem:
         raise ToolError(
             f"isolation: {cwd} is in no git repository, so there is nothing to make a copy of"
             f" ({problem.message})",
             kind="invalid_input",
         ) from problem
-    commit = await git.run(cwd, "rev-parse", "--verify", "HEAD")
-    path, branch = top / _FOLDER / name, f"worktree-{name}"
-    await git.run(top, "worktree", "add", "--quiet", "-b", branch, str(path), commit)
-    inside = path / cwd.resolve().relative_to(top.resolve())
-    return Tree(git, top, path, branch, commit, inside if inside.is_dir() else path)
+    commit = await git.run_command(cwd, "rev-parse", "--verify", "HEAD")
+    path, branch = repository / _WORKTREES_FOLDER / name, f"worktree-{name}"
+    await git.run_command(repository, "worktree", "add", "--quiet", "-b", branch, str(path), commit)
+    nested_cwd = path / cwd.resolve().relative_to(repository.resolve())
+    return Worktree(
+        git, repository, path, branch, commit, nested_cwd if nested_cwd.is_dir() else path
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class Git:
+class GitRunner:
     """Runs git."""
 
-    custody: Custody
+    custody: ProcessSupervisor
     """Its processes are in it."""
     environment: dict[str, str]
     mark: str
 
-    async def run(self, cwd: Path, *arguments: str) -> str:
+    async def run_command(self, cwd: Path, *arguments: str) -> str:
         """What a command of git prints.
 
         Raises:
             ToolError: it failed, or takes too long.
         """
         env = {**self.environment, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-        command = Command(argv=("git", *arguments), cwd=cwd, env=env, mark=self.mark)
+        command = Command(argv=("git", *arguments), cwd=cwd, env=env, tag=self.mark)
         try:
-            with anyio.fail_after(_SECONDS):
-                async with self.custody.running(command) as child:
+            with anyio.fail_after(_GIT_TIMEOUT):
+                async with self.custody.running_child(command) as child:
                     exit = await child.wait()
         except StartError as problem:
             raise ToolError(
@@ -98,6 +108,64 @@ class Git:
         except TimeoutError as problem:
             raise ToolError(f"git {arguments[0]} took too long", kind="internal") from problem
         if exit.code != 0:
-            words = child.stderr.data.decode("utf-8", "replace").strip()
-            raise ToolError(f"git {arguments[0]}: {words or exit.status}", kind="internal")
+            message = child.stderr.data.decode("utf-8", "replace").strip()
+            raise ToolError(f"git {arguments[0]}: {message or exit.status}", kind="internal")
         return child.stdout.data.decode("utf-8", "replace").strip()
+
+
+_FAILED_OUTCOMES = ("error", "blocked", "cancelled")
+_NO_PATH_MESSAGE = (
+    "WorktreeCreate hook failed: hook succeeded but returned no worktree path (command: echo the"
+    " path to stdout; http/callback: return hookSpecificOutput.worktreePath)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HookWorktree:
+    """A copy that a handler has made."""
+
+    path: Path
+    branch: None = None
+
+    @property
+    def cwd(self) -> Path:
+        """Where the agent begins."""
+        return self.path
+
+    async def close(self) -> KeptWorktree:
+        """Whoever made it may remove it."""
+        return KeptWorktree(path=self.path)
+
+
+def hook_worktree(effects: HookEffects) -> HookWorktree:
+    """The copy that handlers have made.
+
+    Raises:
+        ToolError: one of them failed, or there is no copy.
+    """
+    for report in effects.reports:
+        if report.outcome in _FAILED_OUTCOMES:
+            message = (report.stderr or report.text or "").strip()
+            raise ToolError(
+                f"WorktreeCreate hook failed: {report.command or report.name}: {message}"
+            )
+    paths = [path for report in effects.reports if (path := _reported_path(report))]
+    if not paths:
+        raise ToolError(_NO_PATH_MESSAGE)
+    if not Path(paths[-1]).is_dir():
+        raise ToolError(
+            f"WorktreeCreate hook returned a path that is not a directory: {paths[-1]}."
+            " The hook must create the directory before echoing its path."
+        )
+    return HookWorktree(Path(paths[-1]))
+
+
+def _reported_path(report: HookReport) -> str | None:
+    """The folder that a handler names: in its answer, or in the last line it printed."""
+    printed = (report.stdout or report.text or "").strip()
+    if report.outcome == "decision":
+        document = json.loads(printed)
+        specific = document.get("hookSpecificOutput") if isinstance(document, Mapping) else None
+        path = specific.get("worktreePath") if isinstance(specific, Mapping) else None
+        return path if isinstance(path, str) else None
+    return printed.splitlines()[-1].strip() if printed else None

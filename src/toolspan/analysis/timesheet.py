@@ -1,0 +1,264 @@
+"""Times of many files added up: by session, by tool, the slowest calls.
+
+In: `FileTime`s. Out: a `Timesheet`. What a resumed or forked session copied from another file is
+counted once: slices and calls that are the same in files of one lineage. Pure. Read `Timesheet`
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from datetime import datetime
+from pathlib import PurePath
+
+from msgspec import Struct
+
+from toolspan.analysis.phases import Certainty
+from toolspan.analysis.stats import percentile
+from toolspan.analysis.timing import (
+    AgentTime,
+    CallTime,
+    FileTime,
+    TimeSlice,
+    TimeSplit,
+    clip_slices,
+)
+from toolspan.reading.lineage import Lineages
+from toolspan.types.session import SessionInfo
+from toolspan.types.span import is_within
+
+
+class CopyTracker:
+    """What has been seen of which family."""
+
+    def __init__(self, files: Iterable[tuple[str, SessionInfo]]) -> None:
+        self._lineages = Lineages()
+        for file, info in files:
+            self._lineages.add(file, info)
+        self._call_families: dict[tuple[str, str], Hashable] = {}
+        self._seen: set[Hashable] = set()
+
+    def family_of(self, file: str, calls: Iterable[tuple[str, str | None]]) -> Hashable:
+        """The family of a file, by its lineage or by a call, id and message, that was seen."""
+        named = [(name, batch) for name, batch in calls if batch]
+        seen_family = next(
+            (self._call_families[call] for call in named if call in self._call_families), None
+        )
+        family = self._lineages.group_of(file) if seen_family is None else seen_family
+        for call in named:
+            self._call_families.setdefault(call, family)
+        return family
+
+    def add_if_new(self, *name: Hashable) -> bool:
+        """Whether this is the first time; it begins with the family."""
+        if name in self._seen:
+            return False
+        self._seen.add(name)
+        return True
+
+
+class AgentSheet(Struct, frozen=True, kw_only=True):
+    """One agent's time."""
+
+    agent: str | None
+    role: str | None
+    split: TimeSplit
+    calls: tuple[CallTime, ...]
+    slices: tuple[TimeSlice, ...]
+
+    @property
+    def calls_ms(self) -> int:
+        """The sum of all calls' durations; more than the clock's where they overlapped."""
+        return sum(call.took_ms or 0 for call in self.calls)
+
+
+class SessionSheet(Struct, frozen=True, kw_only=True):
+    """One session's time: the main conversation's, and beside it each subagent's own."""
+
+    id: str
+    file: str
+    info: SessionInfo
+    main: AgentSheet
+    agents: tuple[AgentSheet, ...]
+
+    @property
+    def calls(self) -> list[CallTime]:
+        """Every call, subagents' calls included."""
+        return [call for agent in (self.main, *self.agents) for call in agent.calls]
+
+
+class ToolTime(Struct, frozen=True, kw_only=True):
+    """Where a tool's time went."""
+
+    tool: str
+    calls: int
+    total_ms: int
+    """From request to result, summed; overlapping calls count each."""
+    run_ms: int
+    wait_ms: int
+    """Waits for consent that are known or inferred."""
+    waits: dict[Certainty, int]
+    """How many calls' waits are known, inferred, unknown."""
+    hooks_ms: int
+    p50_ms: int | None
+    max_ms: int
+
+
+class Timesheet:
+    """Sessions, the newest last, and what they sum to."""
+
+    def __init__(self, sessions: Sequence[SessionSheet]) -> None:
+        self.sessions = list(sessions)
+
+    @classmethod
+    def from_files(
+        cls,
+        files: Iterable[FileTime],
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> "Timesheet":
+        """The sessions of these files, each instant and each call once, inside a window of time."""
+        return cls(_TimesheetBuilder(files, since, until).build_sessions())
+
+    @property
+    def split(self) -> TimeSplit:
+        """The main conversations together; what runs in two sessions at once counts in both."""
+        return TimeSplit.from_slices(
+            part for session in self.sessions for part in session.main.slices
+        )
+
+    @property
+    def agents(self) -> list[AgentSheet]:
+        """All subagents."""
+        return [agent for session in self.sessions for agent in session.agents]
+
+    @property
+    def calls(self) -> list[CallTime]:
+        """Every call of every agent."""
+        return [call for session in self.sessions for call in session.calls]
+
+
+class _TimesheetBuilder:
+    """Sorts files into sessions and leaves out what it has seen."""
+
+    def __init__(
+        self, files: Iterable[FileTime], since: datetime | None, until: datetime | None
+    ) -> None:
+        self._files = sorted(
+            (file for file in files if file.agents),
+            key=_file_order,
+        )
+        self._since = since
+        self._until = until
+        self._copies = CopyTracker((file.file, file.info) for file in self._files)
+
+    def build_sessions(self) -> list[SessionSheet]:
+        """One sheet per conversation that has any time or call in the window."""
+        below: dict[str, list[AgentSheet]] = {}
+        mains: list[tuple[FileTime, list[AgentSheet]]] = []
+        for file in self._files:
+            calls = [
+                (item.call.id, item.call.batch) for agent in file.agents for item in agent.calls
+            ]
+            family = self._copies.family_of(file.file, calls)
+            sheets = [self._agent_sheet(agent, family) for agent in file.agents]
+            if file.info.agent_id is None or file.info.session_id is None:
+                mains.append((file, sheets))
+            else:
+                below.setdefault(file.info.session_id, []).extend(sheets)
+        sessions = [
+            _session_sheet(file, sheets, below.pop(_session_name(file), []))
+            for file, sheets in mains
+        ]
+        sessions += [_orphan_session_sheet(name, sheets) for name, sheets in below.items()]
+        return [item for item in sessions if item.main.slices or item.calls or item.agents]
+
+    def _agent_sheet(self, agent: AgentTime, family: Hashable) -> AgentSheet:
+        """One agent's sheet; a compaction's agent repeats what its session had."""
+        new = self._copies.add_if_new
+        first = [call for call in agent.calls if new(family, "call", call.call.id)]
+        calls = [
+            call for call in first if is_within(_call_timestamp(call), self._since, self._until)
+        ]
+        fresh = [part for part in agent.slices if new(family, "slice", part)]
+        slices = clip_slices(fresh, self._since, self._until)
+        return AgentSheet(
+            agent=agent.agent,
+            role=agent.role,
+            split=TimeSplit.from_slices(slices),
+            calls=tuple(calls),
+            slices=tuple(slices),
+        )
+
+
+def _file_order(file: FileTime) -> tuple[bool, str, str, str]:
+    """Sessions before subagents, those that began and ended first before their copies."""
+    info = file.info
+    return info.agent_id is not None, info.started_at or "", info.ended_at or "", file.file
+
+
+def _call_timestamp(call: CallTime) -> str | None:
+    return call.call.requested or call.call.finished
+
+
+def _session_name(file: FileTime) -> str:
+    return file.info.session_id or PurePath(file.file).name.partition(".")[0]
+
+
+def _session_sheet(
+    file: FileTime, sheets: Sequence[AgentSheet], agents: Sequence[AgentSheet]
+) -> SessionSheet:
+    subagents = [sheet for sheet in (*sheets[1:], *agents) if sheet.slices or sheet.calls]
+    return SessionSheet(
+        id=_session_name(file),
+        file=file.file,
+        info=file.info,
+        main=sheets[0],
+        agents=tuple(subagents),
+    )
+
+
+def _orphan_session_sheet(name: str, sheets: Sequence[AgentSheet]) -> SessionSheet:
+    """A session of which only subagents' files are there: their time is the session's."""
+    subagents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
+    slices = tuple(sorted(part for sheet in subagents for part in sheet.slices))
+    main = AgentSheet(
+        agent=None, role=None, split=TimeSplit.from_slices(slices), calls=(), slices=slices
+    )
+    return SessionSheet(id=name, file="", info=SessionInfo(), main=main, agents=subagents)
+
+
+def time_by_tool(calls: Iterable[CallTime]) -> list[ToolTime]:
+    """Where the time of each tool went, the longest first."""
+    calls_by_tool: dict[str, list[CallTime]] = {}
+    for call in calls:
+        if call.call.tool:
+            calls_by_tool.setdefault(call.call.tool, []).append(call)
+    rows = [_tool_time(tool, members) for tool, members in calls_by_tool.items()]
+    return sorted(rows, key=lambda row: (-row.total_ms, row.tool))
+
+
+def _tool_time(tool: str, calls: Sequence[CallTime]) -> ToolTime:
+    times = sorted(call.took_ms for call in calls if call.took_ms is not None)
+    waits: dict[Certainty, int] = {"known": 0, "inferred": 0, "unknown": 0}
+    for call in calls:
+        waits[call.certainty] += 1
+    return ToolTime(
+        tool=tool,
+        calls=len(calls),
+        total_ms=sum(times),
+        run_ms=sum(call.run_ms or 0 for call in calls),
+        wait_ms=sum(call.wait_ms or 0 for call in calls),
+        waits=waits,
+        hooks_ms=sum(call.hooks_ms for call in calls),
+        p50_ms=percentile(times, 50),
+        max_ms=times[-1] if times else 0,
+    )
+
+
+def slowest_calls(calls: Iterable[CallTime], count: int) -> list[CallTime]:
+    """The calls that took longest, from request to result."""
+    timed = [(call.took_ms, call) for call in calls if call.took_ms]
+    ranked = sorted(timed, key=lambda pair: (-pair[0], pair[1].call.id))
+    return [call for _, call in ranked[: count or None]]

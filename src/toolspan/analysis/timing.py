@@ -1,0 +1,302 @@
+"""Time that adds up: every instant of a conversation belongs to exactly one use.
+
+In: a `Strand` of a timeline (one agent's part of a session), or a transcript. Out: an `AgentTime`:
+the instants as slices, and each call's phases; `Split` sums slices. The rules are in docs/time.md:
+a running call comes before a hook, a hook before a wait for consent; where no call is under way,
+the time belongs to whoever ends it: the model, or the person that was waited for. Times are whole
+milliseconds, so that parts sum exactly. Pure but for `split` and `file_time`, which read. Read
+`measure` first.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, NamedTuple, get_args
+
+from msgspec import Struct
+
+from toolspan.analysis.phases import (
+    CallPhases,
+    Certainty,
+    HookTimings,
+    Phase,
+    PhaseInterval,
+    from_epoch_ms,
+    phases_among,
+    read_hook_timings,
+    to_epoch_ms,
+)
+from toolspan.errors import SourceError
+from toolspan.formats.claude.messages import read_content
+from toolspan.reading.rows import CallRow, make_call_row
+from toolspan.reading.timeline import AgentTimeline, TimelineMessage, build_timeline
+from toolspan.reading.transcript import Transcript, read
+from toolspan.types.session import MessageAuthor, SessionInfo
+from toolspan.types.span import Span
+
+TimePart = Literal["model", "tools", "permission", "hooks", "idle"]
+"""What an instant of a session belongs to."""
+TIME_PARTS: tuple[TimePart, ...] = get_args(TimePart)
+"""Every part."""
+
+_PHASE_RANKS: tuple[tuple[Phase, TimePart], ...] = (
+    ("run", "tools"),
+    ("hooks", "hooks"),
+    ("permission", "permission"),
+    ("queued", "tools"),
+)
+"""Which phase an instant belongs to when calls overlap, and the part it then counts for."""
+_VOICE_PARTS: dict[MessageAuthor, TimePart] = {
+    "text": "model", "thinking": "model", "error": "model", "interrupt": "model",
+    "prompt": "idle", "command": "idle", "notification": "idle",
+}  # fmt: skip
+"""To whom the time belongs that these words end; the client's own lines decide nothing."""
+
+
+class TimeSlice(NamedTuple):
+    """A stretch of time with one use, in milliseconds since the epoch."""
+
+    start: int
+    end: int
+    part: TimePart
+
+
+class CallTime(Struct, frozen=True, kw_only=True, gc=False):
+    """What one call's time was used for."""
+
+    call: CallRow
+    took_ms: int | None
+    """The call's `duration_ms`: None when a time is missing, or the result was made up later."""
+    wait_ms: int | None
+    """The wait for consent, while no other call ran; None when it is unknown."""
+    certainty: Certainty
+    """How well that wait is known."""
+    hooks_ms: int
+    run_ms: int | None
+    """From start to result as far as it is known; an unknown wait is in it."""
+
+
+class AgentTime(Struct, frozen=True, kw_only=True):
+    """Where one agent's time went."""
+
+    agent: str | None
+    """The subagent; None for the main conversation."""
+    role: str | None
+    slices: tuple[TimeSlice, ...]
+    calls: tuple[CallTime, ...]
+
+
+class TimeSplit(Struct, frozen=True, kw_only=True):
+    """Wall time in parts; the parts sum to it exactly."""
+
+    began: datetime | None
+    ended: datetime | None
+    wall_ms: int = 0
+    model_ms: int = 0
+    tools_ms: int = 0
+    permission_ms: int = 0
+    hooks_ms: int = 0
+    idle_ms: int = 0
+
+    @classmethod
+    def from_slices(cls, slices: Iterable[TimeSlice]) -> "TimeSplit":
+        """The sum of slices."""
+        sums: dict[TimePart, int] = dict.fromkeys(TIME_PARTS, 0)
+        first: int | None = None
+        last: int | None = None
+        for start, end, part in slices:
+            sums[part] += end - start
+            first = start if first is None else min(first, start)
+            last = end if last is None else max(last, end)
+        return cls(
+            began=None if first is None else from_epoch_ms(first),
+            ended=None if last is None else from_epoch_ms(last),
+            wall_ms=sum(sums.values()),
+            **{f"{part}_ms": ms for part, ms in sums.items()},
+        )
+
+    def part_ms(self, name: TimePart) -> int:
+        """The milliseconds of one part."""
+        milliseconds: int = getattr(self, f"{name}_ms")
+        return milliseconds
+
+
+def split_transcript(transcript: Transcript) -> TimeSplit:
+    """Where the time of a transcript's own agent went.
+
+    Raises:
+        SourceError: the file can no longer be read.
+    """
+    timings = read_hook_timings(Path(transcript.file))
+    return TimeSplit.from_slices(
+        measure_agent(build_timeline([read_content(transcript)]), timings).slices
+    )
+
+
+class FileTime(Struct, frozen=True, kw_only=True):
+    """Where the time of one file went: its own agent's first, then of subagents inside it."""
+
+    file: str
+    info: SessionInfo
+    agents: list[AgentTime]
+    problem: str | None = None
+    """Set when the file could not be read; everything else is then empty."""
+
+
+def file_time(path: str) -> FileTime:
+    """The times of one file; a file that cannot be read is told, not raised."""
+    try:
+        transcript = read(Path(path))
+        strand = build_timeline([read_content(transcript)])
+    except SourceError as error:
+        return FileTime(file=path, info=SessionInfo(), agents=[], problem=str(error))
+    timings = read_hook_timings(Path(path))
+    agent_times = [measure_agent(agent, timings) for agent in strand.iter_timelines()]
+    return FileTime(
+        file=path,
+        info=transcript.info,
+        agents=[agent for agent in agent_times if agent.slices or agent.calls],
+    )
+
+
+def measure_agent(
+    strand: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})
+) -> AgentTime:
+    """Where one agent's time went; its subagents are calls that run.
+
+    `heard` is what hooks of ours noted of its calls.
+    """
+    spans = [placed.span for placed in strand.calls]
+    phases = phases_among(spans, timings)
+    span_phases = [phases(span) for span in spans]
+    intervals = [interval for entry in span_phases for interval in entry.intervals]
+    marks = sorted(_iter_marks(strand, spans), key=lambda mark: mark.at)
+    slices = _slice_time(intervals, marks)
+    busy = _BusyTime(slices)
+    calls = [
+        _call_time(span, entry, strand.file, busy)
+        for span, entry in zip(spans, span_phases, strict=True)
+        if span.state != "orphan_result"
+    ]
+    return AgentTime(
+        agent=strand.agent_id, role=strand.role, slices=tuple(slices), calls=tuple(calls)
+    )
+
+
+class _TimeMark(NamedTuple):
+    """A moment of the conversation, and to whom the time before it belongs, if to anybody."""
+
+    at: int
+    part: TimePart | None
+
+
+def _iter_marks(strand: AgentTimeline, spans: Sequence[Span]) -> Iterator[_TimeMark]:
+    for turn in strand.turns:
+        for item in turn.items:
+            at = to_epoch_ms(item.start_time) if isinstance(item, TimelineMessage) else None
+            if isinstance(item, TimelineMessage) and at is not None:
+                yield _TimeMark(at, _VOICE_PARTS.get(item.message.voice))
+    for span in spans:
+        requested, answered = to_epoch_ms(span.requested), to_epoch_ms(span.finished)
+        if requested is not None:
+            yield _TimeMark(requested, "model")
+        if answered is not None:
+            yield _TimeMark(answered, None)
+
+
+def _slice_time(intervals: Sequence[PhaseInterval], marks: Sequence[_TimeMark]) -> list[TimeSlice]:
+    """The time from the first mark to the last, cut at every change, each slice with its use."""
+    if not marks:
+        return []
+    first, last = marks[0].at, marks[-1].at
+    changes: list[tuple[int, Phase | None, int]] = [(mark.at, None, 0) for mark in marks]
+    for interval in intervals:
+        start, end = max(interval.start, first), min(interval.end, last)
+        if start < end:
+            changes += [(start, interval.phase, 1), (end, interval.phase, -1)]
+    changes.sort(key=lambda change: change[0])
+    before = _GapParts(marks)
+    open_: dict[Phase | None, int] = dict.fromkeys((rank[0] for rank in _PHASE_RANKS), 0)
+    slices = []
+    for (at, phase, step), (until, _, _) in pairwise(changes):
+        open_[phase] = open_.get(phase, 0) + step
+        if at < until:
+            part = next((use for rank, use in _PHASE_RANKS if open_[rank] > 0), None)
+            slices.append(TimeSlice(at, until, part or before.part_before(until)))
+    return slices
+
+
+class _GapParts:
+    """To whom the time belongs in which no call was under way."""
+
+    def __init__(self, marks: Sequence[_TimeMark]) -> None:
+        owned_marks = [(mark.at, mark.part) for mark in marks if mark.part is not None]
+        self._times = [at for at, _ in owned_marks]
+        self._parts = [part for _, part in owned_marks]
+
+    def part_before(self, until: int) -> TimePart:
+        """The use of a gap that ends then: that of the next mark; after the last one, idle."""
+        n = bisect_right(self._times, until - 1)
+        return self._parts[n] if n < len(self._parts) else "idle"
+
+
+class _BusyTime:
+    """How much of a stretch some call was running."""
+
+    def __init__(self, slices: Sequence[TimeSlice]) -> None:
+        self._edges: list[int] = []
+        self._sums: list[int] = []
+        done = 0
+        for start, end, part in slices:
+            if part == "tools":
+                self._edges += [start, end]
+                self._sums += [done, done + end - start]
+                done += end - start
+
+    def _busy_until(self, at: int) -> int:
+        n = bisect_right(self._edges, at) - 1
+        if n < 0:
+            return 0
+        inside = n % 2 == 0  # edges are starts and ends by turns
+        return self._sums[n] + (at - self._edges[n] if inside else 0)
+
+    def busy_within(self, start: int, end: int) -> int:
+        """The milliseconds of a stretch in which something ran."""
+        return self._busy_until(end) - self._busy_until(start)
+
+
+def _call_time(span: Span, phases: CallPhases, file: str, busy: _BusyTime) -> CallTime:
+    lengths: dict[Phase, int] = {"run": 0, "hooks": 0, "permission": 0, "queued": 0}
+    waited = 0
+    for start, end, phase in phases.intervals:
+        lengths[phase] += end - start
+        if phase == "permission":
+            waited += end - start - busy.busy_within(start, end)
+    ran = any(interval.phase == "run" for interval in phases.intervals)
+    return CallTime(
+        call=make_call_row(span, file),
+        took_ms=phases.took,
+        wait_ms=None if phases.certainty == "unknown" else waited,
+        certainty=phases.certainty,
+        hooks_ms=lengths["hooks"],
+        run_ms=lengths["run"] if ran else None,
+    )
+
+
+def clip_slices(
+    slices: Iterable[TimeSlice], since: datetime | None = None, until: datetime | None = None
+) -> list[TimeSlice]:
+    """The slices, or parts of them, that lie in a window of time."""
+    low, high = to_epoch_ms(since), to_epoch_ms(until)
+    clipped = []
+    for start, end, part in slices:
+        clip_start = start if low is None else max(start, low)
+        clip_end = end if high is None else min(end, high)
+        if clip_start < clip_end:
+            clipped.append(TimeSlice(clip_start, clip_end, part))
+    return clipped

@@ -1,0 +1,652 @@
+"""One call in full: what was asked, how it ended and why, what it changed, what stands around it.
+
+In: a `Portrait`. Out: lines for people, or an object for programs. Knows no options and finds no
+files; `find.py` does. Read `portrait_of` first, then `call_lines`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Struct
+from rich.text import Text
+
+from toolspan.analysis.file_history.archive import FileArchive, diff_of_change
+from toolspan.analysis.file_history.events import changes_of
+from toolspan.analysis.phases import noted_wait
+from toolspan.analysis.recovery import ChainLink, RecoveryChain, find_chains
+from toolspan.cli.output import (
+    STATE_STYLES,
+    diff_line,
+    fact_lines,
+    format_count,
+    format_duration,
+    format_time,
+    join_parts,
+    plain_line,
+    plain_lines,
+)
+from toolspan.diffs import DiffKind, added_removed, problems, unified
+from toolspan.errors import SourceError
+from toolspan.formats.claude import results
+from toolspan.formats.claude import work_results as work
+from toolspan.formats.claude.messages import read_content
+from toolspan.formats.claude.paths import config_dir, relative_to_folder
+from toolspan.formats.claude.results import UnknownResult
+from toolspan.reading.rows import make_call_row
+from toolspan.reading.timeline import (
+    AgentTimeline,
+    TimelineBatch,
+    TimelineMessage,
+    Turn,
+    build_timeline,
+    display_text,
+)
+from toolspan.reading.transcript import Transcript
+from toolspan.types.inputs import UnknownInput, decode_json_or_text
+from toolspan.types.session import Message, MessageAuthor
+from toolspan.types.span import (
+    Call,
+    Event,
+    Hook,
+    Note,
+    Notification,
+    Permission,
+    Progress,
+    Span,
+    parse_timestamp,
+)
+from toolspan.types.state import STATE_MEANINGS, STATE_SYMBOLS
+
+_EDIT_RESULTS = (results.EditResult, results.MultiEditResult, results.WriteResult)
+
+
+def result_summary(span: Span) -> str:
+    """The structured result in a few words; empty where it has nothing short to say."""
+    if span.result is None or span.result.is_error:
+        return ""
+    try:
+        return summarize_result(span.result.structured)
+    except SourceError:
+        return ""
+
+
+def summarize_result(structured: object) -> str:
+    """A structured result in a few words."""
+    return _files_summary(structured) or _work_summary(structured)
+
+
+def _files_summary(structured: object) -> str:
+    match structured:
+        case (
+            results.EditResult(structured_patch=hunks)
+            | results.MultiEditResult(structured_patch=hunks)
+            | results.WriteResult(structured_patch=(_, *_) as hunks)
+        ):
+            added, removed = added_removed(hunks)
+            return f"+{added} −{removed}"
+        case results.WriteResult(content=str(content)):
+            return f"new, {format_count(len(content.splitlines()), 'line')}"
+        case results.ReadText(file=results.TextFile(num_lines=int(some), total_lines=int(every))):
+            lines = format_count(every, "line")
+            return f"{some:,} of {lines}" if some < every else lines
+        case results.GrepResult(mode="content", num_lines=int(lines)):
+            return format_count(lines, "line")
+        case results.GlobResult() | results.GrepResult():
+            return format_count(structured.num_files or len(structured.filenames), "file")
+        case _:
+            return ""
+
+
+def _work_summary(structured: object) -> str:
+    match structured:
+        case results.BashResult(stdout=stdout, stderr=stderr):
+            lines = len(stdout.splitlines()) + len(stderr.splitlines())
+            interpretation = structured.return_code_interpretation
+            return interpretation or (format_count(lines, "line") if lines else "no output")
+        case work.AgentResult():
+            calls, tokens = structured.total_tool_use_count, structured.total_tokens
+            counts = [
+                format_count(n, noun) for n, noun in ((calls, "call"), (tokens, "token")) if n
+            ]
+            return "sent off" if structured.is_launched else ", ".join(counts)
+        case work.TodoResult(new_todos=todos):
+            return f"{sum(item.status == 'completed' for item in todos)}/{len(todos)} done"
+        case work.WebFetchResult(code=int(code)):
+            return f"HTTP {code}"
+        case results.TaskOutputResult(task=results.BackgroundTask(status=str(status))):
+            return status
+        case _:
+            return ""
+
+
+def result_diff(structured: object) -> str | None:
+    """What an edit changed, as a diff or the reason why there is none; None for other results."""
+    if not isinstance(structured, _EDIT_RESULTS):
+        return None
+    hunks = structured.structured_patch
+    unsound = problems(hunks)
+    if unsound:
+        return "The recorded patch is not sound: " + " ".join(unsound[:3])
+    change: DiffKind = "create" if getattr(structured, "type", "") == "create" else "update"
+    return unified(hunks, structured.file_path, change=change) or None
+
+
+VOICE_STYLES: dict[MessageAuthor, tuple[str, str]] = {
+    "prompt": ("❯ ", "bold"),
+    "command": ("❯ ", "bold"),
+    "text": ("  ", "dim"),
+    "thinking": ("∴ ", "dim italic"),
+    "injected": ("+ ", "dim"),
+    "summary": ("≡ ", "dim"),
+    "notification": ("◆ ", "cyan"),
+    "interrupt": ("■ ", "magenta"),
+    "error": ("! ", "red"),
+    "system": ("── ", "yellow"),
+}
+_MARKER_VOICES = frozenset({"interrupt", "system", "error"})
+"""Voices that are told even where words are not wanted."""
+
+
+class RowFormat(NamedTuple):
+    """How a session is to be drawn."""
+
+    width: int
+    cwd: str | None = None
+    """Paths below it are shown without it."""
+    messages: bool = True
+    thinking: bool = False
+    full: bool = False
+    """Words are told in full length."""
+
+    def includes_message(self, message: Message) -> bool:
+        """Whether these words are shown."""
+        if message.voice == "thinking":
+            return self.thinking
+        return self.messages or message.voice in _MARKER_VOICES
+
+    def shorten_path(self, text: str) -> str:
+        """A path without the working folder before it; any other text as it is."""
+        return relative_to_folder(text, self.cwd)
+
+    def format_target(self, call: Call) -> str:
+        """What a call is about, paths shortened; for tools nobody knows, its input."""
+        text = self.shorten_path(call.target or "")
+        if not text and call.kind in ("mcp", "question", "other"):
+            with suppress(SourceError):
+                text = call.raw_input[: self.width * 4].decode("utf-8", "replace").strip("{}")
+        return plain_line(text, self.width)
+
+
+def message_text(message: Message, row_format: RowFormat) -> Text:
+    """What somebody said, in one line."""
+    mark, style = VOICE_STYLES[message.voice]
+    return Text(mark + plain_line(display_text(message), row_format.width), style=style)
+
+
+def call_text(span: Span, row_format: RowFormat) -> Text:
+    """One call in one line: how it ended, the tool, what it is about."""
+    text = Text()
+    text.append(f"{STATE_SYMBOLS[span.state]} ", style=STATE_STYLES[span.state])
+    text.append(f"{plain_line(span.tool or 'orphan', 60):5} ", style="bold")
+    text.append(row_format.format_target(span.call))
+    if flags := [name for name in ("background", "deferred", "synthetic") if getattr(span, name)]:
+        text.append(f" ⟳ {', '.join(flags)}", style="cyan")
+    return text
+
+
+def event_note(event: Event) -> str:
+    """One thing that happened around a call, in words."""
+    match event:
+        case Hook():
+            hook_text = (event.text or "").strip('" ')
+            name = event.name or event.point
+            return join_parts(
+                f"hook {name}", event.outcome, format_duration(event.duration_ms), hook_text
+            )
+        case Progress():
+            first, last = parse_timestamp(event.first_at), parse_timestamp(event.last_at)
+            over = format_duration((last - first).total_seconds() * 1000) if first and last else ""
+            return f"progress: {event.kind} ×{event.count}" + (f" over {over}" if over else "")
+        case Permission():
+            return "permission: " + join_parts(event.decision, event.source, event.reason)
+        case Notification():
+            return "background " + join_parts(event.task_id or "task", event.status, event.summary)
+        case Note():
+            return join_parts(event.kind.replace("_", " "), event.text)
+
+
+_MAX_RESULT_LINES = 40
+_MAX_INPUT_LINES = 16
+_MAX_LINE_LENGTH = 2_000
+_MAX_MESSAGES_AROUND = 3
+"""Things said that are told between a call and the one before or after it."""
+
+_MAX_RESTORE_HINTS = 3
+"""Files for which it is told how to get them back."""
+_MAX_ID_LENGTH = 100
+"""Letters of an id that are shown; a client's own have far fewer."""
+_MIN_TEXT_WIDTH = 40
+"""Columns that what a neighbour is about keeps beside its id."""
+
+Neighbour = TimelineMessage | Span
+
+
+class CallDetail(Struct, frozen=True, kw_only=True):
+    """One call and where it stands."""
+
+    span: Span
+    file: str
+    cwd: str | None
+    turn: Turn | None = None
+    batch: TimelineBatch | None = None
+    before: tuple[Neighbour, ...] = ()
+    """What the same agent said and did right before, the last call included; oldest first."""
+    after: tuple[Neighbour, ...] = ()
+    diff: str | None = None
+    """What it changed."""
+    changed_paths: tuple[str, ...] = ()
+    """The files that it changed and did not make."""
+    chain: RecoveryChain | None = None
+    """What was done about its failure, or the failure that it took up."""
+    other_sessions: tuple[str, ...] = ()
+    """Other sessions that have a call with this id, the newest first."""
+
+
+def build_call_detail(
+    span: Span, transcript: Transcript, others: tuple[str, ...] = ()
+) -> CallDetail:
+    """A call with what stands around it in its own file."""
+    detail = CallDetail(
+        span=span,
+        file=transcript.file,
+        cwd=transcript.info.cwd,
+        diff=_call_diff(span, transcript),
+        changed_paths=_changed_paths(span, transcript),
+        other_sessions=others,
+    )
+    strands = list(build_timeline([read_content(transcript)]).iter_timelines())
+    detail = msgspec.structs.replace(detail, chain=_find_chain(span, transcript, strands))
+    for strand in strands:
+        items = list(_flatten_strand(strand))
+        at = next((n for n, item in enumerate(items) if _is_call(item, span.id)), None)
+        if at is not None:
+            detail = msgspec.structs.replace(
+                detail,
+                turn=next(turn for turn in strand.turns if span.id in _call_ids(turn)),
+                batch=next(batch for batch in strand.batches if span.id in _call_ids(batch)),
+                before=_nearest_neighbours(items[:at][::-1])[::-1],
+                after=_nearest_neighbours(items[at + 1 :]),
+            )
+    return detail
+
+
+def _find_chain(
+    span: Span, transcript: Transcript, strands: Sequence[AgentTimeline]
+) -> RecoveryChain | None:
+    """The chain a call is part of: the one that its failure began, before one that it took up."""
+    turns: dict[str, str] = {
+        placed.span.id: placed.span.call.prompt_id or f"{strand.agent_id} {n}"
+        for strand in strands
+        for n, turn in enumerate(strand.turns)
+        for placed in turn.calls
+    }
+    all_chains = find_chains(transcript.spans, transcript.file, turns=turns)
+    begun = (
+        candidate
+        for candidate in all_chains
+        if span.id in (candidate.start.id, *candidate.siblings)
+    )
+    joins = (
+        candidate for candidate in all_chains if any(link.id == span.id for link in candidate.links)
+    )
+    return next(chain.from_iterable((begun, joins)), None)
+
+
+def _flatten_strand(strand: AgentTimeline) -> Iterator[Neighbour]:
+    """What one agent said and did, in order; its subagents tell their own stories."""
+    for item in chain.from_iterable(turn.items for turn in strand.turns):
+        match item:
+            case TimelineMessage():
+                yield item
+            case TimelineBatch():
+                yield from (placed.span for placed in item.calls)
+            case AgentTimeline():
+                continue
+
+
+def _is_call(neighbour: Neighbour, name: str) -> bool:
+    return isinstance(neighbour, Span) and neighbour.id == name
+
+
+def _nearest_neighbours(items: Sequence[Neighbour]) -> tuple[Neighbour, ...]:
+    """The words up to the next call, and that call."""
+    messages: list[Neighbour] = []
+    for item in items:
+        if isinstance(item, Span):
+            return (*messages[:_MAX_MESSAGES_AROUND], item)
+        messages.append(item)
+    return tuple(messages[:_MAX_MESSAGES_AROUND])
+
+
+def _call_diff(span: Span, transcript: Transcript) -> str | None:
+    """What a call changed; for files it made, the input says so already."""
+    structured = span.result.structured if span.result else None
+    recorded_diff = result_diff(structured)
+    if recorded_diff is not None:
+        return recorded_diff
+    changes = changes_of(span, transcript.info.cwd)
+    if all(change.kind == "created" for change in changes):
+        return None
+    paths = {change.path for change in changes} | {change.moved_from for change in changes}
+    archive = FileArchive([transcript], paths.__contains__)
+    return "".join(diff_of_change(archive, change) for change in changes) or None
+
+
+def _changed_paths(span: Span, transcript: Transcript) -> tuple[str, ...]:
+    changes = changes_of(span, transcript.info.cwd)
+    return tuple(dict.fromkeys(change.path for change in changes if change.kind != "created"))
+
+
+def _call_ids(part: Turn | TimelineBatch) -> list[str]:
+    return [placed.span.id for placed in part.calls]
+
+
+def format_period(start: datetime | None, end: datetime | None) -> str:
+    """From when to when, and how long that is."""
+    if start is None or end is None:
+        return format_time(start or end)
+    took = format_duration(max((end - start).total_seconds(), 0) * 1000)
+    return f"{format_time(start)} – {format_time(end, date=start.date() != end.date())} ({took})"
+
+
+def call_json(detail: CallDetail) -> dict[str, object]:
+    """A call as one object."""
+    span = detail.span
+    prompt = detail.turn.prompt if detail.turn else None
+    return {
+        "call": make_call_row(span, detail.file),
+        "meaning": STATE_MEANINGS[span.state],
+        "advice": span.advice._asdict() if span.advice else None,
+        "events": span.events,
+        "prompt": prompt.text if prompt else None,
+        "input_type": type(span.input).__name__,
+        "input": decode_json_or_text(span.call.raw_input),
+        "result": _result_json(span),
+        "diff": detail.diff,
+        "before": _neighbour_id(detail.before),
+        "after": _neighbour_id(detail.after),
+        "around": {
+            "before": [_neighbour_json(neighbour, detail.file) for neighbour in detail.before],
+            "after": [_neighbour_json(neighbour, detail.file) for neighbour in detail.after],
+        },
+        "recovery": detail.chain,
+        "others": detail.other_sessions,
+    }
+
+
+def _neighbour_id(neighbours: Sequence[Neighbour]) -> str | None:
+    return next((neighbour.id for neighbour in neighbours if isinstance(neighbour, Span)), None)
+
+
+def _neighbour_json(neighbour: Neighbour, file: str) -> object:
+    return (
+        neighbour.message
+        if isinstance(neighbour, TimelineMessage)
+        else make_call_row(neighbour, file)
+    )
+
+
+def _result_json(span: Span) -> dict[str, object] | None:
+    if span.result is None:
+        return None
+    structured = span.result.structured
+    return {
+        "text": span.result.text,
+        "summary": result_summary(span),
+        "structured_type": type(structured).__name__ if structured is not None else None,
+        "structured": _structured_json(structured),
+    }
+
+
+def _structured_json(structured: object) -> object:
+    """A structured result as plain JSON."""
+    if isinstance(structured, UnknownResult):
+        return structured.json()
+    try:
+        return decode_json_or_text(msgspec.json.encode(structured))
+    except (UnicodeEncodeError, TypeError):
+        return repr(structured)
+
+
+def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
+    """A call as lines."""
+    span, width = detail.span, row_format.width
+    yield call_text(span, row_format)
+    yield Text()
+    yield from _call_fact_lines(detail, width)
+    kind = "no known type" if isinstance(span.input, UnknownInput) else type(span.input).__name__
+    yield from _section_lines(join_parts("input", kind), _input_lines(span, row_format), row_format)
+    if span.result is not None:
+        text = plain_lines(span.result.text.rstrip("\n"))
+        yield from _section_lines(
+            join_parts("result", result_summary(span)),
+            _limit_lines(text, row_format, _MAX_RESULT_LINES),
+            row_format,
+        )
+    if detail.diff:
+        lines = _limit_lines(
+            plain_lines(detail.diff.rstrip("\n")), row_format, _MAX_RESULT_LINES * 2
+        )
+        yield from _section_lines("diff", (diff_line(line.plain) for line in lines), row_format)
+    if detail.chain is not None:
+        yield from _section_lines(
+            _chain_title(detail.chain), _chain_lines(detail, row_format), row_format
+        )
+    if detail.before or detail.after:
+        yield from _section_lines("around", _neighbour_lines(detail, row_format), row_format)
+    yield from _restore_hints(detail)
+
+
+def _restore_hints(detail: CallDetail) -> Iterator[Text]:
+    """How to undo what it did to files; not for names that a terminal would obey."""
+    name = detail.span.id[:_MAX_ID_LENGTH]
+    paths = [path for path in detail.changed_paths if path.isprintable() and name.isprintable()]
+    file = Path(detail.file).absolute()
+    is_default_location = file.is_relative_to(config_dir().absolute())
+    where = "" if is_default_location else f" {shlex.quote(detail.file)}"
+    if paths:
+        yield Text("\nTo take it back:")
+    for path in paths[:_MAX_RESTORE_HINTS]:
+        arguments = f"{shlex.quote(path)}{where if where.isprintable() else ''}"
+        yield Text(f"  toolspan restore {arguments} --before {shlex.quote(name)}")
+
+
+def _call_fact_lines(detail: CallDetail, width: int) -> Iterator[Text]:
+    span = detail.span
+    yield from fact_lines("id", span.id, width)
+    yield from fact_lines("session", join_parts(span.call.session_id, span.call.agent_id), width)
+    if detail.other_sessions:
+        some = ", ".join(name[:13] for name in detail.other_sessions[:3])
+        more = f"{format_count(len(detail.other_sessions), 'older session')} with this id: {some} (--session)"
+        yield from fact_lines("also in", more, width, "yellow")
+    prompt = detail.turn.prompt if detail.turn else None
+    yield from fact_lines("prompt", display_text(prompt) if prompt else None, width)
+    flags = [name for name in _SPAN_FLAGS if getattr(span, name)]
+    state = f"{span.state}: {STATE_MEANINGS[span.state]}" + (
+        f" ({', '.join(flags)})" if flags else ""
+    )
+    yield from fact_lines("state", state, width, STATE_STYLES[span.state])
+    for evidence in span.evidence:
+        text = f"{evidence.rule}: {evidence.text}" if evidence.text else evidence.rule
+        yield from fact_lines("evidence", text, width)
+    yield from fact_lines("error", join_parts(span.error_kind, span.message), width)
+    if span.advice:
+        yield from fact_lines("cause", span.advice.cause, width)
+        yield from fact_lines("solution", span.advice.solution, width, "bold")
+        yield from fact_lines("retry", span.advice.retry, width)
+    if span.result:
+        code = span.result.exit_code
+        yield from fact_lines("exit code", None if code is None else str(code), width)
+        yield from fact_lines("saved to", span.result.persisted_path, _MAX_LINE_LENGTH)
+    yield from fact_lines("times", _format_call_times(span), width)
+    for event in span.events:
+        yield from fact_lines("", event_note(event), width, "dim")
+    yield from _location_lines(detail, width)
+
+
+_SPAN_FLAGS = ("ambiguous", "background", "deferred", "synthetic")
+
+
+def _format_call_times(span: Span) -> str:
+    reported_ms = span.result.reported_ms if span.result else None
+    reported = (
+        f"the tool itself says {format_duration(reported_ms)}" if reported_ms is not None else None
+    )
+    wait_ms = noted_wait(span)
+    waited = (
+        f"somebody was asked for {format_duration(wait_ms)} of it" if wait_ms is not None else None
+    )
+    return join_parts(format_period(span.requested, span.finished), reported, waited)
+
+
+def _location_lines(detail: CallDetail, width: int) -> Iterator[Text]:
+    """Where a call stands: in files, in its batch, on its branch, above its subagents."""
+    span = detail.span
+    yield from fact_lines("asked", str(span.call.place or "nobody recorded it"), _MAX_LINE_LENGTH)
+    yield from fact_lines(
+        "answered", str(span.result.place) if span.result else "never", _MAX_LINE_LENGTH
+    )
+    if detail.batch and len(detail.batch.calls) > 1:
+        ids = _call_ids(detail.batch)
+        most = max(group.concurrency for group in detail.batch.groups)
+        how = "one after another" if detail.batch.is_serial else f"up to {most} at once"
+        yield from fact_lines("batch", f"{ids.index(span.id) + 1} of {len(ids)}, {how}", width)
+    if span.branch != "active":
+        yield from fact_lines("branch", span.branch, width)
+    yield from fact_lines("started by", span.call.parent_call, width)
+    yield from fact_lines("subagent", span.agent, width)
+    for copy in span.copies[:4]:
+        yield from fact_lines("copy", f"{copy.what} at {copy.place}", _MAX_LINE_LENGTH)
+
+
+def _section_lines(title: str, lines: Iterable[Text], row_format: RowFormat) -> Iterator[Text]:
+    yield Text()
+    head = f"── {plain_line(title, row_format.width)} "
+    yield Text(head + "─" * max(row_format.width - len(head), 0), style="dim")
+    yield from lines
+
+
+def _input_lines(span: Span, row_format: RowFormat) -> Iterator[Text]:
+    tool_input = decode_json_or_text(span.call.raw_input)
+    for key, value in tool_input.items() if isinstance(tool_input, dict) else [("", tool_input)]:
+        text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
+        lines = plain_lines(text or '""')
+        if len(lines) == 1:
+            yield from fact_lines(
+                str(key), text or '""', _MAX_LINE_LENGTH if row_format.full else row_format.width
+            )
+        else:
+            yield from fact_lines(
+                str(key), format_count(len(lines), "line"), row_format.width, "dim"
+            )
+            yield from (
+                Text("  ") + line for line in _limit_lines(lines, row_format, _MAX_INPUT_LINES)
+            )
+
+
+def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) -> Iterator[Text]:
+    """Lines, as many and as much of each as people read, unless all is wanted."""
+    if row_format.full:
+        yield from (Text(line) for line in lines)
+        return
+    yield from (Text(line[:_MAX_LINE_LENGTH]) for line in lines[:max_lines])
+    if len(lines) > max_lines:
+        yield Text(f"… {format_count(len(lines) - max_lines, 'more line')} (--full)", style="dim")
+
+
+def _chain_title(recovery: RecoveryChain) -> str:
+    name = (recovery.name or "nothing was tried").replace("_", " ")
+    return join_parts(
+        "recovery", name, recovery.outcome, "possible evasion" if recovery.evasion else None
+    )
+
+
+def _chain_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
+    """The failure and the calls that took it up."""
+    recovery = detail.chain
+    if recovery is None:
+        return
+    first = ChainLink(
+        id=recovery.start.id,
+        tool=recovery.start.tool or "",
+        state=recovery.start.state,
+        error_kind=recovery.start.error_kind,
+        role="attempt",
+        target=recovery.start.target,
+        batch=recovery.start.batch,
+        requested=recovery.start.requested,
+    )
+    for link in (first, *recovery.links):
+        line = Text().append(
+            f"{format_time(parse_timestamp(link.requested), date=False):10}", style="dim"
+        )
+        line.append(f"{STATE_SYMBOLS[link.state]} ", style=STATE_STYLES[link.state])
+        line.append(f"{plain_line(link.tool, 60):5} ", style="bold")
+        line.append(
+            plain_line(
+                join_parts(row_format.shorten_path(link.target or ""), link.error_kind),
+                row_format.width,
+            )
+        )
+        name = plain_line(link.id, _MAX_ID_LENGTH)
+        line.truncate(max(row_format.width - len(name) - 9, _MIN_TEXT_WIDTH), overflow="ellipsis")
+        line.append(f"  {name}", style="dim")
+        yield line.append(" ◂ this") if link.id == detail.span.id else line
+
+
+def _neighbour_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
+    for neighbour in detail.before:
+        yield from _format_neighbour(neighbour, "before", row_format)
+    yield (
+        Text().append(f"{'':18}").append_text(call_text(detail.span, row_format)).append("  ◂ this")
+    )
+    for neighbour in detail.after:
+        yield from _format_neighbour(neighbour, "after", row_format)
+
+
+def _format_neighbour(neighbour: Neighbour, label: str, row_format: RowFormat) -> Iterator[Text]:
+    match neighbour:
+        case TimelineMessage(message=message):
+            if row_format.includes_message(message):
+                yield _neighbour_line(
+                    "", neighbour.start_time, message_text(message, row_format), row_format
+                )
+        case Span():
+            yield _neighbour_line(
+                label,
+                neighbour.requested,
+                call_text(neighbour, row_format),
+                row_format,
+                neighbour.id,
+            )
+
+
+def _neighbour_line(
+    label: str, at: datetime | None, text: Text, row_format: RowFormat, name: str = ""
+) -> Text:
+    line = (
+        Text().append(f"{label:8}{format_time(at, date=False):10}", style="dim").append_text(text)
+    )
+    name = plain_line(name, _MAX_ID_LENGTH)
+    if not row_format.full:
+        line.truncate(max(row_format.width - len(name) - 2, _MIN_TEXT_WIDTH), overflow="ellipsis")
+    return line.append(f"  {name}", style="dim") if name else line

@@ -1,0 +1,214 @@
+"""`toolspan demo`: run, record and read a short session; no key and no network needed."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import click
+
+from toolspan.cli.output import (
+    STATE_STYLES,
+    escape_markup,
+    format_duration,
+    make_console,
+    print_json,
+)
+from toolspan.runtime.hooks.callbacks import Hooks
+from toolspan.runtime.permissions import Rules
+from toolspan.runtime.process import become_subreaper
+from toolspan.session import Session
+from toolspan.session.models.scripted import ScriptedModel, say, use
+from toolspan.session.recording import transcript_path
+from toolspan.testing.sample import archive
+from toolspan.types.decision import Allow, Deny
+from toolspan.types.events import Finished, LiveEvent
+from toolspan.types.ids import SessionId
+from toolspan.types.span import Call
+from toolspan.types.state import STATE_SYMBOLS
+
+DEMO_PROMPT = "The test fails. Mend it, then clean up and push."
+
+_PROJECT_FILES = {
+    "greet.py": 'def greet(name: str) -> str:\n    return f"Helo, {name}!"\n',
+    "test_greet.py": (
+        "from greet import greet\n\n"
+        'got = greet("Ada")\n'
+        'assert got == "Hello, Ada!", f"got {got!r}"\n'
+        'print("1 test passed")\n'
+    ),
+    "notes.md": "# Notes\n\nReleases are pushed by the release job, never by hand.\n",
+}
+
+
+def write_project(folder: Path) -> None:
+    """The files that the story begins with."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in _PROJECT_FILES.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def make_session(
+    folder: Path, transcript: Path, session_id: str, show: Callable[[LiveEvent], None]
+) -> Session:
+    """A session on the project: everything is allowed but pushing, and a hook guards against rm."""
+    hooks = Hooks()
+
+    @hooks.pre_tool_use("Bash")
+    def keep_files(call: Call) -> Deny | None:
+        wipes = "rm -rf" in str(call.arguments.get("command"))
+        return Deny("Nothing is removed recursively here.") if wipes else None
+
+    return Session(
+        cwd=folder,
+        hooks=hooks,
+        policies=[Rules(deny=["Bash(git push:*)"]), lambda _: Allow()],
+        direct=[show],
+        transcript=transcript,
+        session_id=session_id,
+    )
+
+
+def make_model(folder: Path) -> ScriptedModel:
+    """The model, and what it is going to say."""
+    greet = str(folder / "greet.py")
+    run_tests = use("Bash", command="python3 test_greet.py", description="Run the test")
+    return ScriptedModel(
+        [
+            [
+                say("I look at the code, its test and the notes."),
+                use("Read", file_path=greet),
+                use("Read", file_path=str(folder / "test_greet.py")),
+                use("Read", file_path=str(folder / "notes.md")),
+            ],
+            [say("Now the failure itself."), run_tests],
+            [
+                say("A letter is missing."),
+                use("Edit", file_path=greet, old_string="Helo", new_string="Hello"),
+            ],
+            [run_tests],
+            [
+                say("It passes. I clean up and push."),
+                use("Bash", command="rm -rf __pycache__", description="Clean up"),
+                use("Bash", command="git push origin main", description="Push"),
+            ],
+            [
+                say(
+                    "The greeting is mended and the test passes. Cleaning up was blocked by a hook"
+                    " and pushing is not allowed here, so both are left to you."
+                )
+            ],
+        ],
+        seed="demo",
+    )
+
+
+@click.command("demo")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object: where, and which calls.")
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="Play in this folder, not a new one."
+)
+@click.pass_context
+def command(ctx: click.Context, *, as_json: bool, folder: Path | None) -> None:
+    """Run, record and read a short session: real tools, a model that follows a script.
+
+    A small project with a bug is made in a scratch folder. The model reads it, runs its test, edits
+    a file; one command fails, one is denied by a rule, one is blocked by a hook. What was recorded
+    is then read back.
+    """
+    become_subreaper()
+    scratch = (folder or Path(tempfile.mkdtemp(prefix="toolspan-demo-"))).absolute()
+    project = scratch / "project"
+    name = SessionId(str(uuid.uuid4()))
+    transcript = transcript_path(name, project, scratch / "config")
+    write_project(project)
+    session = make_session(project, transcript, name, _ignore_event if as_json else _print_event)
+    if not as_json:
+        make_console().rule("[bold]Run: a scripted model, real tools[/]", align="left")
+        make_console().print(f"[bold]❯ {escape_markup(DEMO_PROMPT)}[/]")
+    anyio.run(_run_session, session, project, not as_json)
+    if as_json:
+        print_json(_session_summary(session))
+        return
+    _print_recorded_session(ctx, transcript)
+
+
+async def _run_session(session: Session, project: Path, verbose: bool) -> None:  # noqa: FBT001 - anyio.run
+    """The loop of an agent, whole."""
+    model = make_model(project)
+    async with session:
+        session.say(DEMO_PROMPT)
+        while True:
+            reply = await model.create(messages=session.messages, tools=session.schemas())
+            if verbose:
+                _print_reply(reply)
+            if not await session.run(reply):
+                break
+
+
+def _print_reply(reply: dict[str, object]) -> None:
+    content = reply["content"]
+    blocks = content if isinstance(content, list) else []
+    for text in (block["text"] for block in blocks if block["type"] == "text"):
+        make_console().print(f"  {escape_markup(text)}", style="dim")
+
+
+def _ignore_event(_event: LiveEvent) -> None:
+    """Nobody reads along."""
+
+
+def _print_event(event: LiveEvent) -> None:
+    """A line for each call that ended."""
+    if not isinstance(event, Finished):
+        return
+    span = event.span
+    style = STATE_STYLES[span.state]
+    target = (span.call.target or "").removeprefix(f"{event.cwd}/")
+    reason = (
+        f"  [dim]{escape_markup((span.message or '').splitlines()[0][:90])}[/]"
+        if span.message
+        else ""
+    )
+    make_console().print(
+        f"  [{style}]{STATE_SYMBOLS[span.state]}[/] [bold]{span.tool:5}[/] {escape_markup(target)}"
+        f"  [dim]{format_duration(event.duration_ms)}[/]{reason}"
+    )
+
+
+def _session_summary(session: Session) -> dict[str, object]:
+    return {
+        "transcript": str(session.transcript),
+        "project": str(session.cwd),
+        "calls": [
+            {"id": span.id, "tool": span.tool, "state": span.state, "error_kind": span.error_kind}
+            for span in session.spans
+        ],
+    }
+
+
+def _print_recorded_session(ctx: click.Context, transcript: Path) -> None:
+    out = make_console()
+    out.print(f"\n[dim]Recorded in {escape_markup(str(transcript))}[/]\n")
+    for title, arguments in (
+        ("Read: the same session, from its transcript", ["show", "--no-messages"]),
+        ("What went wrong, and what helps?", ["errors"]),
+    ):
+        _run_toolspan_command(ctx, title, [*arguments, str(transcript)])
+    out.print(
+        "[bold]Now yours:[/] toolspan sessions · toolspan errors --since 7d · toolspan show --last"
+    )
+    out.print(f"[dim]More to look at: toolspan sessions {escape_markup(str(archive()))}[/]")
+
+
+def _run_toolspan_command(ctx: click.Context, title: str, arguments: list[str]) -> None:
+    """Run one command as a person would type it."""
+    from toolspan.cli.app import app
+
+    out = make_console()
+    out.rule(f"[bold]{title}[/]", align="left")
+    out.print(f"[dim]$ toolspan {' '.join(escape_markup(argument) for argument in arguments)}[/]\n")
+    app.main(arguments, prog_name="toolspan", standalone_mode=False, parent=ctx.parent)
+    out.print()

@@ -1,0 +1,267 @@
+"""The terminal of the person who is there: lines out, lines in, whatever our own streams are.
+
+In: texts that are fit for a terminal. Out: the lines that are typed. Standard input and output may
+be pipes; the terminal is opened by itself. Nothing is drawn and no key is read by itself, so that
+a resized, slow or dumb terminal makes no difference. Read `Terminal.line` first.
+"""
+
+from __future__ import annotations
+
+import os
+import termios
+import unicodedata
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Self
+
+import anyio
+
+TTY_PATH = "/dev/tty"
+_DEFAULT_SIZE = os.terminal_size((80, 24))
+_READ_SIZE = 4096
+_LOCAL_FLAGS_INDEX = 3
+"""Where the local modes are in what `tcgetattr` gives."""
+
+_Modes = list[int | list[bytes | int]]
+
+
+class Terminal:
+    """The terminal that a person sits at."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._buffer = b""
+        self._read_lock = anyio.Lock()
+        """One at a time can wait for what is typed."""
+        self._idle_scope: anyio.CancelScope | None = None
+        """Around a wait that makes way for questions."""
+
+    @classmethod
+    def open(cls, path: str = TTY_PATH) -> Self | None:
+        """The terminal this process belongs to; None if there is none."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        if os.isatty(descriptor):
+            return cls(descriptor)
+        os.close(descriptor)
+        return None
+
+    def close(self) -> None:
+        """It is not needed any more."""
+        os.close(self._descriptor)
+
+    @property
+    def size(self) -> os.terminal_size:
+        """How large it is now."""
+        try:
+            size = os.get_terminal_size(self._descriptor)
+        except OSError:
+            return _DEFAULT_SIZE
+        return os.terminal_size(
+            (size.columns or _DEFAULT_SIZE.columns, size.lines or _DEFAULT_SIZE.lines)
+        )
+
+    @property
+    def has_colours(self) -> bool:
+        """Whether colours are wanted."""
+        return os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
+
+    @property
+    def is_foreground(self) -> bool:
+        """Whether we are in front: in the background, asking for a line would only stop us."""
+        try:
+            return os.tcgetpgrp(self._descriptor) == os.getpgrp()
+        except OSError:
+            return False
+
+    @asynccontextmanager
+    async def begin_question(self) -> AsyncIterator[None]:
+        """A question is about to be asked: what was typed before it is no answer to it.
+
+        Whoever waits in `idle_line` makes way.
+        """
+        if self._idle_scope is not None:
+            self._idle_scope.cancel()
+        async with self._read_lock:
+            self._buffer = b""
+            before = self._get_modes()
+            if before is not None:
+                self._set_modes(_line_modes(before), termios.TCSAFLUSH)
+            try:
+                yield
+            finally:
+                if before is not None:
+                    self._set_modes(before, termios.TCSADRAIN)
+
+    async def write(self, text: str) -> None:
+        """Print a text.
+
+        Raises:
+            OSError: the terminal is gone.
+        """
+        data = memoryview(text.encode("utf-8", "replace"))
+        while data:
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._descriptor)
+
+    async def read_line(self, prompt: str) -> str | None:
+        """What is typed, up to the end of the line; None when nothing more comes."""
+        await self.write(prompt)
+        while b"\n" not in self._buffer:
+            await anyio.wait_readable(self._descriptor)
+            try:
+                data = os.read(self._descriptor, _READ_SIZE)
+            except BlockingIOError:
+                continue
+            if not data:
+                return None
+            self._buffer += data
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return line.decode("utf-8", "replace").strip()
+
+    async def read_idle_line(self, prompt: str) -> str | None:
+        """As `line`, but questions go before; after them the prompt is shown again."""
+        while True:
+            async with self._read_lock:
+                try:
+                    with anyio.CancelScope() as self._idle_scope:
+                        return await self.read_line(prompt)
+                finally:
+                    self._idle_scope = None
+
+    def _get_modes(self) -> _Modes | None:
+        try:
+            return termios.tcgetattr(self._descriptor)
+        except termios.error:
+            return None
+
+    def _set_modes(self, modes: _Modes, when: int) -> None:
+        with suppress(termios.error):  # it is gone, which whoever reads from it will notice
+            termios.tcsetattr(self._descriptor, when, modes)
+
+
+def _line_modes(modes: _Modes) -> _Modes:
+    """The modes in which lines are typed, seen, and Ctrl-C is a signal."""
+    local = modes[_LOCAL_FLAGS_INDEX]
+    flags = termios.ICANON | termios.ECHO | termios.ISIG
+    lines = local | flags if isinstance(local, int) else flags
+    return [*modes[:_LOCAL_FLAGS_INDEX], lines, *modes[_LOCAL_FLAGS_INDEX + 1 :]]
+
+
+_BLANK_CHARACTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+"""Letters and signs that look like nothing."""
+_TAB_SPACES = "    "
+_VARIATION_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
+
+
+def escape_invisible(text: str) -> str:
+    """A text on one line, with nothing in it that is not seen."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_escape_character, text))
+
+
+def _escape_character(character: str) -> str:
+    if character == "\t":
+        return _TAB_SPACES
+    code = ord(character)
+    hidden = character in _BLANK_CHARACTERS or any(
+        code in selectors for selectors in _VARIATION_SELECTORS
+    )
+    return character if character.isprintable() and not hidden else f"<U+{code:04X}>"
+
+
+def text_width(text: str) -> int:
+    """How many columns a text takes."""
+    return len(text) if text.isascii() else sum(map(_character_width, text))
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+
+
+def wrap_lines(text: str, width: int) -> Iterator[str]:
+    """The lines of a text, made visible, none wider than this."""
+    for line in text.split("\n"):
+        yield from _wrap_line(escape_invisible(line), max(width, 2))
+
+
+def _wrap_line(line: str, width: int) -> Iterator[str]:
+    if line.isascii():
+        yield from (line[at : at + width] for at in range(0, max(len(line), 1), width))
+        return
+    start = taken = 0
+    for at, character in enumerate(line):
+        wide = _character_width(character)
+        if taken + wide > width:
+            yield line[start:at]
+            start, taken = at, 0
+        taken += wide
+    yield line[start:]
+
+
+def cut_middle(lines: Sequence[str], max_lines: int, hint: str = "") -> list[str]:
+    """At most so many lines, from both ends; what is left out is counted in one of them.
+
+    `how` tells how to see it.
+    """
+    if len(lines) <= max_lines:
+        return list(lines)
+    tail = max(max_lines // 3, 1)
+    head = max(max_lines - tail - 1, 1)
+    omitted = len(lines) - head - tail
+    return [*lines[:head], f"... {omitted} lines not shown{hint} ...", *lines[-tail:]]
+
+
+ReadLine = Callable[[str], Awaitable[str | None]]
+"""Asks for a line; None at the end of the input."""
+WriteText = Callable[[str], Awaitable[None]]
+
+ASK_USER_QUESTION = "AskUserQuestion"
+
+
+async def ask_questions(
+    tool_input: Mapping[str, object], write_text: WriteText, read_line: ReadLine
+) -> Mapping[str, object] | None:
+    """The input with what the person answers."""
+    questions = tool_input.get("questions")
+    replies: dict[str, str] = {}
+    for question in questions if isinstance(questions, list) else []:
+        labels = [str(option["label"]) for option in question["options"]]
+        await write_text("\n".join(_question_lines(question)) + "\n")
+        answer = await _read_answer(labels, read_line, several=question.get("multiSelect") is True)
+        if answer is None:
+            return None
+        replies[str(question["question"])] = answer
+    return {**tool_input, "answers": replies}
+
+
+def _question_lines(question: Mapping[str, object]) -> Sequence[str]:
+    options = question["options"]
+    lines = ["", f"  {escape_invisible(str(question['question']))}"]
+    for number, option in enumerate(options if isinstance(options, list) else [], 1):
+        lines.append(
+            f"    {number} {escape_invisible(str(option['label']))}: {escape_invisible(str(option['description']))}"
+        )
+    return lines
+
+
+async def _read_answer(labels: Sequence[str], read_line: ReadLine, *, several: bool) -> str | None:
+    how = "numbers" if several else "a number"
+    while True:
+        reply = await read_line(f"Answer with {how}, or in your own words (empty: no answer): ")
+        if not reply:
+            return None
+        tokens = reply.replace(",", " ").split()
+        if not all(token.isdecimal() for token in tokens):
+            return reply
+        numbers = [int(token) for token in tokens]
+        fits = all(1 <= number <= len(labels) for number in numbers)
+        if fits and (several or len(numbers) == 1):
+            return ", ".join(labels[number - 1] for number in numbers)

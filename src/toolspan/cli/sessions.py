@@ -1,0 +1,257 @@
+"""`toolspan sessions --live`: what goes on now."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+import click
+
+from toolspan.analysis.live_sessions import LiveSession, OpenCall, live_sessions
+from toolspan.cli.output import (
+    escape_markup,
+    format_count,
+    format_duration,
+    format_time,
+    make_console,
+    make_table,
+    print_json,
+    shorten_line,
+)
+from toolspan.cli.select import (
+    in_project,
+    limit_note,
+    limit_option,
+    names_argument,
+    parse_time,
+    read_selection,
+    session_project,
+)
+from toolspan.reading.history import SessionFiles
+from toolspan.reading.lineage import sum_tokens
+from toolspan.types.span import parse_timestamp
+from toolspan.types.tokens import Tokens
+
+_STATUS_LABELS = {
+    "waiting": "[bold yellow]waiting for you[/]",
+    "running": "[bold green]running[/]",
+    "idle": "[dim]idle[/]",
+    "dead": "[bold red]dead[/]",
+}
+
+
+class SessionFilters(TypedDict):
+    """The filters of `toolspan sessions`."""
+
+    project: str | None
+    dialect: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+def print_live_sessions(
+    names: Sequence[str], *, limit: int, as_json: bool, **filter_values: Unpack[SessionFilters]
+) -> None:
+    """Print the sessions that go on, or died lately."""
+    if filter_values["since"] is not None or filter_values["until"] is not None:
+        raise click.UsageError("--live is about now: --since and --until say nothing there")
+    dialect, project = filter_values["dialect"], filter_values["project"]
+    sessions = [
+        session
+        for session in live_sessions([Path(name) for name in names] or None)
+        if dialect in (None, session.dialect)
+        if project is None or in_project(project, session.file or "", session.cwd)
+    ]
+    if as_json:
+        for session in sessions[: limit or None]:
+            print_json(session)
+    else:
+        _print_live_rows(sessions, limit)
+
+
+def _print_live_rows(sessions: Sequence[LiveSession], limit: int) -> None:
+    out = make_console()
+    now = datetime.now(UTC)
+    visible_sessions = sessions[:limit] if limit else sessions
+    for session in visible_sessions:
+        since = _format_age(session.since, now)
+        out.print(
+            f"{_STATUS_LABELS[session.status]}{since}  [bold]{escape_markup(session.id[:8])}[/]  {_format_location(session)}"
+        )
+        if session.title:
+            out.print(f"    {escape_markup(shorten_line(session.title, out.width - 4))}")
+        for call in session.calls[:5]:
+            out.print(f"    {_format_call(call, now, out.width - 4)}")
+        out.print(f"    [dim]{escape_markup('; '.join(session.evidence))}[/]")
+    more = limit_note(len(visible_sessions), len(sessions), "first")
+    dead = sum(session.status == "dead" for session in sessions)
+    out.print(f"{format_count(len(sessions) - dead, 'live session')}, {dead} dead{more}")
+    if dead:
+        out.print("[dim]toolspan doctor SESSION says what a dead one would need.[/]")
+
+
+def _format_location(session: LiveSession) -> str:
+    process = f", process {session.pid}" if session.pid and session.status != "dead" else ""
+    return f"{escape_markup(shorten_line(session.cwd, 50))}[dim]{process}[/]"
+
+
+def _format_call(call: OpenCall, now: datetime, width: int) -> str:
+    text = f"{call.tool} {shorten_line(call.target, 60)}"
+    return (
+        f"{escape_markup(shorten_line(text, width - 14))}[dim]{_format_age(call.requested, now)}[/]"
+    )
+
+
+def _format_age(at: str | None, now: datetime) -> str:
+    start = parse_timestamp(at)
+    if start is None or start > now:
+        return ""
+    return f" for {format_duration((now - start).total_seconds() * 1000)}"
+
+
+_NARROW_WIDTH = 100
+"""On a narrower screen, what a session is about gets the room of its folder."""
+_WIDE_COLUMNS = ("agents", "project")
+
+
+@click.command("sessions")
+@names_argument
+@click.option("--live", is_flag=True, help="Those that go on, or died lately in the middle.")
+@click.option("--project", help="Only sessions whose folder has this in it.")
+@click.option("--dialect", type=click.Choice(["claude", "codex"]), help="Only this client's.")
+@click.option("--since", callback=parse_time, help="Went on then or later: 7d, 24h, 2026-11-01.")
+@click.option("--until", callback=parse_time, help="Began before that time.")
+@limit_option(30, "Rows")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+def command(
+    names: tuple[str, ...], *, live: bool, limit: int, as_json: bool, **filter_values: Any
+) -> None:
+    """List conversations, the newest last.
+
+    Subagents count with the session that started them. With --live: which sessions run now, wait
+    for you, are idle, or died with calls unanswered, and how that is known.
+    """
+    if live:
+        pass  # CODEMOD
+
+        print_live_sessions(names, limit=limit, as_json=as_json, **filter_values)
+        return
+    sessions = [
+        session
+        for session in read_selection(names).call_table.sessions
+        if _matches_filters(session, **filter_values)
+    ]
+    if as_json:
+        for session in sessions[-limit:]:  # all of them, when it is 0
+            print_json(_session_row(session))
+    else:
+        _print_sessions(sessions, limit)
+
+
+def _matches_filters(
+    session: SessionFiles,
+    *,
+    project: str | None,
+    dialect: str | None,
+    since: datetime | None,
+    until: datetime | None,
+) -> bool:
+    info = session.file.info
+    if dialect is not None and info.dialect != dialect:
+        return False
+    if project is not None and not in_project(project, session.file.file, info.cwd):
+        return False
+    return _overlaps_period(session, since, until)
+
+
+def _overlaps_period(session: SessionFiles, since: datetime | None, until: datetime | None) -> bool:
+    """Whether some part of a session lies between two times."""
+    if since is None and until is None:
+        return True
+    infos = [file.info for file in session.files]
+    times = [parse_timestamp(at) for info in infos for at in (info.started_at, info.ended_at)]
+    known_times = [at for at in times if at is not None]
+    return bool(known_times) and (
+        (since is None or max(known_times) >= since) and (until is None or min(known_times) < until)
+    )
+
+
+def _count_states(session: SessionFiles) -> Counter[str]:
+    return Counter(row.state for file in session.files for row in file.calls)
+
+
+def _count_calls(states: Counter[str]) -> int:
+    """How many calls there are; results without a call are none."""
+    return sum(states.values()) - states["orphan_result"]
+
+
+def _sum_session_tokens(session: SessionFiles) -> Tokens:
+    return sum_tokens(file.message_tokens for file in session.files)
+
+
+def _session_row(session: SessionFiles) -> dict[str, object]:
+    info = session.file.info
+    tokens = _sum_session_tokens(session)
+    return {
+        "id": session.id,
+        "dialect": info.dialect,
+        "title": info.title,
+        "first_prompt": info.first_prompt,
+        "project": session_project(session),
+        "git_branch": info.git_branch,
+        "started": info.started_at,
+        "ended": info.ended_at,
+        "versions": info.versions,
+        "models": info.models,
+        "prompts": info.prompts,
+        "compactions": info.compactions,
+        "calls": _count_calls(_count_states(session)),
+        "states": dict(_count_states(session)),
+        "agents": len(session.agents),
+        "tokens": {name: getattr(tokens, name) for name in tokens.__struct_fields__},
+        "malformed": sum(file.counts.malformed for file in session.files),
+        "files": [file.file for file in session.files],
+        "forked_from": info.forked_from,
+        "session_ids": info.session_ids,
+    }
+
+
+def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
+    out = make_console()
+    visible_sessions = sessions[-limit:] if limit else sessions
+    columns = ["session", "started", "lasted", "calls", "wrong", "agents", "project", "about"]
+    column_indexes = [
+        n
+        for n, name in enumerate(columns)
+        if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS
+    ]
+    listing = make_table(
+        *(columns[n] for n in column_indexes),
+        right=("lasted", "calls", "wrong", "agents"),
+        cut=("project", "about"),
+    )
+    for session in visible_sessions:
+        info = session.file.info
+        states = _count_states(session)
+        wrong = _count_calls(states) - states["succeeded"]
+        start, end = parse_timestamp(info.started_at), parse_timestamp(info.ended_at)
+        lasted = (end - start).total_seconds() * 1000 if start and end else None
+        row = (
+            escape_markup(session.id[:8]),
+            format_time(start),
+            format_duration(lasted),
+            f"{_count_calls(states):,}",
+            f"[red]{wrong:,}[/]" if wrong else "",
+            str(len(session.agents) or ""),
+            escape_markup(shorten_line(session_project(session), 34)),
+            escape_markup(shorten_line(info.title or info.first_prompt, 50)),
+        )
+        listing.add_row(*(row[n] for n in column_indexes))
+    if visible_sessions:
+        out.print(listing)
+    out.print(
+        format_count(len(sessions), "session") + limit_note(len(visible_sessions), len(sessions))
+    )

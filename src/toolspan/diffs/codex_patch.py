@@ -1,0 +1,489 @@
+"""Patches in the form Codex's `apply_patch` takes: an envelope of file sections.
+
+In: the text of a patch, and the contents of the files it names. Out: `Section`s, and the new
+contents. Sections have no line numbers: each chunk is found by the lines it shows, first as they
+are, then with blanks and typographic marks forgiven, always behind the chunk before it. Knows no
+files and no shell; `heredoc.py` finds patches inside command lines. Read `parse`, then `update`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from toolspan.diffs.apply import PatchError
+from toolspan.diffs.hunks import ADDED, REMOVED, UNCHANGED, ChangeCount
+
+BEGIN_PATCH = "*** Begin Patch"
+END_PATCH = "*** End Patch"
+_ENVIRONMENT_HEADER = "*** Environment ID:"
+_ADD_HEADER = "*** Add File: "
+_DELETE_HEADER = "*** Delete File: "
+_UPDATE_HEADER = "*** Update File: "
+_MOVE_HEADER = "*** Move to: "
+_END_OF_FILE = "*** End of File"
+_SECTION_HEADERS = tuple(
+    header.rstrip() for header in (_ADD_HEADER, _DELETE_HEADER, _UPDATE_HEADER)
+)
+
+
+class EnvelopeError(PatchError):
+    """The text is no patch; `line` is the first line that cannot be understood, from 1."""
+
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(f"line {line}: {message}")
+        self.line = line
+
+
+class PatchChunk(Struct, frozen=True, kw_only=True):
+    """Lines that stand together in the file, and what becomes of them."""
+
+    lines: tuple[str, ...]
+    """Each begins with a space (kept), `-` (removed) or `+` (added)."""
+    contexts: tuple[str, ...] = ()
+    """Lines further up, to be found first, one behind the other."""
+    at_end: bool = False
+    """It stands at the end of the file."""
+
+    @property
+    def old_lines(self) -> list[str]:
+        """The lines the file must have."""
+        return [line[1:] for line in self.lines if line[0] in {UNCHANGED, REMOVED}]
+
+    @property
+    def new_lines(self) -> list[str]:
+        """The lines it gets instead."""
+        return [line[1:] for line in self.lines if line[0] in {UNCHANGED, ADDED}]
+
+
+class AddFile(Struct, frozen=True, kw_only=True, tag="add"):
+    """A file that is written whole; one that is there is overwritten."""
+
+    path: str
+    lines: tuple[str, ...]
+
+    @property
+    def content(self) -> str:
+        """What the file holds then."""
+        return "".join(f"{line}\n" for line in self.lines)
+
+
+class DeleteFile(Struct, frozen=True, kw_only=True, tag="delete"):
+    """A file that goes away."""
+
+    path: str
+
+
+class UpdateFile(Struct, frozen=True, kw_only=True, tag="update"):
+    """A file that changes, its name perhaps too."""
+
+    path: str
+    chunks: tuple[PatchChunk, ...]
+    move_to: str | None = None
+
+
+FileSection = AddFile | DeleteFile | UpdateFile
+
+
+def parse_patch(text: str) -> tuple[FileSection, ...]:
+    """The sections of a patch, in order.
+
+    Blanks around marker lines and blank lines around the envelope are forgiven, as is an empty
+    line for an empty line of context.
+
+    Raises:
+        EnvelopeError: the text is no patch.
+    """
+    reader = _PatchReader(text)
+    reader.read_begin()
+    sections: list[FileSection] = []
+    while not reader.read_end():
+        sections.append(_parse_section(reader))
+    if not sections:
+        raise EnvelopeError(reader.line_number, "the patch has no file in it")
+    return tuple(sections)
+
+
+def format_patch(sections: Iterable[FileSection]) -> str:
+    """The patch as text; `parse` gives the same sections back."""
+    lines = [BEGIN_PATCH]
+    for section in sections:
+        lines += _format_section(section)
+    return "\n".join([*lines, END_PATCH, ""])
+
+
+def count_changes(section: FileSection) -> ChangeCount:
+    """How many lines a section adds and removes, as far as it says so: Delete does not."""
+    match section:
+        case AddFile():
+            return ChangeCount(len(section.lines), 0)
+        case DeleteFile():
+            return ChangeCount(0, 0)
+        case UpdateFile():
+            firsts = [line[0] for chunk in section.chunks for line in chunk.lines]
+            return ChangeCount(firsts.count(ADDED), firsts.count(REMOVED))
+
+
+def apply_update(section: UpdateFile, text: str) -> str:
+    """The new text of a file.
+
+    A final newline is added where there is none. Where lines end in CRLF, those that are put in
+    do too. Of several places that fit the first one behind the chunk before is taken.
+
+    Raises:
+        PatchError: a chunk does not stand in the text.
+    """
+    return _replace_chunks(section.chunks, text)
+
+
+def revert_update(section: UpdateFile, text: str) -> str:
+    """The old text of a file, found from the new one in the same manner.
+
+    Raises:
+        PatchError: a chunk does not stand in the text, or only its added lines were shown, so that
+            it could have stood anywhere.
+    """
+    chunks = tuple(_reverse_chunk(chunk) for chunk in section.chunks)
+    if any(not chunk.old_lines for chunk in chunks):
+        raise PatchError("A chunk that only removes lines does not say where they stood.")
+    return _replace_chunks(chunks, text)
+
+
+# Reading
+
+
+class _PatchReader:
+    """The lines of a patch, one after the other."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = [line.removesuffix("\r") for line in text.split("\n")]
+        self._index = 0
+
+    @property
+    def line_number(self) -> int:
+        return self._index + 1
+
+    @property
+    def line(self) -> str | None:
+        return self._lines[self._index] if self._index < len(self._lines) else None
+
+    @property
+    def marker(self) -> str:
+        """The line without blanks around it; empty at the end."""
+        return (self.line or "").strip()
+
+    def advance(self) -> None:
+        self._index += 1
+
+    def go_back(self, number: int) -> None:
+        self._index = number - 1
+
+    def skip_blank(self) -> None:
+        while self.line is not None and not self.marker:
+            self.advance()
+
+    def read_begin(self) -> None:
+        self.skip_blank()
+        if self.marker != BEGIN_PATCH:
+            raise EnvelopeError(
+                self.line_number, f"expected {BEGIN_PATCH!r}, found {self.line or ''!r}"
+            )
+        self.advance()
+        if self.marker.startswith(_ENVIRONMENT_HEADER):
+            self.advance()
+
+    def read_end(self) -> bool:
+        """Whether the envelope ends here; then nothing may follow."""
+        self.skip_blank()
+        if self.line is None:
+            raise EnvelopeError(
+                self.line_number, f"expected {END_PATCH!r}, found the end of the text"
+            )
+        if self.marker != END_PATCH:
+            return False
+        self.advance()
+        self._expect_nothing_more()
+        return True
+
+    def _expect_nothing_more(self) -> None:
+        self.skip_blank()
+        if self.line is not None:
+            raise EnvelopeError(self.line_number, f"expected nothing behind {END_PATCH!r}")
+
+    def read_header(self, header: str) -> str | None:
+        """What stands behind a header, when the line has it; the line is used up then."""
+        if not self.marker.startswith(header.rstrip()):
+            return None
+        path = self.marker[len(header.rstrip()) :].strip()
+        if not path:
+            raise EnvelopeError(self.line_number, f"expected a path behind {header.rstrip()!r}")
+        self.advance()
+        return path
+
+
+def _parse_section(reader: _PatchReader) -> FileSection:
+    path = reader.read_header(_ADD_HEADER)
+    if path is not None:
+        return AddFile(path=path, lines=tuple(_read_added_lines(reader)))
+    path = reader.read_header(_DELETE_HEADER)
+    if path is not None:
+        return DeleteFile(path=path)
+    path = reader.read_header(_UPDATE_HEADER)
+    if path is None:
+        raise EnvelopeError(
+            reader.line_number,
+            f"expected one of {', '.join(_SECTION_HEADERS)}; found {reader.line!r}",
+        )
+    start_line = reader.line_number - 1
+    move_to = reader.read_header(_MOVE_HEADER)
+    chunks = tuple(_parse_chunks(reader))
+    if not chunks and move_to is None:
+        raise EnvelopeError(start_line, f"{path} is to be updated, but nothing says how")
+    return UpdateFile(path=path, chunks=chunks, move_to=move_to)
+
+
+def _read_added_lines(reader: _PatchReader) -> Iterator[str]:
+    while reader.line is not None and reader.line.startswith(ADDED):
+        yield reader.line[1:]
+        reader.advance()
+
+
+def _parse_chunks(reader: _PatchReader) -> Iterator[PatchChunk]:
+    first = True
+    while reader.line is not None and not _is_header(reader):
+        if not reader.marker and _blank_until_header(reader):
+            return
+        yield _parse_chunk(reader, first=first)
+        first = False
+
+
+def _is_header(reader: _PatchReader) -> bool:
+    marker = reader.marker
+    return marker == END_PATCH or marker.startswith(_SECTION_HEADERS)
+
+
+def _blank_until_header(reader: _PatchReader) -> bool:
+    """Whether nothing but blank lines comes before the next section; they are used up then."""
+    start_line = reader.line_number
+    reader.skip_blank()
+    if reader.line is None or _is_header(reader):
+        return True
+    reader.go_back(start_line)
+    return False
+
+
+def _parse_chunk(reader: _PatchReader, *, first: bool) -> PatchChunk:
+    start_line = reader.line_number
+    contexts: list[str] = []
+    marked = False
+    while reader.line is not None and _is_mark(reader.line):
+        marked = True
+        if name := reader.line.rstrip()[3:]:
+            contexts.append(name)
+        reader.advance()
+    if not (marked or first):
+        raise EnvelopeError(
+            start_line, f"expected '@@' before a further chunk, found {reader.line!r}"
+        )
+    lines = tuple(_chunk_lines(reader))
+    at_end = reader.marker == _END_OF_FILE
+    if at_end:
+        reader.advance()
+    if not lines:
+        raise EnvelopeError(
+            reader.line_number, f"expected ' ', '-' or '+' first, found {reader.line!r}"
+        )
+    return PatchChunk(lines=lines, contexts=tuple(contexts), at_end=at_end)
+
+
+def _is_mark(line: str) -> bool:
+    return line.rstrip() == "@@" or line.startswith("@@ ")
+
+
+def _chunk_lines(reader: _PatchReader) -> Iterator[str]:
+    while (line := reader.line) is not None:
+        if line[:1] in {UNCHANGED, ADDED, REMOVED}:
+            yield line
+        elif not line and not _ends_here(reader):
+            yield UNCHANGED
+        else:
+            return
+        reader.advance()
+
+
+def _ends_here(reader: _PatchReader) -> bool:
+    """Whether an empty line stands for nothing: the section or the patch ends behind it."""
+    start_line = reader.line_number
+    reader.skip_blank()
+    ends = reader.line is None or _is_header(reader)
+    reader.go_back(start_line)
+    return ends
+
+
+def _format_section(section: FileSection) -> Iterator[str]:
+    match section:
+        case AddFile():
+            yield _ADD_HEADER + section.path
+            yield from (ADDED + line for line in section.lines)
+        case DeleteFile():
+            yield _DELETE_HEADER + section.path
+        case UpdateFile():
+            yield _UPDATE_HEADER + section.path
+            if section.move_to is not None:
+                yield _MOVE_HEADER + section.move_to
+            for chunk in section.chunks:
+                yield from (f"@@ {name}" for name in chunk.contexts)
+                if not chunk.contexts:
+                    yield "@@"
+                yield from chunk.lines
+                if chunk.at_end:
+                    yield _END_OF_FILE
+
+
+# Applying
+
+_DASH_CHARS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
+_QUOTE_CHARS = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b"), "'")
+_DOUBLE_QUOTE_CHARS = dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f"), '"')
+_SPACE_CHARS = dict.fromkeys(
+    map(ord, "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"), " "
+)
+_ASCII_EQUIVALENTS = {**_DASH_CHARS, **_QUOTE_CHARS, **_DOUBLE_QUOTE_CHARS, **_SPACE_CHARS}
+
+
+def _exact_line(line: str) -> str:
+    return line
+
+
+def _lenient_line(line: str) -> str:
+    return line.strip().translate(_ASCII_EQUIVALENTS)
+
+
+_NORMALIZERS = (_exact_line, str.rstrip, str.strip, _lenient_line)
+"""How lines are compared, from strict to lenient."""
+
+
+class _LineSplice(NamedTuple):
+    """Lines that give way to others."""
+
+    start: int
+    length: int
+    lines: list[str]
+
+
+def _replace_chunks(chunks: Sequence[PatchChunk], text: str) -> str:
+    carriage = "\r" if 2 * text.count("\r\n") > text.count("\n") else ""
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    if carriage:
+        lines = [line.removesuffix("\r") for line in lines]
+    for splice in sorted(_find_splices(chunks, lines), key=lambda item: item.start, reverse=True):
+        lines[splice.start : splice.start + splice.length] = splice.lines
+    return "".join(f"{line}{carriage}\n" for line in lines)
+
+
+def _find_splices(chunks: Sequence[PatchChunk], lines: list[str]) -> Iterator[_LineSplice]:
+    at = 0
+    for number, chunk in enumerate(chunks, 1):
+        for context in chunk.contexts:
+            context_index = _find_lines(lines, [context], at, at_end=False)
+            if context_index is None:
+                raise PatchError(f"Chunk {number} follows {context!r}, which is not in the text.")
+            at = context_index + 1
+        old, new = chunk.old_lines, chunk.new_lines
+        if not old:
+            yield _LineSplice(len(lines), 0, new)
+            continue
+        index = _find_lines(lines, old, at, at_end=chunk.at_end)
+        if index is None and not old[-1]:  # an empty last line may stand for the final newline
+            old, new = old[:-1], new[:-1] if new and not new[-1] else new
+            index = _find_lines(lines, old, at, at_end=chunk.at_end)
+        if index is None:
+            raise PatchError(f"Chunk {number} does not stand in the text: {old[0]!r} and on.")
+        yield _LineSplice(index, len(old), new)
+        at = index + len(old)
+
+
+def _find_lines(
+    lines: Sequence[str], pattern: Sequence[str], start: int, *, at_end: bool
+) -> int | None:
+    last = len(lines) - len(pattern)
+    if at_end:
+        start = max(last, 0)
+    for normalize in _NORMALIZERS:
+        needle = [normalize(line) for line in pattern]
+        haystack = lines if normalize is _exact_line else [normalize(line) for line in lines]
+        for at in range(start, last + 1):
+            if haystack[at : at + len(needle)] == needle:
+                return at
+    return None
+
+
+def _reverse_chunk(chunk: PatchChunk) -> PatchChunk:
+    marks = {UNCHANGED: UNCHANGED, ADDED: REMOVED, REMOVED: ADDED}
+    reversed_lines = tuple(marks[line[0]] + line[1:] for line in chunk.lines)
+    return PatchChunk(lines=reversed_lines, contexts=chunk.contexts, at_end=chunk.at_end)
+
+
+_COMMAND_NAME = r"(?:apply_patch|applypatch)"
+_HEREDOC = re.compile(
+    rf"""(?:^|&&|\|\||[;|(]|\n)[ \t]*{_COMMAND_NAME}[ \t]*<<-?[ \t]*(['"]?)(?P<end>\w+)\1[^\n]*\n
+    (?P<patch>.*?)(?:\n[ \t]*(?P=end)[ \t]*(?=\n|\)|;|&|\Z)|\Z)""",
+    re.DOTALL | re.VERBOSE,
+)
+_LEADING_CD = re.compile(
+    r"""\A\s*cd[ \t]+(?P<quote>['"]?)(?P<folder>[^'"\n;&|$`]+)(?P=quote)[ \t]*(?:&&|;|\n)"""
+)
+_CD_COMMAND = re.compile(r"(?:^|[;&|(\n])\s*(?:cd|pushd)\b")
+_SHELL_NAMES = frozenset({"bash", "sh", "zsh"})
+
+
+class EmbeddedPatch(NamedTuple):
+    """A patch found in a command."""
+
+    patch: str
+    folder: str | None = None
+    """Where the command goes before it; None: it stays where it is."""
+    is_folder_unknown: bool = False
+    """It goes somewhere in a way that is not understood, so paths are not known."""
+
+
+def find_embedded_patches(command: str | Sequence[str]) -> list[EmbeddedPatch]:
+    """The patches that a command would apply, in order."""
+    if isinstance(command, str):
+        return _find_in_line(command)
+    arguments = list(command)
+    if len(arguments) > 1 and _base_name(arguments[0]) in {"apply_patch", "applypatch"}:
+        return (
+            [EmbeddedPatch(arguments[1])]
+            if arguments[1].lstrip().startswith("*** Begin Patch")
+            else []
+        )
+    if (
+        len(arguments) > 2
+        and _base_name(arguments[0]) in _SHELL_NAMES
+        and arguments[1] in {"-c", "-lc"}
+    ):
+        return _find_in_line(arguments[2])
+    return []
+
+
+def _base_name(name: str) -> str:
+    return name.rpartition("/")[2]
+
+
+def _find_in_line(line: str) -> list[EmbeddedPatch]:
+    patches = []
+    for match in _HEREDOC.finditer(line):
+        before = line[: match.start()]
+        cd_match = _LEADING_CD.match(line)
+        folder = cd_match["folder"].strip() if cd_match else None
+        rest = before[cd_match.end() :] if cd_match else before
+        patches.append(
+            EmbeddedPatch(match["patch"], folder, is_folder_unknown=bool(_CD_COMMAND.search(rest)))
+        )
+    return patches

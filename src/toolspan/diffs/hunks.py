@@ -1,0 +1,181 @@
+"""What hunks say, before any text is touched.
+
+In: the hunks of one patch. Out: sentences about what is wrong with them, the number of changed
+lines, and where each hunk starts. Knows no file content; `apply.py` does. Read `problems` first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from toolspan.types.hunk import Hunk
+
+UNCHANGED = " "
+REMOVED = "-"
+ADDED = "+"
+NOTE = "\\"
+"""Starts the line "No newline at end of file", whatever language its words are in."""
+
+
+class ChangeCount(NamedTuple):
+    """How many lines a patch adds and removes."""
+
+    added: int
+    removed: int
+
+
+class LinePosition(NamedTuple):
+    """A line on both sides of a patch, as the number of lines before it."""
+
+    old: int
+    new: int
+
+
+class MissingNewlines(NamedTuple):
+    """Which sides a patch marks as ending without a newline."""
+
+    old: bool
+    new: bool
+
+
+def problems(hunks: Sequence[Hunk]) -> tuple[str, ...]:
+    """Sentences about what is wrong with the hunks themselves; empty when they are sound."""
+    sentences: list[str] = []
+    before = LinePosition(0, 0)
+    for number, (hunk, at) in enumerate(zip(hunks, hunk_positions(hunks), strict=True), 1):
+        hunk_problems = (
+            *_line_problems(hunk),
+            *_note_problems(hunk, last=number == len(hunks)),
+            *_count_problems(hunk),
+            *(_start_problems(hunk) or _order_problems(hunk, at, before)),
+        )
+        sentences += (f"Hunk {number} {problem}." for problem in hunk_problems)
+        before = _end_position(hunk, at)
+    return tuple(sentences)
+
+
+def added_removed(hunks: Sequence[Hunk]) -> ChangeCount:
+    """How many lines the hunks add and remove."""
+    firsts = Counter(line[:1] for hunk in hunks for line in hunk.lines)
+    return ChangeCount(added=firsts[ADDED], removed=firsts[REMOVED])
+
+
+def hunk_positions(hunks: Sequence[Hunk]) -> Iterator[LinePosition]:
+    """Where each hunk starts, in order.
+
+    The start of a side without lines is written in two ways (the line before, or the line after),
+    so it is taken from the other side and from the end of the hunk before.
+    """
+    before = LinePosition(0, 0)
+    for hunk in hunks:
+        old, new = hunk.old_start - 1, hunk.new_start - 1
+        if not hunk.old_lines:
+            old = before.old + new - before.new
+        elif not hunk.new_lines:
+            new = before.new + old - before.old
+        yield LinePosition(old, new)
+        before = _end_position(hunk, LinePosition(old, new))
+
+
+def missing_newlines(hunks: Sequence[Hunk]) -> MissingNewlines:
+    """Which sides end without a newline, as far as note lines say so."""
+    lines = hunks[-1].lines if hunks else ()
+    last = last_index(lines, {UNCHANGED, ADDED, REMOVED})
+    last_new = last_index(lines, {UNCHANGED, ADDED})
+    old = new = False
+    for index, (line, following) in enumerate(pairwise(lines)):
+        if following[:1] != NOTE or line[:1] == NOTE:
+            continue
+        if line[:1] == UNCHANGED and index == last:
+            old = new = True
+        elif line[:1] == ADDED and index == last_new:
+            new = True
+        else:
+            # Older jsdiff counts wrongly when lines were added further up, and puts the note of
+            # the old side above the last old lines.
+            old = True
+    return MissingNewlines(old, new)
+
+
+def last_index(lines: Sequence[str], firsts: set[str]) -> int:
+    """The index of the last line that starts with one of `firsts`, or -1."""
+    backwards = range(len(lines) - 1, -1, -1)
+    return next((index for index in backwards if lines[index][:1] in firsts), -1)
+
+
+def _end_position(hunk: Hunk, at: LinePosition) -> LinePosition:
+    return LinePosition(at.old + hunk.old_lines, at.new + hunk.new_lines)
+
+
+def _line_problems(hunk: Hunk) -> Iterator[str]:
+    """At most one sentence per kind: a damaged hunk may have thousands of bad lines."""
+    firsts = {UNCHANGED, REMOVED, ADDED, NOTE}
+    unknown = [n for n, line in enumerate(hunk.lines, 1) if line[:1] not in firsts]
+    if unknown:
+        first = hunk.lines[unknown[0] - 1][:1]
+        first_text = repr(first) if first else "nothing"
+        yield (
+            f"has an unknown kind of line {unknown[0]}: expected ' ', '-', '+' or '\\' first, "
+            f"found {first_text}{_format_count(unknown)}"
+        )
+    broken = [n for n, line in enumerate(hunk.lines, 1) if "\n" in line]
+    if broken:
+        yield f"has a line break inside line {broken[0]}{_format_count(broken)}"
+
+
+def _format_count(numbers: Sequence[int]) -> str:
+    return f" (such lines: {len(numbers)})" if len(numbers) > 1 else ""
+
+
+def _note_problems(hunk: Hunk, *, last: bool) -> Iterator[str]:
+    notes = [line[:1] == NOTE for line in hunk.lines]
+    if any(notes) and not last:
+        yield "notes the end of the file, but another hunk follows"
+    if any(notes[:1]):
+        yield "starts with a note, expected a line before it"
+
+
+def _count_problems(hunk: Hunk) -> Iterator[str]:
+    if not hunk.lines:
+        yield "has no lines"
+    firsts = Counter(line[:1] for line in hunk.lines)
+    old, new = firsts[UNCHANGED] + firsts[REMOVED], firsts[UNCHANGED] + firsts[ADDED]
+    if old != hunk.old_lines:
+        yield f"promises {hunk.old_lines} old lines, but has {old}"
+    if new != hunk.new_lines:
+        yield f"promises {hunk.new_lines} new lines, but has {new}"
+
+
+def _start_problems(hunk: Hunk) -> tuple[str, ...]:
+    sides = (("old", hunk.old_start, hunk.old_lines), ("new", hunk.new_start, hunk.new_lines))
+    return tuple(
+        f"starts at {side} line {start}, expected at least {int(count > 0)}"
+        for side, start, count in sides
+        if start < int(count > 0)
+    )
+
+
+def _order_problems(hunk: Hunk, at: LinePosition, before: LinePosition) -> Iterator[str]:
+    if at.old < before.old or at.new < before.new:
+        yield (
+            f"starts at old line {hunk.old_start} and new line {hunk.new_start}, "
+            f"but the hunk before it ends at {before.old} and {before.new}: "
+            "it overlaps that hunk or is out of order"
+        )
+    elif at.old - before.old != at.new - before.new:
+        expected = at.old - before.old + before.new + 1
+        yield f"starts at new line {hunk.new_start}, but its old start gives {expected}"
+    elif not _empty_side_agrees(hunk, at):
+        yield (
+            f"starts at old line {hunk.old_start} and new line {hunk.new_start}, "
+            "which are not the same place"
+        )
+
+
+def _empty_side_agrees(hunk: Hunk, at: LinePosition) -> bool:
+    old_agrees = hunk.old_lines > 0 or hunk.old_start in {at.old, at.old + 1}
+    new_agrees = hunk.new_lines > 0 or hunk.new_start in {at.new, at.new + 1}
+    return old_agrees and new_agrees

@@ -1,0 +1,262 @@
+"""The hunks that lead from one text to another, as editing clients write them.
+
+In: two texts. Out: hunks with three lines of context; a missing newline at the end is not noted.
+The way is Myers' shortest edit, and between equally short ones the one that removes first, which
+is what clients' diffs show. Where the texts differ in very many lines the shortest way would take
+minutes; then it is searched only between lines that both texts have exactly once.
+
+Read `make`, then `_changes`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from toolspan.diffs.hunks import ADDED, REMOVED, UNCHANGED
+from toolspan.types.hunk import Hunk
+
+CONTEXT_LINES = 3
+_SEARCH_BUDGET = 100_000
+"""Steps of the exact search, under a second."""
+
+
+class LineChange(NamedTuple):
+    """Old lines that became new ones, each side as start and end."""
+
+    old_start: int
+    old_end: int
+    new_start: int
+    new_end: int
+
+
+def make_hunks(old: str, new: str) -> list[Hunk]:
+    """The hunks; none when the texts are equal."""
+    if old == new:
+        return []
+    before, after = _split_lines(old), _split_lines(new)
+    return [
+        _build_hunk(group, before, after) for group in _group_changes(_find_changes(before, after))
+    ]
+
+
+def _split_lines(text: str) -> list[str]:
+    """Lines with their ends: a last line without one differs from the same line with one."""
+    lines = text.split("\n")
+    last = lines.pop()
+    return [f"{line}\n" for line in lines] + ([last] if last else [])
+
+
+def _group_changes(changes: Sequence[LineChange]) -> Iterator[list[LineChange]]:
+    """Changes whose context touches are one hunk."""
+    group: list[LineChange] = []
+    for change in changes:
+        if group and change.old_start - group[-1].old_end > 2 * CONTEXT_LINES:
+            yield group
+            group = []
+        group.append(change)
+    yield group
+
+
+def _build_hunk(group: Sequence[LineChange], before: Sequence[str], after: Sequence[str]) -> Hunk:
+    first, last = group[0], group[-1]
+    above = min(CONTEXT_LINES, first.old_start)
+    below = min(CONTEXT_LINES, len(before) - last.old_end)
+    at = first.old_start - above
+    lines: list[str] = []
+    for change in group:
+        lines += _prefix_lines(UNCHANGED, before[at : change.old_start])
+        lines += _prefix_lines(REMOVED, before[change.old_start : change.old_end])
+        lines += _prefix_lines(ADDED, after[change.new_start : change.new_end])
+        at = change.old_end
+    lines += _prefix_lines(UNCHANGED, before[at : at + below])
+    return Hunk(
+        old_start=first.old_start - above + 1,
+        old_lines=last.old_end + below - first.old_start + above,
+        new_start=first.new_start - above + 1,
+        new_lines=last.new_end + below - first.new_start + above,
+        lines=tuple(lines),
+    )
+
+
+def _prefix_lines(mark: str, lines: Sequence[str]) -> Iterator[str]:
+    return (mark + line.removesuffix("\n") for line in lines)
+
+
+def _find_changes(before: Sequence[str], after: Sequence[str]) -> list[LineChange]:
+    numbers: dict[str, int] = {}
+    old = [numbers.setdefault(line, len(numbers)) for line in before]
+    new = [numbers.setdefault(line, len(numbers)) for line in after]
+    skip = common_prefix_length(old, new)
+    old, new = old[skip:], new[skip:]
+    exact = _shortest_edit(old, new, _SEARCH_BUDGET)
+    changes = _changes_between_anchors(old, new) if exact is None else exact
+    return [LineChange(*(index + skip for index in change)) for change in changes]
+
+
+def common_prefix_length(old: Sequence[object], new: Sequence[object]) -> int:
+    """The length of the common beginning."""
+    shorter = min(len(old), len(new))
+    return next((at for at in range(shorter) if old[at] != new[at]), shorter)
+
+
+class _EditStep(NamedTuple):
+    """One removed (or added) line on a way through both texts, and the step before it."""
+
+    mark: str
+    old: int
+    new: int
+    previous: "_EditStep | None"
+
+
+class _EditPath(NamedTuple):
+    """How far a way has come, and its last step."""
+
+    old: int
+    step: _EditStep | None
+
+
+def _shortest_edit(old: Sequence[int], new: Sequence[int], budget: int) -> list[LineChange] | None:
+    """The shortest way by Myers' greedy search; None when the budget does not suffice."""
+    if not set(old) & set(new):
+        return [LineChange(0, len(old), 0, len(new))] if old or new else []
+    search = _MyersSearch(old, new)
+    while not search.finished:
+        budget -= search.edit_count
+        if budget < 0:
+            return None
+        search.extend_paths()
+    return _merge_steps(search.finished[0].step)
+
+
+class _MyersSearch:
+    """Ways through both texts, all with the same number of steps.
+
+    A diagonal holds the places with the same `old - new`; `ways` has the furthest one on each.
+    """
+
+    def __init__(self, old: Sequence[int], new: Sequence[int]) -> None:
+        self.old = old
+        self.new = new
+        self.edit_count = 1
+        self.paths: dict[int, _EditPath] = {}
+        self.finished: list[_EditPath] = []
+        self.lowest_diagonal, self.highest_diagonal = -len(new), len(old)
+        self._record_path(0, _EditPath(_skip_equal(old, new, 0, 0), None))
+
+    def extend_paths(self) -> None:
+        """One step more on every diagonal that can still lead to the end."""
+        first = max(
+            -self.edit_count, self.lowest_diagonal + (self.lowest_diagonal + self.edit_count) % 2
+        )
+        for diagonal in range(first, self.edit_count + 1, 2):
+            if diagonal > self.highest_diagonal:
+                break
+            path = self._extend_diagonal(diagonal)
+            if path is None:
+                self.paths.pop(diagonal, None)
+            else:
+                self._record_path(diagonal, path)
+        self.edit_count += 1
+
+    def _record_path(self, diagonal: int, path: _EditPath) -> None:
+        at_old_end, at_new_end = path.old == len(self.old), path.old - diagonal == len(self.new)
+        if at_old_end and at_new_end:
+            self.finished.append(path)
+        self.paths[diagonal] = path
+        if at_old_end:
+            self.highest_diagonal = min(self.highest_diagonal, diagonal - 1)
+        if at_new_end:
+            self.lowest_diagonal = max(self.lowest_diagonal, diagonal + 1)
+
+    def _extend_diagonal(self, diagonal: int) -> _EditPath | None:
+        """The furthest place on a diagonal with one step more; of two as far, by removing."""
+        removing, adding = self.paths.get(diagonal - 1), self.paths.get(diagonal + 1)
+        if removing is not None and removing.old >= len(self.old):
+            removing = None
+        if adding is not None and adding.old - diagonal > len(self.new):
+            adding = None
+        if adding is not None and (removing is None or removing.old < adding.old):
+            at = adding.old
+            step = _EditStep(ADDED, at, at - diagonal - 1, adding.step)
+        elif removing is not None:
+            at = removing.old + 1
+            step = _EditStep(REMOVED, at - 1, at - diagonal, removing.step)
+        else:
+            return None
+        return _EditPath(_skip_equal(self.old, self.new, at, at - diagonal), step)
+
+
+def _skip_equal(old: Sequence[int], new: Sequence[int], at: int, other: int) -> int:
+    """Past all lines that are equal from here on."""
+    while at < len(old) and other < len(new) and old[at] == new[other]:
+        at += 1
+        other += 1
+    return at
+
+
+def _merge_steps(step: _EditStep | None) -> list[LineChange]:
+    """The steps as changes: those that follow each other without a kept line are one."""
+    changes: list[LineChange] = []
+    while step is not None:
+        old_end, new_end = step.old + (step.mark == REMOVED), step.new + (step.mark == ADDED)
+        if changes and changes[-1][0] == old_end and changes[-1][2] == new_end:
+            old_end, new_end = changes[-1].old_end, changes[-1].new_end
+            changes.pop()
+        changes.append(LineChange(step.old, old_end, step.new, new_end))
+        step = step.previous
+    return changes[::-1]
+
+
+def _changes_between_anchors(old: Sequence[int], new: Sequence[int]) -> list[LineChange]:
+    """Changes between the lines that both sides have once, taken in an order both have."""
+    changes: list[LineChange] = []
+    old_at = new_at = 0
+    for anchor_old, anchor_new in (*_find_anchors(old, new), (len(old), len(new))):
+        gap_old, gap_new = old[old_at:anchor_old], new[new_at:anchor_new]
+        changes += (
+            LineChange(
+                change.old_start + old_at, change.old_end + old_at,
+                change.new_start + new_at, change.new_end + new_at,
+            )
+            for change in _changes_in_gap(gap_old, gap_new)
+        )  # fmt: skip
+        old_at, new_at = anchor_old + 1, anchor_new + 1
+    return changes
+
+
+def _changes_in_gap(old: Sequence[int], new: Sequence[int]) -> list[LineChange]:
+    head = common_prefix_length(old, new)
+    tail = common_prefix_length(old[head:][::-1], new[head:][::-1])
+    inner_old, inner_new = old[head : len(old) - tail], new[head : len(new) - tail]
+    changes = _shortest_edit(inner_old, inner_new, _SEARCH_BUDGET // 100)
+    if changes is None:
+        changes = [LineChange(0, len(inner_old), 0, len(inner_new))]
+    return [LineChange(*(index + head for index in change)) for change in changes]
+
+
+def _find_anchors(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
+    """The longest rising chain of lines that are unique on both sides."""
+    old_counts, new_counts = Counter(old), Counter(new)
+    places = {line: at for at, line in enumerate(new) if new_counts[line] == 1}
+    pairs = [
+        (at, places[line])
+        for at, line in enumerate(old)
+        if old_counts[line] == 1 and line in places
+    ]
+    tails: list[int] = []
+    piles: list[int] = []
+    before: list[int] = []
+    for index, (_, place) in enumerate(pairs):
+        pile = bisect_left(tails, place)
+        before.append(piles[pile - 1] if pile else -1)
+        tails[pile : pile + 1] = [place]
+        piles[pile : pile + 1] = [index]
+    chain: list[tuple[int, int]] = []
+    at = piles[-1] if piles else -1
+    while at >= 0:
+        chain.append(pairs[at])
+        at = before[at]
+    return chain[::-1]

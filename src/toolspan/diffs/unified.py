@@ -1,0 +1,180 @@
+"""Hunks as a unified diff that `git apply` and `patch -p1` accept.
+
+In: sound hunks and the path they change. Out: diff text. Does not see the files, so whether the
+diff fits them is for `verify.py` to say. Read `unified` first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from toolspan.diffs.apply import PatchError, check_hunks
+from toolspan.diffs.hunks import (
+    ADDED,
+    NOTE,
+    REMOVED,
+    UNCHANGED,
+    LinePosition,
+    hunk_positions,
+    last_index,
+    missing_newlines,
+)
+from toolspan.types.hunk import Hunk
+
+DiffKind = Literal["update", "create", "delete"]
+"""What a diff does to its file."""
+
+_DEV_NULL = "/dev/null"
+_NO_NEWLINE = "\\ No newline at end of file"
+_TO_QUOTE = re.compile(r'[\x00-\x1f\x7f"\\\udc80-\udcff]')
+_ESCAPES = {
+    "\a": "\\a",
+    "\b": "\\b",
+    "\t": "\\t",
+    "\n": "\\n",
+    "\v": "\\v",
+    "\f": "\\f",
+    "\r": "\\r",
+    '"': '\\"',
+    "\\": "\\\\",
+}
+
+
+def unified(
+    hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, change: DiffKind = "update"
+) -> str:
+    """The diff text; empty when nothing changes.
+
+    Args:
+        hunks: What changes inside the file.
+        path: The file, as the transcript names it; the leading `/` of an absolute path is dropped.
+        old_path: Its name before, when an update also renames it.
+        change: Whether the file existed before and exists afterwards.
+
+    Raises:
+        PatchError: The hunks are not sound, so no program could apply the diff.
+    """
+    check_hunks(hunks)
+    old, new = (old_path or path).lstrip("/"), path.lstrip("/")
+    header = [*_extended_header(old, new, change, bare=not hunks)]
+    if hunks:
+        header.append("--- " + (_DEV_NULL if change == "create" else _format_label("a/" + old)))
+        header.append("+++ " + (_DEV_NULL if change == "delete" else _format_label("b/" + new)))
+    return "".join(f"{line}\n" for line in (*header, *_format_hunks(hunks)))
+
+
+def _extended_header(old: str, new: str, change: DiffKind, *, bare: bool) -> Iterator[str]:
+    """The lines only git has, for what `---` and `+++` cannot say."""
+    renames = old != new
+    if not renames and (change == "update" or not bare):
+        return
+    yield f"diff --git {_quote_path('a/' + old)} {_quote_path('b/' + new)}"
+    if change == "create":
+        yield "new file mode 100644"
+    elif change == "delete":
+        yield "deleted file mode 100644"
+    else:
+        yield f"rename from {_quote_path(old)}"
+        yield f"rename to {_quote_path(new)}"
+
+
+def _format_label(name: str) -> str:
+    # As git does: without the tab, `patch` would end the name at its first space.
+    return _quote_path(name) + ("\t" if " " in name else "")
+
+
+def _quote_path(name: str) -> str:
+    """The name as git writes it with `core.quotePath` off: quoted only when it must be."""
+    escaped = _TO_QUOTE.sub(_escape_char, name)
+    return name if escaped == name else f'"{escaped}"'
+
+
+def _escape_char(match: re.Match[str]) -> str:
+    char = match[0]
+    return _ESCAPES.get(char) or f"\\{ord(char) & 0xFF:03o}"  # U+DCxx stands for the raw byte xx
+
+
+def _format_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
+    for hunk, at in zip(hunks, hunk_positions(hunks), strict=True):
+        yield _range_line(hunk, at)
+        if hunk is hunks[-1]:
+            yield from _lines_with_notes(hunks)
+        else:
+            yield from hunk.lines
+
+
+def _range_line(hunk: Hunk, at: LinePosition) -> str:
+    # A side without lines is named by the line before it, any other by its first line.
+    old = at.old + (hunk.old_lines > 0)
+    new = at.new + (hunk.new_lines > 0)
+    return f"@@ -{old},{hunk.old_lines} +{new},{hunk.new_lines} @@"
+
+
+def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
+    """The lines of the last hunk, with each note right below the line it is about."""
+    missing = missing_newlines(hunks)
+    lines = [line for line in hunks[-1].lines if line[0] != NOTE]
+    note_indexes: set[int] = set()
+    if missing.old:
+        note_indexes.add(last_index(lines, {UNCHANGED, REMOVED}))
+    if missing.new:
+        note_indexes.add(last_index(lines, {UNCHANGED, ADDED}))
+    for index, line in enumerate(lines):
+        yield line
+        if index in note_indexes:
+            yield _NO_NEWLINE
+
+
+_HUNK_HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
+
+
+def parse_hunks(text: str) -> tuple[Hunk, ...]:
+    """The hunks of a diff; what stands before the first one is passed over.
+
+    Raises:
+        PatchError: a hunk breaks off, or holds a line that is none of a diff.
+    """
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    at = 0
+    hunks: list[Hunk] = []
+    while at < len(lines):
+        head = _HUNK_HEADER.match(lines[at])
+        at += 1
+        if head is not None:
+            body = _read_hunk_body(lines, at, *_hunk_counts(head))
+            at += len(body)
+            hunks.append(_hunk_from_header(head, body))
+    return tuple(hunks)
+
+
+def _hunk_counts(head: re.Match[str]) -> tuple[int, int]:
+    return int(head[2] or 1), int(head[4] or 1)
+
+
+def _read_hunk_body(lines: list[str], start: int, old: int, new: int) -> list[str]:
+    at = start
+    while old > 0 or new > 0:
+        mark = lines[at][:1] if at < len(lines) else ""
+        if at >= len(lines) or mark not in {UNCHANGED, REMOVED, ADDED, NOTE, ""}:
+            raise PatchError(f"Line {at + 1} of the diff: the hunk breaks off.")
+        old -= mark in {UNCHANGED, REMOVED, ""}
+        new -= mark in {UNCHANGED, ADDED, ""}
+        at += 1
+    while at < len(lines) and lines[at][:1] == NOTE:
+        at += 1
+    return [line or UNCHANGED for line in lines[start:at]]
+
+
+def _hunk_from_header(head: re.Match[str], body: list[str]) -> Hunk:
+    old, new = _hunk_counts(head)
+    return Hunk(
+        old_start=int(head[1]),
+        old_lines=old,
+        new_start=int(head[3]),
+        new_lines=new,
+        lines=tuple(body),
+    )

@@ -1,0 +1,220 @@
+"""`--skeleton`: structure, states, times, sizes and tool names; no text that anybody wrote.
+
+In: records. Out: new records, in which every field is set by hand from what is known to be safe: a
+field, word or name that is not known here does not leave. Texts become their length, ids and names
+become numbers. Read `Skeleton.over` first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TypeVar, cast, get_args
+
+import msgspec
+
+from toolspan.analysis.phases import from_epoch_ms
+from toolspan.export.records import (
+    AgentRecord,
+    CallRecord,
+    DiffRecord,
+    EventRecord,
+    EvidenceRecord,
+    ExportRecord,
+    MessageRecord,
+    SessionRecord,
+)
+from toolspan.formats.codex import inputs as codex_inputs
+from toolspan.types import inputs
+from toolspan.types.span import HookOutcome
+from toolspan.types.tool_kinds import ToolKind, tools_of_kinds
+
+R = TypeVar("R", bound=ExportRecord)
+
+_KNOWN_TOOLS = tools_of_kinds(*get_args(ToolKind))
+_VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,3}")
+_HOOK_POINTS = frozenset(
+    {"PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "Stop"}
+)
+_DECISIONS = frozenset({"accept", "reject"})
+_OUTCOMES = frozenset(get_args(HookOutcome))
+
+
+def _input_keys() -> frozenset[str]:
+    """The names that schemas of known tools give to their values."""
+    keys: set[str] = set()
+    for module in (inputs, codex_inputs):
+        for kind in vars(module).values():
+            if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+                keys.update(field.encode_name for field in msgspec.structs.fields(kind))
+    return frozenset(keys)
+
+
+def length_of(text: str | None) -> str | None:
+    """A text as its length."""
+    return None if text is None else f"<{len(text):,} chars>"
+
+
+class Anonymizer:
+    """Lets through what is known to be safe."""
+
+    def __init__(self) -> None:
+        self._safe_keys = _input_keys()
+        self._pseudonyms: dict[str, dict[str, str]] = {}
+
+    def learn_names(self, lines: Iterable[bytes]) -> None:
+        """Nothing to learn: what is safe is known before."""
+
+    def redact_record(self, record: R) -> R:
+        """The bones of a record."""
+        return cast(R, self._anonymize_record(record))
+
+    def _anonymize_record(self, record: ExportRecord) -> ExportRecord:
+        match record:
+            case SessionRecord():
+                return self._anonymize_session(record)
+            case AgentRecord():
+                return self._anonymize_agent(record)
+            case MessageRecord():
+                return self._anonymize_message(record)
+            case CallRecord():
+                return self._anonymize_call(record)
+
+    def _anonymize_session(self, record: SessionRecord) -> SessionRecord:
+        return SessionRecord(
+            id=self._pseudonym_for("session", record.id) or "",
+            dialect=record.dialect,
+            title=length_of(record.title),
+            versions=tuple(version for version in record.versions if _VERSION.fullmatch(version)),
+            start=record.start,
+            end=record.end,
+            tokens=record.tokens,
+            slices=record.slices,
+            findings=record.findings,
+        )
+
+    def _anonymize_agent(self, record: AgentRecord) -> AgentRecord:
+        return AgentRecord(
+            session=self._pseudonym_for("session", record.session),
+            agent=self._pseudonym_for("agent", record.agent),
+            calls=record.calls,
+            linked=record.linked,
+            parent=self._pseudonym_for("call", record.parent),
+            start=record.start,
+            end=record.end,
+        )
+
+    def _anonymize_message(self, record: MessageRecord) -> MessageRecord:
+        return MessageRecord(
+            session=self._pseudonym_for("session", record.session),
+            agent=self._pseudonym_for("agent", record.agent),
+            voice=record.voice,
+            opens=record.opens,
+            at=_format_time(record.start),
+            start=record.start,
+            branch=record.branch,
+            text=length_of(record.text) or "",
+            chars=record.chars,
+        )
+
+    def _anonymize_call(self, record: CallRecord) -> CallRecord:
+        return CallRecord(
+            session=self._pseudonym_for("session", record.session),
+            agent=self._pseudonym_for("agent", record.agent),
+            id=self._pseudonym_for("call", record.id) or "",
+            parent=self._pseudonym_for("call", record.parent),
+            batch=self._pseudonym_for("batch", record.batch),
+            tool=self._tool_name(record),
+            kind=record.kind,
+            dialect=record.dialect,
+            state=record.state,
+            error_kind=record.error_kind,
+            branch=record.branch,
+            background=record.background,
+            ambiguous=record.ambiguous,
+            synthetic=record.synthetic,
+            deferred=record.deferred,
+            truncated=record.truncated,
+            requested=_format_time(record.start),
+            finished=_format_time(record.end),
+            start=record.start,
+            end=record.end,
+            duration_ms=record.duration_ms,
+            phases=record.phases,
+            wait_certainty=record.wait_certainty,
+            exit_code=record.exit_code,
+            is_error=record.is_error,
+            target=length_of(record.target),
+            message=length_of(record.message),
+            input=self._input_shape(record.input),
+            input_chars=record.input_chars,
+            result=length_of(record.result),
+            result_chars=record.result_chars,
+            diffs=tuple(_anonymize_diff(diff) for diff in record.diffs),
+            events=tuple(_anonymize_event(event) for event in record.events),
+            evidence=tuple(EvidenceRecord(rule=length_of(e.rule) or "") for e in record.evidence),
+            started_agent=self._pseudonym_for("agent", record.started_agent),
+            line=record.line,
+        )
+
+    def _pseudonym_for(self, kind: str, name: str | None) -> str | None:
+        """A name as a number: the same name has the same one."""
+        if name is None:
+            return None
+        pseudonyms = self._pseudonyms.setdefault(kind, {})
+        return pseudonyms.setdefault(name, f"{kind}-{len(pseudonyms) + 1}")
+
+    def _tool_name(self, record: CallRecord) -> str:
+        """A tool's name, where every client's users know it; a server's or a model's own is not."""
+        if not record.tool or record.tool in _KNOWN_TOOLS:
+            return record.tool
+        return self._pseudonym_for(f"{record.kind}-tool", record.tool) or ""
+
+    def _input_shape(self, value: object, depth: int = 0) -> object:
+        """The shape of an input: names that schemas have, lengths of texts."""
+        match value:
+            case None | bool():
+                return value
+            case int() | float():
+                return "<number>"
+            case str():
+                return length_of(value)
+            case list() if depth < 8:
+                return [self._input_shape(item, depth + 1) for item in value]
+            case dict() if depth < 8:
+                return {
+                    key if key in self._safe_keys else f"key-{n}": self._input_shape(
+                        item, depth + 1
+                    )
+                    for n, (key, item) in enumerate(value.items(), start=1)
+                }
+            case _:
+                return "<value>"
+
+
+def _format_time(ms: int | None) -> str | None:
+    """A time in our own words: what a client wrote there may be anything."""
+    return None if ms is None else from_epoch_ms(ms).isoformat().replace("+00:00", "Z")
+
+
+def _anonymize_diff(diff: DiffRecord) -> DiffRecord:
+    return DiffRecord(
+        path=length_of(diff.path) or "",
+        kind=diff.kind,
+        added=diff.added,
+        removed=diff.removed,
+        text=length_of(diff.text) or "",
+    )
+
+
+def _anonymize_event(event: EventRecord) -> EventRecord:
+    safe = {"hook": _HOOK_POINTS, "permission": _DECISIONS}.get(event.type, frozenset())
+    return EventRecord(
+        type=event.type,
+        name=event.name if event.name in safe else length_of(event.name),
+        text=length_of(event.text),
+        outcome=event.outcome if event.outcome in _OUTCOMES else None,
+        exit_code=event.exit_code,
+        duration_ms=event.duration_ms,
+        count=event.count,
+    )

@@ -1,4 +1,0 @@
-"""Pages of the web, fetched without surprises: pinned addresses, limits, HTML as Markdown.
-
-Start at `web.py`.
-"""

@@ -1,0 +1,419 @@
+"""Content blocks as people hold them in their own agent loops: build, take out, understand.
+
+In: plain dicts of the API, or whole transcript lines that hold them. Out: request blocks to send,
+the calls of a reply (`extract`), and what results say (`parse_result`). What comes from outside
+never raises; what the programmer passes to a builder raises at once.
+
+Only calls that the loop itself runs are meant: blocks of tools that the API runs are passed over.
+Deliberately not here: states. Refusals and interrupts are told from more than one block; for those
+read the transcript.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+from msgspec import Struct
+
+from toolspan.formats.decoding import content_to_text
+from toolspan.types.error_kinds import ErrorKind, kind_of, parse_exit_code, unwrap_error_text
+from toolspan.types.ids import CallId
+from toolspan.types.tool_kinds import tool_kind
+
+
+class ToolUse(TypedDict):
+    """A request block as the API has it."""
+
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    input: dict[str, Any]
+
+
+_BASE62 = string.ascii_letters + string.digits
+_ID_LENGTH = 24
+
+
+def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> ToolUse:
+    """A request block for one tool; the input is copied, the id is new unless given.
+
+    Raises:
+        TypeError: a name or id is no string, the input no mapping or not made of JSON values.
+        ValueError: a name or id is empty, or a number or the nesting of the input is not JSON.
+    """
+    return {
+        "type": "tool_use",
+        "id": _new_id() if id is None else _require_text(id, "id"),
+        "name": _require_text(name, "name"),
+        "input": _copy_json(input, f"input of {name}"),
+    }
+
+
+def edit(
+    file_path: str | os.PathLike[str],
+    old_string: str,
+    new_string: str,
+    *,
+    replace_all: bool = False,
+) -> ToolUse:
+    """A request to replace a text in a file.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: the path is empty.
+    """
+    change = _build_edit(old_string, new_string, replace_all, "")
+    return tool_use("Edit", {"file_path": _require_path(file_path), **change})
+
+
+def multi_edit(
+    file_path: str | os.PathLike[str], edits: Iterable[tuple[str, str] | Mapping[str, Any]]
+) -> ToolUse:
+    """A request to replace several texts in a file, each in the outcome of the one before.
+
+    An edit is a pair (old, new), or a mapping with `old`, `new` and perhaps `replace_all`;
+    `old_string`, `new_string` and `replaceAll` are other names for these.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: the path is empty, there are no edits, or one has missing or unknown keys.
+    """
+    return tool_use(
+        "MultiEdit", {"file_path": _require_path(file_path), "edits": _parse_edits(edits)}
+    )
+
+
+def write(file_path: str | os.PathLike[str], content: str) -> ToolUse:
+    """A request to write a whole file.
+
+    Raises:
+        TypeError: an argument has the wrong type.
+        ValueError: the path is empty.
+    """
+    return tool_use(
+        "Write",
+        {"file_path": _require_path(file_path), "content": _require_string(content, "content")},
+    )
+
+
+def _new_id() -> str:
+    return "toolu_" + "".join(secrets.choice(_BASE62) for _ in range(_ID_LENGTH))
+
+
+_EDIT_KEYS = {
+    "old": "old_string",
+    "old_string": "old_string",
+    "new": "new_string",
+    "new_string": "new_string",
+    "replaceAll": "replace_all",
+    "replace_all": "replace_all",
+}
+
+
+def _parse_edits(edits: object) -> list[dict[str, Any]]:
+    if not isinstance(edits, Iterable) or isinstance(edits, str | bytes | Mapping):
+        raise TypeError(f"edits: expected a list of edits, got {_describe_value(edits)}")
+    changes = [_parse_edit(item, f"edits[{number}]") for number, item in enumerate(edits)]
+    if not changes:
+        raise ValueError("edits: expected at least one edit, got none")
+    return changes
+
+
+def _parse_edit(edit_value: object, where: str) -> dict[str, Any]:
+    if isinstance(edit_value, Mapping):
+        named = _normalize_edit_keys(edit_value, where)
+        return _build_edit(
+            named["old_string"], named["new_string"], named.get("replace_all"), f"{where}."
+        )
+    if (
+        isinstance(edit_value, Sequence)
+        and not isinstance(edit_value, str | bytes)
+        and len(edit_value) == 2
+    ):
+        return _build_edit(edit_value[0], edit_value[1], None, f"{where}.")
+    raise TypeError(
+        f"{where}: expected a pair (old, new) or a mapping, got {_describe_value(edit_value)}"
+    )
+
+
+def _normalize_edit_keys(mapping: Mapping[Any, Any], where: str) -> dict[str, Any]:
+    """The keys of an edit under the names that the tool has for them."""
+    named: dict[str, Any] = {}
+    for key, value in mapping.items():
+        name = _EDIT_KEYS.get(key)
+        if name is None:
+            raise ValueError(f"{where}: expected old, new and replace_all, got {key!r}")
+        if name in named:
+            raise ValueError(f"{where}: {name} is given twice, under two names")
+        named[name] = value
+    for name in ("old_string", "new_string"):
+        if name not in named:
+            raise ValueError(f"{where}: {name} is missing")
+    return named
+
+
+def _build_edit(old: object, new: object, everywhere: object, where: str) -> dict[str, Any]:
+    if everywhere is not None and not isinstance(everywhere, bool):
+        raise TypeError(
+            f"{where}replace_all: expected true or false, got {_describe_value(everywhere)}"
+        )
+    return {
+        "old_string": _require_string(old, f"{where}old_string"),
+        "new_string": _require_string(new, f"{where}new_string"),
+        "replace_all": bool(everywhere),
+    }
+
+
+def _require_path(path: object) -> str:
+    if isinstance(path, os.PathLike):
+        path = os.fspath(path)
+    return _require_text(path, "file_path")
+
+
+def _require_text(value: object, what: str) -> str:
+    text = _require_string(value, what)
+    if not text.strip():
+        raise ValueError(f"{what}: expected some text, got {text!r}")
+    return text
+
+
+def _require_string(value: object, what: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{what}: expected a string, got {_describe_value(value)}")
+    return value
+
+
+def _describe_value(value: object) -> str:
+    return f"{type(value).__name__} {value!r:.80}"
+
+
+def _copy_json(value: object, what: str) -> dict[str, Any]:
+    """The same JSON object in new dicts and lists, so that later changes do not reach the block."""
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{what}: expected a mapping, got {_describe_value(value)}")
+    if bad_keys := [key for key in value if not isinstance(key, str)]:
+        raise TypeError(f"{what}: expected strings as keys, got {_describe_value(bad_keys[0])}")
+    try:
+        copied: dict[str, Any] = json.loads(json.dumps(dict(value), allow_nan=False))
+    except TypeError as error:
+        raise TypeError(f"{what}: expected JSON values: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{what}: expected JSON values: {error}") from error
+    return copied
+
+
+class ExtractedCall(Struct, frozen=True, kw_only=True):
+    """A call in a reply of the model."""
+
+    id: CallId | None
+    """None when the block has none: its result cannot be paired."""
+    tool: str
+    params: dict[str, Any]
+
+
+def extract(message: object) -> tuple[ExtractedCall, ...]:
+    """The calls in an assistant message, a transcript line, a list of blocks or one block.
+
+    Nothing is validated and nothing raises: a missing input is empty, what holds no call gives ().
+    """
+    return tuple(
+        ExtractedCall(
+            id=_to_call_id(block.get("id")),
+            tool=_string_or_empty(block.get("name")),
+            params=_block_input(block),
+        )
+        for block in _find_blocks(message)
+        if block.get("type") == "tool_use"
+    )
+
+
+def _block_input(block: Mapping[str, Any]) -> dict[str, Any]:
+    value = block.get("input")
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+SeedType = Literal[
+    "TIMEOUT", "READ_REQUIRED", "MCP_NO_RESPONSE", "NETWORK_ERROR", "VALIDATION_ERROR"
+]
+"""The five names that the tool call reference has for errors."""
+
+Handling = Literal["success", "retry_with_fallback", "read_first", "fail"]
+"""What the tool call reference tells a loop to do with a result."""
+
+
+class ParsedResult(Struct, frozen=True, kw_only=True):
+    """What one result says."""
+
+    call_id: CallId | None
+    is_error: bool
+    text: str
+    """What the model reads; of errors without the tags around it."""
+    error_kind: ErrorKind | None = None
+    seed_type: SeedType | None = None
+    exit_code: int | None = None
+    """As the first line (`Exit code 1`) or the last (`[Exit code: 0]`) states it."""
+    retry: Handling
+
+
+def parse_result(
+    message: object, *, tool: str | Mapping[str, str] = ""
+) -> tuple[ParsedResult, ...]:
+    """What the results in a tool_result block, user message, transcript line or block list say.
+
+    `tool` is the tool's name, or the names by call id: `{c.id: c.tool for c in extract(reply)}`.
+    Without it the kind is told from the text alone. Nothing raises; what holds no result gives ().
+
+    It gives what the reference's own parser means rather than what that does:
+
+    - All blocks are read, and content may be a list of blocks.
+    - A success has no error type, even if its text contains the word timeout.
+    - "timed out" is a timeout like "timeout"; an error of several lines is unwrapped like others.
+    - Words inside an error that is known to be something else do not count: a failed command may
+      print, and a missing file may be called, timeout.
+    - As there, only an error in `<tool_use_error>` tags is worth another try: text without them is
+      the tool's own.
+
+    A result without error flag is an error if it is wrapped in these tags, as old clients wrote it.
+    """
+    return tuple(
+        _parse_result_block(block, tool)
+        for block in _find_blocks(message)
+        if block.get("type") == "tool_result"
+    )
+
+
+def _parse_result_block(block: Mapping[str, Any], tools: str | Mapping[str, str]) -> ParsedResult:
+    call_id = _to_call_id(block.get("tool_use_id"))
+    tool = tools if isinstance(tools, str) else tools.get(call_id or "", "")
+    text = content_to_text(block.get("content"))
+    unwrapped = unwrap_error_text(text)
+    if not _is_error(block.get("is_error"), text):
+        shell = not tool or tool_kind(tool) == "shell"
+        code = _find_exit_code(unwrapped) if shell else None
+        return ParsedResult(
+            call_id=call_id, is_error=False, text=text, exit_code=code, retry="success"
+        )
+    return ParsedResult(
+        call_id=call_id,
+        is_error=True,
+        text=_TAGS.sub("", text),
+        error_kind=_infer_error_kind(tool, unwrapped),
+        seed_type=_infer_seed_type(tool, unwrapped),
+        exit_code=_find_exit_code(unwrapped),
+        retry=_handling(tool, _text_in_error_tags(text)),
+    )
+
+
+_OPEN, _CLOSE = "<tool_use_error>", "</tool_use_error>"
+_TAGS = re.compile(f"{_OPEN}|{_CLOSE}")
+_FAILED_TOOL_NAME = re.compile(r"Error calling tool \(([^()\s]+)\)")
+
+
+def _is_error(flag: object, text: str) -> bool:
+    body = text.strip()
+    return flag is True or (flag is None and body.startswith(_OPEN) and body.endswith(_CLOSE))
+
+
+def _text_in_error_tags(text: str) -> str | None:
+    """What stands in error tags; None when nothing does."""
+    inner, closed, _ = text.partition(_OPEN)[2].rpartition(_CLOSE)
+    return inner if closed else None
+
+
+def _find_exit_code(text: str) -> int | None:
+    try:
+        return parse_exit_code(text)
+    except ValueError:  # more digits than Python converts
+        return None
+
+
+def _infer_error_kind(tool: str, text: str) -> ErrorKind:
+    """The kind of an error; of an unknown tool as far as the words give it away."""
+    tool_name = tool or _infer_tool(text)
+    kind = kind_of(tool_name, text)
+    # Some kinds are told for editing tools only, and this may well be one.
+    return kind_of("Edit", text) if kind == "unknown" and not tool_name else kind
+
+
+def _infer_tool(text: str) -> str:
+    """The tool that an error text names, or that alone writes such texts."""
+    if matched := _FAILED_TOOL_NAME.match(text):
+        return matched[1]
+    return "Bash" if _find_exit_code(text) is not None else ""
+
+
+_SEED_TYPES: dict[ErrorKind, SeedType] = {
+    "command_timeout": "TIMEOUT",
+    "mcp_timeout": "TIMEOUT",
+    "permission_timeout": "TIMEOUT",
+    "read_required": "READ_REQUIRED",
+    "mcp_no_response": "MCP_NO_RESPONSE",
+    "network": "NETWORK_ERROR",
+    "no_match": "VALIDATION_ERROR",
+}
+_SEED_PHRASES: tuple[tuple[SeedType, tuple[str, ...]], ...] = (
+    ("TIMEOUT", ("timeout", "timed out")),
+    ("READ_REQUIRED", ("not been read yet",)),
+    ("MCP_NO_RESPONSE", ("no response",)),
+    ("NETWORK_ERROR", ("fetch failed",)),
+    ("VALIDATION_ERROR", ("not found in file",)),
+)
+"""In the order in which they are tried; in lower case."""
+_VAGUE_KINDS: frozenset[ErrorKind] = frozenset(
+    {"unknown", "internal", "mcp_error", "mcp_no_response", "network"}
+)
+"""Kinds that leave room for what the words say."""
+_HEAD_LENGTH = 2_000
+
+
+def _infer_seed_type(tool: str, text: str) -> SeedType | None:
+    kind = _infer_error_kind(tool, text)
+    if kind in _VAGUE_KINDS:
+        head = text[:_HEAD_LENGTH].lower()
+        for seed_type, signs in _SEED_PHRASES:
+            if any(sign in head for sign in signs):
+                return seed_type
+    return _SEED_TYPES.get(kind)
+
+
+def _handling(tool: str, inner: str | None) -> Handling:
+    match _infer_seed_type(tool, inner.strip()) if inner is not None else None:
+        case "TIMEOUT":
+            return "retry_with_fallback"
+        case "READ_REQUIRED":
+            return "read_first"
+        case _:
+            return "fail"
+
+
+def _find_blocks(value: object) -> list[Mapping[str, Any]]:
+    """The content blocks of a line, a message or a list, or the one block it is."""
+    if isinstance(value, Mapping) and isinstance(value.get("message"), Mapping):
+        value = value["message"]
+    if isinstance(value, Mapping):
+        value = _block_content(value)
+    if not isinstance(value, list | tuple):
+        return []
+    return [block for block in value if isinstance(block, Mapping)]
+
+
+def _block_content(mapping: Mapping[str, Any]) -> object:
+    if mapping.get("type") in ("tool_use", "tool_result"):
+        return [mapping]
+    if mapping.keys() & {"is_error", "tool_use_id"} and not mapping.keys() & {"role", "type"}:
+        return [{**mapping, "type": "tool_result"}]  # a result as documents show it
+    return mapping.get("content")
+
+
+def _to_call_id(value: object) -> CallId | None:
+    return CallId(value) if isinstance(value, str) and value else None
+
+
+def _string_or_empty(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,206 @@
+"""Calls of a transcript that still grows.
+
+In: the same entries as `pair.py`, as they are written. Out: besides the final states the open ones,
+and which calls changed since somebody last asked, so that following costs only what is new. Read
+`LivePairing.changed` first.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from typing import Protocol, TypeVar
+
+from toolspan.formats.claude.pairing import CallBuilder, Pairing
+from toolspan.formats.claude.records import Entry, MessageBlock
+from toolspan.formats.claude.side_records import SideRecords
+from toolspan.formats.claude.state import StateInference
+from toolspan.formats.claude.tree import Branches
+from toolspan.formats.source import Source
+from toolspan.types.ids import CallId
+from toolspan.types.span import Branch, Call, Event, Evidence, Result, Span
+
+
+class _TrackedCall(Protocol):
+    """What is known of a call."""
+
+    call: Call
+    result: Result | None
+    inference: StateInference | None
+
+
+L = TypeVar("L", bound=_TrackedCall)
+
+
+class CallChangeTracker:
+    """Remembers what has happened to the calls of one file."""
+
+    def __init__(self) -> None:
+        self.changed_ids: set[CallId] = set()
+        """Calls that may have changed since last asked; some may not be asked for yet."""
+        self.started_ids: set[CallId] = set()
+        """Calls that were seen to start."""
+        self._abandoned_ids: set[CallId] = set()
+        self._is_finished = False
+        self._positions: dict[CallId, int] = {}
+        self._next_position = itertools.count()
+
+    def take_changed(self, builders: Mapping[CallId, L]) -> list[L]:
+        """The calls that may have changed since last asked, in the order the model asked."""
+        call_ids = [call_id for call_id in self.changed_ids if call_id in builders]
+        self.changed_ids.clear()
+        call_ids.sort(key=self._positions.__getitem__)
+        return [builders[call_id] for call_id in call_ids]
+
+    def assign_position(self, call_id: CallId) -> None:
+        """A call comes behind all that there are."""
+        self._positions[call_id] = next(self._next_position)
+
+    def mark_changed(self, call_id: CallId) -> None:
+        """A call is spoken of; if it is new, it comes behind all that there are."""
+        if call_id not in self._positions:
+            self.assign_position(call_id)
+        self.changed_ids.add(call_id)
+
+    def mark_started(self, call_id: CallId) -> None:
+        """Something shows that a call has started."""
+        self.started_ids.add(call_id)
+        self.changed_ids.add(call_id)
+
+    def mark_abandoned(self, calls: Collection[CallId]) -> None:
+        """The client went on without the results of these calls: nobody gives them any more."""
+        self._abandoned_ids.update(calls)
+        self.changed_ids.update(calls)
+
+    def finish(self, builders: Mapping[CallId, _TrackedCall], *, moved: bool) -> None:
+        """The file counts as finished; `moved` when that says of all calls where they stand."""
+        self._is_finished = True
+        self.changed_ids.update(
+            call_id for call_id, builder in builders.items() if moved or builder.result is None
+        )
+
+    def is_open(self, builder: _TrackedCall, inference: StateInference) -> bool:
+        """Whether a call may still be answered; the verdict is that of a file that is finished."""
+        if builder.inference is not None or inference.state != "never_answered":
+            return False
+        return not self._is_finished and builder.call.id not in self._abandoned_ids
+
+
+class LivePairing(Pairing):
+    """Joins the calls of a transcript that still grows: open states, and which calls changed."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self._tracker = CallChangeTracker()
+        self._changed_ids = self._tracker.changed_ids
+        self.side_records = _LiveSideRecords(source.name, self._changed_ids)
+        self._pending_builders: dict[str, dict[CallId, CallBuilder]] = {}
+        """Calls without result, by who asked."""
+        self._unexplained_failures: dict[str, set[CallId]] = {}
+        """Failures without a known kind, by their words: a later refusal may explain them."""
+        self._message_branches: dict[str, Branch] = {}
+
+    def changed_spans(self) -> list[Span]:
+        """The calls that may have changed since last asked, in the order the model asked."""
+        return [
+            self._build_span(builder, self._message_branches)
+            for builder in self._tracker.take_changed(self._builders)
+        ]
+
+    def mark_started(self, call_id: CallId) -> None:
+        """Something outside the file shows that a call has started."""
+        self._tracker.mark_started(call_id)
+
+    def finish(self, branches: Branches) -> None:
+        """The file counts as finished: what is open stays unanswered, and branches are known."""
+        self._message_branches = self._branches_by_message(branches) if branches else {}
+        self._tracker.finish(self._builders, moved=bool(branches))
+
+    def _add_assistant(self, entry: Entry, at: int) -> None:
+        conversation = entry.agent_id or entry.parent_tool_use_id_snake or ""
+        is_ambiguous = (
+            entry.is_sidechain and not conversation
+        )  # one of several subagents, no telling which
+        pending = None if is_ambiguous else self._pending_builders.get(conversation)
+        message = entry.message
+        if pending and message is not None and message.id and message.model != "<synthetic>":
+            self._abandon_calls(pending, message.id)
+        super()._add_assistant(entry, at)
+
+    def _abandon_calls(self, pending: dict[CallId, CallBuilder], message_id: str) -> None:
+        """The model went on to another message: nobody answers the calls of those before."""
+        abandoned = [
+            name for name, builder in pending.items() if builder.call.message_id != message_id
+        ]
+        for call_id in abandoned:
+            del pending[call_id]
+        self._tracker.mark_abandoned(abandoned)
+
+    def _add_call(self, block: MessageBlock, entry: Entry, at: int) -> None:
+        call_id = block.id or self._make_missing_id(at)
+        before = self._builders.get(call_id)
+        new = before is None or not before.call.at
+        super()._add_call(block, entry, at)
+        builder = self._builders[call_id]
+        if new:
+            self._tracker.assign_position(call_id)
+            if builder.result is None:
+                self._pending_builders.setdefault(_conversation_key(builder.call), {})[call_id] = (
+                    builder
+                )
+        self._changed_ids.add(call_id)
+
+    def _add_result(self, block: MessageBlock, entry: Entry, at: int) -> None:
+        call_id = block.tool_use_id or self._make_missing_id(at)
+        refusals = len(self._refusal_texts)
+        super()._add_result(block, entry, at)
+        builder = self._builders[call_id]
+        self._tracker.mark_changed(call_id)
+        self._pending_builders.get(_conversation_key(builder.call), {}).pop(call_id, None)
+        if builder.inference is not None and builder.inference.kind == "unknown":
+            self._unexplained_failures.setdefault(builder.error_text, set()).add(call_id)
+        if len(self._refusal_texts) > refusals:
+            self._changed_ids.update(self._unexplained_failures.get(builder.error_text, ()))
+
+    def _add_user_text(self, text: str, entry: Entry, at: int) -> None:
+        recent = tuple(self._recent_results)
+        super()._add_user_text(text, entry, at)
+        self._changed_ids.update(builder.call.id for builder in recent if builder.interrupt_follows)
+
+    def _infer_state(self, builder: CallBuilder) -> StateInference:
+        inference = super()._infer_state(builder)
+        if not self._tracker.is_open(builder, inference):
+            return inference
+        call_id = builder.call.id
+        if call_id in self.side_records.started_ids or call_id in self.side_records.progress:
+            return StateInference(state="running", evidence=(Evidence("progress"),))
+        if call_id in self._tracker.started_ids:
+            return StateInference(state="running", evidence=(Evidence("subagent started"),))
+        return StateInference(state="requested", evidence=(Evidence("no result yet"),))
+
+
+def _conversation_key(call: Call) -> str:
+    """Who asked: a subagent by its id or by the call that started it; empty for the main one."""
+    return call.agent_id or call.parent_call or ""
+
+
+class _LiveSideRecords(SideRecords):
+    """Notes that tell which calls they speak of."""
+
+    def __init__(self, file: str, changed_ids: set[CallId]) -> None:
+        super().__init__(file)
+        self._changed_ids = changed_ids
+
+    def add(self, entry: Entry, at: int) -> None:
+        super().add(entry, at)
+        if entry.type == "result" or entry.subtype == "permission_denied":
+            self._changed_ids.update(map(CallId, self.denied_ids | self.deferred_ids))
+
+    def _count_progress(self, call_id: str | None, kind: str, at: str | None) -> None:
+        super()._count_progress(call_id, kind, at)
+        if call_id is not None:
+            self._changed_ids.add(CallId(call_id))
+
+    def _add_event(self, call_id: str, event: Event) -> None:
+        super()._add_event(call_id, event)
+        self._changed_ids.add(CallId(call_id))

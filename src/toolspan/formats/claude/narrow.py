@@ -1,0 +1,409 @@
+"""From the bytes of an input or a result to the type of its tool.
+
+In: a tool's name and JSON bytes (or a result's text). Out: a struct of `model/inputs.py` or
+`wire/claude_results.py`; what does not fit comes back as `UnknownInput` or `UnknownResult` with its
+bytes. Nothing here raises, whatever a file contains.
+
+Inputs are read as leniently as clients take them: numbers and booleans may be strings. `drift` and
+`input_drift` tell what the types do not know, for `doctor`. Which tool has which type is in the
+tables; start there.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct, inspect
+
+from toolspan.formats.claude import narrow_text, results
+from toolspan.formats.claude import work_results as work
+from toolspan.formats.claude.results import ErrorText, StructuredResult, TextResult, UnknownResult
+from toolspan.types import inputs
+from toolspan.types.inputs import (
+    McpInput,
+    StructuredOutputInput,
+    ToolInput,
+    UnknownInput,
+    decode_json,
+    decode_json_or_text,
+)
+
+T = TypeVar("T", bound=Struct)
+
+_DECODE_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
+
+_ALIASES = {
+    "AgentOutputTool": "TaskOutput",
+    "KillBash": "KillShell",
+    "ReadMcpResourceDirTool": "ReadMcpResourceDir",
+    "Task": "Agent",
+    "exit_plan_mode": "ExitPlanMode",
+}
+
+_INPUT_TYPES: dict[str, type[ToolInput]] = {
+    "Agent": inputs.AgentInput,
+    "Artifact": inputs.ArtifactInput,
+    "AskUserQuestion": inputs.AskUserQuestionInput,
+    "Bash": inputs.BashInput,
+    "BashOutput": inputs.BashOutputInput,
+    "Batch": inputs.BatchInput,
+    "CronCreate": inputs.CronCreateInput,
+    "CronDelete": inputs.CronDeleteInput,
+    "CronList": inputs.CronListInput,
+    "Edit": inputs.EditInput,
+    "EnterPlanMode": inputs.EnterPlanModeInput,
+    "EnterWorktree": inputs.EnterWorktreeInput,
+    "ExitPlanMode": inputs.ExitPlanModeInput,
+    "ExitWorktree": inputs.ExitWorktreeInput,
+    "Glob": inputs.GlobInput,
+    "Grep": inputs.GrepInput,
+    "KillShell": inputs.KillShellInput,
+    "LS": inputs.LsInput,
+    "LSP": inputs.LspInput,
+    "ListAgents": inputs.ListAgentsInput,
+    "ListMcpResourcesTool": inputs.ListMcpResourcesInput,
+    "Monitor": inputs.MonitorInput,
+    "MultiEdit": inputs.MultiEditInput,
+    "NotebookEdit": inputs.NotebookEditInput,
+    "NotebookRead": inputs.NotebookReadInput,
+    "PowerShell": inputs.PowerShellInput,
+    "PushNotification": inputs.PushNotificationInput,
+    "Read": inputs.ReadInput,
+    "ReadMcpResourceDir": inputs.ReadMcpResourceInput,
+    "ReadMcpResourceTool": inputs.ReadMcpResourceInput,
+    "RefreshMcpTools": inputs.RefreshMcpToolsInput,
+    "RemoteTrigger": inputs.RemoteTriggerInput,
+    "ReportFindings": inputs.ReportFindingsInput,
+    "ScheduleWakeup": inputs.ScheduleWakeupInput,
+    "SendMessage": inputs.SendMessageInput,
+    "Skill": inputs.SkillInput,
+    "SlashCommand": inputs.SlashCommandInput,
+    "TaskCreate": inputs.TaskCreateInput,
+    "TaskGet": inputs.TaskGetInput,
+    "TaskList": inputs.TaskListInput,
+    "TaskOutput": inputs.TaskOutputInput,
+    "TaskStop": inputs.TaskStopInput,
+    "TaskUpdate": inputs.TaskUpdateInput,
+    "TodoRead": inputs.TodoReadInput,
+    "TodoWrite": inputs.TodoWriteInput,
+    "ToolSearch": inputs.ToolSearchInput,
+    "WebFetch": inputs.WebFetchInput,
+    "WebSearch": inputs.WebSearchInput,
+    "Workflow": inputs.WorkflowInput,
+    "Write": inputs.WriteInput,
+}
+
+_OBJECT_TYPES: dict[str, tuple[type[StructuredResult], ...]] = {
+    "Agent": (work.AgentResult,),
+    "AskUserQuestion": (work.QuestionResult,),
+    "Bash": (results.BashResult,),
+    "BashOutput": (results.BashOutputResult, results.TaskOutputResult),
+    "Batch": (work.BatchResult,),
+    "CronCreate": (work.CronJob,),
+    "CronDelete": (work.CronJob,),
+    "CronList": (work.CronListResult,),
+    "Edit": (results.EditResult,),
+    "EnterPlanMode": (work.MessageResult,),
+    "EnterWorktree": (work.EnterWorktreeResult,),
+    "ExitPlanMode": (work.PlanResult,),
+    "ExitWorktree": (work.ExitWorktreeResult,),
+    "Glob": (results.GlobResult,),
+    "Grep": (results.GrepResult,),
+    "KillShell": (results.KillShellResult, results.TaskStopResult),
+    "LSP": (results.LspResult,),
+    "Monitor": (work.MonitorResult,),
+    "MultiEdit": (results.MultiEditResult,),
+    "NotebookEdit": (results.NotebookEditResult,),
+    "NotebookRead": (results.ReadNotebook,),
+    "PowerShell": (results.BashResult,),
+    "PushNotification": (work.PushResult,),
+    "Read": (
+        results.ReadText,
+        results.ReadImage,
+        results.ReadNotebook,
+        results.ReadPdf,
+        results.ReadParts,
+        results.ReadUnchanged,
+    ),
+    "ReadMcpResourceDir": (work.McpResourceList,),
+    "ReadMcpResourceTool": (work.McpResourceContents,),
+    "RemoteTrigger": (work.RemoteTriggerResult,),
+    "ReportFindings": (work.FindingsResult,),
+    "ScheduleWakeup": (work.WakeupResult,),
+    "Skill": (work.SkillResult,),
+    "SlashCommand": (work.SkillResult,),
+    "TaskCreate": (work.TaskCreateResult,),
+    "TaskGet": (work.TaskGetResult,),
+    "TaskList": (work.TaskListResult,),
+    "TaskOutput": (results.TaskOutputResult,),
+    "TaskStop": (results.TaskStopResult, results.KillShellResult),
+    "TaskUpdate": (work.TaskUpdateResult,),
+    "TodoWrite": (work.TodoResult,),
+    "ToolSearch": (work.ToolSearchResult,),
+    "WebFetch": (work.WebFetchResult,),
+    "WebSearch": (work.WebSearchResult,),
+    "Workflow": (work.WorkflowResult,),
+    "Write": (results.WriteResult,),
+}
+"""The shapes a tool's object may have; the first that fits is taken."""
+
+_LIST_TYPES: dict[str, type[StructuredResult]] = {
+    "LS": results.LsEntries,
+    "ListMcpResourcesTool": work.McpResourceList,
+    "RefreshMcpTools": work.McpToolsRefreshed,
+    "TodoRead": work.TodoReadResult,
+}
+"""For tools that report a list: the struct whose first field it becomes."""
+
+_ERROR_PREFIXES = (
+    "Error: ",
+    "Error calling tool",
+    "InputValidationError",
+    "<tool_use_error>",
+    "User rejected tool use",
+    "The user doesn't want to",
+    "Interrupted by user",
+    "[Request interrupted by user",
+    "[Tool call interrupted",
+    "Sibling tool call errored",
+    "Cancelled: parallel tool call",
+)
+"""How errors begin; it matters for the tools that report plain text when they succeed."""
+
+
+def narrow_input(tool: str, data: bytes) -> ToolInput:
+    """A call's input as its tool's type; `UnknownInput` where that is not possible."""
+    try:
+        return _decode_input(_canonical_name(tool), data)
+    except _DECODE_ERRORS:
+        return UnknownInput(data=data)
+
+
+def _decode_input(tool: str, data: bytes) -> ToolInput:
+    if b'"__unparsedToolInput"' in data[:64]:
+        return _decode_struct(_UnparsedWrapper, data).inner
+    if tool.startswith("mcp__"):
+        server, _, name = tool.removeprefix("mcp__").partition("__")
+        return McpInput(server=server, tool=name, arguments=_decode_mapping(data))
+    if tool == "StructuredOutput":
+        return StructuredOutputInput(data=_decode_mapping(data))
+    kind = _INPUT_TYPES.get(tool)
+    return UnknownInput(data=data) if kind is None else _decode_struct(kind, data, strict=False)
+
+
+class _UnparsedWrapper(Struct, frozen=True):
+    """How clients wrap an input that was not JSON."""
+
+    inner: inputs.UnparsedInput = msgspec.field(name="__unparsedToolInput")
+
+
+def narrow_result(tool: str, data: bytes | None) -> StructuredResult | None:
+    """A result's structured companion as its tool's type; None when there is none."""
+    if data is None:
+        return None
+    try:
+        return _decode_result(_canonical_name(tool), data)
+    except _DECODE_ERRORS:
+        return UnknownResult(data=data)
+
+
+def _decode_result(tool: str, data: bytes) -> StructuredResult | None:
+    match data.lstrip()[:1]:
+        case b'"':
+            return _decode_text(tool, data)
+        case b"[":
+            kind = _list_type(tool)
+            return UnknownResult(data=data) if kind is None else _decode_list(kind, data)
+        case b"{" if tool.startswith("mcp__"):
+            return results.McpObject(data=_decode_mapping(data))
+        case b"{":
+            return _decode_first_fit(_OBJECT_TYPES.get(tool, ()), data)
+        case b"n" if data.strip() == b"null":
+            return None
+        case _:
+            return UnknownResult(data=data)
+
+
+def _decode_text(tool: str, data: bytes) -> StructuredResult:
+    text = msgspec.convert(decode_json(data), str)
+    # Where a success is an object or nothing, a string is always an error.
+    if tool in _OBJECT_TYPES or text.startswith(_ERROR_PREFIXES):
+        return ErrorText(text=text)
+    return TextResult(text=text)
+
+
+def _list_type(tool: str) -> type[StructuredResult] | None:
+    # Content blocks are what MCP tools give, whatever name an old transcript has for them.
+    return _LIST_TYPES.get(tool) if tool in _INPUT_TYPES else results.McpResult
+
+
+def _decode_first_fit(kinds: Sequence[type[StructuredResult]], data: bytes) -> StructuredResult:
+    for kind in kinds:
+        try:
+            result = _decode_struct(kind, data)
+        except _DECODE_ERRORS:
+            continue
+        if not _is_empty_result(result):
+            return result
+    return UnknownResult(data=data)
+
+
+def _is_empty_result(result: StructuredResult) -> bool:
+    """Whether a struct without required fields is as empty as if made from `{}`."""
+    return isinstance(result, work.AgentResult) and result == work.AgentResult()
+
+
+def narrow_text_result(tool: str, text: str) -> StructuredResult | None:
+    """The structured result that a result's text states, where the companion is missing.
+
+    For results that are no errors; None for tools whose text states nothing of the kind.
+    """
+    tool = _canonical_name(tool)
+    body = text.strip()
+    if body.startswith("<tool_use_error>") and body.endswith("</tool_use_error>"):
+        return ErrorText(text=body[len("<tool_use_error>") : -len("</tool_use_error>")])
+    if tool in ("KillShell", "TaskStop"):
+        body = narrow_text.strip_reminders(text)
+        return _decode_first_fit_or_none(_OBJECT_TYPES[tool], body.encode("utf-8", "surrogatepass"))
+    parse = narrow_text.TEXT_PARSERS.get(tool)
+    return parse(text) if parse else None
+
+
+def _decode_first_fit_or_none(
+    kinds: Sequence[type[StructuredResult]], data: bytes
+) -> StructuredResult | None:
+    result = _decode_first_fit(kinds, data)
+    return None if isinstance(result, UnknownResult) else result
+
+
+def input_drift(tool: str, data: bytes) -> tuple[str, ...]:
+    """What the type of a tool's input does not know of this one.
+
+    Dotted paths of unknown keys, or one note (`Type: reason`) when the input does not fit at all.
+    """
+    tool = _canonical_name(tool)
+    narrowed = narrow_input(tool, data)
+    kind = _INPUT_TYPES.get(tool)
+    if not isinstance(narrowed, UnknownInput):
+        return _unknown_keys(kind, decode_json_or_text(data)) if type(narrowed) is kind else ()
+    if kind is None:
+        return ("no type for this tool's input",)
+    return (_describe_mismatch(kind, data, strict=False),)
+
+
+def result_drift(tool: str, data: bytes | None) -> tuple[str, ...]:
+    """What the types of a tool's results do not know of this one.
+
+    Dotted paths of unknown keys, or one note (`Type: reason`) when the result does not fit at all.
+    """
+    if data is None:
+        return ()
+    tool = _canonical_name(tool)
+    narrowed = narrow_result(tool, data)
+    if narrowed is None or isinstance(narrowed, TextResult | ErrorText | results.McpObject):
+        return ()
+    if isinstance(narrowed, UnknownResult):
+        return (_describe_result_mismatch(tool, data),)
+    if _is_list(data):
+        return _unknown_keys(type(narrowed), _as_first_field(type(narrowed), data))
+    return _unknown_keys(type(narrowed), decode_json_or_text(data))
+
+
+def _describe_result_mismatch(tool: str, data: bytes) -> str:
+    if _is_list(data):
+        kind = _list_type(tool)
+        return _describe_mismatch(kind, data) if kind else "no type for a list"
+    notes = [_describe_mismatch(kind, data) for kind in _OBJECT_TYPES.get(tool, ())]
+    if not notes:
+        return "no type for this tool's result"
+    # Another tag is no news: the note of the shape that was meant tells more.
+    return next((note for note in notes if "Invalid value" not in note), notes[0])
+
+
+def _describe_mismatch(kind: type[Struct], data: bytes, *, strict: bool = True) -> str:
+    try:
+        if _is_list(data) and issubclass(kind, StructuredResult):
+            _decode_list(kind, data)
+        else:
+            _decode_struct(kind, data, strict=strict)
+    except _DECODE_ERRORS as error:
+        return f"{kind.__name__}: {error}"
+    return f"{kind.__name__}: none of its keys"
+
+
+def _unknown_keys(kind: type[Struct], value: object) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(_walk_value(_type_shape(kind), value, "")))
+
+
+@functools.cache
+def _type_shape(kind: type[Struct]) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _walk_value(shape: inspect.Type, value: object, path: str) -> Iterator[str]:
+    """The keys in a value that a shape has no field for; `path` is empty or ends with a dot."""
+    match shape, value:
+        case inspect.StructType(), dict():
+            yield from _walk_struct(shape, value, path)
+        case inspect.DictType(value_type=inner), dict():
+            yield from _walk_all(inner, value.values(), f"{path}*.")
+        case inspect.VarTupleType(item_type=inner), list():
+            yield from _walk_all(inner, value, f"{path[:-1]}[].")
+        case inspect.UnionType(types=arms), _:
+            for arm in arms:
+                yield from _walk_value(arm, value, path)
+        case _:
+            return
+
+
+def _walk_struct(shape: inspect.StructType, value: dict[str, object], path: str) -> Iterator[str]:
+    field_types = {field.encode_name: field.type for field in shape.fields}
+    for key, item in value.items():
+        if key in field_types:
+            yield from _walk_value(field_types[key], item, f"{path}{key}.")
+        elif key != shape.tag_field:
+            yield f"{path}{key}"
+
+
+def _walk_all(shape: inspect.Type, values: Iterable[object], path: str) -> Iterator[str]:
+    for value in values:
+        yield from _walk_value(shape, value, path)
+
+
+def _canonical_name(tool: str) -> str:
+    return _ALIASES.get(tool, tool)
+
+
+def _is_list(data: bytes) -> bool:
+    return data.lstrip()[:1] == b"["
+
+
+def _decode_mapping(data: bytes) -> dict[str, object]:
+    return msgspec.convert(decode_json(data), dict[str, object])
+
+
+def _decode_struct(kind: type[T], data: bytes, *, strict: bool = True) -> T:
+    try:
+        decoded: T = _cached_decoder(kind, strict=strict).decode(data)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # Clients cut texts between the halves of a surrogate pair, and msgspec takes no halves.
+        decoded = msgspec.convert(decode_json(data), kind, strict=strict)
+    return decoded
+
+
+@functools.cache
+def _cached_decoder(kind: type[T], *, strict: bool) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(kind, strict=strict)
+
+
+def _decode_list(kind: type[StructuredResult], data: bytes) -> StructuredResult:
+    return msgspec.convert(_as_first_field(kind, data), kind)
+
+
+def _as_first_field(kind: type[Struct], data: bytes) -> dict[str, object]:
+    return {msgspec.structs.fields(kind)[0].encode_name: decode_json(data)}

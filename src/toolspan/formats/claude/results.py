@@ -1,0 +1,444 @@
+"""What Claude Code's tools report to people: the shapes of `toolUseResult`.
+
+In: nothing; these are values. `wire/narrow.py` makes them from the bytes of a transcript.
+Out: one frozen struct per shape. A shape's telling keys are required, so that an object of another
+kind does not pass for it; all else has a default, because clients of all ages write fewer or more.
+Closed vocabularies (status, mode) stay plain strings: a new word must not hide the rest.
+
+Here are texts and errors, MCP, shell and files; plans, tasks, agents and the web are in
+`claude_work_results.py`. Deliberately not here: which tool writes which shape (`wire/narrow.py`).
+Read `ToolResult`, `TextResult`, `ErrorText` and `UnknownResult` first.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import Struct, field
+
+from toolspan.types.hunk import Hunk
+from toolspan.types.inputs import Number, TextEdit, decode_json_or_text
+
+_ERROR_PREFIX = "Error: "
+_EXIT_CODE = re.compile(r"(?:Error: )?Exit code (-?\d{1,9})(?:\n|\Z)")
+
+
+class ToolResult(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What one tool reports beside the text that the model gets."""
+
+
+StructuredResult = ToolResult
+
+
+class TextResult(ToolResult, frozen=True, kw_only=True):
+    """A report that is plain text."""
+
+    text: str
+
+
+class ErrorText(ToolResult, frozen=True, kw_only=True):
+    """The text of a call that failed, was refused or was interrupted."""
+
+    text: str
+
+    @property
+    def message(self) -> str:
+        """The text without the client's leading `Error: `."""
+        return self.text.removeprefix(_ERROR_PREFIX)
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code the text begins with, if it does."""
+        matched = _EXIT_CODE.match(self.text)
+        return int(matched[1]) if matched else None
+
+
+class UnknownResult(ToolResult, frozen=True, kw_only=True):
+    """A report of a shape we do not know."""
+
+    data: bytes
+
+    def json(self) -> Any:
+        """The decoded value; the text itself when the bytes are not JSON."""
+        return decode_json_or_text(self.data)
+
+
+class BlockSource(Struct, frozen=True, kw_only=True):
+    """The bytes of a picture or document inside a content block."""
+
+    type: str = ""
+    media_type: str | None = None
+    data: str | None = None
+    url: str | None = None
+
+
+class ContentBlock(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One content block of a result: a text, a picture, a resource."""
+
+    type: str
+    text: str | None = None
+    source: BlockSource | None = None
+    data: str | None = None
+    mime_type: str | None = None
+    uri: str | None = None
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    resource: Any = None
+    annotations: Any = None
+    citations: Any = None
+    meta: Any = field(default=None, name="_meta")
+
+
+class McpResult(ToolResult, frozen=True, kw_only=True):
+    """The content blocks an MCP tool answered with."""
+
+    blocks: tuple[ContentBlock, ...]
+
+
+class McpObject(ToolResult, frozen=True, kw_only=True):
+    """An object an MCP tool answered with."""
+
+    data: dict[str, Any]
+
+
+class CommitFact(Struct, frozen=True, kw_only=True):
+    """A commit that a command made."""
+
+    sha: str = ""
+    kind: str | None = None
+    branch: str | None = None
+
+
+class GitOperation(Struct, frozen=True, kw_only=True):
+    """What a command did to a git repository."""
+
+    commit: CommitFact | None = None
+    push: dict[str, Any] | None = None
+    branch: dict[str, Any] | None = None
+    pr: dict[str, Any] | None = None
+
+
+class BashResult(ToolResult, frozen=True, kw_only=True):
+    """What a command printed; newer clients put both streams into `stdout`."""
+
+    stdout: str
+    stderr: str = ""
+    interrupted: bool = False
+    is_image: bool = False
+    exit_code: int | None = None
+    """Only where a text states it: clients do not record it for commands that succeed."""
+    return_code_interpretation: str | None = None
+    no_output_expected: bool | None = None
+    background_task_id: str | None = None
+    backgrounded_by_user: bool | None = None
+    assistant_auto_backgrounded: bool | None = None
+    background_cwd_hint: str | None = None
+    background_ends_with_final_response: bool | None = None
+    timed_out_after_ms: Number | None = None
+    raw_output_path: str | None = None
+    persisted_output_path: str | None = None
+    persisted_output_size: int | None = None
+    structured_content: tuple[Any, ...] | None = None
+    sandbox: bool | None = None
+    dangerously_disable_sandbox: bool | None = None
+    stale_read_file_state_hint: str | None = None
+    gh_rate_limit_hint: str | None = None
+    git_operation: GitOperation | None = None
+    token_saver_output: str | None = None
+
+
+class BashOutputResult(ToolResult, frozen=True, kw_only=True):
+    """What a background shell printed since it was last asked."""
+
+    status: str
+    shell_id: str = ""
+    command: str | None = None
+    exit_code: int | None = None
+    stdout: str = ""
+    stderr: str = ""
+    stdout_lines: int | None = None
+    stderr_lines: int | None = None
+    timestamp: str | None = None
+
+
+class KillShellResult(ToolResult, frozen=True, kw_only=True, rename=None):
+    """A background shell that was ended."""
+
+    shell_id: str
+    message: str = ""
+    success: bool | None = None
+
+
+class TaskStopResult(ToolResult, frozen=True, kw_only=True, rename=None):
+    """A background task that was ended."""
+
+    task_id: str
+    message: str = ""
+    task_type: str | None = None
+    command: str | None = None
+
+
+class BackgroundTask(Struct, frozen=True, kw_only=True):
+    """A background command or agent as TaskOutput tells of it."""
+
+    task_id: str = ""
+    task_type: str | None = None
+    status: str | None = None
+    description: str | None = None
+    output: str | None = None
+    prompt: str | None = None
+    result: str | None = None
+    exit_code: int | None = field(default=None, name="exitCode")
+    error: str | None = None
+
+
+class TaskOutputResult(ToolResult, frozen=True, kw_only=True, rename=None):
+    """Whether a background task was ready, and what it gave."""
+
+    retrieval_status: str
+    task: BackgroundTask | None = None
+
+
+class TextFile(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The lines of a file that were read."""
+
+    file_path: str = ""
+    """Empty where only the model's text is known."""
+    content: str = ""
+    num_lines: int | None = None
+    start_line: int | None = None
+    total_lines: int | None = None
+    truncated_by_token_cap: bool | None = None
+
+
+class ReadText(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="text"):
+    """A text file that was read."""
+
+    file: TextFile
+    artifact_read: Any = None
+
+
+class Dimensions(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The size of a picture, as it was and as it was sent."""
+
+    original_width: Number | None = None
+    original_height: Number | None = None
+    display_width: Number | None = None
+    display_height: Number | None = None
+    width: Number | None = None
+    height: Number | None = None
+
+
+class ImageFile(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A picture in base64."""
+
+    base64: str = ""
+    type: str = ""
+    """The media type."""
+    original_size: int | None = None
+    dimensions: Dimensions | None = None
+    file_path: str | None = None
+
+
+class ReadImage(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="image"):
+    """A picture that was read."""
+
+    file: ImageFile
+
+
+class CellImage(Struct, frozen=True, kw_only=True):
+    """A picture a notebook cell put out."""
+
+    image_data: str = ""
+    media_type: str = ""
+
+
+class ResultCellOutput(Struct, frozen=True, kw_only=True):
+    """What running a notebook cell put out."""
+
+    output_type: str = ""
+    text: str | None = None
+    image: CellImage | None = None
+
+
+class ResultCell(Struct, frozen=True, kw_only=True):
+    """One cell of a notebook."""
+
+    cell_type: str = field(default="", name="cellType")
+    source: str | tuple[str, ...] = ""
+    cell_id: str | None = None
+    execution_count: int | None = None
+    language: str | None = None
+    outputs: tuple[ResultCellOutput, ...] = ()
+
+
+class NotebookFile(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The cells of a notebook."""
+
+    file_path: str = ""
+    cells: tuple[ResultCell, ...] = ()
+
+
+class ReadNotebook(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="notebook"):
+    """A notebook that was read."""
+
+    file: NotebookFile
+
+
+class PdfFile(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A PDF in base64."""
+
+    file_path: str = ""
+    base64: str = ""
+    original_size: int | None = None
+
+
+class ReadPdf(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="pdf"):
+    """A PDF that was read whole."""
+
+    file: PdfFile
+
+
+class PartsFile(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Where the pages of a PDF were put as pictures."""
+
+    file_path: str = ""
+    original_size: int | None = None
+    count: int | None = None
+    output_dir: str | None = None
+
+
+class ReadParts(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="parts"):
+    """Pages of a PDF that were read as pictures."""
+
+    file: PartsFile
+    first_page: int | None = None
+    pages: tuple[Any, ...] | None = None
+
+
+class UnchangedFile(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The name of a file that the model has already."""
+
+    file_path: str = ""
+
+
+class ReadUnchanged(ToolResult, frozen=True, kw_only=True, tag_field="type", tag="file_unchanged"):
+    """A file that was not sent again, because it had not changed."""
+
+    file: UnchangedFile
+    source: str | None = None
+
+
+class GitDiff(Struct, frozen=True, kw_only=True):
+    """A file's change against git, as a remote host shows it."""
+
+    filename: str = ""
+    status: str | None = None
+    additions: int | None = None
+    deletions: int | None = None
+    changes: int | None = None
+    patch: str | None = None
+    repository: str | None = None
+
+
+class EditResult(ToolResult, frozen=True, kw_only=True):
+    """A file in which a text was replaced."""
+
+    file_path: str
+    old_string: str
+    new_string: str
+    original_file: str | None = None
+    structured_patch: tuple[Hunk, ...] = ()
+    user_modified: bool | None = None
+    replace_all: bool | None = None
+    git_diff: GitDiff | None = None
+    stale_recovered: bool | None = None
+    content_not_in_model_context: bool | None = None
+    staged: bool | None = None
+
+
+class MultiEditResult(ToolResult, frozen=True, kw_only=True):
+    """A file in which several texts were replaced."""
+
+    file_path: str
+    edits: tuple[TextEdit, ...]
+    original_file_contents: str | None = None
+    original_file: str | None = None
+    structured_patch: tuple[Hunk, ...] = ()
+    user_modified: bool | None = None
+
+
+class WriteResult(ToolResult, frozen=True, kw_only=True):
+    """A file that was written whole: `type` is create or update."""
+
+    type: str
+    file_path: str
+    content: str | None = None
+    original_file: str | None = None
+    structured_patch: tuple[Hunk, ...] = ()
+    user_modified: bool | None = None
+    git_diff: GitDiff | None = None
+    memdir_stamped: bool | None = None
+    staged: bool | None = None
+
+
+class NotebookEditResult(ToolResult, frozen=True, kw_only=True, rename=None):
+    """A notebook cell that was changed."""
+
+    new_source: str
+    edit_mode: str | None = None
+    old_source: str | None = None
+    cell_id: str | None = None
+    cell_number: int | None = None
+    cell_type: str | None = None
+    language: str | None = None
+    error: str | None = None
+    notebook_path: str | None = None
+    original_file: str | None = None
+    updated_file: str | None = None
+
+
+class GlobResult(ToolResult, frozen=True, kw_only=True):
+    """The files whose names match a pattern."""
+
+    filenames: tuple[str, ...]
+    num_files: int | None = None
+    """How many the tool counted; may be more than are listed."""
+    duration_ms: Number | None = None
+    truncated: bool = False
+    total_matches: int | None = None
+    count_is_complete: bool | None = None
+
+
+class GrepResult(ToolResult, frozen=True, kw_only=True):
+    """The files, lines or counts that match a pattern."""
+
+    filenames: tuple[str, ...]
+    num_files: int | None = None
+    mode: str | None = None
+    """content, files_with_matches or count; old clients wrote none."""
+    content: str | None = None
+    num_lines: int | None = None
+    num_matches: int | None = None
+    total_files: int | None = None
+    total_lines: int | None = None
+    applied_limit: int | None = None
+    applied_offset: int | None = None
+
+
+class LsEntries(ToolResult, frozen=True, kw_only=True):
+    """A folder's entries, when LS gives a list; mostly it gives a text."""
+
+    entries: tuple[str, ...]
+
+
+class LspResult(ToolResult, frozen=True, kw_only=True):
+    """What a language server answered."""
+
+    operation: str
+    result: Any = None
+    file_path: str | None = None
+    result_count: int | None = None
+    file_count: int | None = None

@@ -1,0 +1,245 @@
+"""What the other lines say about calls: hooks, progress, permissions, background tasks.
+
+In: entries that are neither the model's words nor results. Out: notes by call id, which `pair.py`
+attaches to its spans. Read `Notes.add` first.
+"""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from toolspan.formats.claude.messages import user_text
+from toolspan.formats.claude.records import (
+    ABSENT,
+    Attachment,
+    Entry,
+    ProgressData,
+    parse_task_notices,
+)
+from toolspan.formats.decoding import extract_text
+from toolspan.types.ids import CallId, SourceLocation
+from toolspan.types.span import Event, Hook, HookOutcome, Note, Notification
+
+_HOOK_OUTCOMES: dict[str, HookOutcome] = {
+    "hook_success": "success",
+    "hook_non_blocking_error": "error",
+    "hook_error_during_execution": "error",
+    "hook_blocking_error": "blocked",
+    "hook_cancelled": "cancelled",
+    "hook_additional_context": "context",
+    "hook_system_message": "message",
+    "hook_permission_decision": "decision",
+    "hook_stopped_continuation": "stopped",
+    "hook_deferred_tool": "deferred",
+    "async_hook_response": "success",
+}
+_NOTE_TEXT_LIMIT = 400
+
+ProgressTally = tuple[int, str | None, str | None]
+"""How many, the first time, the last time."""
+
+
+class SideRecords:
+    """Everything known about calls from lines around them."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self.events: dict[str, list[Event]] = {}
+        self.progress: dict[str, dict[str, ProgressTally]] = {}
+        self.started_ids: set[str] = set()
+        self.blocked_reasons: dict[str, str] = {}
+        self.hooked_ids: set[str] = set()
+        self.deferred_ids: set[str] = set()
+        self.denied_ids: set[str] = set()
+        self.agents_by_call: dict[str, str] = {}
+        self._seen_notices: set[tuple[str, str | None, str | None]] = set()
+        """Notifications heard: one and the same may be queued, attached and said."""
+
+    def add(self, entry: Entry, at: int) -> None:
+        """One entry and its packed place."""
+        match entry.type:
+            case "progress":
+                self._add_progress(entry, at)
+            case "attachment":
+                self._add_attachment(entry, at)
+            case "queue-operation":
+                if b"<task-notification" in memoryview(entry.content)[:80].tobytes():
+                    self.add_notices(extract_text(entry.content), entry.timestamp, at)
+            case "result":
+                self._add_stream_end(entry)
+            case "tool_progress":
+                self._add_stream_progress(entry)
+            case "system" if entry.subtype == "permission_denied":
+                self.denied_ids.add(entry.tool_use_id or entry.tool_use_id_snake or "")
+
+    def has_events(self, call_id: str) -> bool:
+        """Whether something happened around a call."""
+        return call_id in self.events or call_id in self.progress
+
+    def _add_stream_progress(self, entry: Entry) -> None:
+        call_id = entry.tool_use_id_snake
+        if call_id is not None:
+            self.started_ids.add(call_id)
+            self._count_progress(call_id, "tool_progress", entry.timestamp)
+
+    def _add_stream_end(self, entry: Entry) -> None:
+        """The last line of a stream: which calls were refused or put off."""
+        self.denied_ids.update(
+            d.tool_use_id for d in entry.permission_denials or () if d.tool_use_id
+        )
+        deferred = entry.deferred_tool_use
+        if deferred and (deferred.id or deferred.tool_use_id):
+            self.deferred_ids.add(deferred.id or deferred.tool_use_id or "")
+
+    def add_notices(self, text: str, time: str | None, at: int) -> None:
+        """Task notifications in a text somebody put into the conversation."""
+        for notice in parse_task_notices(text):
+            if (
+                notice.call_id
+                and (notice.call_id, notice.task_id, notice.status) not in self._seen_notices
+            ):
+                self._seen_notices.add((notice.call_id, notice.task_id, notice.status))
+                self._add_event(
+                    notice.call_id,
+                    Notification(
+                        task_id=notice.task_id,
+                        status=notice.status,
+                        summary=notice.summary,
+                        at=time,
+                        place=self._location_of(at),
+                    ),
+                )
+
+    def _location_of(self, at: int) -> SourceLocation:
+        return SourceLocation.unpack(self._file, at)
+
+    def _add_progress(self, entry: Entry, at: int) -> None:
+        data = entry.data
+        call_id = entry.parent_tool_use_id or entry.tool_use_id
+        if data is None or call_id is None:
+            return
+        if data.type == "hook_progress":
+            self._add_hook_progress(call_id, data, entry.timestamp, self._location_of(at))
+            return
+        if data.type == "agent_progress" and data.agent_id:
+            self.agents_by_call.setdefault(call_id, data.agent_id)
+        self.started_ids.add(call_id)
+        self._count_progress(call_id, data.type, entry.timestamp)
+
+    def _add_hook_progress(
+        self, call_id: str, data: ProgressData, at: str | None, place: SourceLocation
+    ) -> None:
+        if data.hook_event and not data.hook_event.startswith("Pre"):
+            self.started_ids.add(call_id)
+        self._add_event(
+            call_id,
+            Hook(
+                point=data.hook_event or "",
+                name=data.hook_name or "",
+                outcome="started",
+                command=data.command,
+                at=at,
+                place=place,
+            ),
+        )
+
+    def _count_progress(self, call_id: str | None, kind: str, at: str | None) -> None:
+        if call_id is None:
+            return
+        kinds = self.progress.setdefault(call_id, {})
+        count, first, _ = kinds.get(kind, (0, at, at))
+        kinds[kind] = (count + 1, first, at)
+
+    def _add_attachment(self, entry: Entry, at: int) -> None:
+        note = entry.attachment
+        if note is None:
+            return
+        if note.type == "queued_command":
+            self.add_notices(extract_text(note.prompt), entry.timestamp, at)
+        if note.tool_use_id is None:
+            return
+        place = self._location_of(at)
+        outcome = _HOOK_OUTCOMES.get(note.type)
+        if outcome is not None:
+            self._add_hook(note, note.tool_use_id, outcome, entry.timestamp, place)
+            return
+        text = _attachment_text(note)
+        self._add_event(
+            note.tool_use_id, Note(kind=note.type, text=text, at=entry.timestamp, place=place)
+        )
+
+    def _add_hook(
+        self,
+        note: Attachment,
+        call_id: str,
+        outcome: HookOutcome,
+        at: str | None,
+        place: SourceLocation,
+    ) -> None:
+        point = note.hook_event or (note.hook_name or "").partition(":")[0]
+        text = _attachment_text(note)
+        if point == "PreToolUse":
+            self.hooked_ids.add(call_id)
+            if outcome == "blocked":
+                self.blocked_reasons[call_id] = text or ""
+        if outcome == "deferred":
+            self.deferred_ids.add(call_id)
+        self._add_event(
+            call_id,
+            Hook(
+                point=point,
+                name=note.hook_name or point,
+                outcome=outcome,
+                command=note.command,
+                exit_code=note.exit_code,
+                duration_ms=note.duration_ms,
+                text=text,
+                at=at,
+                place=place,
+            ),
+        )
+
+    def _add_event(self, call_id: str, event: Event) -> None:
+        self.events.setdefault(call_id, []).append(event)
+
+
+def _attachment_text(note: Attachment) -> str | None:
+    for raw in (
+        note.blocking_error, note.decision, note.message, note.banner, note.content, note.stderr
+    ):  # fmt: skip
+        text = "" if raw is ABSENT else _raw_text(raw)
+        if text:
+            return text[:_NOTE_TEXT_LIMIT]
+    return None
+
+
+def _raw_text(raw: Raw) -> str:
+    """Words as they are; a structure as its JSON."""
+    data = bytes(raw)
+    if data[:1] == b"{":
+        return data.decode("utf-8", "replace")
+    return extract_text(raw)
+
+
+class InlineAgents:
+    """Which call started the subagent that speaks."""
+
+    def __init__(self) -> None:
+        self._calls_by_prompt: dict[str, CallId] = {}
+        self._calls_by_uuid: dict[str, CallId] = {}
+
+    def add_prompt(self, call_id: CallId, prompt: object) -> None:
+        """A call gave a subagent this prompt; of equal ones the first waits longest."""
+        if isinstance(prompt, str):
+            self._calls_by_prompt.setdefault(prompt.strip(), call_id)
+
+    def find_owner(self, entry: Entry) -> CallId | None:
+        """The call behind a line of a subagent, and behind the lines that follow it."""
+        if entry.uuid in self._calls_by_uuid:
+            return self._calls_by_uuid[entry.uuid]
+        owner = self._calls_by_uuid.get(entry.parent_uuid) if entry.parent_uuid else None
+        if owner is None and entry.type == "user":
+            owner = self._calls_by_prompt.pop((user_text(entry) or "").strip(), None)
+        if owner is not None and entry.uuid is not None:
+            self._calls_by_uuid[entry.uuid] = owner
+        return owner

@@ -1,0 +1,203 @@
+"""The conversation as a tree: which lines the model still saw, which lie before a compaction,
+which were left behind by a rewind.
+
+In: each line's uuid and parent, in file order. Out: a branch per line. Keeps 64-bit hashes instead
+of uuids, so that a million lines cost a few megabytes. Pure; read `Tree.branches` first.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from toolspan.formats.claude.records import Entry
+from toolspan.types.span import Branch
+
+MESSAGE_FLAG = 1
+"""A user or assistant line of the main conversation that a person or the model wrote."""
+SIDECHAIN_FLAG = 2
+"""A line of a subagent or a team."""
+BRANCH_NAMES: tuple[Branch, ...] = ("active", "compacted", "abandoned")
+_MESSAGE_TYPES = frozenset({"user", "assistant"})
+
+
+class Branches:
+    """The branch of each line, a byte apiece."""
+
+    def __init__(self, lines: "array[int]", marks: bytearray) -> None:
+        self._lines = lines
+        self._branch_indexes = marks
+
+    def __bool__(self) -> bool:
+        """Whether any line is not on the active branch."""
+        return any(self._branch_indexes)
+
+    def branch_of(self, line: int) -> Branch:
+        """The branch of a line, by its number; lines outside the tree are active."""
+        return BRANCH_NAMES[self.branch_index(line)]
+
+    def branch_index(self, line: int) -> int:
+        """The same as a position in BRANCHES: the smaller, the nearer to the active branch."""
+        at = bisect_left(self._lines, line)
+        if at == len(self._lines) or self._lines[at] != line:
+            return 0
+        return self._branch_indexes[at]
+
+
+class RecordTree:
+    """The parent links of one transcript."""
+
+    def __init__(self) -> None:
+        self._keys = array("q")
+        self._lines = array("L")
+        self._flags = bytearray()
+        self._explicit_parents: dict[int, int | None] = {}
+        """Positions whose parent is not the line before: the parent's key, None for a root."""
+        self._logical_parents: dict[int, int] = {}
+        self._last_uuid = ""
+        """The uuid of the last line; no line's parent in the beginning."""
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def add(self, entries: Iterable[Entry], line: int) -> None:
+        """Entries in file order, the first on this line, the others on those that follow."""
+        keys, lines, flags, last = self._keys, self._lines, self._flags, self._last_uuid
+        for number, entry in enumerate(entries, line):
+            uuid, parent = entry.uuid, entry.parent_uuid
+            if uuid is None or entry.session_id_snake is not None:  # a stream has no links
+                continue
+            if parent != last:
+                self._explicit_parents[len(keys)] = None if parent is None else hash(parent)
+            last = uuid
+            flag = MESSAGE_FLAG if entry.type in _MESSAGE_TYPES and not entry.is_meta else 0
+            if entry.is_sidechain or entry.team_name:
+                flag |= SIDECHAIN_FLAG
+            keys.append(hash(uuid))
+            lines.append(number)
+            flags.append(flag)
+            if entry.logical_parent_uuid is not None:
+                self._logical_parents[len(keys) - 1] = hash(entry.logical_parent_uuid)
+        self._last_uuid = last
+
+    def branches(self) -> "Branches":
+        """The branch of every line."""
+        asides = self._flags.count(SIDECHAIN_FLAG) + self._flags.count(
+            SIDECHAIN_FLAG | MESSAGE_FLAG
+        )
+        if len(self._explicit_parents) <= 1 or asides == len(
+            self
+        ):  # one unbroken chain, or a subagent's
+            return Branches(self._lines, bytearray(len(self)))
+        parents = self._resolve_parents()
+        leaf = self._find_leaf(parents)
+        marks = bytearray(b"\2") * len(self)
+        for mark, logical in ((b"\1", True), (b"\0", False)):
+            for run in self._path_runs(leaf, parents, logical=logical):
+                marks[run.start : run.stop] = mark * len(run)
+        for n, flags in enumerate(self._flags if asides else ()):
+            if flags & SIDECHAIN_FLAG:
+                marks[n] = 0
+        return Branches(self._lines, marks)
+
+    def missing_parents(self) -> list[int]:
+        """Lines whose parent is not in the file."""
+        parents = self._resolve_parents()
+        return [
+            self._lines[n]
+            for n, above in self._explicit_parents.items()
+            if above is not None and parents[n] < 0
+        ]
+
+    def duplicate_lines(self) -> list[int]:
+        """Lines whose uuid an earlier line has."""
+        seen: set[int] = set()
+        repeated = []
+        for key, line in zip(self._keys, self._lines, strict=True):
+            if key in seen:
+                repeated.append(line)
+            seen.add(key)
+        return repeated
+
+    def cycle_lines(self) -> list[int]:
+        """Lines from which the way up never ends, one for each circle."""
+        parents = self._resolve_parents()
+        done = bytearray(len(self))
+        cycle_starts = []
+        for start in range(len(self)):
+            path = []
+            n = start
+            while n >= 0 and not done[n]:
+                done[n] = 1
+                path.append(n)
+                n = parents.get(n, n - 1)
+            if n in path:
+                cycle_starts.append(self._lines[n])
+        return cycle_starts
+
+    def _resolve_parents(self) -> dict[int, int]:
+        """Positions of parents, -1 for none, of those whose parent is not the line before."""
+        parent_keys = {above for above in self._explicit_parents.values() if above is not None}
+        keyed_positions = (
+            [(key, n) for n, key in enumerate(self._keys) if key in parent_keys]
+            if parent_keys
+            else []
+        )
+        where = dict(reversed(keyed_positions))  # of several with one key the first counts
+        return {
+            n: -1 if above is None else where.get(above, -1)
+            for n, above in self._explicit_parents.items()
+        }
+
+    def _find_leaf(self, parents: dict[int, int]) -> int:
+        """The end of the active branch: the last line that speaks and that nobody built on."""
+        built_on = set(parents.values())
+        ends = (
+            n - 1 for n in (*self._explicit_parents, len(self))
+        )  # the next line's parent is elsewhere
+        return max(
+            (self._nearest_message(n, parents) for n in ends if n not in built_on), default=-1
+        )
+
+    def _nearest_message(self, n: int, parents: dict[int, int]) -> int:
+        """The nearest line at or above `n` that speaks in the main conversation, or -1."""
+        for _ in range(len(self)):
+            if n < 0 or self._flags[n] & SIDECHAIN_FLAG:
+                return -1
+            if self._flags[n] & MESSAGE_FLAG:
+                return n
+            n = parents.get(n, n - 1)
+        return -1
+
+    def _path_runs(self, leaf: int, parents: dict[int, int], *, logical: bool) -> list[range]:
+        """Which lines lie on the way from a leaf to its root, in runs of line following on line."""
+        starts = [0, *self._explicit_parents]
+        seen: set[int] = set()
+        runs = []
+        n = leaf
+        while n >= 0:
+            start = starts[bisect_right(starts, n) - 1]
+            runs.append(range(start, n + 1))
+            if start in seen:  # the links run in a circle
+                break
+            seen.add(start)
+            n = self._parent_of(start, parents, logical=logical)
+        return runs
+
+    def _parent_of(self, n: int, parents: dict[int, int], *, logical: bool) -> int:
+        parent = parents.get(n, n - 1)
+        if parent >= 0 and parent != n:
+            return parent
+        if self._explicit_parents.get(n) is not None:
+            return n - 1  # the parent is not in the file: the client went on from the line before
+        if logical and n in self._logical_parents:
+            return self._position_of(self._logical_parents[n], n - 1)
+        return -1
+
+    def _position_of(self, key: int, otherwise: int) -> int:
+        """Where a key stands first; the line before, when what was compacted is not in the file."""
+        try:
+            return self._keys.index(key)
+        except ValueError:
+            return otherwise

@@ -1,0 +1,400 @@
+"""What Claude Code's tools report of plans, tasks, agents, skills, time and the web.
+
+In: nothing; these are values, the other half of `claude_results.py`, whose rules hold here too.
+Out: one frozen struct per shape of `toolUseResult`. Read `AgentResult` first.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Raw, Struct, field
+
+from toolspan.formats.claude.results import ContentBlock, ToolResult
+from toolspan.types.inputs import Annotation, CodeFinding, Number, TodoItem, UserQuestion
+
+
+class TodoResult(ToolResult, frozen=True, kw_only=True):
+    """The todo list before and after."""
+
+    new_todos: tuple[TodoItem, ...]
+    old_todos: tuple[TodoItem, ...] | None = None
+    verification_nudge_needed: bool | None = None
+
+
+class TodoReadResult(ToolResult, frozen=True, kw_only=True):
+    """The todo list as it is."""
+
+    todos: tuple[TodoItem, ...]
+
+
+class TaskItem(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One task of the task list, as far as a tool tells."""
+
+    id: str | int = ""
+    subject: str = ""
+    description: str | None = None
+    status: str | None = None
+    owner: str | None = None
+    active_form: str | None = None
+    blocks: tuple[str, ...] | None = None
+    blocked_by: tuple[str, ...] | None = None
+
+
+class TaskCreateResult(ToolResult, frozen=True, kw_only=True):
+    """A task that was added."""
+
+    task: TaskItem
+
+
+class TaskGetResult(ToolResult, frozen=True, kw_only=True):
+    """A task that was asked for; none if there is no such task."""
+
+    task: TaskItem | None
+
+
+class TaskListResult(ToolResult, frozen=True, kw_only=True):
+    """The task list."""
+
+    tasks: tuple[TaskItem, ...]
+
+
+class StatusChange(Struct, frozen=True, kw_only=True):
+    """A task's status before and after."""
+
+    before: str | None = field(default=None, name="from")
+    after: str | None = field(default=None, name="to")
+
+
+class TaskUpdateResult(ToolResult, frozen=True, kw_only=True):
+    """What was changed in a task, or why nothing was."""
+
+    success: bool
+    task_id: str | int = ""
+    updated_fields: tuple[str, ...] = ()
+    status_change: StatusChange | None = None
+    error: str | None = None
+    verification_nudge_needed: bool | None = None
+
+
+class CacheCreation(Struct, frozen=True, kw_only=True):
+    """Tokens written to the prompt cache, by how long they stay."""
+
+    ephemeral_1h_input_tokens: int | None = None
+    ephemeral_5m_input_tokens: int | None = None
+
+
+class AgentUsage(Struct, frozen=True, kw_only=True):
+    """Tokens of a subagent's last request, not of its whole run."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    cache_creation: CacheCreation | None = None
+    server_tool_use: dict[str, Any] | None = None
+    service_tier: str | None = None
+    inference_geo: str | None = None
+    speed: str | None = None
+    iterations: Any = None
+    output_tokens_details: dict[str, Any] | None = None
+    fallback_credit: Any = None
+
+
+class AgentToolStats(Struct, frozen=True, kw_only=True, rename="camel"):
+    """How often a subagent used which kind of tool."""
+
+    read_count: int | None = None
+    search_count: int | None = None
+    bash_count: int | None = None
+    edit_file_count: int | None = None
+    lines_added: int | None = None
+    lines_removed: int | None = None
+    other_tool_count: int | None = None
+    frame_count: int | None = None
+
+
+class AgentResult(ToolResult, frozen=True, kw_only=True):
+    """A subagent that finished, or one that was sent off.
+
+    `status` is completed, async_launched or remote_launched; old clients wrote none.
+    """
+
+    status: str | None = None
+    agent_id: str | None = None
+    agent_type: str | None = None
+    description: str | None = None
+    prompt: str | None = None
+    content: tuple[ContentBlock, ...] = ()
+    total_duration_ms: Number | None = None
+    total_tokens: int | None = None
+    total_tool_use_count: int | None = None
+    usage: AgentUsage | None = None
+    tool_stats: AgentToolStats | None = None
+    tools_used: tuple[str, ...] | None = None
+    resolved_model: str | None = None
+    models_used: tuple[str, ...] | None = None
+    was_interrupted: bool | None = None
+    is_async: bool | None = None
+    output_file: str | None = None
+    can_read_output_file: bool | None = None
+    can_continue_agent: bool | None = None
+    task_id: str | None = None
+    session_url: str | None = None
+    worktree_path: str | None = None
+    worktree_branch: str | None = None
+    harness_note_count: int | None = None
+    harness_tail_count: int | None = None
+    harness_section_hash: str | None = None
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether the agent was still at work when this was written."""
+        return bool(self.is_async) or self.status in ("async_launched", "remote_launched")
+
+
+class PlanResult(ToolResult, frozen=True, kw_only=True):
+    """A plan the user approved."""
+
+    plan: str | None
+    is_agent: bool | None = None
+    file_path: str | None = None
+    plan_was_edited: bool | None = None
+    has_task_tool: bool | None = None
+    awaiting_leader_approval: bool | None = None
+    request_id: str | None = None
+
+
+class MessageResult(ToolResult, frozen=True, kw_only=True):
+    """One sentence about what was done."""
+
+    message: str
+
+
+class QuestionResult(ToolResult, frozen=True, kw_only=True):
+    """Questions and what the user answered, by the question's words."""
+
+    questions: tuple[UserQuestion, ...]
+    answers: dict[str, str | tuple[str, ...]] | None = None
+    response: str | None = None
+    annotations: dict[str, Annotation] | None = None
+    afk_timeout_ms: Number | None = None
+
+
+class SkillResult(ToolResult, frozen=True, kw_only=True):
+    """A skill that was loaded."""
+
+    command_name: str
+    success: bool | None = None
+    allowed_tools: tuple[str, ...] | None = None
+    model: str | None = None
+
+
+class ToolSearchResult(ToolResult, frozen=True, kw_only=True, rename=None):
+    """The names of tools that were found and loaded."""
+
+    matches: tuple[str, ...]
+    query: str = ""
+    total_deferred_tools: int | None = None
+
+
+class BatchItem(Struct, frozen=True, kw_only=True):
+    """The result of one call inside a Batch."""
+
+    key: str = ""
+    message: Raw = field(default_factory=lambda: Raw(b"null"))
+    """A whole transcript entry with its own result."""
+
+
+class BatchResult(ToolResult, frozen=True, kw_only=True):
+    """The results of several calls made as one."""
+
+    ordered_tool_results: tuple[BatchItem, ...]
+    normalized_messages: tuple[Raw, ...] = ()
+    """The calls, each as a whole transcript entry."""
+    resolved_invocations: Any = None
+    total_duration_ms: Number | None = None
+    total_tokens: int | None = None
+    total_tool_calls: int | None = None
+
+
+class WorkflowResult(ToolResult, frozen=True, kw_only=True):
+    """A workflow that was started in the background."""
+
+    status: str
+    task_id: str | None = None
+    task_type: str | None = None
+    workflow_name: str | None = None
+    run_id: str | None = None
+    summary: str | None = None
+    transcript_dir: str | None = None
+    script_path: str | None = None
+    session_url: str | None = None
+    warning: str | None = None
+    error: str | None = None
+
+
+class FindingsResult(ToolResult, frozen=True, kw_only=True, rename=None):
+    """The problems of a code review as they were taken down."""
+
+    findings: tuple[CodeFinding, ...]
+    count: int | None = None
+    level: str | None = None
+
+
+class EnterWorktreeResult(ToolResult, frozen=True, kw_only=True):
+    """The git worktree the session works in now."""
+
+    worktree_path: str
+    worktree_branch: str | None = None
+    message: str | None = None
+
+
+class ExitWorktreeResult(ToolResult, frozen=True, kw_only=True):
+    """The git worktree the session left."""
+
+    action: str
+    original_cwd: str | None = None
+    worktree_path: str | None = None
+    worktree_branch: str | None = None
+    tmux_session_name: str | None = None
+    discarded_files: int | None = None
+    discarded_commits: int | None = None
+    message: str | None = None
+
+
+class MonitorResult(ToolResult, frozen=True, kw_only=True):
+    """A monitor that was started."""
+
+    task_id: str
+    timeout_ms: Number | None = None
+    persistent: bool | None = None
+
+
+class CronJob(ToolResult, frozen=True, kw_only=True):
+    """A scheduled prompt: one that was made, removed (only its id) or listed."""
+
+    id: str
+    cron: str | None = None
+    human_schedule: str | None = None
+    prompt: str | None = None
+    recurring: bool | None = None
+    durable: bool | None = None
+
+
+class CronListResult(ToolResult, frozen=True, kw_only=True):
+    """The scheduled prompts."""
+
+    jobs: tuple[CronJob, ...]
+
+
+class WakeupResult(ToolResult, frozen=True, kw_only=True):
+    """When the session will go on by itself."""
+
+    scheduled_for: Number
+    clamped_delay_seconds: Number | None = None
+    was_clamped: bool | None = None
+    stopped: bool | None = None
+    cancelled_wakeups: int | None = None
+
+
+class PushResult(ToolResult, frozen=True, kw_only=True):
+    """Whether a message reached the user's device."""
+
+    message: str
+    push_sent: bool | None = None
+    local_sent: bool | None = None
+    disabled_reason: str | None = None
+    sent_at: str | None = None
+
+
+class RemoteTriggerResult(ToolResult, frozen=True, kw_only=True):
+    """What the service for remote sessions answered."""
+
+    status: int
+    json: str
+    summary: str | None = None
+
+
+class WebFetchResult(ToolResult, frozen=True, kw_only=True):
+    """A page that was fetched, and what a model found in it."""
+
+    url: str
+    code: int | None = None
+    code_text: str | None = None
+    bytes: int | None = None
+    duration_ms: Number | None = None
+    result: str | None = None
+    artifact_read: Any = None
+
+
+class SearchLink(Struct, frozen=True, kw_only=True):
+    """One hit of a web search."""
+
+    title: str = ""
+    url: str = ""
+
+
+class SearchHits(Struct, frozen=True, kw_only=True):
+    """The hits of one query a search made."""
+
+    tool_use_id: str | None = None
+    content: tuple[SearchLink, ...] = ()
+
+
+class WebSearchResult(ToolResult, frozen=True, kw_only=True):
+    """What a web search found: hits, and texts about them."""
+
+    query: str
+    results: tuple[SearchHits | str, ...] = ()
+    duration_seconds: Number | None = None
+    search_count: int | None = None
+
+
+class McpResource(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A resource an MCP server offers, or its content."""
+
+    uri: str = ""
+    name: str | None = None
+    server: str | None = None
+    title: str | None = None
+    description: str | None = None
+    mime_type: str | None = None
+    size: int | None = None
+    text: str | None = None
+    blob: str | None = None
+    blob_saved_to: str | None = None
+    annotations: Any = None
+    icons: Any = None
+    meta: Any = field(default=None, name="_meta")
+
+
+class McpResourceList(ToolResult, frozen=True, kw_only=True):
+    """The resources MCP servers offer."""
+
+    resources: tuple[McpResource, ...]
+    error: str | None = None
+
+
+class McpResourceContents(ToolResult, frozen=True, kw_only=True):
+    """The contents of one MCP resource."""
+
+    contents: tuple[McpResource, ...]
+    error: str | None = None
+
+
+class McpServerTools(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What asking one MCP server for its tools again has changed."""
+
+    server: str = ""
+    status: str | None = None
+    tool_count: int | None = None
+    added: tuple[str, ...] | None = None
+    removed: tuple[str, ...] | None = None
+    error: str | None = None
+
+
+class McpToolsRefreshed(ToolResult, frozen=True, kw_only=True):
+    """What asking MCP servers for their tools again has changed."""
+
+    servers: tuple[McpServerTools, ...]

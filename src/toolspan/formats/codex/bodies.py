@@ -1,0 +1,114 @@
+"""Inputs and outputs of a rollout, read from the file when somebody asks.
+
+A span keeps places, not bytes. The shelf reads a place again and finds the item there by its id. A
+place that no longer holds it (the file was rewritten or compressed) raises SourceError.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
+
+from toolspan.formats import json_repair
+from toolspan.formats.codex import records
+from toolspan.formats.codex.calls import call_arguments, parse_output
+from toolspan.formats.codex.records import (
+    ABSENT,
+    SELF_CONTAINED_TYPES,
+    RolloutItem,
+    RolloutRecord,
+    extract_calls,
+)
+from toolspan.formats.decoding import extract_text
+from toolspan.formats.lines import missing_call_error, reread_line
+from toolspan.formats.source import Source
+from toolspan.types.ids import CallId, SourceLocation
+from toolspan.types.span import Call, Result
+
+if TYPE_CHECKING:
+    from toolspan.types.inputs import ToolInput
+
+
+MISSING_ID_PREFIX = "#"
+"""How the names begin that we give to calls without one."""
+
+
+class RolloutBodyStore:
+    """The bodies of one rollout."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.name = source.name
+        self.end_locations: dict[CallId, int] = {}
+        """Where the events stand that tell of calls' ends, by call."""
+
+    def raw_input(self, call: Call) -> bytes:
+        """The input as JSON: an object; what the model wrote, as a string, when it is no JSON."""
+        if call.place is None:
+            return b"{}"
+        items = extract_calls(self._read_record(call.place).item)
+        is_unnamed = call.id.startswith(MISSING_ID_PREFIX)
+        names = (None,) if is_unnamed else (call.id,)
+        item = next((item for item in items if (item.call_id or item.id) in names), None)
+        if item is None:
+            raise missing_call_error(call.place, call.id)
+        return call_arguments(item)
+
+    def arguments(self, call: Call) -> dict[str, object]:
+        """The input, decoded; empty when it is no object."""
+        from toolspan.types.inputs import decode_json_object
+
+        return decode_json_object(self.raw_input(call))
+
+    def typed_input(self, call: Call) -> "ToolInput":
+        """The input narrowed to its tool's type."""
+        from toolspan.formats.claude import narrow
+        from toolspan.formats.codex import results
+        from toolspan.types.inputs import UnknownInput
+
+        data = self.raw_input(call)
+        tool_input = results.narrow_input(call.tool, data)
+        if isinstance(tool_input, UnknownInput):  # models name tools of other clients too
+            return narrow.narrow_input(call.tool, data)
+        return tool_input
+
+    def content(self, result: Result) -> Any:
+        """What the model read: a string or a list of blocks."""
+        return json_repair.decode_readable(bytes(self._read_output(result)))
+
+    def text(self, result: Result) -> str:
+        """What the model read, as text; of JSON around an output, the output."""
+        raw = self._read_output(result)
+        text = extract_text(raw)
+        return parse_output(raw).text if text.startswith('{"') else text
+
+    def structured(self, result: Result) -> object:
+        """The output taken apart, and what the event of its end tells beside it."""
+        from toolspan.formats.codex.results import narrow_result
+
+        at = self.end_locations.get(result.id)
+        event = (
+            self._read_record(SourceLocation.unpack(self.name, at)).item if at is not None else None
+        )
+        return narrow_result(result.tool, self._read_output(result), event)
+
+    def _read_output(self, result: Result) -> Raw:
+        item = self._read_record(result.place).item
+        if item.type in SELF_CONTAINED_TYPES:
+            return item.result if item.result != ABSENT else item.action
+        names = {item.call_id, item.tool_call_id, item.id} - {None}
+        if result.id not in names and names:
+            raise missing_call_error(result.place, result.id)
+        return item_output(item)
+
+    def _read_record(self, place: SourceLocation) -> RolloutRecord:
+        return reread_line(self.source, place, records.decode_record).entry
+
+
+def item_output(item: RolloutItem) -> Raw:
+    """The output of an item, under whichever name it stands."""
+    for raw in (item.output, item.result, item.tools, item.content):
+        if raw != ABSENT:
+            return raw
+    return ABSENT

@@ -1,0 +1,321 @@
+"""What a Codex call was given: its arguments as JSON, and in a few words what it is about.
+
+In: an item that asks for a tool. Out: JSON bytes, or a short text. Arguments come as JSON inside a
+string, sometimes broken, sometimes in two strings; free text, as patches are, becomes the `input`
+of an object. Nothing here raises, whatever a file contains. Read `arguments_of` first.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from toolspan.formats import json_repair
+from toolspan.formats.codex.records import ABSENT, RolloutItem
+from toolspan.formats.decoding import DECODE_ERRORS, extract_text
+
+_JSON_DECODER = msgspec.json.Decoder()
+_MAX_WRAPPERS = 3
+"""So many strings around arguments are taken off; nobody has seen more than two."""
+_PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$", re.MULTILINE)
+_SUMMARY_LENGTH = 160
+
+
+def call_arguments(item: RolloutItem) -> bytes:
+    """The input of a call as JSON: an object, unless what the model wrote is none."""
+    match item.type:
+        case "custom_tool_call":
+            return json_repair.encode_document({"input": extract_text(item.input)})
+        case "local_shell_call" | "web_search_call":
+            return bytes(item.action) or b"{}"
+        case "image_generation_call":
+            return b"{}"
+        case _:
+            return _unwrap_arguments(bytes(item.arguments))
+
+
+def _unwrap_arguments(data: bytes) -> bytes:
+    """JSON without the strings around it; as it was written when what is inside is no JSON."""
+    value = data
+    for _ in range(_MAX_WRAPPERS):
+        if not value.startswith(b'"'):
+            break
+        inner = extract_text(Raw(value)).encode("utf-8", "surrogatepass").strip()
+        if not inner:
+            return b"{}"
+        if not _is_json(inner):
+            return value
+        value = inner
+    return value or b"{}"
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json_repair.decode_document(data)
+    except ValueError:
+        return False
+    return True
+
+
+class CallSubject(Struct, gc=False):
+    """The keys of an input that say what a call is about, the most telling first."""
+
+    cmd: Any = None
+    command: Any = None
+    path: Any = None
+    file_path: Any = None
+    input: Any = None
+    query: Any = None
+    q: Any = None
+    url: Any = None
+    pattern: Any = None
+    uri: Any = None
+    message: Any = None
+    question: Any = None
+    chars: Any = None
+    explanation: Any = None
+    target: Any = None
+    targets: Any = None
+    objective: Any = None
+    prompt: Any = None
+    name: Any = None
+    queries: Any = None
+    questions: Any = None
+    plan: Any = None
+    session_id: Any = None
+    """Of the process that a `write_stdin` speaks to."""
+    cell_id: Any = None
+    """Of the script that a `wait` waits for."""
+
+    @property
+    def process_id(self) -> str | None:
+        """The process or script that the call goes on with."""
+        value = self.session_id if self.session_id is not None else self.cell_id
+        return str(value) if isinstance(value, int | str) and not isinstance(value, bool) else None
+
+    def format_summary(self) -> str | None:
+        """What the call is about, shortened: command, path, question, address."""
+        likely = self.cmd if self.cmd is not None else self.command
+        if likely:
+            text = format_command(likely)
+            return text[:_SUMMARY_LENGTH] if text else None
+        for value in msgspec.structs.astuple(self):
+            text = _subject_text(value)
+            if text:
+                return text[:_SUMMARY_LENGTH]
+        return f"process {self.process_id}" if self.process_id is not None else None
+
+
+_SUBJECT_DECODER = msgspec.json.Decoder(CallSubject)
+
+
+def read_call_subject(item: RolloutItem) -> CallSubject:
+    """What a call is about; empty when that cannot be read."""
+    data = call_arguments(item)
+    try:
+        return _SUBJECT_DECODER.decode(data)
+    except DECODE_ERRORS:
+        return CallSubject()
+
+
+def first_patched_file(text: str) -> str | None:
+    """The first file that a patch is about."""
+    matched = _PATCHED_FILE.search(text)
+    return matched[1].strip() if matched else None
+
+
+def format_command(command: object) -> str | None:
+    """A command as a person would type it: a shell around it is taken off."""
+    if isinstance(command, str):
+        return command
+    if not isinstance(command, list) or not all(isinstance(word, str) for word in command):
+        return None
+    match command:
+        case [_, "-lc" | "-c" | "-Command" | "/c", line]:
+            return str(line)
+        case _:
+            return shlex.join(command)
+
+
+def event_command(raw: Raw) -> str | None:
+    """The command of an event, as a person would type it."""
+    if raw == ABSENT:
+        return None
+    try:
+        return format_command(_JSON_DECODER.decode(raw))
+    except DECODE_ERRORS:
+        return None
+
+
+def _subject_text(value: object) -> str | None:
+    if isinstance(value, str):
+        return first_patched_file(value) or value.strip() or None
+    if isinstance(value, list) and value:
+        first = value[0]
+        if isinstance(first, dict):
+            first = first.get("step") or first.get("question")
+        return first if isinstance(first, str) else None
+    return None
+
+
+class CommandOutput(Struct, frozen=True, kw_only=True, gc=False):
+    """An output, taken apart."""
+
+    text: str = ""
+    """What the tool said; without the client's header."""
+    exit_code: int | None = None
+    wall_ms: float | None = None
+    """How long the client says it took."""
+    running: str | None = None
+    """The process or script that goes on, by the number to ask for it."""
+    script: str | None = None
+    """How a script ended: `completed` or `failed`."""
+    has_header: bool = False
+    """A tool's own words: they stand under the client's header."""
+    truncated: bool = False
+    flag: bool | None = None
+    """Whether it succeeded, where somebody wrote that down."""
+
+
+_HEADER_LINE = re.compile(
+    r"(?:Command: [^\n]*"
+    r"|Chunk ID: \S*"
+    r"|Exit code: (?P<exit>-?\d{1,9})"
+    r"|Wall time:? (?P<wall>\d[\d.]*) seconds?"
+    r"|Process exited with code (?P<exited>-?\d{1,9})"
+    r"|Process running with session ID (?P<running>\S+)"
+    r"|Script (?P<script>completed|failed|terminated)"
+    r"|Script running with cell ID (?P<cell>\S+)"
+    r"|Original token count: \d+"
+    r"|Total output lines: (?P<lines>\d+)"
+    r"|(?P<output>Output:))[ \t]*(?:\n|\Z)"
+)
+_MAX_HEADER_LINES = 9
+_MAX_EXIT_CODE = 1 << 32
+"""No exit code is beyond this, on any system."""
+_TRUNCATION_NOTE = re.compile(
+    r"\A(?:Warning: truncated output \(original token count|Total output lines: \d+\n)"
+    r"|\[\.\.\. omitted \d+ of \d+ lines \.\.\.\]|…\d+ tokens truncated…|…\d+ chars truncated…"
+    r"|\[Output truncated after \d+ lines: too many lines or bytes\.\]\s*\Z"
+)
+_PLAIN_SUCCESS = re.compile(
+    rb'"(?:Chunk ID: \w*\\nWall time: (\d[\d.]*) seconds\\nProcess exited with code 0\\n'
+    rb"(?:Original token count: \d+\\n)?|Exit code: 0\\nWall time: (\d[\d.]*) seconds\\n)Output:\\n"
+)
+"""How the output of a command that ended well begins, in the line's own bytes."""
+
+
+class _OutputMetadata(Struct, gc=False):
+    exit_code: int | None = None
+    duration_seconds: float | None = None
+
+
+class _OutputDocument(Struct, gc=False):
+    output: str | None = None
+    metadata: _OutputMetadata | None = None
+
+
+class _FlaggedOutput(Struct, gc=False):
+    content: Raw = ABSENT
+    success: bool | None = None
+    body: Raw = ABSENT
+
+
+_DOCUMENT_DECODER = msgspec.json.Decoder(_OutputDocument)
+_FLAGGED_DECODER = msgspec.json.Decoder(_FlaggedOutput)
+
+
+def parse_output(raw: Raw) -> CommandOutput:
+    """What an output says; the text of a command that ended well is left alone."""
+    quiet = _PLAIN_SUCCESS.match(raw)
+    if quiet is not None and not _may_be_truncated(raw):
+        return CommandOutput(
+            exit_code=0,
+            wall_ms=_to_milliseconds(_decode_ascii(quiet[1] or quiet[2])),
+            has_header=True,
+        )
+    flag = None
+    if memoryview(raw)[:1].tobytes() == b"{":
+        raw, flag = _read_flagged_output(raw)
+    text = output_text(raw)
+    output = _from_document(text) if text.startswith("{") else None
+    output = output or _from_header(text)
+    return output if flag is None else msgspec.structs.replace(output, flag=flag)
+
+
+def _may_be_truncated(raw: Raw) -> bool:
+    data = bytes(raw)
+    return b" truncated" in data or b"[... omitted " in data
+
+
+def _decode_ascii(digits: bytes) -> str:
+    return digits.decode("ascii")
+
+
+def output_text(raw: Raw) -> str:
+    """An output as text: a string, or the texts of an array."""
+    return extract_text(raw)
+
+
+def _read_flagged_output(raw: Raw) -> tuple[Raw, bool | None]:
+    try:
+        decoded = _FLAGGED_DECODER.decode(raw)
+    except DECODE_ERRORS:
+        return raw, None
+    return decoded.content if decoded.content != ABSENT else decoded.body, decoded.success
+
+
+def _from_document(text: str) -> CommandOutput | None:
+    """The form `{"output": …, "metadata": {"exit_code": …}}`."""
+    try:
+        decoded = _DOCUMENT_DECODER.decode(text)
+    except (*DECODE_ERRORS, UnicodeEncodeError):
+        return None
+    facts = decoded.metadata
+    if decoded.output is None or facts is None:
+        return None
+    seconds = facts.duration_seconds
+    return CommandOutput(
+        text=decoded.output,
+        exit_code=facts.exit_code if abs(facts.exit_code or 0) <= _MAX_EXIT_CODE else None,
+        wall_ms=seconds * 1000 if seconds is not None else None,
+        has_header=True,
+        truncated=bool(_TRUNCATION_NOTE.search(decoded.output)),
+    )
+
+
+def _from_header(text: str) -> CommandOutput:
+    facts: dict[str, str] = {}
+    at = 0
+    for _ in range(2 * _MAX_HEADER_LINES):
+        matched = _HEADER_LINE.match(text, at)
+        if matched is None:
+            break
+        at = matched.end()
+        groups = {key: value for key, value in matched.groupdict().items() if value is not None}
+        facts.update(groups)
+        ended = "exit" in facts or "exited" in facts or "running" in facts or "cell" in facts
+        if "output" in groups and (ended or not text.startswith("Exit code: ", at)):
+            break
+    body = text[at:] if facts else text
+    code = facts.get("exit", facts.get("exited"))
+    return CommandOutput(
+        text=body,
+        exit_code=int(code) if code is not None else None,
+        wall_ms=_to_milliseconds(facts.get("wall")),
+        running=facts.get("running", facts.get("cell")),
+        script=facts.get("script"),
+        has_header="output" in facts,
+        truncated="lines" in facts or bool(_TRUNCATION_NOTE.search(body)),
+    )
+
+
+def _to_milliseconds(seconds: str | None) -> float | None:
+    try:
+        return float(seconds) * 1000 if seconds is not None else None
+    except ValueError:
+        return None

@@ -1,0 +1,452 @@
+"""Codex's rollout lines: bytes to records and back.
+
+In: a line of any age. Out: a `Record`, whose `item` is the payload of an enveloped line, or the
+line itself where it has no envelope, as in the oldest files. Like Claude's side: the typed decoder
+reads what most questions need and leaves bodies undecoded; a line whose known fields have other
+types is read again loosely; encoding lays the view over the line. Read `Record` and `decode` first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from toolspan.formats.decoding import DECODE_ERRORS, TypedDecoder
+from toolspan.formats.jsonl import JsonLine
+from toolspan.types.ids import CallId
+
+ABSENT = Raw()
+"""A part that is absent."""
+
+CALL_ITEM_TYPES = frozenset({
+    "function_call", "custom_tool_call", "local_shell_call", "tool_search_call",
+})  # fmt: skip
+"""Items that ask for a tool and are answered by another item."""
+OUTPUT_ITEM_TYPES = frozenset({
+    "function_call_output", "custom_tool_call_output", "function_call_result", "tool_search_output",
+    "local_shell_call_output", "mcp_tool_call_output",
+})  # fmt: skip
+"""Items that answer; the third is what old notes call the first."""
+SELF_CONTAINED_TYPES = frozenset({"web_search_call", "image_generation_call"})
+"""Items that ask and carry their own outcome."""
+
+ENVELOPE_TYPES = frozenset({
+    "session_meta", "response_item", "event_msg", "compacted", "turn_context", "world_state",
+    "token_usage_record", "inter_agent_communication", "inter_agent_communication_metadata",
+    "security_risk_score", "session_state",
+})  # fmt: skip
+_ITEM_TYPES = CALL_ITEM_TYPES | OUTPUT_ITEM_TYPES | SELF_CONTAINED_TYPES | {
+    "message", "agent_message", "reasoning", "compaction", "compaction_summary",
+    "context_compaction", "ghost_snapshot", "other", "additional_tools",
+}  # fmt: skip
+_EVENT_TYPES = frozenset({
+    "user_message", "agent_message", "agent_reasoning", "agent_reasoning_raw_content",
+    "agent_reasoning_section_break", "token_count", "turn_aborted", "task_started", "turn_started",
+    "task_complete", "turn_complete", "context_compacted", "entered_review_mode",
+    "exited_review_mode", "thread_rolled_back", "undo_started", "undo_completed",
+    "exec_command_begin", "exec_command_output_delta", "exec_command_end", "error", "stream_error",
+    "warning", "view_image_tool_call", "patch_apply_begin", "patch_apply_end",
+    "mcp_tool_call_begin", "mcp_tool_call_end", "web_search_begin", "web_search_end",
+    "image_generation_begin", "image_generation_end", "sub_agent_activity",
+    "item_started", "item_completed",
+    "thread_settings_applied", "thread_goal_updated", "thread_name_updated",
+    "dynamic_tool_call_request", "dynamic_tool_call_response", "exec_approval_request",
+    "apply_patch_approval_request", "exec_approval", "patch_approval", "request_permissions",
+    "request_user_input", "elicitation_request", "plan_update", "turn_diff", "hook_started",
+    "hook_completed", "background_event", "session_configured", "shutdown_complete",
+    "collab_agent_spawn_begin", "collab_agent_spawn_end", "collab_agent_interaction_begin",
+    "collab_agent_interaction_end", "collab_waiting_begin", "collab_waiting_end",
+    "collab_close_begin", "collab_close_end", "collab_resume_begin", "collab_resume_end",
+    "deprecation_notice", "model_reroute",
+})  # fmt: skip
+
+
+class ThreadUsage(Struct, gc=False):
+    """Token counts; `input_tokens` has the cached ones in it."""
+
+    input_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    cache_write_input_tokens: int | None = None
+    output_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+class TokenInfo(Struct, gc=False):
+    """How many tokens a thread has used up to now."""
+
+    total_token_usage: ThreadUsage | None = None
+
+
+class GitInfo(Struct, gc=False):
+    """The repository a session worked in."""
+
+    branch: str | None = None
+    commit_hash: str | None = None
+    repository_url: str | None = None
+
+
+class HistoryBase(Struct, gc=False):
+    """The thread whose rollout holds what came before this one's first line."""
+
+    thread_id: str | None = None
+
+
+class ItemMetadata(Struct, gc=False):
+    """What newer clients attach to an item for themselves."""
+
+    turn_id: str | None = None
+    content_item_kinds: list[str] | None = None
+    """Who made each part of a message: `user.text`, `environments.environment_context`, …"""
+
+
+class TurnItem(Struct, gc=False):
+    """What an `item_completed` event tells of: a command, a patch, a message, …"""
+
+    type: str = ""
+    id: str | None = None
+    status: str | None = None
+    exit_code: int | None = None
+    duration: Raw = ABSENT
+    command: Raw = ABSENT
+    server: str | None = None
+    tool: str | None = None
+    result: Raw = ABSENT
+    error: Raw = ABSENT
+    changes: Raw = ABSENT
+    query: str | None = None
+    path: str | None = None
+    content: Raw = ABSENT
+    text: Raw = ABSENT
+    summary_text: Raw = ABSENT
+    receiver_thread_ids: list[str] | None = None
+
+
+class RolloutItem(Struct, gc=False):
+    """A payload: the fields of all kinds side by side, since their names do not clash."""
+
+    type: str = ""
+    id: str | None = None
+    status: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    arguments: Raw = ABSENT
+    call_id: CallId | None = None
+    input: Raw = ABSENT
+    output: Raw = ABSENT
+    role: str | None = None
+    content: Raw = ABSENT
+    summary: Raw = ABSENT
+    action: Raw = ABSENT
+    result: Raw = ABSENT
+    tools: Raw = ABSENT
+    tool_calls: Raw = ABSENT
+    """In the oldest documents an assistant's message carries its calls."""
+    tool_call_id: CallId | None = None
+    info: TokenInfo | None = None
+    message: Raw = ABSENT
+    text: Raw = ABSENT
+    done: TurnItem | None = field(default=None, name="item")
+    turn_id: str | None = None
+    exit_code: int | None = None
+    duration: Raw = ABSENT
+    success: bool | None = None
+    invocation: Raw = ABSENT
+    changes: Raw = ABSENT
+    command: Raw = ABSENT
+    error: Raw = ABSENT
+    reason: Raw = ABSENT
+    decision: Raw = ABSENT
+    num_turns: int | None = None
+    query: str | None = None
+    path: str | None = None
+    tool: str | None = None
+    model: str | None = None
+    session_id: Raw = ABSENT
+    """A session's name in `session_meta`, a process's number elsewhere."""
+    cwd: str | None = None
+    cli_version: str | None = None
+    source: Raw = ABSENT
+    git: GitInfo | None = None
+    forked_from_id: str | None = None
+    history_base: HistoryBase | None = None
+    parent_thread_id: str | None = None
+    agent_nickname: str | None = None
+    agent_role: str | None = None
+    new_thread_id: str | None = None
+    history_start: int | None = field(default=None, name="subagent_history_start_ordinal")
+    replacement_history: Raw = ABSENT
+    started: str | None = field(default=None, name="timestamp")
+    """A payload's own time: of a session's beginning, in `session_meta`."""
+    passed: ItemMetadata | None = field(
+        default=None, name="internal_chat_message_metadata_passthrough"
+    )
+
+
+class RolloutRecord(RolloutItem, gc=False):
+    """The typed view of one line."""
+
+    payload: RolloutItem | None = None
+    ordinal: int | None = None
+    record_type: str | None = None
+    instructions: Raw = ABSENT
+
+    @property
+    def timestamp(self) -> str | None:
+        """When the line was written; the oldest files say so only in their first line."""
+        return self.started
+
+    @property
+    def item(self) -> RolloutItem:
+        """What the line holds, with or without its envelope."""
+        return self if self.payload is None else self.payload
+
+    @property
+    def is_event(self) -> bool:
+        """An event, which tells of something; not an item the model reads or wrote."""
+        return self.type == "event_msg"
+
+    @property
+    def is_header(self) -> bool:
+        """The first line of a file without envelopes."""
+        return self.payload is None and not self.type and self.id is not None and not self.role
+
+    @property
+    def kind(self) -> str:
+        """Its type, and its payload's: `response_item/function_call`, `turn_context`."""
+        if self.payload is None:
+            return self.type or self.record_type or ("session" if self.is_header else "")
+        return f"{self.type}/{self.payload.type}" if self.payload.type else self.type
+
+    @property
+    def is_known(self) -> bool:
+        """Its type has been seen or described before."""
+        if self.payload is None:
+            return (
+                self.type in _ITEM_TYPES
+                or self.record_type == "state"
+                or bool(self.role or self.id)
+            )
+        kind = self.payload.type
+        if self.type == "response_item":
+            return kind in _ITEM_TYPES
+        return self.type in ENVELOPE_TYPES and (self.type != "event_msg" or kind in _EVENT_TYPES)
+
+
+class LegacyFunction(Struct, gc=False):
+    """The function of an old call."""
+
+    name: str | None = None
+    arguments: Raw = ABSENT
+
+
+class LegacyCall(Struct, gc=False):
+    """A call in an assistant's message of the oldest documents."""
+
+    id: CallId | None = None
+    function: LegacyFunction | None = None
+
+
+_RECORD_DECODER = TypedDecoder(RolloutRecord)
+_LEGACY_CALLS_DECODER = msgspec.json.Decoder(list[LegacyCall])
+
+decode_record = _RECORD_DECODER.decode
+decode_records = _RECORD_DECODER.decode_many
+encode_record = _RECORD_DECODER.encode
+
+
+def extract_calls(item: RolloutItem) -> list[RolloutItem]:
+    """The calls in an item: itself, or those that a message of the oldest documents carries."""
+    if item.type in CALL_ITEM_TYPES or item.type in SELF_CONTAINED_TYPES:
+        return [item]
+    if not item.tool_calls:
+        return []
+    try:
+        legacy_calls = _LEGACY_CALLS_DECODER.decode(item.tool_calls)
+    except DECODE_ERRORS:
+        return []
+    return [
+        RolloutItem(
+            type="function_call",
+            call_id=call.id,
+            name=call.function.name if call.function else None,
+            arguments=call.function.arguments if call.function else ABSENT,
+        )
+        for call in legacy_calls
+    ]
+
+
+def item_tool_name(item: RolloutItem) -> str:
+    """The tool an item asks for, MCP tools by their full name."""
+    match item.type:
+        case "local_shell_call":
+            return "local_shell"
+        case "web_search_call":
+            return "web_search"
+        case "image_generation_call":
+            return "image_generation"
+        case "tool_search_call":
+            return item.name or "tool_search"
+        case _:
+            name = item.name or ""
+            space = item.namespace or ""
+            return f"{space}__{name}" if space.startswith("mcp__") else name
+
+
+_LINE_KEYS = frozenset({"timestamp", "type", "payload", "ordinal", "metadata"})
+_ITEM_KEYS = frozenset(
+    {"type", "id", "status", "metadata", "internal_chat_message_metadata_passthrough"}
+)
+"""What any item may carry for the client's own use."""
+_TURN_KEYS = frozenset(
+    {"type", "turn_id", "root_turn_id", "started_at", "completed_at", "duration_ms"}
+)
+_COMMAND_KEYS = frozenset({
+    "call_id", "process_id", "command", "cwd", "parsed_cmd", "source", "interaction_input",
+    "stdout", "stderr", "aggregated_output", "exit_code", "duration", "formatted_output", "status",
+    "started_at_ms", "completed_at_ms",
+})  # fmt: skip
+
+_KEYS_BY_KIND: dict[str, frozenset[str]] = {
+    "session_meta": frozenset({
+        "id", "session_id", "timestamp", "cwd", "originator", "cli_version", "source",
+        "instructions", "base_instructions", "git", "model_provider", "forked_from_id",
+        "parent_thread_id", "thread_source", "agent_nickname", "agent_role", "agent_type",
+        "agent_path", "dynamic_tools", "memory_mode", "history_mode", "history_base",
+        "subagent_history_start_ordinal", "multi_agent_version", "context_window",
+        "runtime_workspace_roots",
+    }),
+    "turn_context": frozenset({
+        "turn_id", "root_turn_id", "cwd", "workspace_roots", "current_date", "timezone",
+        "approval_policy", "approvals_reviewer", "sandbox_policy", "permission_profile", "network",
+        "model", "effort", "summary", "personality", "collaboration_mode", "truncation_policy",
+        "comp_hash", "developer_instructions", "disabled_plugin_ids", "file_system_sandbox_policy",
+        "multi_agent_version", "realtime_active", "user_instructions",
+    }),
+    "compacted": frozenset({
+        "message", "replacement_history", "replacement_history_metadata", "window_number",
+        "first_window_id", "previous_window_id", "window_id", "mcp_resource_origins",
+    }),
+    "world_state": frozenset({"full", "state"}),
+    "response_item/message": _ITEM_KEYS | {"role", "content", "phase", "end_turn"},
+    "response_item/reasoning": _ITEM_KEYS | {"summary", "content", "encrypted_content"},
+    "response_item/function_call": _ITEM_KEYS | {"name", "namespace", "arguments", "call_id"},
+    "response_item/function_call_output": _ITEM_KEYS | {"call_id", "output", "name"},
+    "response_item/function_call_result": _ITEM_KEYS | {"call_id", "result"},
+    "response_item/custom_tool_call": _ITEM_KEYS | {"call_id", "name", "input"},
+    "response_item/custom_tool_call_output": _ITEM_KEYS | {"call_id", "output", "name"},
+    "response_item/local_shell_call": _ITEM_KEYS | {"call_id", "action"},
+    "response_item/web_search_call": _ITEM_KEYS | {"action"},
+    "response_item/tool_search_call": _ITEM_KEYS | {"call_id", "execution", "arguments"},
+    "response_item/tool_search_output": _ITEM_KEYS | {"call_id", "execution", "tools"},
+    "event_msg/user_message": frozenset({
+        "type", "message", "images", "local_images", "text_elements", "kind", "client_id",
+    }),
+    "event_msg/agent_message": frozenset({"type", "message", "phase", "memory_citation"}),
+    "event_msg/agent_reasoning": frozenset({"type", "text"}),
+    "event_msg/token_count": frozenset({"type", "info", "rate_limits"}),
+    "event_msg/task_started": _TURN_KEYS | {
+        "collaboration_mode_kind", "model_context_window", "turn_attribution",
+    },
+    "event_msg/task_complete": _TURN_KEYS | {
+        "last_agent_message", "error", "time_to_first_token_ms",
+    },
+    "event_msg/turn_aborted": _TURN_KEYS | {"reason"},
+    "event_msg/exec_command_begin": _TURN_KEYS | _COMMAND_KEYS,
+    "event_msg/exec_command_end": _TURN_KEYS | _COMMAND_KEYS,
+    "event_msg/patch_apply_end": _TURN_KEYS | {
+        "call_id", "stdout", "stderr", "success", "changes", "status",
+    },
+    "event_msg/mcp_tool_call_end": _TURN_KEYS | {
+        "call_id", "invocation", "duration", "result", "plugin_id", "connector_id", "link_id",
+    },
+    "event_msg/web_search_end": _TURN_KEYS | {"call_id", "query", "action", "results"},
+    "event_msg/item_completed": _TURN_KEYS | {
+        "thread_id", "item", "started_at_ms", "completed_at_ms",
+    },
+}  # fmt: skip
+
+
+def unknown_keys(record: RolloutRecord, decoded: dict[str, object]) -> Iterator[str]:
+    """Keys of a line that nobody has described."""
+    payload = decoded.get("payload")
+    if record.payload is None or not isinstance(payload, dict):
+        return
+    yield from (key for key in decoded if key not in _LINE_KEYS)
+    known_keys = _KEYS_BY_KIND.get(record.kind)
+    if known_keys is not None:
+        yield from (f"{record.kind}.{key}" for key in payload if key not in known_keys)
+
+
+_DOCUMENT_KEY = re.compile(r'\s*,?\s*"(\w+)"\s*:\s*')
+_ITEM_SEPARATOR = re.compile(r"\s*,?\s*")
+_JSON_SCANNER = json.JSONDecoder(strict=False)
+
+
+class RolloutDocument(NamedTuple):
+    """A document, taken apart."""
+
+    session: bytes | None
+    lines: list[JsonLine]
+    is_complete: bool
+
+
+def parse_document(data: bytes) -> RolloutDocument:
+    """The items of a document."""
+    text = data.decode("utf-8", "surrogateescape")
+    start = text.find("{") + 1
+    session: bytes | None = None
+    lines: list[JsonLine] = []
+    at = start
+    while matched := _DOCUMENT_KEY.match(text, at):
+        at = matched.end()
+        if matched[1] == "items" and text.startswith("[", at):
+            lines, at = _parse_items(text, at + 1)
+            if at < 0:
+                return RolloutDocument(session, lines, is_complete=False)
+            continue
+        end = _find_value_end(text, at)
+        if end is None:
+            return RolloutDocument(session, lines, is_complete=False)
+        if matched[1] == "session":
+            session = _encode_text(text[at:end])
+        at = end
+    return RolloutDocument(session, lines, is_complete=text[at:].strip() == "}")
+
+
+def _parse_items(text: str, at: int) -> tuple[list[JsonLine], int]:
+    """The objects of an array, and where it ends; -1 when it does not."""
+    lines: list[JsonLine] = []
+    offset, counted = 0, 0
+    while True:
+        at = _skip_separator(text, at)
+        if text.startswith("]", at):
+            return lines, at + 1
+        end = _find_value_end(text, at)
+        if end is None:
+            return lines, -1
+        offset += len(_encode_text(text[counted:at]))
+        data = _encode_text(text[at:end])
+        lines.append(JsonLine(len(lines) + 1, offset, len(data), data))
+        offset += len(data)
+        counted = at = end
+
+
+def _skip_separator(text: str, at: int) -> int:
+    blank = _ITEM_SEPARATOR.match(text, at)
+    return blank.end() if blank else at
+
+
+def _find_value_end(text: str, at: int) -> int | None:
+    try:
+        return _JSON_SCANNER.raw_decode(text, at)[1]
+    except (ValueError, RecursionError):
+        return None
+
+
+def _encode_text(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")

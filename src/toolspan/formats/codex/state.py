@@ -1,0 +1,366 @@
+"""How a Codex call ended, judged from its output and from the event that tells of its end.
+
+In: `Said`, the output taken apart, and `Ended`, the event. Out: a `Verdict`, in the same words as
+for Claude's calls. The client writes no error flag: exit codes come first, then texts that only the
+client writes; what stands under the client's header are the tool's own words, and never a marker.
+Pure functions. Read `judge` first, then `weigh`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw, Struct
+
+from toolspan.formats.claude.state import StateInference
+from toolspan.formats.codex.calls import CommandOutput, event_command
+from toolspan.formats.codex.records import ABSENT, RolloutItem, TurnItem
+from toolspan.formats.decoding import DECODE_ERRORS, extract_text
+from toolspan.types.error_kinds import ErrorKind, kind_of
+from toolspan.types.ids import CallId
+from toolspan.types.span import Evidence
+from toolspan.types.state import State
+from toolspan.types.tool_kinds import tool_kind
+
+
+class EndEvent(Struct, frozen=True, kw_only=True, gc=False):
+    """What an event tells about the end of a call."""
+
+    event_name: str
+    """The event's name."""
+    ok: bool | None = None
+    declined: bool = False
+    timed_out: bool = False
+    exit_code: int | None = None
+    duration_ms: float | None = None
+    text: str | None = None
+    """What went wrong, where the event says so."""
+
+
+class _OutputMarker(NamedTuple):
+    rule: str
+    regex: re.Pattern[str]
+    state: State
+    kind: ErrorKind | None
+    """None: the words tell."""
+
+
+def _compile_markers(*rows: tuple[str, str, State, ErrorKind | None]) -> tuple[_OutputMarker, ...]:
+    return tuple(
+        _OutputMarker(rule, re.compile(regex), state, kind) for rule, regex, state, kind in rows
+    )
+
+
+_MARKERS = _compile_markers(
+    ("hook refused", r"(?:Command|Tool call) blocked by PreToolUse hook", "blocked_by_hook",
+     "hook_blocked"),
+    ("aborted by user", r"aborted by user\b", "interrupted", "interrupted"),
+    ("user rejected", r"(?:exec command |patch )?rejected by user\b", "denied", "user_denied"),
+    ("approval settings", r"(?:exec command|patch) rejected: [^\n]*rejected by user approval"
+     r" settings", "denied", "user_denied"),
+    ("patch refused", r"patch rejected\b", "failed", "patch_invalid"),
+    ("approval policy", r"approval policy is \w+; reject command", "denied", "rule_denied"),
+    ("command policy", r"exec_command failed: CreateProcess \{ message: \"Rejected\(\\?\"`(?s:.*)"
+     r"` rejected: ", "denied", "rule_denied"),
+    ("arguments refused", r"failed to parse (?:function )?arguments", "failed", "invalid_input"),
+    ("no such tool", r"unsupported (?:custom tool )?call: ", "failed", "unknown_tool"),
+    ("timeout text", r"tool call error: (?s:.){0,400}?timed out awaiting", "timed_out",
+     "mcp_timeout"),
+    ("connection lost", r"tool call error: (?s:.){0,400}?Transport closed", "failed",
+     "mcp_no_response"),
+    ("error text", r"(?:tool call error|err): ", "failed", None),
+    ("error text", r"(?:execution error|failed in sandbox|sandbox denied"
+     r"|Command denied by sandbox)\b", "failed", None),
+    ("error text", r"(?:exec_command|write_stdin|apply_patch(?: verification)?|shell|spawn_agent"
+     r"|wait_agent|wait|send_input|close_agent|resume_agent) failed\b", "failed", None),
+    ("error text", r"unable to (?:locate|process|read) image|image path `", "failed", None),
+    ("not offered", r"[\w.]+ is (?:unavailable|not available) in \w+ mode", "failed", None),
+    ("error text", r"(?:Invalid patch|Failed to find (?:expected lines|context)"
+     r"|No files were modified)", "failed", None),
+)  # fmt: skip
+
+_TIMEOUT_TEXT = re.compile(
+    r"(?:Total output lines: \d+\n\s*)?command timed out(?: after \d+ milliseconds|\b)"
+)
+_SANDBOX_TIMEOUT_TEXT = re.compile(r"\Afailed in sandbox\b[^\n]*(?:\n[^\n]*)?command timed out")
+_WITHHELD_PREFIX = "PostToolUse hook blocked the tool result"
+SUCCEEDED = StateInference(state="succeeded", evidence=(Evidence("exit code", "0"),))
+RETURNED = StateInference(state="succeeded", evidence=(Evidence("output present"),))
+_STILL_RUNNING = StateInference(state="succeeded", evidence=(Evidence("still running"),))
+_WITHHELD_RESULT = StateInference(
+    state="succeeded", evidence=(Evidence("result withheld by hook"),)
+)
+_SYNTHETIC = StateInference(
+    state="never_answered", evidence=(Evidence("synthetic result", "aborted"),), synthetic=True
+)
+
+
+def infer_state(tool: str, output: CommandOutput) -> StateInference:
+    """What the output alone says."""
+    if output.text == "aborted" and not output.has_header:
+        return _SYNTHETIC
+    timed_out = _infer_timeout(output)
+    if timed_out is not None:
+        return timed_out
+    if output.exit_code is not None:
+        return SUCCEEDED if output.exit_code == 0 else _infer_failed_command(output)
+    if output.running is not None:
+        return _STILL_RUNNING
+    if output.script == "failed" or output.flag is False:
+        rule = "script failed" if output.script else "success flag"
+        return StateInference(
+            state="failed", kind=kind_of(tool, output.text), evidence=(Evidence(rule),)
+        )
+    return RETURNED if output.has_header else _infer_from_text(tool, output.text)
+
+
+def _infer_timeout(output: CommandOutput) -> StateInference | None:
+    if output.exit_code == 0:
+        return None
+    timeout_match = _TIMEOUT_TEXT.match(output.text) or _SANDBOX_TIMEOUT_TEXT.match(output.text)
+    if timeout_match is None:
+        return None
+    return StateInference(
+        state="timed_out",
+        kind="command_timeout",
+        evidence=(Evidence("timeout text", timeout_match[0][:120]),),
+    )
+
+
+def _infer_failed_command(output: CommandOutput) -> StateInference:
+    """A command that ended with an error is a failed command, whatever it complains about."""
+    kind = kind_of("shell", f"Exit code {output.exit_code}\n{output.text}")
+    return StateInference(
+        state="failed", kind=kind, evidence=(Evidence("exit code", str(output.exit_code)),)
+    )
+
+
+def _infer_from_text(tool: str, text: str) -> StateInference:
+    """Texts that the client writes in place of an output."""
+    if text.startswith(_WITHHELD_PREFIX):
+        return _WITHHELD_RESULT
+    for marker in _MARKERS:
+        marker_match = marker.regex.match(text)
+        if marker_match:
+            return StateInference(
+                state=marker.state,
+                kind=marker.kind or kind_of(tool, text),
+                evidence=(Evidence(marker.rule, marker_match[0][:120]),),
+            )
+    if text.startswith("error: ") and tool_kind(tool) in ("shell", "edit"):
+        return StateInference(  # a patch that did not fit, from the days when shells applied them
+            state="failed",
+            kind=kind_of("apply_patch", text),
+            evidence=(Evidence("error text", text[:120]),),
+        )
+    return RETURNED
+
+
+def apply_end_event(
+    tool: str, inference: StateInference, end_event: EndEvent, text: str
+) -> StateInference:
+    """The verdict in the light of an event, which knows more than the output's words."""
+    event_evidence = Evidence(
+        end_event.event_name, end_event.text[:120] if end_event.text else None
+    )
+    if end_event.declined and inference.state in ("succeeded", "failed"):
+        return StateInference(
+            state="denied", kind="user_denied", evidence=(event_evidence, *inference.evidence)
+        )
+    if end_event.ok is True and inference.state == "failed":
+        return StateInference(state="succeeded", evidence=(event_evidence,))
+    if end_event.ok is False and inference.state == "succeeded":
+        return _infer_failure(tool, inference, end_event, text or end_event.text or "")
+    return inference
+
+
+def _infer_failure(
+    tool: str, inference: StateInference, end_event: EndEvent, text: str
+) -> StateInference:
+    """An event says it failed, which the output did not; the words tell how."""
+    event_evidence = Evidence(
+        end_event.event_name, end_event.text[:120] if end_event.text else None
+    )
+    text_inference = _infer_from_text(tool, text)
+    if text_inference.state != "succeeded":
+        return StateInference(
+            state=text_inference.state,
+            kind=text_inference.kind,
+            evidence=(event_evidence, *text_inference.evidence),
+        )
+    kind = kind_of(tool, text)
+    if end_event.exit_code and tool_kind(tool) == "shell":
+        kind = kind_of(tool, f"Exit code {end_event.exit_code}\n{text}")
+    return StateInference(state="failed", kind=kind, evidence=(event_evidence, *inference.evidence))
+
+
+def infer_unanswered(end_event: EndEvent | None, abort_reason: str | None) -> StateInference:
+    """How a call ended that has no output."""
+    nothing = Evidence("no output")
+    if end_event is not None and end_event.declined:
+        return StateInference(
+            state="denied",
+            kind="user_denied",
+            evidence=(nothing, Evidence(end_event.event_name, "declined")),
+        )
+    if end_event is not None and end_event.timed_out:
+        return StateInference(
+            state="timed_out",
+            kind="permission_timeout",
+            evidence=(nothing, Evidence(end_event.event_name)),
+        )
+    if abort_reason is None:
+        return StateInference(state="never_answered", evidence=(nothing,))
+    state: State = "cancelled" if abort_reason == "replaced" else "interrupted"
+    kind: ErrorKind = "cancelled" if abort_reason == "replaced" else "interrupted"
+    return StateInference(
+        state=state, kind=kind, evidence=(nothing, Evidence("turn aborted", abort_reason))
+    )
+
+
+_END_EVENTS = frozenset({
+    "exec_command_end", "patch_apply_end", "mcp_tool_call_end", "view_image_tool_call",
+    "dynamic_tool_call_response", "web_search_end", "image_generation_end",
+})  # fmt: skip
+_CALL_ITEMS = frozenset({
+    "CommandExecution", "FileChange", "McpToolCall", "DynamicToolCall", "CollabAgentToolCall",
+    "ImageView", "WebSearch", "ImageGeneration",
+})  # fmt: skip
+_SUCCESS_BY_STATUS = {"completed": True, "failed": False, "declined": False}
+_AGENT_ID = re.compile(r'"agent_id"\s*:\s*"([^"]+)"')
+
+
+class _Duration(Struct, gc=False):
+    secs: float = 0
+    nanos: float = 0
+
+
+class _McpReply(Struct, gc=False):
+    """What an MCP server gave back, or the failure to ask it."""
+
+    ok: Any = msgspec.field(default=None, name="Ok")
+    err: Any = msgspec.field(default=None, name="Err")
+
+
+_DURATION_DECODER = msgspec.json.Decoder(_Duration | float | str | None)
+_MCP_REPLY_DECODER = msgspec.json.Decoder(_McpReply)
+
+
+def parse_end_event(item: RolloutItem) -> tuple[CallId, EndEvent] | None:
+    """The call whose end an event tells of, and how it ended."""
+    if item.type == "item_completed" and item.done is not None:
+        return _parse_completed_item(item.done)
+    collab = item.type.startswith("collab_") and item.type.endswith("_end")
+    if item.call_id is None or not (item.type in _END_EVENTS or collab):
+        return None
+    if item.type == "mcp_tool_call_end":
+        return item.call_id, _parse_mcp_end(item)
+    ok = item.success if item.success is not None else _SUCCESS_BY_STATUS.get(item.status or "")
+    if ok is None and item.exit_code is not None:
+        ok = item.exit_code == 0
+    return item.call_id, EndEvent(
+        event_name=item.type,
+        ok=ok,
+        declined=item.status == "declined",
+        exit_code=item.exit_code,
+        duration_ms=parse_duration_ms(item.duration),
+        text=extract_text(item.error) or None,
+    )
+
+
+def _parse_completed_item(item: TurnItem) -> tuple[CallId, EndEvent] | None:
+    if item.id is None or item.type not in _CALL_ITEMS:
+        return None
+    return CallId(item.id), EndEvent(
+        event_name=item.type,
+        ok=_SUCCESS_BY_STATUS.get(item.status or ""),
+        declined=item.status == "declined",
+        exit_code=item.exit_code,
+        duration_ms=parse_duration_ms(item.duration),
+        text=_error_message(item.error),
+    )
+
+
+def _parse_mcp_end(item: RolloutItem) -> EndEvent:
+    try:
+        reply = _MCP_REPLY_DECODER.decode(item.result) if item.result else _McpReply()
+    except DECODE_ERRORS:
+        reply = _McpReply()
+    flagged = isinstance(reply.ok, dict) and bool(
+        reply.ok.get("isError") or reply.ok.get("is_error")
+    )
+    ok = None if reply.ok is None and reply.err is None else reply.err is None and not flagged
+    return EndEvent(
+        event_name="mcp_tool_call_end Err" if reply.err is not None else "mcp_tool_call_end Ok",
+        ok=ok,
+        duration_ms=parse_duration_ms(item.duration),
+        text=str(reply.err) if reply.err is not None else None,
+    )
+
+
+def _error_message(raw: Raw) -> str | None:
+    if raw == ABSENT:
+        return None
+    try:
+        error = msgspec.json.decode(raw)
+    except DECODE_ERRORS:
+        return None
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) else None
+
+
+def parse_duration_ms(raw: Raw) -> float | None:
+    """A duration in any of its forms: an object, a number of seconds, a text like `1.234s`."""
+    if raw == ABSENT:
+        return None
+    try:
+        duration = _DURATION_DECODER.decode(raw)
+    except DECODE_ERRORS:
+        return None
+    match duration:
+        case _Duration():
+            return duration.secs * 1000 + duration.nanos / 1_000_000
+        case float():
+            return duration * 1000
+        case str():
+            return _parse_duration_text(duration)
+        case _:
+            return None
+
+
+def _parse_duration_text(text: str) -> float | None:
+    number = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|µs)", text.strip())
+    scale = {"ms": 1.0, "s": 1000.0, "µs": 0.001}
+    return float(number[1]) * scale[number[2]] if number else None
+
+
+def describe_inner_call(item: RolloutItem) -> str:
+    """What a script did, in a line: the tool, what it was about, how it ended."""
+    inner = item.done or TurnItem(
+        type=item.type, command=item.command, status=item.status, exit_code=item.exit_code
+    )
+    names = [name for name in (inner.server, inner.tool) if name]
+    what = "__".join(["mcp", *names]) if inner.type == "McpToolCall" else inner.type
+    target = (
+        event_command(inner.command) or inner.query or inner.path or _changed_paths(inner.changes)
+    )
+    how = inner.status or ""
+    if inner.exit_code:
+        how = f"{how}, exit code {inner.exit_code}"
+    return f"{what}: {target or ''} ({how})" if target else f"{what} ({how})"
+
+
+def _changed_paths(raw: Raw) -> str | None:
+    try:
+        changes = msgspec.json.decode(raw) if raw else None
+    except DECODE_ERRORS:
+        return None
+    return ", ".join(changes) if isinstance(changes, dict) else None
+
+
+def spawned_agent_id(text: str) -> str | None:
+    """The subagent that an output names."""
+    agent_match = _AGENT_ID.search(text)
+    return agent_match[1] if agent_match else None

@@ -1,0 +1,219 @@
+"""What all dialects' lines have in common: typed views of JSON objects, and text in them.
+
+In: bytes or decoded objects, and a Struct that names the fields somebody needs. Out: as much of it
+as fits, many lines at a time where nothing is odd; the same view laid over the object again, so
+that a wrong view would show as a difference. Knows no client's fields. Read `fit_struct` first.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from typing import Any, Generic, NamedTuple, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Raw, Struct
+
+from toolspan.formats import json_repair
+
+T = TypeVar("T", bound=Struct)
+V = TypeVar("V")
+
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a typed decoder raises when a line needs a closer look."""
+
+_STRING_DECODER = msgspec.json.Decoder(str)
+
+
+def decode_lines(
+    decoder: "msgspec.json.Decoder[T]", data: bytes | bytearray, start: int, stop: int
+) -> tuple[list[T], list[int]] | None:
+    """Many lines at once: views, and where in `data` their lines end.
+
+    None when a line needs a closer look. Every line must begin with `{` and end with `}`: then no
+    document can run over the end of a line, and as many documents as lines means one on each.
+    """
+    ends = []
+    at = start
+    while (end := data.find(b"\n", at, stop)) >= 0:
+        if data[at] != _OPEN or data[end - 1] != _CLOSE:
+            return None
+        ends.append(end)
+        at = end + 1
+    if at != stop:
+        return None
+    try:
+        views = decoder.decode_lines(memoryview(data)[start:stop])
+    except DECODE_ERRORS:
+        return None
+    return (views, ends) if len(views) == len(ends) else None
+
+
+_OPEN, _CLOSE, _QUOTE = b'{}"'
+
+
+class DecodedLine(NamedTuple, Generic[V]):
+    """A line's typed view, and the names of known fields whose values did not fit."""
+
+    entry: V
+    mismatches: tuple[str, ...]
+
+
+class TypedDecoder(Generic[T]):
+    """Lines as one Struct: read in two steps, the fast one first, and written back."""
+
+    def __init__(self, shape: type[T]) -> None:
+        self._shape = shape
+        self._decoder = msgspec.json.Decoder(shape)
+        self.decode_typed = self._decoder.decode
+        """The first, fast step: raises one of UNFIT when a field has another type, or on damage."""
+
+    def decode_many(
+        self, data: bytes | bytearray, start: int = 0, stop: int | None = None
+    ) -> tuple[list[T], list[int]] | None:
+        """Many lines at once: views, and where in `data` their lines end.
+
+        None when a line needs a closer look.
+        """
+        return decode_lines(self._decoder, data, start, len(data) if stop is None else stop)
+
+    def decode(self, data: bytes) -> DecodedLine[T]:
+        """One line: all of it at once, or else what fits, and the names of what does not.
+
+        Raises:
+            ValueError: the bytes are not exactly one JSON object.
+        """
+        try:
+            return DecodedLine(self.decode_typed(data), ())
+        except DECODE_ERRORS:
+            return self.decode_loosely(data)
+
+    def decode_loosely(self, data: bytes) -> DecodedLine[T]:
+        """The second, slow step: take what fits and name what does not.
+
+        Raises:
+            ValueError: the bytes are not exactly one JSON object.
+        """
+        mismatches: list[str] = []
+        return DecodedLine(
+            fit_struct(decode_object(data), self._shape, "", mismatches), tuple(mismatches)
+        )
+
+    def encode(self, view: T, data: bytes) -> bytes:
+        """A line written anew: the view laid over what the line holds, unknown keys kept.
+
+        Raises:
+            ValueError: `data` is not exactly one JSON object.
+        """
+        decoded = decode_object(data)
+        apply_view(decoded, view)
+        return json_repair.encode_document(decoded)
+
+
+def decode_object(data: bytes) -> dict[str, Any]:
+    """One JSON object, decoded.
+
+    Raises:
+        ValueError: the bytes are not exactly one JSON object.
+    """
+    decoded = json_repair.decode_document(data)
+    if not isinstance(decoded, dict):
+        raise ValueError("not a JSON object")
+    return decoded
+
+
+def fit_struct(decoded: dict[str, Any], shape: type[T], path: str, mismatches: list[str]) -> T:
+    """As much of a decoded object as fits a Struct."""
+    taken: dict[str, Any] = {}
+    for field_info in msgspec.structs.fields(shape):
+        if field_info.encode_name not in decoded:
+            continue
+        name = f"{path}{field_info.encode_name}"
+        try:
+            taken[field_info.name] = _fit_value(
+                decoded[field_info.encode_name], field_info.type, name, mismatches
+            )
+        except (msgspec.ValidationError, TypeError, ValueError, RecursionError):
+            mismatches.append(name)
+    return shape(**taken)
+
+
+def _fit_value(value: Any, expected_type: Any, path: str, mismatches: list[str]) -> Any:
+    if expected_type is Raw:
+        return Raw(json_repair.encode_document(value))
+    for option in get_args(expected_type) or (expected_type,):
+        if isinstance(value, dict) and isinstance(option, type) and issubclass(option, Struct):
+            return fit_struct(value, option, f"{path}.", mismatches)
+        if isinstance(value, list) and get_origin(option) is list:
+            (shape,) = get_args(option)
+            return [
+                _fit_item(item, shape, f"{path}[{n}]", mismatches) for n, item in enumerate(value)
+            ]
+    fitted = msgspec.convert(value, expected_type)
+    if isinstance(fitted, float) and not math.isfinite(fitted):
+        raise ValueError("beyond what a float can hold")
+    return fitted
+
+
+def _fit_item(item: Any, shape: Any, path: str, mismatches: list[str]) -> Any:
+    if shape is Raw:
+        return Raw(json_repair.encode_document(item))
+    if isinstance(item, dict):
+        return fit_struct(item, shape, f"{path}.", mismatches)
+    mismatches.append(path)
+    return shape()
+
+
+def apply_view(decoded: dict[str, Any], view: Struct) -> None:
+    """Lay a typed view over what a line holds; unknown keys stay as they are."""
+    for field_info in msgspec.structs.fields(type(view)):
+        value = getattr(view, field_info.name)
+        if value != field_info.default and field_info.encode_name in decoded:
+            decoded[field_info.encode_name] = _merge_value(decoded[field_info.encode_name], value)
+
+
+def _merge_value(below: Any, value: Any) -> Any:
+    if isinstance(value, Raw):
+        return json_repair.decode_document(bytes(value)) if bytes(value) else below
+    if isinstance(value, Struct):
+        if isinstance(below, dict):
+            apply_view(below, value)
+        return below
+    if isinstance(value, list) and value and isinstance(value[0], Struct | Raw):
+        return [_merge_value(part, item) for part, item in zip(below, value, strict=True)]
+    if isinstance(below, Decimal) and isinstance(value, float) and float(below) == value:
+        return below  # the same number, with all its digits
+    return value
+
+
+def extract_text(raw: Raw) -> str:
+    """A string field as text; an array of blocks as the texts in it; anything else as empty."""
+    data = bytes(raw)
+    if not data:
+        return ""
+    if data[0] == _QUOTE:
+        try:
+            return _STRING_DECODER.decode(data)
+        except DECODE_ERRORS:
+            pass
+    return content_to_text(json_repair.decode_readable(data))
+
+
+def content_to_text(content: Any) -> str:
+    """Message content as text: strings as they are, blocks by their text, others as a note."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "\n".join(_block_to_text(block) for block in content)
+    return ""
+
+
+def _block_to_text(block: Any) -> str:
+    if not isinstance(block, dict):
+        return block if isinstance(block, str) else ""
+    if isinstance(block.get("text"), str):
+        return str(block["text"])
+    kind = block.get("type")
+    if kind == "tool_reference":
+        return f"[tool {block.get('tool_name')}]"
+    return f"[{kind}]" if isinstance(kind, str) else ""

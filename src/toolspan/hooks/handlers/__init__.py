@@ -1,1 +1,0 @@
-"""Ways to run a handler, one file each; they do not know each other."""

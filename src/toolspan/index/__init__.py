@@ -1,1 +1,0 @@
-"""What files say, kept between commands: `cache.py` stores it, `survey.py` asks it first."""

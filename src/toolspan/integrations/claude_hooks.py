@@ -1,0 +1,276 @@
+"""Hooks of ours in a client's settings: put in, and taken out as if they had never been there.
+
+In: a settings file and the command that notes what hooks are told. Out: a `Change`, which shows
+itself as a diff before it is made. What stood in the file before is kept, so that it can be put
+back byte for byte; if somebody has changed the file since, only what is ours is taken out. Read
+`to_install` and `to_uninstall` first.
+"""
+
+from __future__ import annotations
+
+import base64
+import difflib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolspan.errors import SourceError
+from toolspan.runtime.settings.hooks_block import SettingsError, json_type_name, object_at
+from toolspan.runtime.settings.trust import default_trust_path
+from toolspan.runtime.settings.write import exclusive_access, replace_bytes, replace_json
+
+VersionTuple = tuple[int, ...]
+EVENT_MIN_VERSIONS: Mapping[str, VersionTuple] = {
+    "PreToolUse": (2, 0, 45),
+    "PermissionRequest": (2, 0, 45),
+    "PostToolUse": (2, 0, 45),
+    "PostToolUseFailure": (2, 1, 80),
+    "PermissionDenied": (2, 1, 197),
+    "Notification": (2, 0, 45),
+    "Stop": (2, 0, 45),
+}
+"""They tell when a call was announced, asked about, refused, ended, when a person is needed; and
+the first version known to take them. A client that does not know an event does not read the rest
+of the file either, permissions included: so an event is left out if the version is in doubt."""
+_OUR_COMMAND = re.compile(r"\btoolspan\b.* hook record\b")
+_HOOK_TIMEOUT = 5
+JsonObject = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChange:
+    """What would become of a settings file."""
+
+    path: Path
+    """Links resolved: the file itself."""
+    before: bytes | None
+    """None when there is no file."""
+    after: bytes | None
+    original: bytes | None = None
+    """What to put back some day, when that is known."""
+    is_exact: bool = True
+    """Taking out gives back exactly what was there; otherwise others have changed the file."""
+
+    def __bool__(self) -> bool:
+        return self.before != self.after
+
+    def diff_lines(self) -> Iterator[str]:
+        """The lines that change, for a person."""
+        old, new = (_decode_lines(data) for data in (self.before, self.after))
+        yield from difflib.unified_diff(old, new, str(self.path), str(self.path), lineterm="")
+
+    def apply(self, *, installs: bool) -> None:
+        """Do it.
+
+        Raises:
+            SourceError: the file cannot be written, or is not as it was when this was planned.
+        """
+        with exclusive_access(self.path):
+            if _read_file(self.path) != self.before:
+                raise SourceError(f"{self.path}: has changed in the meantime; nothing was done")
+            backup_path = _backup_path(self.path)
+            if installs:
+                backup_path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                replace_json(backup_path, _backup_record(self))
+            if self.after is None:
+                self.path.unlink()
+            else:
+                replace_bytes(self.path, self.after)
+            if not installs:
+                backup_path.unlink(missing_ok=True)
+
+
+def events_for(version: VersionTuple | None) -> tuple[str, ...]:
+    """What a client of this version can be asked to tell; None: of any that has such hooks."""
+    client_version = version or min(EVENT_MIN_VERSIONS.values())
+    return tuple(event for event, since in EVENT_MIN_VERSIONS.items() if since <= client_version)
+
+
+def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsChange:
+    """The file with our hooks; without a change when they are there as they should be.
+
+    Raises:
+        SourceError: the file cannot be read or is no JSON object.
+        BadSetting: its hooks are none.
+    """
+    target = Path(os.path.realpath(path))
+    before = _read_file(target)
+    settings = _parse_settings(target, before)
+    current_hooks = object_at(settings, "hooks", path)
+    others = _remove_our_hooks(current_hooks, path)
+    hooks = dict(others)
+    for event in events:
+        handler = {"type": "command", "command": command, "timeout": _HOOK_TIMEOUT}
+        hooks[event] = [*_event_groups(hooks, event), {"hooks": [handler]}]
+    if _is_same_json(current_hooks, hooks):
+        return SettingsChange(target, before, before)
+    backup = _read_backup(target, before)
+    ours = backup is not None or current_hooks != others
+    original = backup[0] if backup is not None else None if ours else before
+    is_exact = backup is not None or not ours
+    return SettingsChange(
+        target, before, _encode_settings({**settings, "hooks": hooks}, before), original, is_exact
+    )
+
+
+def plan_uninstall(path: Path) -> SettingsChange:
+    """The file without our hooks: as it was before them, if nobody has changed it since.
+
+    Raises:
+        SourceError: the file cannot be read or is no JSON object.
+        BadSetting: its hooks are none.
+    """
+    target = Path(os.path.realpath(path))
+    before = _read_file(target)
+    backup = _read_backup(target, before)
+    if backup is not None:
+        return SettingsChange(target, before, backup[0])
+    settings = _parse_settings(target, before)
+    hooks = object_at(settings, "hooks", path)
+    remaining = _remove_our_hooks(hooks, path)
+    if remaining == hooks:
+        return SettingsChange(target, before, before)
+    rest = {key: value for key, value in settings.items() if key != "hooks"}
+    after = _encode_settings({**settings, "hooks": remaining} if remaining else rest, before)
+    return SettingsChange(target, before, after, is_exact=False)
+
+
+def installed_hooks(path: Path) -> Mapping[str, str]:
+    """The events that our hooks listen to in a file, with their commands.
+
+    Raises:
+        SourceError: the file cannot be read or is no JSON object.
+        BadSetting: its hooks are none.
+    """
+    commands: dict[str, str] = {}
+    for event, groups in object_at(_parse_settings(path, _read_file(path)), "hooks", path).items():
+        for group in groups if isinstance(groups, list) else ():
+            for handler in _group_handlers(group):
+                if is_toolspan_handler(handler):
+                    commands[event] = str(handler["command"])
+    return commands
+
+
+def is_toolspan_handler(handler: object) -> bool:
+    """Whether a handler is one that was put there by us."""
+    command = handler.get("command") if isinstance(handler, Mapping) else None
+    return isinstance(command, str) and _OUR_COMMAND.search(command) is not None
+
+
+def _remove_our_hooks(hooks: JsonObject, path: Path) -> JsonObject:
+    """Hooks without ours, and without what is empty for that reason."""
+    remaining: JsonObject = {}
+    for event, groups in hooks.items():
+        if not isinstance(groups, list):
+            raise SettingsError(f"{path}: `hooks.{event}` is a list, not {json_type_name(groups)}")
+        other_groups = [item for group in groups for item in _remove_our_handlers(group)]
+        if other_groups or not groups:
+            remaining[event] = other_groups
+    return remaining
+
+
+def _event_groups(hooks: JsonObject, event: str) -> Sequence[object]:
+    groups = hooks.get(event, [])
+    return groups if isinstance(groups, list) else []
+
+
+def _remove_our_handlers(group: object) -> Sequence[object]:
+    handlers = _group_handlers(group)
+    if not isinstance(group, dict) or not any(map(is_toolspan_handler, handlers)):
+        return [group]
+    others = [handler for handler in handlers if not is_toolspan_handler(handler)]
+    return [{**group, "hooks": others}] if others else []
+
+
+def _group_handlers(group: object) -> Sequence[Mapping[str, object]]:
+    handlers = group.get("hooks") if isinstance(group, Mapping) else None
+    return (
+        [handler for handler in handlers if isinstance(handler, Mapping)]
+        if isinstance(handlers, list)
+        else []
+    )
+
+
+def _is_same_json(first: JsonObject, second: JsonObject) -> bool:
+    return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+
+
+# Files
+
+
+def _read_file(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from error
+
+
+def _parse_settings(path: Path, data: bytes | None) -> JsonObject:
+    """The object in a file; what could be lost by writing it anew is no object to us."""
+    if data is None or not data.strip():
+        return {}
+    try:
+        settings = json.loads(data.decode(), object_pairs_hook=_reject_duplicate_keys)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"{path}: not JSON, and left as it is: {error}") from error
+    if not isinstance(settings, dict):
+        raise SourceError(f"{path}: expected an object, not {json_type_name(settings)}")
+    return settings
+
+
+def _reject_duplicate_keys(pairs: Sequence[tuple[str, object]]) -> JsonObject:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return mapping
+
+
+def _encode_settings(value: JsonObject, template: bytes | None) -> bytes:
+    """An object as a file, indented as it was before."""
+    old = (template or b"").decode(errors="replace")
+    first = re.search(r"\n([ \t]+)\S", old)
+    lines = old.splitlines()
+    indent: str | int | None = first[1] if first else None if len(lines) == 1 else 2
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    ending = "" if old and not old.endswith("\n") else "\n"
+    return (text + ending).encode(errors="surrogatepass")
+
+
+def _decode_lines(data: bytes | None) -> list[str]:
+    return [] if data is None else data.decode(errors="replace").splitlines()
+
+
+# What stood there before
+
+
+def _backup_path(path: Path) -> Path:
+    """Where it is kept: outside of every project and of the client's own folder."""
+    name = hashlib.sha256(str(path).encode(errors="surrogateescape")).hexdigest()[:24]
+    return default_trust_path().with_name("hooks") / f"{name}.json"
+
+
+def _backup_record(change: SettingsChange) -> JsonObject:
+    original = None if change.original is None else base64.b64encode(change.original).decode()
+    digest = hashlib.sha256(change.after or b"").hexdigest()
+    return {"path": str(change.path), "kept": original, "exact": change.is_exact, "digest": digest}
+
+
+def _read_backup(path: Path, data: bytes | None) -> tuple[bytes | None] | None:
+    """What stood in the file, if it is as we left it; None when that is not known."""
+    backup = _read_file(_backup_path(path))
+    if backup is None or data is None:
+        return None
+    try:
+        record = json.loads(backup)
+        original = record["kept"]
+        if record["digest"] != hashlib.sha256(data).hexdigest() or record["exact"] is not True:
+            return None
+        return (None if original is None else base64.b64decode(original),)
+    except (ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,171 @@
+"""A node for LangGraph in the place of its `ToolNode`: toolspan runs the calls.
+
+    async with Session(cwd=".", tools=coding_tools()) as session:
+        tools = ToolspanNode(session)
+        model = ChatAnthropic(...).bind_tools(tools.schemas())
+        graph.add_node("tools", tools)
+
+In: a state with messages, or calls that were sent. Out: one `ToolMessage` for each call of the last
+message, in the order they were asked for, also for calls whose input is no JSON; one that failed or
+was refused has the status `error`. Only for graphs that are run with `ainvoke` or `astream`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import anyio
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+from typing_extensions import override
+
+from toolspan.errors import ToolspanError
+from toolspan.runtime.runner import Runner
+from toolspan.runtime.schema.issues import unparsed_input
+from toolspan.runtime.tool import Input
+from toolspan.session import Session
+from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
+
+NodeOutput = dict[str, list[ToolMessage]] | list[ToolMessage]
+
+
+@dataclass(frozen=True, slots=True)
+class _GraphCall:
+    id: str
+    tool: str
+    arguments: Input
+
+
+class ToolspanNode(Runnable[object, NodeOutput]):
+    """Runs the calls of a graph in a session, or in a runner, that is entered."""
+
+    def __init__(self, host: Session | Runner, *, messages_key: str = "messages") -> None:
+        """Take whose tools they are, and where in a state the messages stand."""
+        self._call_runner = SingleCallRunner(host)
+        self._messages_key = messages_key
+
+    def schemas(self) -> list[dict[str, object]]:
+        """The tools as `bind_tools` takes them."""
+        return [
+            {
+                "type": "function",
+                "function": {
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": dict(tool.input_schema),
+                },
+            }
+            for tool in self._call_runner.runner.runner_context.tools
+            if tool.enabled
+        ]
+
+    @override
+    def invoke(
+        self, input: object, config: RunnableConfig | None = None, **kwargs: object
+    ) -> NodeOutput:
+        """Nothing: tools are run by an event loop.
+
+        Raises:
+            ToolspanError: always.
+        """
+        raise ToolspanError("toolspan runs tools in an event loop: use `ainvoke` or `astream`")
+
+    @override
+    async def ainvoke(
+        self, input: object, config: RunnableConfig | None = None, **kwargs: object
+    ) -> NodeOutput:
+        """The results of the calls that have none yet.
+
+        Raises:
+            ToolspanError: there is nothing like messages in the state.
+        """
+        calls = list(self._open_calls(input))
+        results: list[ToolMessage | None] = [None] * len(calls)
+
+        async def run(place: int, call: _GraphCall) -> None:
+            results[place] = _tool_message(call, await self._run_call(call))
+
+        async with anyio.create_task_group() as group:
+            for place, call in enumerate(calls):
+                group.start_soon(run, place, call)
+        messages = [message for message in results if message is not None]
+        return messages if isinstance(input, list) else {self._messages_key: messages}
+
+    async def _run_call(self, call: _GraphCall) -> SingleCallResult:
+        try:
+            return await self._call_runner.run_call(
+                call.tool, call.arguments, call_id=call.id or None
+            )
+        except ToolspanError:  # some models give no ids of their own, or the same ones again
+            return await self._call_runner.run_call(call.tool, call.arguments)
+
+    def _open_calls(self, state: object) -> Iterator[_GraphCall]:
+        """The calls to run: those that were sent, or those of the last message."""
+        messages = self._state_messages(state)
+        if messages and all(isinstance(item, Mapping) for item in messages):
+            yield from (_parse_call(item) for item in messages if isinstance(item, Mapping))
+            return
+        model_message, after = _last_model_message(messages)
+        done = {item.tool_call_id for item in after if isinstance(item, ToolMessage)}
+        for item in (*model_message.tool_calls, *model_message.invalid_tool_calls):
+            if item.get("id") is None or item["id"] not in done:
+                yield _parse_call(item)
+
+    def _state_messages(self, state: object) -> Sequence[object]:
+        match state:
+            case list():
+                return state
+            case {"type": "tool_call"}:
+                return [state]
+            case {"tool_call": Mapping() as call}:  # as `Send` passes one on
+                return [call]
+            case Mapping():
+                messages = state.get(self._messages_key)
+            case _:
+                messages = getattr(state, self._messages_key, None)
+        if not isinstance(messages, list):
+            raise ToolspanError(f"the state has no list of messages under {self._messages_key!r}")
+        return messages
+
+
+def _last_model_message(messages: Sequence[object]) -> tuple[AIMessage, Sequence[object]]:
+    """The last message of a model, and what stands after it."""
+    for n in range(len(messages) - 1, -1, -1):
+        message = messages[n]
+        if isinstance(message, AIMessage):
+            return message, messages[n + 1 :]
+    raise ToolspanError("no message of a model in the state: nothing to run")
+
+
+def _parse_call(call: Mapping[str, object]) -> _GraphCall:
+    value = call.get("args")
+    arguments: Input = value if isinstance(value, Mapping) else unparsed_input(str(value))
+    return _GraphCall(str(call.get("id") or ""), str(call.get("name") or ""), arguments)
+
+
+def _tool_message(call: _GraphCall, answer: SingleCallResult) -> ToolMessage:
+    blocks = answer.all_blocks()
+    texts = [str(block["text"]) for block in blocks if block.get("type") == "text"]
+    content: str | list[str | dict[object, object]] = (
+        texts[0]
+        if len(texts) == len(blocks) == 1
+        else [_langchain_block(block) for block in blocks]
+    )
+    return ToolMessage(
+        content=content,
+        name=call.tool,
+        tool_call_id=call.id or answer.finished.call_id,
+        status="error" if answer.is_error else "success",
+        artifact=answer.finished.structured,
+    )
+
+
+def _langchain_block(block: Mapping[str, object]) -> dict[object, object]:
+    """A block as langchain's messages have it."""
+    match block:
+        case {"type": "image" | "document" as kind, "source": {"media_type": mime, "data": data}}:
+            block_type = "image" if kind == "image" else "file"
+            return {"type": block_type, "base64": data, "mime_type": mime}
+        case _:
+            return dict[object, object](block.items())

@@ -1,0 +1,241 @@
+"""Which servers there are: from a mapping such as `.mcp.json` holds to one value per server.
+
+In: `{"mcpServers": {name: {...}}}` and the environment for `${VAR}` and `${VAR:-default}`. Out: a
+`Local` or a `Remote` for each name. What is wrong is told at once, with file, server and key;
+nothing is connected here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from toolspan.errors import ToolspanError
+
+HttpTransportKind = Literal["http", "sse"]
+_TRANSPORTS: Mapping[object, HttpTransportKind] = {
+    "http": "http",
+    "streamable-http": "http",
+    "sse": "sse",
+}
+_VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}")
+_SHORTEST_TIMEOUT_MS = 1_000
+"""Clients ignore a `timeout` below it."""
+
+
+class BadServers(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
+    """A configuration of servers cannot be used; the message names file, server and key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalServer:
+    """A server that is started as a process and spoken to through its pipes."""
+
+    name: str
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    """Seconds for one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteServer:
+    """A server that listens at an address."""
+
+    name: str
+    url: str
+    transport: HttpTransportKind = "http"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    timeout: float | None = None
+    """Seconds for one call."""
+
+
+ServerSpec = LocalServer | RemoteServer
+
+
+def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerSpec, ...]:
+    """The servers of a file.
+
+    Raises:
+        BadServers: it cannot be read, or is no such configuration.
+    """
+    try:
+        config = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadServers(f"{path}: {error}") from error
+    return read_servers(config, environment, source=str(path))
+
+
+def read_servers(
+    config: object, environment: Mapping[str, str], *, source: str = "mcpServers"
+) -> tuple[ServerSpec, ...]:
+    """The servers of a configuration; `source` is what messages call it.
+
+    Raises:
+        BadServers: it is none.
+    """
+    servers = config.get("mcpServers") if isinstance(config, Mapping) else None
+    if not isinstance(servers, Mapping):
+        raise BadServers(f"{source}: expected an object with the key `mcpServers`, an object")
+    return tuple(
+        _parse_server(_ServerEntry(f"{source}: server {name!r}", entry, environment), str(name))
+        for name, entry in servers.items()
+    )
+
+
+class _ServerEntry:
+    """One server's part of a configuration, read key by key."""
+
+    def __init__(self, where: str, entry: object, environment: Mapping[str, str]) -> None:
+        if not isinstance(entry, Mapping):
+            raise BadServers(f"{where}: expected an object, not {_describe_type(entry)}")
+        self._where = where
+        self._entry = entry
+        self._environment = environment
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entry
+
+    def get_raw(self, key: str) -> object:
+        return self._entry.get(key)
+
+    def make_error(self, key: str, what: str) -> BadServers:
+        return BadServers(f"{self._where}: `{key}` {what}")
+
+    def read_text(self, key: str) -> str:
+        value = self._entry.get(key)
+        if not isinstance(value, str) or not value:
+            raise self.make_error(key, f"is a text that is not empty, not {_describe_type(value)}")
+        return self._expand_variables(key, value)
+
+    def read_texts(self, key: str) -> tuple[str, ...]:
+        value = self._entry.get(key, [])
+        if not isinstance(value, list | tuple):
+            raise self.make_error(key, f"is a list of texts, not {_describe_type(value)}")
+        return tuple(
+            self._expand_variables(f"{key}[{position}]", text)
+            for position, text in enumerate(value)
+        )
+
+    def read_text_mapping(self, key: str) -> dict[str, str]:
+        value = self._entry.get(key, {})
+        if not isinstance(value, Mapping):
+            raise self.make_error(key, f"is an object of texts, not {_describe_type(value)}")
+        return {
+            str(name): self._expand_variables(f"{key}.{name}", text) for name, text in value.items()
+        }
+
+    def read_timeout(self) -> float | None:
+        for key in ("timeout", "request_timeout_ms"):
+            value = self._entry.get(key)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise self.make_error(
+                    key, f"is a number of milliseconds, not {_describe_type(value)}"
+                )
+            if value >= _SHORTEST_TIMEOUT_MS:
+                return value / 1e3
+        return None
+
+    def _expand_variables(self, key: str, value: object) -> str:
+        if not isinstance(value, str):
+            raise self.make_error(key, f"is a text, not {_describe_type(value)}")
+        return "".join(self._expanded_parts(key, value))
+
+    def _expanded_parts(self, key: str, text: str) -> Iterator[str]:
+        end = 0
+        for match in _VARIABLE.finditer(text):
+            yield text[end : match.start()]
+            yield self._variable_value(key, match)
+            end = match.end()
+        yield text[end:]
+
+    def _variable_value(self, key: str, match: re.Match[str]) -> str:
+        value = self._environment.get(match["name"])
+        if value is None:
+            value = match["default"]
+        if value is None:
+            raise self.make_error(
+                key, f"needs the environment variable {match['name']}, which is unset"
+            )
+        return value
+
+
+def _parse_server(entry: _ServerEntry, name: str) -> ServerSpec:
+    if not name:
+        raise entry.make_error("name", "is empty")
+    kind = entry.get_raw("type")
+    if kind is None and "command" not in entry and "url" not in entry:
+        raise entry.make_error(
+            "command", "is needed for a server to start, or `url` for one to call"
+        )
+    if kind is None:
+        kind = "stdio" if "command" in entry else "http"
+    if kind == "stdio":
+        return LocalServer(
+            name=name,
+            command=entry.read_text("command"),
+            args=entry.read_texts("args"),
+            env=entry.read_text_mapping("env"),
+            timeout=entry.read_timeout(),
+        )
+    transport = _TRANSPORTS.get(kind) if isinstance(kind, str) else None
+    if transport is None:
+        raise entry.make_error("type", f"is stdio, http or sse, not {kind!r}")
+    return RemoteServer(
+        name=name,
+        url=_parse_url(entry),
+        transport=transport,
+        headers=entry.read_text_mapping("headers"),
+        timeout=entry.read_timeout(),
+    )
+
+
+def _parse_url(entry: _ServerEntry) -> str:
+    url = entry.read_text("url")
+    if not url.startswith(("http://", "https://")):
+        raise entry.make_error("url", f"begins with http:// or https://, not {url[:40]!r}")
+    return url
+
+
+def _describe_type(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "a boolean"
+        case str():
+            return "a text" if value else "an empty one"
+        case int() | float():
+            return "a number"
+        case Mapping():
+            return "an object"
+        case _:
+            return "a list"
+
+
+MAX_NAME_CHARS = 64
+_HASH_CHARS = 8
+_FORBIDDEN_CHARS = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def sanitize_name(name: str) -> str:
+    """A name with `_` for every letter that is not allowed in one."""
+    return _FORBIDDEN_CHARS.sub("_", name)
+
+
+def mcp_tool_name(server: str, tool: str) -> str:
+    """What the model calls a server's tool; long ones are cut, and told apart by a hash."""
+    name = f"mcp__{sanitize_name(server)}__{sanitize_name(tool)}"
+    if len(name) <= MAX_NAME_CHARS:
+        return name
+    tag = hashlib.sha256(f"{server}\0{tool}".encode("utf-8", "replace")).hexdigest()[:_HASH_CHARS]
+    return f"{name[: MAX_NAME_CHARS - _HASH_CHARS - 1]}_{tag}"

@@ -1,0 +1,425 @@
+"""One connection to a server: made, used by many calls at once, lost or closed.
+
+In: where the server is. Out: a `Link` whose methods are the requests we send. A link never comes
+back; `server.py` makes a new one. The only module, with `stdio.py` and `misfit.py`, that knows the
+SDK: it is imported when the first server is connected, because the SDK takes a second to load.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Literal, Protocol, Self
+
+import anyio
+import anyio.abc
+import httpx2
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.session import ClientRequestContext
+from mcp.client.sse import sse_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from pydantic import BaseModel, ConfigDict, FileUrl, ValidationError
+
+from mcp import Client, MCPError, types
+from toolspan.integrations.mcp_client.config import (
+    LocalServer,
+    RemoteServer,
+    ServerSpec,
+    sanitize_name,
+)
+from toolspan.integrations.mcp_client.http import FETCH_FAILED, PerMessageClient, SseClient
+from toolspan.integrations.mcp_client.protocol import (
+    CONNECTION_CLOSED,
+    INVALID_ANSWER,
+    McpError,
+    exception_text,
+    recover_message,
+    unreadable_reason,
+)
+from toolspan.integrations.mcp_client.stdio import StdioCallbacks, stdio_streams
+from toolspan.runtime.process import Command, ProcessSupervisor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpToolListing:
+    """A tool as its server lists it; all of it is the server's word only."""
+
+    name: str
+    description: str
+    input_schema: Mapping[str, object]
+    read_only: bool | None
+    """The server's hint that it changes nothing; None: it says nothing about that."""
+    inline_limit: int | None = None
+    """Characters of a result that the server wants to stay in the conversation."""
+
+
+Negotiation = Literal["legacy", "auto"]
+"""Shake hands as all servers can, or ask first whether the newest revision is known."""
+ProgressHandler = Callable[[float, float | None, str | None], None]
+
+_INHERITED_VARIABLES = (
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "LOGNAME",
+    "PATH",
+    "SHELL",
+    "TERM",
+    "TMPDIR",
+    "TZ",
+    "USER",
+)
+"""What a process gets of our environment; everything else may be a secret."""
+_MAX_PAGES = 100
+_QUEUE_SIZE = 1_024
+"""Messages that may wait for a server that does not take them: a cancelled call waits for none."""
+_HTTP_TIMEOUT = 30.0
+_MAX_INLINE_CHARS = 500_000
+_INLINE_KEY = "anthropic/maxResultSizeChars"
+_CALL_KEY = "claudecode/toolUseId"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSetup:
+    """Where connections are made from."""
+
+    cwd: Path
+    environment: Mapping[str, str]
+    supervisor: ProcessSupervisor
+    negotiation: Negotiation | None = None
+    """None: as it is usual for the kind of server."""
+
+
+class _ReadStream(Protocol):
+    """The SDK's stream of what comes from a server."""
+
+    async def receive(self) -> SessionMessage | Exception: ...
+    async def aclose(self) -> None: ...
+
+
+class _WriteStream(Protocol):
+    """The SDK's stream of what goes to a server."""
+
+    async def send(self, item: SessionMessage, /) -> None: ...
+
+
+class _RawResult(BaseModel):
+    """A result as it came; the SDK has checked that it fits the protocol."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+class McpConnection:
+    """A connection, from the first word to the last."""
+
+    def __init__(
+        self, callbacks: StdioCallbacks, on_tools_changed: Callable[[], Awaitable[None]]
+    ) -> None:
+        self.callbacks = callbacks
+        self.on_tools_changed = on_tools_changed
+        self.closing = anyio.Event()
+        """The server cannot be heard any more, or is not wanted any more."""
+        self.ended = anyio.Event()
+        """Nothing is left of the connection."""
+        self.reason: str | None = None
+        """What broke it, when that is known."""
+        self._client: Client | None = None
+
+    async def stay_connected(
+        self,
+        spec: ServerSpec,
+        setup: ConnectionSetup,
+        *,
+        task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Connect, say so, and stay connected until it is over; raises only while connecting."""
+        try:
+            async with self._make_client(spec, setup) as client:
+                self._client = client
+                task_status.started()
+                await self.closing.wait()
+        except Exception as error:  # any fault of a transport ends just this link
+            if self._client is None:
+                raise
+            self.reason = exception_text(error)
+        finally:
+            self.closing.set()
+            self.ended.set()
+
+    def close(self) -> None:
+        """Let it end."""
+        self.closing.set()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether a request would not reach the server any more."""
+        return self.closing.is_set()
+
+    @property
+    def protocol(self) -> str | None:
+        """The revision that was agreed on."""
+        return self._client.protocol_version if self._client else None
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether the server says it has resources."""
+        return self._client is not None and self._client.server_capabilities.resources is not None
+
+    # Requests
+
+    async def list_tools(self) -> list[McpToolListing]:
+        """The server's tools; empty when it has none.
+
+        Raises:
+            Fault: it did not answer as it should.
+        """
+        if self._client is None or self._client.server_capabilities.tools is None:
+            return []
+        listing: list[McpToolListing] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
+            with self._translate_errors():
+                page = await self._client.session.list_tools(params=params)
+            listing += [_parse_listing(tool) for tool in page.tools]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return listing
+
+    async def call_tool(
+        self, tool: str, arguments: Mapping[str, object], call_id: str, progress: ProgressHandler
+    ) -> Mapping[str, object]:
+        """The result of a call, as the server gave it.
+
+        Raises:
+            Fault: there is none.
+        """
+        meta: types.RequestParamsMeta = {_CALL_KEY: call_id}  # type: ignore[misc] # a free key
+        params = types.CallToolRequestParams(name=tool, arguments=dict(arguments), _meta=meta)
+        return await self._send_request(types.CallToolRequest(params=params), progress)
+
+    async def list_resources(self) -> list[Mapping[str, object]]:
+        """The server's resources, as it lists them.
+
+        Raises:
+            Fault: it did not answer as it should.
+        """
+        listing: list[Mapping[str, object]] = []
+        cursor: str | None = None
+        for _ in range(_MAX_PAGES):
+            params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
+            page = await self._send_request(types.ListResourcesRequest(params=params))
+            page_resources = page.get("resources")
+            listing += page_resources if isinstance(page_resources, list) else []
+            next_cursor = page.get("nextCursor")
+            if not isinstance(next_cursor, str) or not next_cursor:
+                break
+            cursor = next_cursor
+        return listing
+
+    async def read_resource(self, uri: str) -> Mapping[str, object]:
+        """What stands at an address of the server.
+
+        Raises:
+            Fault: it did not answer as it should.
+        """
+        params = types.ReadResourceRequestParams(uri=uri)
+        return await self._send_request(types.ReadResourceRequest(params=params))
+
+    # Inside
+
+    async def _send_request(
+        self, request: types.ClientRequest, on_progress: ProgressHandler | None = None
+    ) -> Mapping[str, object]:
+        async def forward_progress(
+            progress: float, total: float | None, message: str | None
+        ) -> None:
+            if on_progress is not None:
+                on_progress(progress, total, message)
+
+        if self._client is None:
+            raise McpError("not_connected", "Not connected")
+        with self._translate_errors():
+            raw = await self._client.session.send_request(
+                request, _RawResult, progress_callback=forward_progress if on_progress else None
+            )
+        return raw.model_extra or {}
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        """Exceptions of the SDK as faults."""
+        try:
+            yield
+        except MCPError as error:
+            if (error.code, error.message) == (CONNECTION_CLOSED, FETCH_FAILED):
+                raise McpError("closed", FETCH_FAILED) from error
+            if error.code == CONNECTION_CLOSED and self.is_lost:
+                raise McpError("closed", error.message, error.code) from error
+            if (reason := unreadable_reason(error.code, error.message)) is not None:
+                raise McpError("unreadable", reason) from error
+            raise McpError("protocol", error.message, error.code) from error
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(str(step) for step in first["loc"])
+            raise McpError("unreadable", f"{INVALID_ANSWER}: {where}: {first['msg']}") from error
+
+    def _make_client(self, spec: ServerSpec, setup: ConnectionSetup) -> Client:
+        async def handle_message(message: types.ServerNotification | Exception) -> None:
+            if isinstance(message, types.ToolListChangedNotification):
+                await self.on_tools_changed()
+
+        async def list_roots(context: ClientRequestContext) -> types.ListRootsResult:  # noqa: ARG001
+            folder = types.Root(uri=FileUrl(setup.cwd.as_uri()), name=setup.cwd.name)
+            return types.ListRootsResult(roots=[folder])
+
+        local = isinstance(spec, LocalServer)
+        modern = isinstance(spec, RemoteServer) and spec.transport == "http"
+        return Client(
+            self._open_streams(spec, setup),
+            mode=setup.negotiation or ("auto" if modern else "legacy"),
+            message_handler=handle_message,
+            list_roots_callback=list_roots if local else None,
+            client_info=types.Implementation(name="toolspan", version=_package_version()),
+            cache=None,
+        )
+
+    @asynccontextmanager
+    async def _open_streams(
+        self, spec: ServerSpec, setup: ConnectionSetup
+    ) -> AsyncIterator[tuple["_WatchedStream", MemoryObjectSendStream[SessionMessage]]]:
+        """The transport's streams, with a queue before the one that may be stuck."""
+        queue, outgoing = anyio.create_memory_object_stream[SessionMessage](_QUEUE_SIZE)
+        async with (
+            queue,
+            outgoing,
+            self._open_transport(spec, setup) as (read, write),
+            anyio.create_task_group() as group,
+        ):
+            group.start_soon(self._forward_messages, outgoing, write)
+            try:
+                yield _WatchedStream(read, self.closing), queue
+            finally:
+                group.cancel_scope.cancel()
+
+    @asynccontextmanager
+    async def _open_transport(
+        self, spec: ServerSpec, setup: ConnectionSetup
+    ) -> AsyncIterator[tuple[_ReadStream, _WriteStream]]:
+        """The streams of messages from and to a server."""
+        match spec:
+            case LocalServer():
+                command = _server_command(spec, setup)
+                async with stdio_streams(command, setup.supervisor, self.callbacks) as streams:
+                    yield streams
+            case RemoteServer(transport="sse"):
+                headers = dict(spec.headers)
+                sse = sse_client(
+                    spec.url, headers, _HTTP_TIMEOUT, httpx_client_factory=self._make_sse_client
+                )
+                async with sse as streams:
+                    yield streams
+            case RemoteServer():
+                limits = httpx2.Timeout(_HTTP_TIMEOUT, read=None)  # a call has its own deadline
+                async with (
+                    PerMessageClient(headers=dict(spec.headers), timeout=limits) as client,
+                    streamable_http_client(spec.url, http_client=client) as streams,
+                ):
+                    yield streams
+
+    def _make_sse_client(
+        self,
+        headers: dict[str, str] | None = None,
+        timeout: httpx2.Timeout | None = None,
+        auth: httpx2.Auth | None = None,
+    ) -> httpx2.AsyncClient:
+        client = SseClient(headers=headers, timeout=timeout, auth=auth)
+        client.on_failure = self.close
+        return client
+
+    async def _forward_messages(
+        self, outgoing: MemoryObjectReceiveStream[SessionMessage], write: _WriteStream
+    ) -> None:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for message in outgoing:
+                await write.send(message)
+
+
+class _WatchedStream:
+    """A stream of messages that tells when it ends, and tells those whom a bad message is for."""
+
+    def __init__(self, stream: _ReadStream, ended: anyio.Event) -> None:
+        self._stream = stream
+        self._ended = ended
+
+    async def receive(self) -> SessionMessage | Exception:
+        try:
+            message = await self._stream.receive()
+            return recover_message(message) if isinstance(message, Exception) else message
+        except (anyio.EndOfStream, anyio.ClosedResourceError):
+            self._ended.set()
+            raise
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._ended.set()
+        await self.aclose()
+
+
+def _server_command(spec: LocalServer, setup: ConnectionSetup) -> Command:
+    environment = {
+        name: setup.environment[name] for name in _INHERITED_VARIABLES if name in setup.environment
+    }
+    environment |= {"CLAUDE_PROJECT_DIR": str(setup.cwd)} | dict(spec.env)
+    return Command(
+        argv=[_find_program(spec.command, environment), *spec.args],
+        cwd=setup.cwd,
+        env=environment,
+        tag=f"mcp-{sanitize_name(spec.name)}",
+    )
+
+
+def _find_program(command: str, environment: Mapping[str, str]) -> str:
+    """The program as the server's own PATH finds it."""
+    return shutil.which(command, path=environment.get("PATH")) or command
+
+
+def _parse_listing(tool: types.Tool) -> McpToolListing:
+    hints = tool.annotations
+    limit = (tool.meta or {}).get(_INLINE_KEY)
+    has_limit = isinstance(limit, int) and not isinstance(limit, bool) and limit > 0
+    return McpToolListing(
+        name=tool.name,
+        description=tool.description or "",
+        input_schema=tool.input_schema,
+        read_only=hints.read_only_hint if hints else None,
+        inline_limit=min(limit, _MAX_INLINE_CHARS)
+        if has_limit and isinstance(limit, int)
+        else None,
+    )
+
+
+def _package_version() -> str:
+    try:
+        return version("toolspan")
+    except PackageNotFoundError:
+        return "0"

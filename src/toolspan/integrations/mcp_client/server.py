@@ -1,0 +1,335 @@
+"""One server: connected, called, connected again.
+
+In: calls, any number at once. Out: the server's answer, or a `Fault`; each call settles once, at
+its deadline at the latest. A call is never sent twice, except when the server said that it did not
+know the session and so cannot have run it. Knows nothing of texts and blocks; `tools.py` does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import anyio
+import anyio.abc
+
+from toolspan.integrations.mcp_client.config import RemoteServer, ServerSpec
+from toolspan.integrations.mcp_client.connection import McpToolListing
+from toolspan.integrations.mcp_client.protocol import (
+    CONNECTION_CLOSED,
+    McpError,
+    McpErrorKind,
+    exception_text,
+)
+from toolspan.runtime.profiles import McpValues
+
+if TYPE_CHECKING:
+    from toolspan.integrations.mcp_client.connection import (
+        ConnectionSetup,
+        McpConnection,
+        ProgressHandler,
+    )
+
+
+ServerState = Literal["new", "connected", "lost", "failed", "closed"]
+_MAX_TIMES = 1_000
+_MAX_STDERR_CHARS = 4_000
+
+
+@dataclass(slots=True)
+class Health:
+    """The record of one server."""
+
+    state: ServerState = "new"
+    reason: str | None = None
+    """Why it is not connected."""
+    protocol: str | None = None
+    """The revision of the protocol that was agreed on."""
+    calls: int = 0
+    errors: Counter[McpErrorKind] = field(default_factory=Counter)
+    """Calls that failed, by kind; `tool` are those the tool itself reported."""
+    restarts: int = 0
+    garbage_lines: int = 0
+    """Lines that were no messages."""
+    rejected_tools: list[str] = field(default_factory=list)
+    """Tools that are not offered, with the reason."""
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=_MAX_TIMES))
+    """Seconds of the latest calls that were answered."""
+    stderr_tail: str = ""
+    """The end of what the process printed as errors."""
+
+    @property
+    def timeouts(self) -> int:
+        """Calls that were not answered in time."""
+        return self.errors["timeout"]
+
+    @property
+    def p95(self) -> float | None:
+        """Seconds within which 95 of 100 answers came; None before the first."""
+        ordered = sorted(self.times)
+        if not ordered:
+            return None
+        return ordered[min(len(ordered) - 1, -(-len(ordered) * 95 // 100) - 1)]
+
+    def keep_stderr(self, text: str) -> None:
+        """Remember what the process said last."""
+        self.stderr_tail = text[-_MAX_STDERR_CHARS:]
+
+
+_MAX_TRIES = 3
+_FIRST_RETRY_PAUSE = 0.25
+"""Seconds between the tries to reach a server elsewhere, doubled after each."""
+_REASON_WAIT_SECONDS = 1.0
+"""Seconds to wait for the reason why a connection broke."""
+_SESSION_TERMINATED = (-32_600, "Session terminated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpTimeouts:
+    """How long is waited, in seconds."""
+
+    connect: float
+    call: float
+    idle_local: float | None = None
+    idle_remote: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpCall:
+    """One call of a server's tool."""
+
+    tool: str
+    arguments: Mapping[str, object]
+    call_id: str
+    progress: "ProgressHandler"
+    timeout: float | None = None
+    """Seconds, where the server's usual ones do not hold."""
+
+
+class McpServer:
+    """One server, through all its connections."""
+
+    def __init__(
+        self,
+        spec: ServerSpec,
+        values: McpValues,
+        timeouts: McpTimeouts,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.spec = spec
+        self.health = Health()
+        self.listed_tools: tuple[McpToolListing, ...] = ()
+        self.has_resources = False
+        self._values = values
+        self._timeouts = timeouts
+        self._on_change = on_change
+        self._lock = anyio.Lock()
+        self._connection: McpConnection | None = None
+        self._setup: ConnectionSetup | None = None
+        self._group: anyio.abc.TaskGroup | None = None
+
+    @property
+    def name(self) -> str:
+        """As the configuration calls it."""
+        return self.spec.name
+
+    @property
+    def call_timeout(self) -> float:
+        """Seconds for one call."""
+        return self.spec.timeout or self._timeouts.call
+
+    async def start(self, setup: "ConnectionSetup", group: anyio.abc.TaskGroup) -> None:
+        """Connect for the first time; what goes wrong is in `health`."""
+        self._setup, self._group = setup, group
+        try:
+            await self._ensure_connected()
+        except McpError:
+            return
+
+    async def close(self) -> None:
+        """Let the connection end, and wait until nothing is left of it."""
+        self.health.state, self._group = "closed", None
+        if self._connection is not None:
+            self._connection.close()
+            await self._connection.ended.wait()
+
+    # Requests
+
+    async def call_tool(self, call: McpCall) -> Mapping[str, object]:
+        """The answer to a call.
+
+        Raises:
+            Fault: there is none.
+        """
+        self.health.calls += 1
+        began = time.monotonic()
+        try:
+            answer = await self._call_with_deadline(call)
+        except McpError as error:
+            self.health.errors[error.kind] += 1
+            raise
+        self.health.times.append(time.monotonic() - began)
+        if answer.get("isError") is True:
+            self.health.errors["tool"] += 1
+        return answer
+
+    async def list_resources(self) -> list[Mapping[str, object]]:
+        """What the server lists.
+
+        Raises:
+            Fault: it did not answer.
+        """
+        with self._call_scope() as scope:
+            return await (await self._ensure_connected()).list_resources()
+        raise self._timeout_error(scope, "resources/list")
+
+    async def read_resource(self, uri: str) -> Mapping[str, object]:
+        """What stands at an address of the server.
+
+        Raises:
+            Fault: it did not answer.
+        """
+        with self._call_scope() as scope:
+            return await (await self._ensure_connected()).read_resource(uri)
+        raise self._timeout_error(scope, "resources/read")
+
+    async def refresh_tools(self) -> None:
+        """Ask again what tools there are."""
+        connection = self._connection
+        if connection is None or connection.is_lost:
+            return
+        try:
+            with anyio.fail_after(self._timeouts.connect):
+                self.listed_tools = tuple(await connection.list_tools())
+        except (McpError, TimeoutError):
+            return  # the tools that were known stay
+        self._on_change()
+
+    # Inside
+
+    async def _call_with_deadline(self, call: McpCall) -> Mapping[str, object]:
+        seconds = call.timeout or self.call_timeout
+        idle = self._idle_timeout()
+        end = anyio.current_time() + seconds
+        scope = anyio.CancelScope(deadline=min(end, anyio.current_time() + idle))
+
+        def extend_deadline(done: float, total: float | None, message: str | None) -> None:
+            scope.deadline = min(end, anyio.current_time() + idle)
+            call.progress(done, total, message)
+
+        with scope:
+            return await self._send_call(call, extend_deadline)
+        if not scope.cancelled_caught:
+            raise McpError("closed", "Connection closed", CONNECTION_CLOSED)
+        waited = seconds if anyio.current_time() >= end else idle
+        raise McpError("timeout", f"no answer within {waited:g} s", seconds=waited)
+
+    async def _send_call(
+        self, call: McpCall, on_progress: "ProgressHandler"
+    ) -> Mapping[str, object]:
+        connection = await self._ensure_connected()
+        try:
+            return await connection.call_tool(call.tool, call.arguments, call.call_id, on_progress)
+        except McpError as error:
+            if (error.code, error.message) == _SESSION_TERMINATED:
+                connection.close()
+                again = await self._ensure_connected()
+                return await again.call_tool(call.tool, call.arguments, call.call_id, on_progress)
+            if error.kind == "closed" and connection.is_lost:
+                await self._handle_broken(connection)
+            raise
+
+    async def _handle_broken(self, connection: "McpConnection") -> None:
+        """Tell why a connection broke, as far as that can be known soon."""
+        self.health.state = "lost"
+        if isinstance(self.spec, RemoteServer):
+            with anyio.move_on_after(_REASON_WAIT_SECONDS):
+                await connection.ended.wait()
+            if connection.reason is not None:
+                self.health.reason = connection.reason
+                raise McpError("closed", "fetch failed")
+
+    async def _ensure_connected(self) -> "McpConnection":
+        """The connection; a new one when there is none, or the old one broke."""
+        async with self._lock:
+            if self._connection is not None and not self._connection.is_lost:
+                return self._connection
+            if self._connection is not None:
+                self.health.state = "lost"
+                if not self._values.restarts:
+                    raise McpError("not_connected", self._values.not_connected)
+                self.health.restarts += 1
+            return await self._open_connection()
+
+    async def _open_connection(self) -> "McpConnection":
+        tries = _MAX_TRIES if isinstance(self.spec, RemoteServer) else 1
+        for tries_remaining in reversed(range(tries)):
+            try:
+                return await self._try_connect()
+            except TimeoutError:
+                raise self._connect_error(
+                    f"no answer within {self._timeouts.connect:g} s"
+                ) from None
+            except Exception as error:  # whatever a transport raises, the server is not there
+                if not tries_remaining or not _is_transient(error):
+                    raise self._connect_error(exception_text(error)) from error
+            await anyio.sleep(_FIRST_RETRY_PAUSE * 2 ** (tries - tries_remaining - 1))
+        raise self._connect_error("no connection")
+
+    async def _try_connect(self) -> "McpConnection":
+        from toolspan.integrations.mcp_client.connection import McpConnection
+        from toolspan.integrations.mcp_client.stdio import StdioCallbacks
+
+        if self._group is None or self._setup is None:
+            raise McpError("not_connected", self._values.not_connected)
+        connection = McpConnection(
+            StdioCallbacks(self._count_garbage, self.health.keep_stderr), self.refresh_tools
+        )
+        try:
+            with anyio.fail_after(self._timeouts.connect):
+                await self._group.start(connection.stay_connected, self.spec, self._setup)
+                self.listed_tools = tuple(await connection.list_tools())
+        except BaseException:
+            connection.close()
+            raise
+        again, self._connection = self._connection is not None, connection
+        self.has_resources = connection.has_resources
+        self.health.state, self.health.reason = "connected", None
+        self.health.protocol = connection.protocol
+        if again:
+            self._on_change()
+        return connection
+
+    def _connect_error(self, reason: str) -> McpError:
+        stderr_line = self.health.stderr_tail.strip().rpartition("\n")[2]
+        if stderr_line:
+            reason = f"{reason} (it said: {stderr_line})"
+        self.health.state, self.health.reason = "failed", reason
+        return McpError("connect", f"Cannot connect to the MCP server {self.name!r}: {reason}")
+
+    def _count_garbage(self) -> None:
+        self.health.garbage_lines += 1
+
+    def _idle_timeout(self) -> float:
+        remote = isinstance(self.spec, RemoteServer)
+        limit = self._timeouts.idle_remote if remote else self._timeouts.idle_local
+        return limit or float("inf")
+
+    def _call_scope(self) -> anyio.CancelScope:
+        return anyio.move_on_after(self.call_timeout)
+
+    def _timeout_error(self, scope: anyio.CancelScope, what: str) -> McpError:
+        if scope.cancelled_caught:
+            waited = self.call_timeout
+            return McpError("timeout", f"no answer to {what} within {waited:g} s", seconds=waited)
+        return McpError("closed", "Connection closed", CONNECTION_CLOSED)
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether another try may succeed: the network failed, and nobody refused us."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    return type(error).__name__ in ("ConnectError", "ReadError", "RemoteProtocolError")

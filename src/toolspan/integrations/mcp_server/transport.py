@@ -1,0 +1,227 @@
+"""The wire: JSON-RPC messages, one a line, over two descriptors that are ours alone.
+
+In: what a client writes, whatever that is. Out: messages, and an error to the client for a line
+that is none. Reading and writing block in threads of their own, which nobody waits for at the end:
+a client that neither closes its side nor reads cannot keep us. Read `Wire.streams` first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import ErrorData, JSONRPCError, JSONRPCNotification, jsonrpc_message_adapter
+
+from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
+from toolspan.runtime.process.output import stream_from_thread
+
+MAX_LINE_BYTES = 64 * 2**20
+"""Bytes of a line; a longer one is no message."""
+_CHUNK_BYTES = 1 << 16
+_PARSE_ERROR = -32700
+_INVALID_REQUEST = -32600
+
+ReadStream = MemoryObjectReceiveStream[SessionMessage | Exception]
+WriteStream = MemoryObjectSendStream[SessionMessage]
+_Token = anyio.lowlevel.EventLoopToken
+
+
+@contextmanager
+def private_stdio() -> Iterator["StdioTransport"]:
+    """Input and output as a wire; whatever else is read or printed meanwhile goes elsewhere."""
+    source, sink = os.dup(0), os.dup(1)
+    null_device = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null_device, 0)
+    os.close(null_device)
+    os.dup2(2, 1)
+    try:
+        yield StdioTransport(source, sink)
+    finally:
+        os.dup2(sink, 1)  # threads may still use the copies: they are left open
+
+
+@dataclass(frozen=True, slots=True)
+class StdioTransport:
+    """Where messages come from and where they go to."""
+
+    source: int
+    sink: int
+
+    @asynccontextmanager
+    async def open_streams(self) -> AsyncIterator[tuple[ReadStream, WriteStream]]:
+        """Messages in and out; the end of the input closes the first one.
+
+        When nothing can be written any more, the block is cancelled: the client is gone.
+        """
+        incoming, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        write, outgoing = anyio.create_memory_object_stream[SessionMessage](0)
+        writer = _LineWriter(self.sink, anyio.lowlevel.current_token())
+        writer.start()
+        async with anyio.create_task_group() as group:
+            group.start_soon(_receive_messages, self.source, incoming, writer, group.cancel_scope)
+            group.start_soon(_send_messages, outgoing, writer, group.cancel_scope)
+            yield read, write
+            group.cancel_scope.cancel()
+
+
+class ClientGoneError(Exception):
+    """The client does not read any more."""
+
+
+class _LineWriter:
+    """Writes lines, whole and in order."""
+
+    def __init__(self, sink: int, token: _Token) -> None:
+        self._sink = sink
+        self._token = token
+        self._lines: queue.SimpleQueue[_QueuedLine] = queue.SimpleQueue()
+        self._is_gone = False
+
+    def start(self) -> None:
+        """Begin; a daemon, for it may hang on a client that reads no more."""
+        threading.Thread(target=self._write_lines, daemon=True).start()
+
+    async def write(self, data: bytes) -> None:
+        """Write a line.
+
+        Raises:
+            GoneError: nobody reads.
+        """
+        line = _QueuedLine(data)
+        self._lines.put(line)
+        await line.written.wait()
+        if self._is_gone:
+            raise ClientGoneError
+
+    def _write_lines(self) -> None:
+        while True:
+            line = self._lines.get()
+            rest = memoryview(line.data)
+            try:
+                while rest and not self._is_gone:
+                    rest = rest[os.write(self._sink, rest) :]
+            except OSError:
+                self._is_gone = True
+            try:
+                anyio.from_thread.run_sync(line.written.set, token=self._token)
+            except (anyio.RunFinishedError, RuntimeError):
+                return  # nobody waits any more
+
+
+@dataclass(frozen=True, slots=True)
+class _QueuedLine:
+    data: bytes
+    written: anyio.Event = field(default_factory=anyio.Event)
+
+
+async def _send_messages(
+    outgoing: MemoryObjectReceiveStream[SessionMessage],
+    writer: _LineWriter,
+    scope: anyio.CancelScope,
+) -> None:
+    async with outgoing:
+        async for message in outgoing:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            try:
+                await writer.write(text.encode(errors="replace") + b"\n")
+            except ClientGoneError:
+                scope.cancel()
+                return
+
+
+async def _receive_messages(
+    source: int,
+    incoming: MemoryObjectSendStream[SessionMessage | Exception],
+    writer: _LineWriter,
+    scope: anyio.CancelScope,
+) -> None:
+    try:
+        async with incoming, stream_from_thread(_read_lines(source)) as lines:
+            async for line in lines:
+                message = _parse_line(line)
+                if isinstance(message, SessionMessage):
+                    await incoming.send(message)
+                elif message is not None:
+                    await writer.write(message.model_dump_json(by_alias=True).encode() + b"\n")
+    except ClientGoneError:
+        scope.cancel()
+    except anyio.BrokenResourceError:
+        return  # the server has ended
+
+
+def _parse_line(line: bytes | None) -> SessionMessage | JSONRPCError | None:
+    """A line as a message, or what its sender is told; None for an empty one."""
+    if line is None:
+        return _error_response(
+            _INVALID_REQUEST, f"Invalid request: a line over {MAX_LINE_BYTES} bytes"
+        )
+    if not line.strip():
+        return None
+    try:
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return _parse_repaired_line(line)
+    if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
+        return _error_response(
+            _INVALID_REQUEST, "Invalid request: an id is a text or a whole number"
+        )
+    return SessionMessage(message)
+
+
+def _parse_repaired_line(line: bytes) -> SessionMessage | JSONRPCError:
+    """The message of a line that is none to a strict reader, or what its sender is told."""
+    try:
+        value, repaired = replace_lone_surrogates(line)
+    except ValueError:
+        return _error_response(_PARSE_ERROR, "Parse error: the line is not JSON")
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
+    except ValueError:
+        request_id = value.get("id") if isinstance(value, dict) else None
+        return _error_response(
+            _INVALID_REQUEST, "Invalid request: the line is no JSON-RPC message", request_id
+        )
+
+
+def _error_response(code: int, text: str, request_id: object = None) -> JSONRPCError:
+    response_id = (
+        request_id
+        if isinstance(request_id, str | int) and not isinstance(request_id, bool)
+        else None
+    )
+    return JSONRPCError(jsonrpc="2.0", id=response_id, error=ErrorData(code=code, message=text))
+
+
+def _read_lines(source: int) -> Iterator[bytes | None]:
+    """The lines of a descriptor; None for one that is too long."""
+    rest: list[bytes] = []
+    size = 0
+    while data := _read_chunk(source):
+        *whole, last = data.split(b"\n")
+        for line in whole:
+            yield b"".join((*rest, line)) if size <= MAX_LINE_BYTES else None
+            rest, size = [], 0
+        size += len(last)
+        if size <= MAX_LINE_BYTES:
+            rest.append(last)
+        else:
+            rest = []
+    if size:
+        yield b"".join(rest) if size <= MAX_LINE_BYTES else None
+
+
+def _read_chunk(source: int) -> bytes:
+    try:
+        return os.read(source, _CHUNK_BYTES)
+    except OSError:  # as good as the end
+        return b""

@@ -1,0 +1,454 @@
+"""The spans of one call: its own, and those of what is around it while it lives.
+
+In: the events of one call, in order. Out: spans with the times that the events carry. Knows nothing
+of other calls; `sink.py` keeps one of these per call. Read `CallSpans.take` first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Self
+
+import msgspec
+from opentelemetry import context, metrics, trace
+from opentelemetry.context import Context
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import (
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    Tracer,
+    TracerProvider,
+    set_span_in_context,
+)
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from toolspan.types import telemetry_names as names
+from toolspan.types.events import (
+    BatchFinished,
+    Decided,
+    Duplicate,
+    Faulted,
+    Finished,
+    HookRan,
+    LiveEvent,
+    PermissionRequested,
+    Progressed,
+    RecoveryApplied,
+    Relayed,
+    Requested,
+    Slow,
+    Started,
+    WriteFailed,
+)
+from toolspan.types.ids import CallId
+from toolspan.types.secrets import SECRET_PATTERNS
+from toolspan.types.span import Call
+
+try:
+    pass  # CODEMOD
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "opentelemetry":
+        raise
+    told = "toolspan.integrations.opentelemetry needs OpenTelemetry: pip install 'toolspan[otel]'"
+    raise ImportError(told, name=error.name) from error
+
+
+MAX_TEXT_CHARS = 512
+MAX_CALL_CHARS = 4_096
+REDACTED = "[redacted]"
+_SCANNED_CHARS = 4 * MAX_TEXT_CHARS
+"""So much of a text is searched for secrets; more could not be left after the cut."""
+
+
+def redact_text(text: str) -> str:
+    """The text with what looks like a secret blacked out."""
+    low = text.lower()
+    for form in SECRET_PATTERNS:
+        if form.may_occur_in(low):
+            text = form.replace_matches(text, lambda value: None if value == REDACTED else REDACTED)
+    return text
+
+
+class ContentBudget:
+    """The content that may still be told of one call."""
+
+    def __init__(self, *, allowed: bool) -> None:
+        self._remaining = MAX_CALL_CHARS if allowed else 0
+
+    def limited_values(self, values: Mapping[str, object]) -> dict[str, str]:
+        """Those of the values that may be told, under their names; None says nothing."""
+        pieces = {name: self.limited_text(value) for name, value in values.items()}
+        return {name: piece for name, piece in pieces.items() if piece is not None}
+
+    def limited_text(self, value: object) -> str | None:
+        """A value as a short text; None when there is nothing to tell, or it may not be told."""
+        if self._remaining <= 0 or value is None:
+            return None
+        text = value if isinstance(value, str) else _to_json(value)
+        limit = min(MAX_TEXT_CHARS, self._remaining)
+        text = redact_text(text[:_SCANNED_CHARS])
+        if len(text) > limit:
+            text = text[: limit - 1] + "…"
+        self._remaining -= len(text)
+        return text
+
+
+def content_size(value: object) -> int:
+    """The bytes of a text, or of a value as JSON."""
+    text = value if isinstance(value, str) else _to_json(value)
+    return len(text.encode("utf-8", "replace"))
+
+
+def _to_json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value, enc_hook=str).decode()
+    except (TypeError, ValueError, RecursionError):  # a tool's own value may be anything
+        return str(type(value).__name__)
+
+
+Attributes = dict[str, AttributeValue]
+DuringCall = HookRan | PermissionRequested | Decided | Started | Progressed | Slow | Duplicate
+
+
+def to_nanoseconds(at: float) -> int:
+    """A time as OpenTelemetry counts it."""
+    return round(at * 1e6) * 1_000
+
+
+class CallSpans:
+    """The open spans of one call."""
+
+    def __init__(
+        self, tracer: Tracer, parent: Context, requested: Requested, budget: ContentBudget
+    ) -> None:
+        self._tracer = tracer
+        self._budget = budget
+        attributes = _call_attributes(requested.call) | budget.limited_values(
+            {names.ARGUMENTS: dict(requested.call.arguments)}
+        )
+        if requested.recovers is not None:
+            attributes[names.RECOVERS] = requested.recovers
+        self._call_span = tracer.start_span(
+            names.CALL_SPAN.format(tool=requested.call.tool[: names.MAX_NAME_LENGTH]),
+            context=parent,
+            kind=SpanKind.INTERNAL,
+            attributes=attributes,
+            start_time=to_nanoseconds(requested.at),
+        )
+        self._call_context = set_span_in_context(self._call_span, parent)
+        self._permission_span: Span | None = None
+        self._execution_span: Span | None = None
+
+    @property
+    def context(self) -> Context:
+        """The innermost span, for whoever wants to hang something below it."""
+        return set_span_in_context(self._execution_span or self._call_span, self._call_context)
+
+    def handle_event(self, event: DuringCall) -> None:
+        """Something happened while the call lived."""
+        match event:
+            case HookRan():
+                self._add_hook_span(event)
+            case PermissionRequested():
+                attributes = self._budget.limited_values({names.REASON: event.reason})
+                self._permission_span = self._start_child(
+                    names.PERMISSION_SPAN, attributes, event.at
+                )
+            case Decided():
+                self._record_decision(event)
+            case Started():
+                self._execution_span = self._start_child(names.EXECUTION_SPAN, {}, event.at)
+            case Progressed():
+                attributes = self._budget.limited_values({names.PROGRESS_DATA: event.data})
+                self._add_current_event(
+                    names.PROGRESS, {names.PROGRESS_KIND: event.kind, **attributes}, event.at
+                )
+            case Slow():
+                self._add_current_event(
+                    names.SLOW, {names.EXPECTED_SECONDS: event.expected_s}, event.at
+                )
+            case Duplicate():
+                self._add_current_event(names.DUPLICATE, {}, event.at)
+
+    def finish(self, finished: Finished) -> Context:
+        """The call has its result: end its spans; gives the context it lived in."""
+        span = finished.span
+        kind = names.error_type(span.state, span.error_kind)
+        if kind is not None:
+            description = self._budget.limited_text(span.message)
+            self._call_span.set_status(Status(StatusCode.ERROR, description))
+            self._call_span.set_attribute(names.ERROR_TYPE, kind)
+        self._call_span.set_attributes(_outcome_attributes(finished))
+        self._call_span.set_attributes(
+            self._budget.limited_values({names.RESULT: finished.content})
+        )
+        self._end_spans(finished.at)
+        return self._call_context
+
+    def abandon(self, at: float) -> None:
+        """Nothing more will be heard of the call."""
+        self._call_span.set_status(Status(StatusCode.ERROR))
+        self._call_span.set_attributes(
+            {names.ERROR_TYPE: "unfinished", names.STATE: "never_answered"}
+        )
+        self._end_spans(at)
+
+    def add_event(self, name: str, attributes: Attributes, at: float) -> None:
+        """Something that stands beside the call."""
+        self._call_span.add_event(name, attributes, to_nanoseconds(at))
+
+    def _add_hook_span(self, ran: HookRan) -> None:
+        if ran.outcome == "started":
+            return
+        began = ran.at - (ran.duration_ms or 0.0) / 1e3
+        if ran.point.startswith("Post"):
+            self._end_execution(began)
+        attributes: Attributes = {names.HOOK_POINT: ran.point, names.HOOK_OUTCOME: ran.outcome}
+        if ran.command is None:  # else the name may be the command, which is content
+            attributes[names.HOOK_NAME] = ran.name
+        if ran.exit_code is not None:
+            attributes[names.EXIT_CODE] = ran.exit_code
+        content = self._budget.limited_values(
+            {
+                names.HOOK_COMMAND: ran.command,
+                names.HOOK_TEXT: ran.text,
+                names.HOOK_STDOUT: ran.stdout,
+                names.HOOK_STDERR: ran.stderr,
+            }
+        )
+        hook = self._start_child(names.HOOK_SPAN, attributes | content, began)
+        if ran.outcome == "error":
+            hook.set_status(Status(StatusCode.ERROR))
+            hook.set_attribute(names.ERROR_TYPE, "hook_error")
+        hook.end(to_nanoseconds(ran.at))
+
+    def _record_decision(self, decided: Decided) -> None:
+        attributes: Attributes = {
+            names.DECISION: "accept" if decided.allowed else "reject",
+            names.DECISION_SOURCE: decided.source,
+        }
+        self._call_span.set_attributes(attributes)
+        if self._permission_span is not None:
+            self._permission_span.set_attributes(
+                attributes | self._budget.limited_values({names.REASON: decided.reason})
+            )
+            self._permission_span.end(to_nanoseconds(decided.at))
+            self._permission_span = None
+
+    def _start_child(self, name: str, attributes: Attributes | dict[str, str], at: float) -> Span:
+        start = to_nanoseconds(at)
+        return self._tracer.start_span(
+            name, self._call_context, attributes=attributes, start_time=start
+        )
+
+    def _add_current_event(self, name: str, attributes: Attributes, at: float) -> None:
+        (self._execution_span or self._call_span).add_event(name, attributes, to_nanoseconds(at))
+
+    def _end_execution(self, at: float) -> None:
+        if self._execution_span is not None:
+            self._execution_span.end(to_nanoseconds(at))
+            self._execution_span = None
+
+    def _end_spans(self, at: float) -> None:
+        if self._permission_span is not None:
+            self._permission_span.end(to_nanoseconds(at))
+        self._end_execution(at)
+        self._call_span.end(to_nanoseconds(at))
+
+
+def _call_attributes(call: Call) -> Attributes:
+    attributes: dict[str, AttributeValue | None] = {
+        names.OPERATION: names.OPERATION_VALUE,
+        names.TOOL: call.tool[: names.MAX_NAME_LENGTH],
+        names.CALL_ID: call.id,
+        names.TOOL_TYPE: "extension" if call.tool.startswith("mcp__") else "function",
+        names.CONVERSATION: call.session_id,
+        names.AGENT: call.agent_id,
+        names.MESSAGE: call.message_id,
+        names.PARENT_CALL: call.parent_call,
+        names.INPUT_SIZE: content_size(dict(call.arguments)),
+    }
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _outcome_attributes(finished: Finished) -> Attributes:
+    span, result = finished.span, finished.span.result
+    attributes: dict[str, AttributeValue | None] = {
+        names.STATE: span.state,
+        names.ERROR_KIND: span.error_kind,
+        names.RESULT_SIZE: content_size(finished.content),
+        names.BACKGROUND: span.background or None,
+        names.STOPS_TURN: finished.stop is not None or None,
+    }
+    if result is not None:
+        attributes[names.EXIT_CODE] = result.exit_code
+        attributes[names.DENIAL] = result.denial_kind
+        attributes[names.TRUNCATED] = result.truncated or None
+    return {name: value for name, value in attributes.items() if value is not None}
+
+
+OutsideEvent = BatchFinished | Faulted | WriteFailed | RecoveryApplied
+
+
+class OtelSink:
+    """Makes spans and metrics of events. Can be shared by threads and by runners."""
+
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        *,
+        content: bool = False,
+    ) -> None:
+        """Use these providers, or the program's own.
+
+        `content` lets pieces of inputs, results, commands, reasons and paths leave, cut and with
+        secrets blacked out; without it none of them does.
+        """
+        self._tracer = trace.get_tracer(names.SCOPE, tracer_provider=tracer_provider)
+        meter = metrics.get_meter(names.SCOPE, meter_provider=meter_provider)
+        self._durations = meter.create_histogram(
+            names.DURATION,
+            unit=names.DURATION_UNIT,
+            description=names.DURATION_DESCRIPTION,
+            explicit_bucket_boundaries_advisory=names.DURATION_BUCKETS,
+        )
+        self._content = content
+        self._initial_context = context.get_current()
+        self._open: dict[CallId, CallSpans] = {}
+        self._latest = 0.0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __call__(self, event: LiveEvent) -> None:
+        """Take an event."""
+        with self._lock:
+            self._latest = max(self._latest, event.at)
+            inner = event.event if isinstance(event, Relayed) else event
+            match inner:
+                case Requested():
+                    self._start_call(inner)
+                case Finished():
+                    self._finish_call(inner)
+                case BatchFinished() | Faulted() | WriteFailed() | RecoveryApplied():
+                    self._add_outside_event(inner)
+                case (
+                    HookRan() | PermissionRequested() | Decided() | Started() | Progressed() | Slow()
+                    | Duplicate()
+                ):  # fmt: skip
+                    self._handle_call_event(inner)
+
+    def close(self) -> None:
+        """End the spans of calls that have no result: nothing more will be heard of them.
+
+        The providers stay as they are; shutting them down is for who made them.
+        """
+        with self._lock:
+            open_calls, self._open = self._open, {}
+            for spans in open_calls.values():
+                spans.abandon(self._latest)
+
+    def environment(self, call_id: CallId | str | None = None) -> dict[str, str]:
+        """What a child process needs to hang its spans below ours: `TRACEPARENT`, `TRACESTATE`.
+
+        With a call that runs, below its span; a call is known here at once only if the sink is a
+        `direct` one. Empty when nothing is traced.
+        """
+        with self._lock:
+            spans = self._open.get(CallId(call_id)) if call_id else None
+        carrier: dict[str, str] = {}
+        parent = spans.context if spans else self._parent_context()
+        TraceContextTextMapPropagator().inject(carrier, parent)
+        return {name.upper(): value for name, value in carrier.items()}
+
+    def _start_call(self, requested: Requested) -> None:
+        earlier = self._open.pop(requested.call.id, None)
+        if earlier is not None:
+            earlier.abandon(requested.at)
+        budget = ContentBudget(allowed=self._content)
+        self._open[requested.call.id] = CallSpans(
+            self._tracer, self._parent_context(), requested, budget
+        )
+
+    def _handle_call_event(self, event: DuringCall) -> None:
+        spans = self._open.get(event.call_id)
+        if spans is not None:
+            spans.handle_event(event)
+
+    def _finish_call(self, finished: Finished) -> None:
+        if finished.call_id not in self._open:  # we were too slow to be told of its beginning
+            began = finished.at - finished.duration_ms / 1e3
+            self._start_call(Requested(call=finished.span.call, at=began))
+        call_context = self._open.pop(finished.call_id).finish(finished)
+        self._durations.record(
+            finished.duration_ms / 1e3, _metric_attributes(finished), call_context
+        )
+
+    def _add_outside_event(self, event: OutsideEvent) -> None:
+        """On the span of the call if it lives, else on the one around all calls."""
+        name, attributes = _event_attributes(event, ContentBudget(allowed=self._content))
+        call_id = event.call_id if isinstance(event, Faulted | RecoveryApplied) else None
+        spans = None if call_id is None else self._open.get(call_id)
+        if spans is not None:
+            spans.add_event(name, attributes, event.at)
+            return
+        parent_span = trace.get_current_span(self._parent_context())
+        if parent_span.is_recording():
+            parent_span.add_event(name, attributes, to_nanoseconds(event.at))
+
+    def _parent_context(self) -> Context:
+        """The program's own span, where calls hang."""
+        now = context.get_current()
+        return (
+            now
+            if trace.get_current_span(now).get_span_context().is_valid
+            else self._initial_context
+        )
+
+
+def _metric_attributes(finished: Finished) -> Attributes:
+    is_unknown = finished.span.error_kind == "unknown_tool"
+    attributes: Attributes = {
+        names.OPERATION: names.OPERATION_VALUE,
+        names.TOOL: names.OTHER_TOOL if is_unknown else finished.span.tool[: names.MAX_NAME_LENGTH],
+        names.STATE: finished.span.state,
+    }
+    kind = names.error_type(finished.span.state, finished.span.error_kind)
+    return attributes if kind is None else {**attributes, names.ERROR_TYPE: kind}
+
+
+def _event_attributes(event: OutsideEvent, budget: ContentBudget) -> tuple[str, Attributes]:
+    match event:
+        case BatchFinished():
+            attributes: Attributes = {
+                names.BATCH_CALLS: len(event.call_ids),
+                names.STOPS_TURN: event.stop is not None,
+            }
+            return names.BATCH_FINISHED, attributes | budget.limited_values(
+                {names.REASON: event.stop}
+            )
+        case Faulted():
+            attributes = {names.FAULT_WHERE: event.where}
+            return names.FAULT, attributes | budget.limited_values({names.REASON: event.reason})
+        case WriteFailed():
+            attributes = {}
+            attributes |= budget.limited_values(
+                {names.PATH: event.path, names.REASON: event.reason}
+            )
+            return names.WRITE_FAILED, attributes
+        case RecoveryApplied():
+            return names.RECOVERY, {
+                names.CALL_ID: event.call_id,
+                names.RECOVERY_POLICY: event.policy,
+                names.RECOVERY_STEPS: len(event.steps),
+                names.RECOVERY_SUCCEEDED: event.succeeded,
+            }

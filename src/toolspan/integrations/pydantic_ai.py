@@ -1,0 +1,100 @@
+"""A toolset for pydantic-ai whose calls toolspan runs.
+
+    async with Session(cwd=".", tools=coding_tools()) as session:
+        agent = Agent("anthropic:...", toolsets=[ToolspanToolset(session)])
+        await agent.run("Why does the build fail?")
+
+In: the calls of an agent's run, as many at once as it likes. Out: one result each, which the model
+reads: an error or a refusal is a failed result and breaks nothing off. Needs pydantic-ai 2.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+
+from pydantic_ai import BinaryContent, RunContext, ToolReturn
+from pydantic_ai.exceptions import ToolFailed
+from pydantic_ai.tools import AgentDepsT, ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from pydantic_core import SchemaValidator, core_schema
+from typing_extensions import override
+
+from toolspan.errors import ToolspanError
+from toolspan.runtime.runner import Runner
+from toolspan.runtime.schema.issues import unparsed_input
+from toolspan.runtime.tool import Input, Tool
+from toolspan.session import Session
+from toolspan.session.single_calls import SingleCallResult, SingleCallRunner
+
+_ANY_INPUT = SchemaValidator(core_schema.any_schema())
+"""Inputs are held against their schema by toolspan, which has words for what is wrong."""
+
+
+class ToolspanToolset(AbstractToolset[AgentDepsT]):
+    """The tools of a session, or of a runner, that is entered."""
+
+    def __init__(self, host: Session | Runner, *, id: str | None = "toolspan") -> None:
+        """Take whose tools they are; `id` tells toolsets apart where runs are kept."""
+        self._call_runner = SingleCallRunner(host)
+        self._id = id
+
+    @property
+    @override
+    def id(self) -> str | None:
+        """Its name among toolsets."""
+        return self._id
+
+    @override
+    async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
+        """The tools there are now."""
+        tools = (tool for tool in self._call_runner.runner.runner_context.tools if tool.enabled)
+        return {tool.name: self._make_tool(tool) for tool in tools}
+
+    def _make_tool(self, tool: Tool) -> ToolsetTool[AgentDepsT]:
+        definition = ToolDefinition(
+            name=tool.name,
+            description=tool.description,
+            parameters_json_schema=dict(tool.input_schema),
+        )
+        return ToolsetTool(
+            toolset=self, tool_def=definition, max_retries=1, args_validator=_ANY_INPUT
+        )
+
+    @override
+    async def call_tool(
+        self,
+        name: str,
+        tool_args: dict[str, object],
+        ctx: RunContext[AgentDepsT],
+        tool: ToolsetTool[AgentDepsT],
+    ) -> object:
+        """Run a call.
+
+        Raises:
+            ToolFailed: it was refused or failed; the model reads why.
+        """
+        answer = await self._run_call(name, tool_args, ctx.tool_call_id)
+        content = list(_return_content(answer))
+        if answer.is_error:
+            raise ToolFailed("\n".join(item for item in content if isinstance(item, str)))
+        value = content[0] if len(content) == 1 else content
+        return ToolReturn(return_value=value, metadata={"toolspan": answer.finished.span})
+
+    async def _run_call(self, name: str, value: object, call_id: str | None) -> SingleCallResult:
+        arguments: Input = value if isinstance(value, Mapping) else unparsed_input(str(value))
+        try:
+            return await self._call_runner.run_call(name, arguments, call_id=call_id)
+        except ToolspanError:  # some models give no ids of their own, or the same ones again
+            return await self._call_runner.run_call(name, arguments)
+
+
+def _return_content(answer: SingleCallResult) -> Iterator[str | BinaryContent]:
+    for block in answer.all_blocks():
+        match block:
+            case {"type": "text", "text": str(text)}:
+                yield text
+            case {"source": {"media_type": str(kind), "data": str(data)}}:
+                yield BinaryContent(data=base64.b64decode(data), media_type=kind)
+            case _:
+                yield f"[a block of type {block.get('type')}, which cannot be shown here]"

@@ -1,0 +1,267 @@
+"""A copy of a project to run calls in, and the end of it.
+
+In: a folder. Out: a copy that nothing leads out of: links that stay in the project stay links,
+others are left out, as are pipes, devices and `.git` (its files can name programs to be started
+and folders elsewhere). Of a commit, the files that git has of it. Read `open_scratch` first.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from toolspan.analysis.file_history.shell_writes import absolute_path, is_within
+from toolspan.errors import ToolspanError
+
+MAX_BYTES = 2 << 30
+MAX_FILES = 200_000
+_NEVER_COPIED = frozenset({".git"})
+_FICLONE = 0x40049409
+"""Linux: the copy shares the original's blocks, where the file system can do that."""
+_GIT_SECONDS = 300
+
+
+@dataclass(slots=True)
+class ScratchProject:
+    """A place for one replay."""
+
+    root: Path
+    """All of it: the copy, a home, what sessions keep."""
+    project: Path
+    file_count: int = 0
+    total_bytes: int = 0
+    omitted: list[str] = field(default_factory=list)
+    """What of the project is not in the copy, and why."""
+
+    def make_folder(self, name: str) -> Path:
+        """A folder beside the copy."""
+        path = self.root / name
+        path.mkdir(exist_ok=True)
+        return path
+
+
+@contextmanager
+def open_scratch(
+    project: Path | None,
+    *,
+    commit: str | None = None,
+    max_bytes: int = MAX_BYTES,
+    keep: bool = False,
+) -> Iterator[ScratchProject]:
+    """A copy of a folder, or an empty folder for None; removed at the end unless it is kept.
+
+    Raises:
+        ToolspanError: the folder is too large, or cannot be copied.
+    """
+    root = Path(tempfile.mkdtemp(prefix="toolspan-replay-")).resolve()
+    scratch = ScratchProject(root, root / "project")
+    try:
+        scratch.project.mkdir()
+        if project is not None:
+            _fill_scratch(scratch, project, commit, max_bytes)
+        yield scratch
+    finally:
+        if not keep:
+            remove_scratch(root)
+
+
+def _fill_scratch(
+    scratch: ScratchProject, project: Path, commit: str | None, max_bytes: int
+) -> None:
+    try:
+        if commit is None:
+            _FolderCopier(scratch, project.resolve(), max_bytes).run()
+        else:
+            _extract_commit(scratch, project, commit)
+    except OSError as error:
+        raise ToolspanError(
+            f"{error.filename or project}: it cannot be copied: {error.strerror or error}"
+        ) from error
+
+
+class _FolderCopier:
+    """Copies a folder; nothing is written before it is known how much it is."""
+
+    def __init__(self, scratch: ScratchProject, source: Path, max_bytes: int) -> None:
+        self._scratch = scratch
+        self._source = source
+        self._max_bytes = max_bytes
+        self._folders: list[str] = []
+        self._files: list[str] = []
+        self._links: list[str] = []
+
+    def run(self) -> None:
+        for path in (self._source, *self._source.parents[:-1]):
+            if path == self._scratch.root:
+                raise ToolspanError(f"{self._source}: it would be copied into itself")
+        self._scan_folder("")
+        target = self._scratch.project
+        for name in self._folders:
+            (target / name).mkdir()
+        for name in self._files:
+            _copy_file(self._source / name, target / name)
+        for name in self._links:
+            self._copy_link(name)
+        self._scratch.file_count = len(self._files)
+
+    def _scan_folder(self, subfolder: str) -> None:
+        """What there is, in folders first order."""
+        try:
+            with os.scandir(self._source / subfolder) as listing:
+                items = sorted(listing, key=lambda item: item.name)
+        except PermissionError:
+            self._omit_path(subfolder, "it cannot be listed")
+            return
+        for item in items:
+            name = os.path.join(subfolder, item.name)  # noqa: PTH118 - many of them
+            if item.name in _NEVER_COPIED:
+                self._omit_path(name, "never copied")
+            elif Path(item.path) == self._scratch.root:
+                continue
+            elif item.is_symlink():
+                self._links.append(name)
+            elif item.is_dir(follow_symlinks=False):
+                self._folders.append(name)
+                self._scan_folder(name)
+            else:
+                self._add_file(name, item.stat(follow_symlinks=False))
+
+    def _add_file(self, name: str, status: os.stat_result) -> None:
+        if not stat.S_ISREG(status.st_mode):
+            self._omit_path(name, "not a plain file")
+            return
+        self._files.append(name)
+        self._scratch.total_bytes += status.st_size
+        if self._scratch.total_bytes > self._max_bytes or len(self._files) > MAX_FILES:
+            raise ToolspanError(
+                f"{self._source}: more than {self._max_bytes >> 20:,} MB or {MAX_FILES:,} files, too"
+                " much to copy; name a smaller folder (--project) or a commit (--commit), or allow"
+                " more (--most-mb)"
+            )
+
+    def _copy_link(self, name: str) -> None:
+        """A link becomes one to the same file in the copy, by the shortest way."""
+        end = Path(os.path.realpath(self._source / name))
+        link = self._scratch.project / name
+        if not end.is_relative_to(self._source) or not end.exists():
+            self._omit_path(name, "a link that leads out of it, or nowhere")
+            return
+        target = self._scratch.project / end.relative_to(self._source)
+        link.symlink_to(os.path.relpath(target, link.parent))
+
+    def _omit_path(self, name: str, why: str) -> None:
+        self._scratch.omitted.append(f"{name}: {why}")
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """A file with its time and mode; sharing its blocks where that is possible."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+    try:
+        descriptor = os.open(source, flags)
+    except PermissionError:
+        return  # whoever recorded the session could not read it either, or it is not ours
+    with open(descriptor, "rb") as old, target.open("xb") as new:  # noqa: PTH123 - it is open
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return
+        try:
+            fcntl.ioctl(new.fileno(), _FICLONE, descriptor)
+        except OSError:
+            shutil.copyfileobj(old, new, 1 << 20)
+    target.chmod(stat.S_IMODE(status.st_mode) & 0o777 | stat.S_IWUSR)
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None:
+    """The files of a commit; git only reads for that, and checks nothing out."""
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
+    command = ["git", "-C", str(project), "archive", "--format=tar", commit + "^{commit}"]
+    if commit.startswith("-"):
+        raise ToolspanError(f"{commit}: not the name of a commit")
+    try:
+        completed = subprocess.run(
+            command, check=False, capture_output=True, env=environment, timeout=_GIT_SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ToolspanError(f"git archive: {error}") from error
+    if completed.returncode:
+        error_lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise ToolspanError(f"{project}: git has no files of {commit}: {' '.join(error_lines[:1])}")
+    with tarfile.open(fileobj=io.BytesIO(completed.stdout)) as archive:
+        archive.extractall(scratch.project, filter=_safe_member)
+    for path in scratch.project.rglob("*"):
+        if path.is_file() and not path.is_symlink():
+            scratch.file_count += 1
+            scratch.total_bytes += path.stat().st_size
+
+
+def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """Without links that lead out of the folder, and what is no file."""
+    try:
+        return tarfile.data_filter(member, folder)
+    except tarfile.FilterError:
+        return None
+
+
+def remove_scratch(root: Path) -> None:
+    """Take a scratch place away, whatever modes were left in it."""
+    for folder, _, _ in os.walk(root):
+        with suppress(OSError):
+            Path(folder).chmod(0o700)
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class PathMapping:
+    """A recorded folder and its copy."""
+
+    recorded_root: str
+    """As the transcript spells it."""
+    copy_root: Path
+    """Without links in it."""
+
+    def to_copy_path(self, name: str) -> Path | None:
+        """Where a recorded path lies in the copy; None outside, and for what is no path."""
+        path = absolute_path(name, self.recorded_root)
+        if "\0" in path or not is_within(path, self.recorded_root):
+            return None
+        rest = path[len(self.recorded_root.rstrip("/\\")) :].lstrip("/\\")
+        return self.copy_root / (rest.replace("\\", "/") if ":" in self.recorded_root[:2] else rest)
+
+    def recorded_path(self, name: str) -> str:
+        """A recorded path in full, as the archive of files knows it."""
+        return absolute_path(name, self.recorded_root)
+
+    def into_copy(self, text: str) -> str:
+        """A command with the recorded folder's name replaced by the copy's."""
+        name = self.recorded_root.rstrip("/")
+        if not name:  # the root is the beginning of every path
+            return text
+        return self._folder_pattern(name).sub(lambda _: str(self.copy_root), text)
+
+    def as_recorded(self, text: str) -> str:
+        """A text with the copy's name replaced by the recorded folder's."""
+        return text.replace(str(self.copy_root), self.recorded_root.rstrip("/\\"))
+
+    def copy_contains(self, path: str | Path) -> bool:
+        """Whether a path leads into the copy, links followed."""
+        try:
+            real = os.path.realpath(path)
+        except (OSError, ValueError):
+            return False
+        return is_within(real, str(self.copy_root))
+
+    @staticmethod
+    def _folder_pattern(folder: str) -> re.Pattern[str]:
+        return re.compile(rf"(?<![\w.~/-]){re.escape(folder)}(?![\w.-])")

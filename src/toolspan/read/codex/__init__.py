@@ -1,1 +1,0 @@
-"""Codex rollouts to the same spans, messages and facts as Claude's. Start at `reader.py`."""

@@ -1,0 +1,1 @@
+"""Read transcripts: files become spans. Start at `transcript.py`."""

@@ -1,0 +1,548 @@
+"""A transcript that still grows: what happened since one last looked.
+
+In: a file, a session or a folder. Out: `Update`s, each call at most once per look, in the order the
+model asked. Only whole new lines are read; half a line waits for its newline. Calls without a
+result are `requested` or `running` here and nowhere else. Looking never waits and knows no clock:
+`changes` waits, and `follow` is both together. Read `Follower.poll` first.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import io
+import os
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, BinaryIO, Literal, Protocol, cast
+
+from msgspec import Struct
+
+from toolspan.errors import SourceError
+from toolspan.formats.claude import records
+from toolspan.formats.claude.live import LivePairing
+from toolspan.formats.claude.paths import parse_file_name, session_folder
+from toolspan.formats.claude.tree import Branches
+from toolspan.formats.codex.paths import is_rollout
+from toolspan.formats.detect import choose_dialect, is_document
+from toolspan.formats.jsonl import LineChunk, read_chunks
+from toolspan.formats.source import FileSource, Source
+from toolspan.reading.discovery import find_transcripts, read_agent_meta
+from toolspan.reading.transcript import AnyReader, ClaudeReader
+from toolspan.types.finding import Finding
+from toolspan.types.ids import CallId
+from toolspan.types.span import Span
+from toolspan.types.state import OPEN_STATES
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+
+_HEAD, _TAIL = 1024, 256
+_FIRST_LINE_LIMIT = 1 << 24
+_TICK_MS, _STEP_MS, _GATHER_MS = 200, 50, 200
+_POLL_SECONDS = 1.0
+"""Seconds between looks where nothing can be watched."""
+
+
+ResetReason = Literal["truncated", "replaced", "rewritten"]
+
+
+class CallAppeared(Struct, frozen=True):
+    """A call that was not there before."""
+
+    span: Span
+    file: str
+
+
+class CallChanged(Struct, frozen=True):
+    """A call of which more is known now: its state, its result, or what happened around it."""
+
+    span: Span
+    before: Span
+    file: str
+
+
+class FileReset(Struct, frozen=True):
+    """The file is not what it was: forget its calls, all that it holds now is told anew."""
+
+    file: str
+    reason: ResetReason
+
+
+FollowUpdate = CallAppeared | CallChanged | FileReset
+
+
+class Follower:
+    """Follows one file, which need not exist yet and must not be compressed.
+
+    A deleted file keeps what was read of it; one that comes back as another is read anew.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.file = str(path)
+        if self.path.name.endswith(".zst"):
+            raise SourceError(f"{path}: a compressed transcript does not grow, it can only be read")
+        self._finished = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._reader, self._calls = _make_claude_reader(FileSource(self.path))
+        self._reported_spans: dict[CallId, Span] = {}
+        self._offset = 0
+        self._edges = (b"", b"")
+        self._inode: tuple[int, int] | None = None
+        self._last_signature: tuple[int, ...] | None = None
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Damage that reading met so far."""
+        return self._reader.findings
+
+    def poll(self) -> list[FollowUpdate]:
+        """What happened since last asked.
+
+        Raises:
+            SourceError: the file is there, but cannot be read.
+        """
+        return [*self._read_new_lines(), *self._collect_updates()]
+
+    def catch_up(self, size: int | None = None) -> list[FollowUpdate]:
+        """Read what is there, or its first `size` bytes; tells only the calls that are open."""
+        self._read_new_lines(size)
+        return [update for update in self._collect_updates() if update.span.state in OPEN_STATES]
+
+    def mark_started(self, call_id: str) -> None:
+        """Something outside the file shows that a call has started."""
+        self._calls.mark_started(CallId(call_id))
+
+    def finish(self) -> list[FollowUpdate]:
+        """The session has ended: the last changes, up to exactly what `read` says of the file.
+
+        Half a last line is taken too, open calls become `never_answered`, branches are known.
+        """
+        resets = self._read_new_lines(last=True)
+        self._finished = True
+        self._calls.finish(self._reader.branches())
+        return [*resets, *self._collect_updates()]
+
+    def _collect_updates(self) -> list[CallAppeared | CallChanged]:
+        updates: list[CallAppeared | CallChanged] = []
+        for span in self._calls.changed_spans():
+            before = self._reported_spans.get(span.id)
+            if before is None:
+                updates.append(CallAppeared(span, self.file))
+            elif before != span:
+                updates.append(CallChanged(span, before, self.file))
+            self._reported_spans[span.id] = span
+        return updates
+
+    def _read_new_lines(self, size: int | None = None, *, last: bool = False) -> list[FileReset]:
+        """Take in the new lines; says whether reading had to begin anew."""
+        with _raise_source_errors(self.path):
+            stream = None if self._finished else self._open_if_changed(always=last)
+            if stream is None:
+                return []
+            with stream:
+                status = os.fstat(stream.fileno())
+                reason = self._reset_reason(stream, status)
+                if reason:
+                    self._reset()
+                end = status.st_size if size is None else min(size, status.st_size)
+                self._read_until(stream, end, last=last)
+                self._edges = self._read_edges(stream)
+                self._inode = (status.st_dev, status.st_ino)
+                self._last_signature = _file_signature(status) if size is None else None
+        return [FileReset(self.file, reason)] if reason else []
+
+    def _open_if_changed(self, *, always: bool) -> BinaryIO | None:
+        """The file, when it is there and something changed."""
+        try:
+            status = self.path.stat()
+            if not stat.S_ISREG(status.st_mode):
+                raise SourceError(f"{self.path}: not a file that can be followed")
+            if _file_signature(status) == self._last_signature and not always:
+                return None
+            return cast("BinaryIO", self.path.open("rb", buffering=0))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def _reset_reason(self, stream: BinaryIO, status: os.stat_result) -> ResetReason | None:
+        """Why what was read no longer holds."""
+        if not self._offset:
+            return None
+        if (status.st_dev, status.st_ino) != self._inode:
+            return "replaced"
+        if status.st_size < self._offset:
+            return "truncated"
+        return None if self._read_edges(stream) == self._edges else "rewritten"
+
+    def _read_edges(self, stream: BinaryIO) -> tuple[bytes, bytes]:
+        """The first and the last bytes of what was read: a file is known again by them."""
+        stream.seek(0)
+        head = stream.read(min(_HEAD, self._offset))
+        stream.seek(max(0, self._offset - _TAIL))
+        return head, stream.read(min(_TAIL, self._offset))
+
+    def _read_until(self, stream: BinaryIO, end: int, *, last: bool) -> None:
+        """Read from where reading stopped; half a line only when it is the last of all."""
+        source = cast("Source", _BoundedSource(stream, end))
+        for chunk in read_chunks(source, offset=self._offset):
+            if not chunk.has_newline and not last:
+                return
+            if not self._offset:
+                self._choose_reader(chunk)
+            self._reader.add_chunk(chunk)
+            self._offset = chunk.offset + chunk.source_length
+
+    def _choose_reader(self, chunk: LineChunk) -> None:
+        """The first lines tell whose file it is."""
+        if choose_dialect(self.file, chunk.data, chunk.start, chunk.end) == "claude":
+            return
+        if is_document(bytes(chunk.data[chunk.start : chunk.end])):
+            raise SourceError(f"{self.path}: one JSON document, it can only be read")
+        from toolspan.formats.codex.reader import LiveRolloutReader
+
+        reader = LiveRolloutReader(FileSource(self.path))
+        self._reader, self._calls = reader, reader.pairing
+
+    @property
+    def agent_starters(self) -> dict[str, str]:
+        """Which call started which subagent, by the subagent's id."""
+        return self._calls.agent_starters
+
+
+def _make_claude_reader(source: Source) -> "tuple[AnyReader, LiveCalls]":
+    reader = ClaudeReader(source)
+    reader.pairing = calls = LivePairing(source)
+    return reader, calls
+
+
+class LiveCalls(Protocol):
+    """The calls of a file that grows, whichever client writes it."""
+
+    @property
+    def agent_starters(self) -> dict[str, str]:
+        """Which call started which subagent."""
+        ...
+
+    def changed_spans(self) -> list[Span]:
+        """The calls that may have changed since last asked."""
+        ...
+
+    def mark_started(self, call_id: CallId) -> None:
+        """Something outside the file shows that a call has started."""
+        ...
+
+    def finish(self, branches: Branches) -> None:
+        """The file counts as finished."""
+        ...
+
+
+class _BoundedSource(io.RawIOBase):
+    """An open file up to a size, as a source: one look sees one file, whatever becomes of it."""
+
+    def __init__(self, stream: BinaryIO, end: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._end = end
+
+    def open(self, offset: int = 0) -> BinaryIO:
+        self._stream.seek(offset)
+        return cast("BinaryIO", self)
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer)
+        data = self._stream.read(min(len(view), max(0, self._end - self._stream.tell())))
+        view[: len(data)] = data
+        return len(data)
+
+
+def _file_signature(status: os.stat_result) -> tuple[int, ...]:
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@contextmanager
+def _raise_source_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SourceError(f"{path}: {error.strerror or error}") from error
+
+
+class _FileSetFollower(ABC):
+    """Follows files that belong together, those among them that appear later."""
+
+    recursive = False
+    """Whether the folders to watch are meant with all below them."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self._followers: dict[Path, Follower] = {}
+        self.problems: dict[Path, str] = {}
+        """Files that cannot be read; the others are followed all the same."""
+
+    def poll(self, changed: Iterable[Path] | None = None) -> list[FollowUpdate]:
+        """What happened since last asked; looks only at what `changed`, if that is known."""
+        return self._poll_each(self._files_to_poll(changed), Follower.poll)
+
+    def catch_up(self) -> list[FollowUpdate]:
+        """Read what is there; tells only the calls that are open."""
+        return self._poll_each(self._files_to_poll(None), Follower.catch_up)
+
+    def finish(self) -> list[FollowUpdate]:
+        """The session has ended: see `Follower.finish`."""
+        return self._poll_each(list(self._followers), Follower.finish)
+
+    def watched_folders(self) -> list[Path]:
+        """The folders in which something may happen."""
+        return [self.path]
+
+    @abstractmethod
+    def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
+        """The files to look at now."""
+
+    def _poll_each(
+        self, paths: Iterable[Path], poll_file: Callable[[Follower], list[FollowUpdate]]
+    ) -> list[FollowUpdate]:
+        updates: list[FollowUpdate] = []
+        for path in paths:
+            try:
+                updates += poll_file(self._followers.get(path) or self._add_follower(path))
+            except SourceError as error:
+                if path == self.path:
+                    raise
+                self.problems[path] = str(error)
+        return updates
+
+    def _add_follower(self, path: Path) -> Follower:
+        self._followers[path] = follower = Follower(path)
+        return follower
+
+
+class SessionFollower(_FileSetFollower):
+    """Follows a session: its own file, and its subagents' as they appear."""
+
+    def __init__(self, path: Path | str) -> None:
+        super().__init__(path)
+        self._main_follower = self._add_follower(self.path)
+        self._file_name = parse_file_name(self.path)
+        self._agents_folder = session_folder(self.path) / "subagents"
+        self._sessions_by_path: dict[Path, str | None] = {}
+        self._linked_paths: set[Path] = set()
+        self._rollout_paths: dict[str, Path | None] = {}
+
+    def watched_folders(self) -> list[Path]:
+        """The session's folders that exist; until there is one, where it will come."""
+        home = self.path.parent
+        while not home.is_dir():
+            home = home.parent
+        also = [
+            path
+            for path in (self.path.resolve().parent, self._agents_folder.parent)
+            if path.is_dir()
+        ]
+        nested = [Path(folder) for folder, _, _ in os.walk(self._agents_folder)]
+        return list(dict.fromkeys([home, *also, *nested]))
+
+    def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
+        elsewhere = changed is not None and all(parse_file_name(p).role != "agent" for p in changed)
+        if is_rollout(self.path.name):
+            return [self.path, *self._agent_rollouts()]
+        if self._file_name.role != "session" or elsewhere:
+            return [self.path]
+        agents = list(self._agent_files())
+        for path in agents:
+            self._link_agent(path)
+        return [self.path, *agents]
+
+    def _agent_rollouts(self) -> Iterator[Path]:
+        """The rollouts of subagents that calls of this one have started, if they lie beside it."""
+        for thread in [
+            name for follower in self._followers.values() for name in follower.agent_starters
+        ]:
+            if thread not in self._rollout_paths:
+                beside = self.path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")
+                self._rollout_paths[thread] = next(iter(beside), None)
+            if (path := self._rollout_paths[thread]) is not None:
+                yield path
+            else:
+                del self._rollout_paths[thread]
+
+    def _link_agent(self, path: Path) -> None:
+        """Find out which call started a subagent, as soon as its side file tells."""
+        meta = None if path in self._linked_paths else read_agent_meta(path)
+        if meta is not None and meta.tool_use_id:
+            self._linked_paths.add(path)
+            self._main_follower.mark_started(meta.tool_use_id)
+
+    def _agent_files(self) -> Iterator[Path]:
+        if self._agents_folder.is_dir():
+            below = [
+                file for file in find_transcripts(self._agents_folder) if file.name.role == "agent"
+            ]
+            yield from (file.path for file in below if file.path.suffix == ".jsonl")
+        if self.path.parent.is_dir():
+            with os.scandir(self.path.parent) as listing:
+                names = [item.name for item in listing if item.name.startswith("agent-")]
+            beside = [self.path.with_name(name) for name in sorted(names)]
+            yield from (
+                path
+                for path in beside
+                if path.suffix == ".jsonl" and self._belongs_to_session(path)
+            )
+
+    def _belongs_to_session(self, path: Path) -> bool:
+        """Whether a file's first line names this session; asked again until it has one."""
+        if path not in self._sessions_by_path:
+            try:
+                with path.open("rb") as stream:
+                    line = stream.readline(_FIRST_LINE_LIMIT)
+                self._sessions_by_path[path] = records.decode_entry(line).entry.session
+            except (OSError, ValueError):
+                return False
+        return self._sessions_by_path[path] == self._file_name.stem
+
+
+class FolderFollower(_FileSetFollower):
+    """Follows every transcript below one folder, or several.
+
+    Files last written before the time `asleep_before` are not read until they change.
+    """
+
+    recursive = True
+
+    def __init__(self, *roots: Path | str, asleep_before: float = 0.0) -> None:
+        super().__init__(roots[0])
+        self._roots = {Path(root): Path(root).resolve() for root in roots}
+        files = (file for root in self._roots for file in find_transcripts(root))
+        self._dormant_sizes = {
+            file.path: file.size for file in files if file.modified < asleep_before
+        }
+
+    def watched_folders(self) -> list[Path]:
+        """The folders, with all below them."""
+        return list(self._roots)
+
+    def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
+        if changed is None:
+            files = (
+                file for root in self._roots if root.is_dir() for file in find_transcripts(root)
+            )
+            awake = [file for file in files if file.size != self._dormant_sizes.get(file.path)]
+            return [file.path for file in awake if file.path.suffix == ".jsonl"]
+        paths = {self._path_below_root(path) for path in _with_new_folders(changed)}
+        named = {path for path in paths if path.suffix == ".jsonl" and _is_transcript(path)}
+        return sorted(path for path in named if path in self._followers or path.is_file())
+
+    def _path_below_root(self, path: Path) -> Path:
+        """A path as it is named below the folders we were given, links in those not followed."""
+        for root, real in self._roots.items():
+            if path.is_relative_to(real):
+                return root / path.relative_to(real)
+        return path
+
+    def _add_follower(self, path: Path) -> Follower:
+        follower = super()._add_follower(path)
+        size = self._dormant_sizes.pop(path, None)
+        if size is not None:
+            follower.catch_up(size)
+        return follower
+
+
+def _is_transcript(path: Path) -> bool:
+    return parse_file_name(path).role != "other"
+
+
+def _with_new_folders(changed: Iterable[Path]) -> Iterator[Path]:
+    """With the files in folders that are new: they may be older than the watch on the folder."""
+    for path in changed:
+        yield path
+        if path.suffix != ".jsonl" and path.is_dir():
+            with suppress(SourceError):
+                yield from (file.path for file in find_transcripts(path))
+
+
+def wait_for_changes(
+    follower: SessionFollower | FolderFollower, *, stop: Event | None = None
+) -> Iterator[set[Path] | None]:
+    """Waits, and says what to look at: None for everything.
+
+    A moment without news gives an empty set, so that the caller can think of other things. Where
+    the system has no watches left, everything is looked at once a second, and the follower's
+    `problems` say so.
+    """
+    while stop is None or not stop.is_set():
+        folders = _folder_inodes(follower.watched_folders())
+        if not folders:
+            raise SourceError(f"{follower.path}: the folder is gone")
+        try:
+            yield from _watch_folders(follower, folders, stop)
+        except FileNotFoundError:  # a folder may go before it is watched
+            continue
+        except PermissionError:  # this way of watching also hides that there are no watches left
+            yield from _watch_folders(follower, folders, stop, forbidden=True)
+        except OSError as error:
+            follower.problems[follower.path] = _watch_error_message(error)
+            yield from _poll_periodically(stop)
+
+
+def _watch_folders(
+    follower: SessionFollower | FolderFollower,
+    folders: dict[Path, int],
+    stop: Event | None,
+    *,
+    forbidden: bool = False,
+) -> Iterator[set[Path] | None]:
+    """What the system tells of folders, until others have to be watched.
+
+    `forbidden`: some below them cannot be listed, and are left out.
+    """
+    from watchfiles import watch
+
+    watcher = watch(
+        *folders, recursive=follower.recursive, stop_event=stop, watch_filter=None,
+        rust_timeout=_TICK_MS, yield_on_timeout=True, step=_STEP_MS, debounce=_GATHER_MS,
+        ignore_permission_denied=forbidden,
+    )  # fmt: skip
+    with closing(watcher):
+        for n, events in enumerate(watcher):  # before the first, anything may have happened
+            yield {Path(path) for _, path in events} if n else None
+            if (events or not n) and _folder_inodes(follower.watched_folders()) != folders:
+                return
+
+
+def _poll_periodically(stop: Event | None) -> Iterator[None]:
+    """Everything, again and again."""
+    waiting = stop or Event()
+    while not waiting.wait(_POLL_SECONDS):
+        yield None
+
+
+def _watch_error_message(error: OSError) -> str:
+    limited = "limit" in str(error).lower() or error.errno in (errno.EMFILE, errno.ENOSPC)
+    more = " (fs.inotify.max_user_watches and max_user_instances set how many)" if limited else ""
+    problem = "has no watches left" if limited else f"cannot watch: {error.strerror or error}"
+    return f"the system {problem}{more}: every file is looked at once a second instead"
+
+
+def _folder_inodes(folders: Iterable[Path]) -> dict[Path, int]:
+    return {folder: folder.stat().st_ino for folder in folders if folder.is_dir()}
+
+
+def follow(path: Path | str, *, stop: Event | None = None) -> Iterator[FollowUpdate]:
+    """All that a file, its subagents or a folder hold and will hold, until `stop` is set.
+
+    Raises:
+        SourceError: the file or folder cannot be read, or is compressed.
+    """
+    follower = FolderFollower(path) if Path(path).is_dir() else SessionFollower(path)
+    yield from follower.poll()
+    for changed in wait_for_changes(follower, stop=stop):
+        if changed is None or changed:
+            yield from follower.poll(changed)

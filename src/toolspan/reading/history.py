@@ -1,0 +1,270 @@
+"""The joined set of files: every session below a folder, each call once.
+
+In: a folder, a file, or nothing for the user's own transcripts. Out: a `History` of sessions, spans
+and tokens, forks and resumes merged, subagents tied to the calls that started them. Files are read
+one after another when their spans are asked for; `Ledger` is the same from facts alone, on all
+cores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolspan.errors import Ambiguous, NotFound
+from toolspan.reading.discovery import (
+    TranscriptFile,
+    find_all_transcripts,
+    find_transcripts,
+    read_agent_meta,
+)
+from toolspan.reading.lineage import Lineages, merge_copies, sum_tokens
+from toolspan.reading.rows import CallRow
+from toolspan.reading.scan import FileSummary, scan_files, summarize_transcript
+from toolspan.reading.transcript import Transcript, read
+from toolspan.types.ids import CallId
+from toolspan.types.span import Span
+from toolspan.types.tokens import Tokens
+
+
+def history(root: Path | str | None = None) -> "History":
+    """Every transcript below a folder; without one, of this user's own Claude Code and Codex.
+
+    Raises:
+        SourceError: there is no such folder.
+    """
+    return History(find_transcripts(Path(root)) if root is not None else find_all_transcripts())
+
+
+def transcripts(root: Path | str | None = None) -> Iterator[Transcript]:
+    """Each transcript below a folder by itself, read when its turn comes.
+
+    Raises:
+        SourceError: there is no such folder, or a file cannot be read.
+    """
+    return history(root).transcripts()
+
+
+class History:
+    """Transcripts that are read together."""
+
+    def __init__(self, files: Sequence[TranscriptFile]) -> None:
+        self.files = list(files)
+
+    def transcripts(self) -> Iterator[Transcript]:
+        """Each file, read when its turn comes."""
+        for file in self.files:
+            yield read(file.path)
+
+    @cached_property
+    def call_table(self) -> "CallTable":
+        """The facts of all files, merged."""
+        return CallTable(scan_files([file.path for file in self.files]))
+
+    @property
+    def spans(self) -> Iterator[Span]:
+        """Every call once, files in order; bodies are read when asked for."""
+        selected = {(row.file, row.id) for row in self.call_table.calls}
+        for transcript in self.transcripts():
+            for span in transcript.spans:
+                if (transcript.file, span.id) in selected:
+                    yield self.call_table.link_span(span)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The largest value of each field per message, over all files, summed."""
+        return self.call_table.tokens
+
+
+class CallTable:
+    """The facts of many files, each call once."""
+
+    def __init__(self, files: Iterator[FileSummary] | Sequence[FileSummary]) -> None:
+        self.files = list(files)
+
+    @classmethod
+    def from_transcripts(cls, transcripts: Sequence[Transcript]) -> "CallTable":
+        """A ledger of transcripts that are read already."""
+        return cls([summarize_transcript(transcript) for transcript in transcripts])
+
+    @cached_property
+    def lineages(self) -> Lineages:
+        """Which files belong together."""
+        lineages = Lineages()
+        for file in self.files:
+            lineages.add(file.file, file.info)
+        return lineages
+
+    @cached_property
+    def calls(self) -> list[CallRow]:
+        """Every call once, subagents' calls tied to the call that started them."""
+        rows = merge_copies((row for file in self.files for row in file.calls), self.lineages)
+        starters = self._agent_starters
+        return [_link_row(row, starters) for row in rows]
+
+    @cached_property
+    def failures(self) -> list[CallRow]:
+        """The calls that succeeded in no file; from a survey of failures alone, or of all calls."""
+        succeeded = {name for file in self.files for name in file.successes}
+        rows = [row for row in self.calls if row.state != "succeeded"]
+        return [row for row in rows if _success_key(row) not in succeeded]
+
+    @cached_property
+    def call_count(self) -> int:
+        """How many calls there are, orphan results not among them."""
+        succeeded = {name for file in self.files for name in file.successes}
+        remaining = [row for row in self.calls if _success_key(row) not in succeeded]
+        return len(succeeded) + sum(row.state != "orphan_result" for row in remaining)
+
+    @cached_property
+    def _agent_starters(self) -> dict[tuple[str | None, str], str]:
+        """Which call started which subagent of a session: side files know best, then results."""
+        starters: dict[tuple[str | None, str], str] = {}
+        for file in self.files:
+            for agent, call_id in file.started.items():
+                starters.setdefault((file.info.session_id, agent), call_id)
+                if file.info.agent_id:  # whose own subagents may name it as their session
+                    starters.setdefault((file.info.agent_id, agent), call_id)
+        for file in self.files:
+            agent_id = file.info.agent_id
+            meta = read_agent_meta(Path(file.file)) if agent_id else None
+            if agent_id and meta and meta.tool_use_id:
+                starters[file.info.session_id, agent_id] = meta.tool_use_id
+        return starters
+
+    def link_span(self, span: Span) -> Span:
+        """A span whose call names the call that started its subagent."""
+        call = span.call
+        starter = self._agent_starters.get((call.session_id, call.agent_id or ""))
+        if starter is None or call.parent_call is not None:
+            return span
+        return replace(span, call=replace(call, parent_call=CallId(starter)))
+
+    @cached_property
+    def tokens(self) -> Tokens:
+        """The largest value of each field per message, over all files, summed."""
+        return sum_tokens(file.message_tokens for file in self.files)
+
+    @cached_property
+    def tokens_raw_sum(self) -> Tokens:
+        """What naive adding gives."""
+        return sum((file.tokens_raw_sum for file in self.files), Tokens())
+
+    @cached_property
+    def sessions(self) -> list["SessionFiles"]:
+        """One entry per conversation, the newest last; a subagent belongs to its session."""
+        return _group_sessions(self)
+
+
+class SessionFiles(Struct, frozen=True, kw_only=True):
+    """A conversation and the files that tell it."""
+
+    id: str
+    file: FileSummary
+    agents: list[FileSummary]
+
+    @property
+    def started_at(self) -> str:
+        """When its first line was written; empty when no line says."""
+        return self.file.info.started_at or ""
+
+    @property
+    def files(self) -> list[FileSummary]:
+        """Its own file and its subagents'."""
+        return [self.file, *self.agents]
+
+
+def _group_sessions(call_table: CallTable) -> list[SessionFiles]:
+    agents: dict[str, list[FileSummary]] = {}
+    main_files: list[FileSummary] = []
+    parent_sessions = {file.info.agent_id: file.info.session_id for file in call_table.files}
+    for file in call_table.files:
+        if not _has_content(file):
+            continue
+        if file.info.agent_id is None:
+            main_files.append(file)
+        elif session := _top_session(file.info.session_id, parent_sessions):
+            agents.setdefault(session, []).append(_without_inherited_calls(file))
+    sessions = [
+        SessionFiles(
+            id=file.info.session_id or Path(file.file).name.partition(".")[0],
+            file=file,
+            agents=agents.pop(file.info.session_id or "", []),
+        )
+        for file in main_files
+    ]
+    sessions += [
+        SessionFiles(id=session, file=files[0], agents=files[1:])
+        for session, files in agents.items()
+    ]
+    return sorted(sessions, key=lambda session: (session.started_at, session.id))
+
+
+def _top_session(session: str | None, parent_sessions: dict[str | None, str | None]) -> str | None:
+    """The session at the top, where subagents name the subagent that started them."""
+    seen: set[str | None] = {None}
+    while session not in seen and parent_sessions.get(session):
+        seen.add(session)
+        session = parent_sessions[session]
+    return session
+
+
+def _without_inherited_calls(file: FileSummary) -> FileSummary:
+    """A subagent's file without the calls of the history that some are given to begin with."""
+    if file.info.dialect == "claude":
+        return file
+    return replace(file, calls=[row for row in file.calls if row.agent == file.info.agent_id])
+
+
+def _has_content(file: FileSummary) -> bool:
+    """Not every file that ends in .jsonl is a conversation."""
+    return bool(file.info.session_ids or file.info.root or file.info.title or file.calls)
+
+
+def _success_key(row: CallRow) -> str:
+    return f"{row.id} {row.batch}"
+
+
+def _link_row(row: CallRow, starters: dict[tuple[str | None, str], str]) -> CallRow:
+    if row.agent is None or row.parent_call is not None:
+        return row
+    starter = starters.get((row.session, row.agent))
+    return row if starter is None else replace(row, parent_call=starter)
+
+
+def short_id(name: str) -> str:
+    """An id without the beginning that all have in common."""
+    bare = name.removeprefix("call_")
+    return (
+        bare
+        if bare != name
+        else name.removeprefix("toolu_").removeprefix("bdrk_").removeprefix("01")
+    )
+
+
+def match_prefix(
+    name: str, names: Sequence[str], what: str, hint: Callable[[str], str] = str
+) -> str:
+    """The one name that begins with `name`.
+
+    Raises:
+        NotFound: none does.
+        Ambiguous: several do, and none is it exactly.
+    """
+    if name in names:
+        return name
+    matches = [
+        candidate
+        for candidate in dict.fromkeys(names)
+        if candidate.startswith(name) or short_id(candidate).startswith(name)
+    ]
+    if not matches:
+        raise NotFound(f"no {what} begins with {name!r}")
+    if len(matches) > 1:
+        some = ", ".join(hint(candidate) for candidate in matches[:4])
+        raise Ambiguous(f"{len(matches)} {what}s begin with {name!r}: {some}")
+    return matches[0]

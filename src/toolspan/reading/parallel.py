@@ -1,0 +1,308 @@
+"""One job per file, on all cores.
+
+In: paths, and a function of one path that is defined at the top of a module. Out: what it gives, in
+the order of the paths. What travels between processes is values, never objects with files behind.
+Read `spread` first.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import struct
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO, Generic, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from toolspan.errors import ToolspanError
+
+IndexedTask = Callable[[int], object]
+"""What is done for a number. Bytes are sent as they are; what else it gives can be pickled."""
+
+_SHARES_PER_WORKER = 32
+"""Shares per process, so that none waits long for another at the end."""
+_INDEX_FORMAT = struct.Struct("<I")
+_RESULT_HEADER = struct.Struct("<IBQ")
+"""Before each answer: its number, what it is, its length."""
+_BYTES, _OBJECT, _ERROR = range(3)
+_READ_LIMIT = 1 << 20
+
+
+def count_cores() -> int:
+    """How many processes can work at once."""
+    return (os.cpu_count() or 1) if hasattr(os, "fork") else 1
+
+
+def fork_map(sizes: Sequence[int], work: IndexedTask) -> Generator[object, None, None]:
+    """What `work` gives for each number below `len(sizes)`, in order; sizes say how much it is.
+
+    Raises:
+        ToolspanError: a process was ended from outside.
+        Exception: what `work` raised.
+    """
+    count = min(count_cores(), len(sizes))
+    if count < 2:
+        yield from map(work, range(len(sizes)))
+        return
+    workers: list[_ForkedWorker] = []
+    try:
+        _start_workers(workers, count, list(_split_shares(sizes, count * _SHARES_PER_WORKER)), work)
+        yield from _results_in_order(workers) if workers else map(work, range(len(sizes)))
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+class _ForkedWorker(NamedTuple):
+    """A process, and where its answers come from."""
+
+    pid: int
+    results: BinaryIO
+
+    def kill(self) -> None:
+        """End it, should it still be there."""
+        if not self.results.closed:
+            self.results.close()
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+
+    def wait(self) -> None:
+        """It has sent its last answer.
+
+        Raises:
+            ToolspanError: it had more to do.
+        """
+        self.results.close()
+        if os.waitpid(self.pid, 0)[1]:
+            raise ToolspanError("a process that was reading was ended; is memory short?")
+
+
+def _start_workers(
+    workers: list[_ForkedWorker], count: int, shares: Sequence[range], work: IndexedTask
+) -> None:
+    """Start as many processes as the system lets us have."""
+    read_end, write_end = os.pipe()
+    os.write(write_end, b"".join(map(_INDEX_FORMAT.pack, range(len(shares)))))
+    os.close(write_end)
+    with open(read_end, "rb", buffering=0) as queue, suppress(OSError):  # noqa: PTH123
+        for _ in range(count):
+            workers.append(_fork_worker(workers, partial(_run_shares, queue, shares, work)))
+
+
+def _fork_worker(others: Sequence[_ForkedWorker], serve: Callable[[int], None]) -> _ForkedWorker:
+    read_end, write_end = os.pipe()
+    stream = open(read_end, "rb", buffering=0)  # noqa: PTH123, SIM115 - closed by `_Worker`
+    try:
+        pid = os.fork()
+    except OSError:
+        stream.close()
+        os.close(write_end)
+        raise
+    if pid:
+        os.close(write_end)
+        return _ForkedWorker(pid, stream)
+    code = 1
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever waits for us hears it too
+        gc.freeze()  # what was there before is not looked through, which would copy it
+        for open_stream in (stream, *(other.results for other in others)):
+            open_stream.close()
+        serve(write_end)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _run_shares(
+    queue: BinaryIO, shares: Sequence[range], work: IndexedTask, write_end: int
+) -> None:
+    """Take numbers until there are none left."""
+    while number := queue.read(_INDEX_FORMAT.size):
+        for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
+            _send_result(write_end, n, *_run_task(work, n))
+
+
+def _run_task(work: IndexedTask, n: int) -> tuple[int, bytes]:
+    """What comes of the work, and what sort of thing that is."""
+    try:
+        value, kind = work(n), _OBJECT
+    except Exception as error:  # noqa: BLE001 - raised where somebody waits for the answer
+        value, kind = error, _ERROR
+    if isinstance(value, bytes):
+        return _BYTES, value
+    import pickle
+
+    return kind, pickle.dumps(value)
+
+
+def _send_result(stream: int, n: int, kind: int, data: bytes) -> None:
+    for part in (_RESULT_HEADER.pack(n, kind, len(data)), data):
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(stream, rest) :]
+
+
+def _results_in_order(workers: Sequence[_ForkedWorker]) -> Iterator[object]:
+    early: dict[int, object] = {}
+    next_index = 0
+    for n, result in _iter_results(workers):
+        early[n] = result
+        while next_index in early:
+            yield early.pop(next_index)
+            next_index += 1
+
+
+def _iter_results(workers: Sequence[_ForkedWorker]) -> Iterator[tuple[int, object]]:
+    """All answers with their numbers, as they come."""
+    waiting = {worker.results.fileno(): worker for worker in workers}
+    poll = select.poll()
+    for descriptor in waiting:
+        poll.register(descriptor, select.POLLIN)
+    while waiting:
+        for descriptor, _ in poll.poll():
+            try:
+                n, kind, data = _read_result(waiting[descriptor].results)
+            except EOFError:
+                poll.unregister(descriptor)
+                waiting.pop(descriptor).wait()
+            else:
+                yield n, _decode_result(kind, data)
+
+
+def _read_result(stream: BinaryIO) -> tuple[int, int, bytes]:
+    """The next answer: its number, what it is, its bytes.
+
+    Raises:
+        EOFError: there is none.
+    """
+    n, kind, length = _RESULT_HEADER.unpack(_read_exactly(stream, _RESULT_HEADER.size))
+    return n, kind, _read_exactly(stream, length)
+
+
+def _read_exactly(stream: BinaryIO, length: int) -> bytes:
+    data = b""
+    parts = []
+    while length and (data := stream.read(min(length, _READ_LIMIT))):
+        parts.append(data)
+        length -= len(data)
+    if length:
+        raise EOFError
+    return data if len(parts) == 1 else b"".join(parts)
+
+
+def _decode_result(kind: int, data: bytes) -> object:
+    if kind == _BYTES:
+        return data
+    import pickle
+
+    value = pickle.loads(data)
+    if kind == _ERROR:
+        raise value
+    return value
+
+
+def _split_shares(sizes: Sequence[int], count: int) -> Iterator[range]:
+    """Neighbouring numbers in about equal shares of work."""
+    share = sum(sizes) / count
+    start, held = 0, 0
+    for n, size in enumerate(sizes):
+        held += size
+        if held >= share or n == len(sizes) - 1:
+            yield range(start, n + 1)
+            start, held = n + 1, 0
+
+
+T = TypeVar("T")
+
+_SERIAL_LIMIT_BYTES = 12 << 20
+"""Below so many bytes a pool costs more than it gives."""
+
+AdvanceCallback = Callable[[int], None]
+"""Is told how many bytes were done."""
+ENCODE_ERRORS = (UnicodeEncodeError, OverflowError)
+"""Half a surrogate pair, a file's name that is no text, a giant number: such values travel as they
+are, which takes longer."""
+
+
+class FileJob(Generic[T]):
+    """A function of one path, and the type of what it gives."""
+
+    def __init__(self, function: Callable[[str], T], result_type: type[T]) -> None:
+        self.function = function
+        self.result_type = result_type
+
+    @property
+    def name(self) -> str:
+        """By which its answers are told apart from those of other jobs."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+
+class JobResult(NamedTuple, Generic[T]):
+    """What a job gave for one file."""
+
+    value: T
+    encoded: bytes | None
+    """The same as it came from another process; None when it did not, or could not be packed."""
+
+
+def parallel_map(
+    paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None
+) -> Iterator[T]:
+    """What the job gives for each path, in order; `advance` is told the bytes done."""
+    return (result.value for result in parallel_map_encoded(paths, job, advance=advance))
+
+
+def parallel_map_encoded(
+    paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None
+) -> Iterator[JobResult[T]]:
+    """The same for those who keep what is given, as it came."""
+    sizes = [_file_size(path) for path in paths]
+    results = (
+        _map_serially(paths, job)
+        if sum(sizes) < _SERIAL_LIMIT_BYTES
+        else _map_in_pool(paths, sizes, job)
+    )
+    for result, size in zip(results, sizes, strict=True):
+        yield result
+        advance(size)
+
+
+def encode_msgpack(value: object) -> bytes | None:
+    """A value as MessagePack; None when it cannot be."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except ENCODE_ERRORS:
+        return None
+
+
+def _map_serially(paths: Sequence[Path], job: FileJob[T]) -> Iterator[JobResult[T]]:
+    return (JobResult(job.function(str(path)), None) for path in paths)
+
+
+def _map_in_pool(
+    paths: Sequence[Path], sizes: Sequence[int], job: FileJob[T]
+) -> Iterator[JobResult[T]]:
+    unpack = msgspec.msgpack.Decoder(job.result_type).decode
+
+    def run_job(n: int) -> object:
+        value = job.function(str(paths[n]))
+        return value if (data := encode_msgpack(value)) is None else data
+
+    for result in fork_map(sizes, run_job):
+        if isinstance(result, bytes):
+            yield JobResult(unpack(result), result)
+        else:
+            yield JobResult(cast("T", result), None)
+
+
+def _file_size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - quicker, and asked of every file
+    except OSError:
+        return 0

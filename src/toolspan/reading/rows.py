@@ -1,0 +1,190 @@
+"""A span as one flat row: what goes over pipes, into JSON lines and into tables.
+
+A row holds facts and places, never bodies. Times are as the client wrote them.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from toolspan.types.error_kinds import ErrorKind, Retry
+from toolspan.types.ids import SourceLocation
+from toolspan.types.session import Dialect
+from toolspan.types.span import Branch, Hook, HookOutcome, Notification, Permission, Span
+from toolspan.types.state import State
+from toolspan.types.tool_kinds import ToolKind
+
+
+class HookRow(Struct, frozen=True, kw_only=True, gc=False):
+    """One hook's part in a call, without its place."""
+
+    point: str
+    name: str
+    outcome: HookOutcome
+    command: str | None
+    exit_code: int | None
+    duration_ms: float | None
+
+
+class CallRow(Struct, frozen=True, kw_only=True, gc=False):
+    """One call in one row; `toolspan calls --json` prints exactly these fields."""
+
+    file: str
+    """The transcript it stands in."""
+    id: str
+    """The call's id; empty in JSON when the client gave it none."""
+    tool: str | None
+    """The tool; null for an orphan result."""
+    kind: ToolKind
+    """What sort of work the tool does."""
+    state: State
+    """How it ended."""
+    error_kind: ErrorKind | None
+    """Why it did not succeed; null when it did."""
+    is_error: bool | None
+    """The flag as written; most successes have none."""
+    paired: bool
+    """Request and result are both in the file."""
+    background: bool
+    """It returned while its work went on."""
+    request_line: int | None
+    """Line of the request, from 1."""
+    result_line: int | None
+    """Line of the result, from 1."""
+    requested: str | None
+    """When it was asked for, as written."""
+    finished: str | None
+    """When its result was recorded, as written."""
+    duration_ms: int | None
+    """From request to result, permission wait included."""
+    target: str | None
+    """What it is about: path, command, pattern, address."""
+    message: str | None
+    """The beginning of the error text, tags removed."""
+    exit_code: int | None
+    """The exit code its text states."""
+    retry: Retry | None
+    """What usually helps."""
+    session: str | None
+    """The session that asked."""
+    agent: str | None
+    """The subagent that asked."""
+    parent_call: str | None
+    """The call that started that subagent."""
+    batch: str | None
+    """The assistant message; calls that share it were asked for together."""
+    prompt: str | None
+    """The prompt of the turn."""
+    started_agent: str | None
+    """The subagent it started."""
+    background_task: str | None
+    """The task that went on."""
+    background_outcome: str | None
+    """How that task ended, when somebody said so."""
+    branch: Branch
+    """active, compacted (before a compaction) or abandoned (left by a rewind)."""
+    ambiguous: bool
+    """The transcript allows another reading."""
+    synthetic: bool
+    """The client made the result up to repair the conversation."""
+    deferred: bool
+    """A hook put it off."""
+    truncated: bool
+    """The model saw only part of the output."""
+    copies: int
+    """Repetitions of its request or result in the file."""
+    hooks: tuple["HookRow", ...]
+    """Hooks that had a part in it."""
+    permission: str | None
+    """What the client recorded about consent."""
+    evidence: tuple[tuple[str, str | None], ...]
+    """The reasons for the state: rule, and the text it saw."""
+    request_bytes: tuple[int, int] | None
+    """Offset and length of the line with the request."""
+    result_bytes: tuple[int, int] | None
+    """Offset and length of the line with the result."""
+    dialect: Dialect = "claude"
+    """Whose form the transcript has."""
+
+
+def make_call_row(span: Span, file: str) -> CallRow:
+    """The row of one span."""
+    call, result = span.call, span.result
+    request_place = call.place
+    result_place = result.place if result else None
+    advice = span.advice
+    return CallRow(
+        file=file,
+        id=call.id,
+        tool=call.tool or None,
+        kind=call.kind,
+        state=span.state,
+        error_kind=span.error_kind,
+        is_error=result.is_error if result else None,
+        paired=request_place is not None and result_place is not None,
+        background=span.background,
+        request_line=request_place.line if request_place else None,
+        result_line=result_place.line if result_place else None,
+        requested=call.requested_at,
+        finished=result.finished_at if result else None,
+        duration_ms=span.duration_ms,
+        target=call.target,
+        message=span.message,
+        exit_code=result.exit_code if result else None,
+        retry=advice.retry if advice else None,
+        session=call.session_id,
+        agent=call.agent_id,
+        parent_call=call.parent_call,
+        batch=call.message_id,
+        prompt=call.prompt_id,
+        started_agent=span.agent,
+        background_task=result.background_task if result else None,
+        branch=span.branch,
+        ambiguous=span.ambiguous,
+        synthetic=span.synthetic,
+        deferred=span.deferred,
+        truncated=bool(result and result.truncated),
+        copies=len(span.copies),
+        hooks=tuple(_make_hook_row(event) for event in span.events if isinstance(event, Hook)),
+        background_outcome=next(
+            (e.status for e in reversed(span.events) if isinstance(e, Notification)), None
+        ),
+        permission=next(
+            (event.decision for event in span.events if isinstance(event, Permission)), None
+        ),
+        evidence=tuple((evidence.rule, evidence.text) for evidence in span.evidence),
+        request_bytes=_byte_range(request_place),
+        result_bytes=_byte_range(result_place),
+        dialect=call.dialect,
+    )
+
+
+def has_client_id(row: CallRow) -> bool:
+    """Whether the client gave the call its id; some of Codex's have none."""
+    return not row.id.startswith("#")
+
+
+def _make_hook_row(hook: Hook) -> HookRow:
+    return HookRow(
+        point=hook.point,
+        name=hook.name,
+        outcome=hook.outcome,
+        command=hook.command,
+        exit_code=hook.exit_code,
+        duration_ms=hook.duration_ms,
+    )
+
+
+def _byte_range(place: SourceLocation | None) -> tuple[int, int] | None:
+    return (place.offset, place.length) if place else None
+
+
+def encode_json_line(row: Struct | dict[str, object]) -> bytes:
+    """A row as one line of JSON; half a surrogate pair is escaped, never an error."""
+    try:
+        return msgspec.json.encode(row)
+    except UnicodeEncodeError:
+        import json
+
+        return json.dumps(msgspec.to_builtins(row)).encode("ascii")

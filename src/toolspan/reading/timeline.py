@@ -1,0 +1,541 @@
+"""A session as it went: turns, words, calls side by side, subagents under the calls they serve.
+
+In: one `Script` per file of a session, the session's own first. Out: a `Strand`, which is a tree:
+its calls hold the strands of the subagents they started. Order is that of the request in the file,
+never that of timestamps alone; nothing is dropped, what a rewind or a compaction left behind is
+marked. Pure: no files, no clock. Read `timeline` first, then `_Loom.weave`.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import accumulate
+from typing import NamedTuple
+
+from msgspec import Struct, to_builtins
+
+from toolspan.formats.claude.messages import TranscriptContent
+from toolspan.formats.claude.records import parse_task_notices
+from toolspan.formats.claude.tree import Branches
+from toolspan.reading.rows import make_call_row
+from toolspan.types.session import Message
+from toolspan.types.span import Branch, Span, parse_timestamp
+
+_MAX_DEPTH = 16
+"""Subagents of subagents beyond this depth are listed beside the conversation."""
+_TURN_COMMANDS = ("<command-name>", "<command-message>", "<bash-input>")
+_EARLIEST_TIME = datetime.fromisoformat("0001-01-02T00:00:00+00:00")
+
+
+class TimelineMessage(Struct, frozen=True, kw_only=True, tag="message"):
+    """Somebody's words in a timeline."""
+
+    message: Message
+    branch: Branch = "active"
+
+    @property
+    def start_time(self) -> datetime | None:
+        """When it was said."""
+        return parse_timestamp(self.message.at)
+
+    end_time = start_time
+
+
+class TimelineCall(Struct, frozen=True, kw_only=True):
+    """A call in its lane, with the subagents it started."""
+
+    span: Span
+    lane: int = 0
+    """Calls of one group that overlap in time have different lanes."""
+    agents: tuple["AgentTimeline", ...] = ()
+
+
+class OverlapGroup(Struct, frozen=True, kw_only=True):
+    """Calls of one batch whose times, from request to result, overlap; often just one call."""
+
+    calls: tuple[TimelineCall, ...]
+    concurrency: int
+    """How many were under way at the same moment, at most."""
+
+    @property
+    def lane_count(self) -> int:
+        """How many lanes its calls need."""
+        return 1 + max(call.lane for call in self.calls)
+
+
+class TimelineBatch(Struct, frozen=True, kw_only=True, tag="batch"):
+    """The calls of one assistant message."""
+
+    message_id: str | None
+    groups: tuple[OverlapGroup, ...]
+    branch: Branch = "active"
+
+    @property
+    def calls(self) -> list[TimelineCall]:
+        """All its calls, in the order the model asked."""
+        return [call for group in self.groups for call in group.calls]
+
+    @property
+    def is_serial(self) -> bool:
+        """Asked for together, but each finished before the next one began."""
+        return len(self.groups) > 1 and len(self.groups) == len(self.calls)
+
+    @property
+    def start_time(self) -> datetime | None:
+        """When the first call was asked for."""
+        return min((time for call in self.calls if (time := call.span.requested)), default=None)
+
+    @property
+    def end_time(self) -> datetime | None:
+        """When the last result was recorded."""
+        times = [(call.span.requested, call.span.finished) for call in self.calls]
+        return max((time for pair in times for time in pair if time), default=None)
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """A prompt and all that came of it; the first may have no prompt."""
+
+    items: tuple["TimelineItem", ...]
+
+    @property
+    def prompt(self) -> Message | None:
+        """The words that began it."""
+        first = self.items[0] if self.items else None
+        return (
+            first.message
+            if isinstance(first, TimelineMessage) and starts_turn(first.message)
+            else None
+        )
+
+    @property
+    def start_time(self) -> datetime | None:
+        """When its first item began."""
+        return next((time for item in self.items if (time := item.start_time)), None)
+
+    @property
+    def end_time(self) -> datetime | None:
+        """When its last item ended."""
+        return max((time for item in self.items if (time := item.end_time)), default=None)
+
+    @property
+    def calls(self) -> list[TimelineCall]:
+        """Its calls, without those of subagents."""
+        return [
+            call for item in self.items if isinstance(item, TimelineBatch) for call in item.calls
+        ]
+
+
+class AgentTimeline(Struct, frozen=True, kw_only=True, tag="agent"):
+    """One agent's part of a session: the main conversation, or a subagent's."""
+
+    agent_id: str | None
+    role: str | None
+    """What sort of agent it is, when that is known."""
+    file: str
+    turns: tuple[Turn, ...]
+    linked: bool = True
+    """False when nobody knows which call started it: it then stands where its time puts it."""
+
+    @property
+    def start_time(self) -> datetime | None:
+        """When its first turn began."""
+        return next((time for turn in self.turns if (time := turn.start_time)), None)
+
+    @property
+    def end_time(self) -> datetime | None:
+        """When its last turn ended."""
+        return max((time for turn in self.turns if (time := turn.end_time)), default=None)
+
+    @property
+    def batches(self) -> list[TimelineBatch]:
+        """Its own batches, without those of subagents."""
+        items = (item for turn in self.turns for item in turn.items)
+        return [item for item in items if isinstance(item, TimelineBatch)]
+
+    @property
+    def calls(self) -> list[TimelineCall]:
+        """Its own calls, without those of subagents."""
+        return [call for batch in self.batches for call in batch.calls]
+
+    def iter_timelines(self) -> Iterator["AgentTimeline"]:
+        """This strand and every subagent's below it."""
+        yield self
+        items = (item for turn in self.turns for item in turn.items)
+        for item in items:
+            below = [item] if isinstance(item, AgentTimeline) else []
+            if isinstance(item, TimelineBatch):
+                below = [agent for call in item.calls for agent in call.agents]
+            for timeline in below:
+                yield from timeline.iter_timelines()
+
+
+TimelineItem = TimelineMessage | TimelineBatch | AgentTimeline
+
+
+def starts_turn(message: Message) -> bool:
+    """Whether these words begin a turn."""
+    if message.voice == "command":
+        return message.text.lstrip().startswith(_TURN_COMMANDS)
+    return message.voice == "prompt"
+
+
+def build_timeline(contents: Sequence[TranscriptContent]) -> AgentTimeline:
+    """The whole session as one strand; the first script is the main conversation."""
+    return _TimelineBuilder(contents).build()
+
+
+class _AgentThread(Struct, kw_only=True):
+    """One agent's spans and words, before they are put in order."""
+
+    content: TranscriptContent
+    agent_id: str | None
+    is_inline: bool = False
+    """Its lines stand in another agent's file."""
+    spans: list[Span] = []
+    messages: list[Message] = []
+    starter_call: str | None = None
+    is_placed: bool = False
+
+    @property
+    def start_time(self) -> datetime:
+        message_times = (message.at for message in self.messages[:1])
+        request_times = (span.call.requested_at for span in self.spans[:1])
+        return min(
+            (time for at in (*message_times, *request_times) if (time := parse_timestamp(at))),
+            default=_EARLIEST_TIME,
+        )
+
+    @property
+    def first_prompt(self) -> str | None:
+        """What it was given to do: the first prompt it heard."""
+        for message in self.messages[:4]:
+            if message.voice == "prompt":
+                return message.text.strip()
+        return None
+
+
+class _TimelineBuilder:
+    """Finds the threads in the scripts, ties each to its call, and puts them in order."""
+
+    def __init__(self, contents: Sequence[TranscriptContent]) -> None:
+        self._threads = _collect_threads(contents)
+        self._link_threads()
+        self._threads_by_call: dict[str, list[_AgentThread]] = {}
+        for thread in self._threads[1:]:
+            if thread.starter_call is not None:
+                self._threads_by_call.setdefault(thread.starter_call, []).append(thread)
+
+    def build(self) -> AgentTimeline:
+        """The tree. What hangs on no call of it goes beside the main conversation, by its time."""
+        main = self._threads[0]
+        main.is_placed = True
+        items = self._collect_items(main, 0)
+        return AgentTimeline(
+            agent_id=main.agent_id,
+            role=main.content.role,
+            file=main.content.file,
+            turns=tuple(_split_turns(_insert_by_time(items, list(self._unlinked_timelines())))),
+        )
+
+    def _unlinked_timelines(self) -> Iterator[AgentTimeline]:
+        for thread in sorted(self._threads[1:], key=lambda thread: thread.start_time):
+            if not thread.is_placed:
+                yield self._build_agent_timeline(thread, 1, linked=False)
+
+    def _link_threads(self) -> None:
+        """Which call started which thread, by the strongest link there is."""
+        spans = [span for thread in self._threads for span in thread.spans]
+        call_ids = {span.id for span in spans}
+        by_agent = {span.agent: span.id for span in reversed(spans) if span.agent}
+        unlinked: list[_AgentThread] = []
+        for thread in self._threads[1:]:
+            name = thread.agent_id or ""
+            stated_starter = None if thread.is_inline else thread.content.starter_call
+            candidates = (stated_starter, name, by_agent.get(name))
+            thread.starter_call = next((name for name in candidates if name in call_ids), None)
+            if thread.starter_call is None:
+                unlinked.append(thread)
+        self._link_by_prompt(unlinked)
+
+    def _link_by_prompt(self, unlinked: Sequence[_AgentThread]) -> None:
+        """Threads whose first words are what a call, not yet tied, gave to do."""
+        taken = {thread.starter_call for thread in self._threads}
+        calls_by_prompt: dict[str, list[str]] = {}
+        for thread in self._threads:
+            for name, prompt in thread.content.agent_prompts.items():
+                if name not in taken:
+                    taken.add(name)
+                    calls_by_prompt.setdefault(prompt.strip(), []).append(name)
+        for thread in sorted(unlinked, key=lambda thread: thread.start_time):
+            waiting = calls_by_prompt.get(thread.first_prompt or "")
+            if waiting:
+                thread.starter_call = waiting.pop(0)
+
+    def _build_agent_timeline(
+        self, thread: _AgentThread, depth: int, *, linked: bool = True
+    ) -> AgentTimeline:
+        thread.is_placed = True
+        return AgentTimeline(
+            agent_id=thread.agent_id,
+            role=None if thread.is_inline else thread.content.role,
+            file=thread.content.file,
+            turns=tuple(_split_turns(self._collect_items(thread, depth))),
+            linked=linked,
+        )
+
+    def _collect_items(self, thread: _AgentThread, depth: int) -> list[TimelineItem]:
+        batches: dict[str, list[Span]] = {}
+        rows: list[tuple[int, int, Message | list[Span]]] = [
+            (message.place.offset, 0, message) for message in thread.messages
+        ]
+        for span in thread.spans:
+            name = span.call.message_id or span.id
+            batch = batches.setdefault(name, [])
+            if not batch:
+                rows.append((_span_offset(span), 1, batch))
+            batch.append(span)
+        rows.sort(key=lambda row: row[:2])
+        return list(self._assign_branches((row[2] for row in rows), thread.content.branches, depth))
+
+    def _assign_branches(
+        self, rows: Iterable[Message | list[Span]], branches: Branches, depth: int
+    ) -> Iterator[TimelineItem]:
+        last: Branch = "active"
+        for row in rows:
+            if isinstance(row, list):
+                last = _batch_branch(row)
+                yield self._build_batch(row, last, depth)
+            else:
+                branch = branches.branch_of(row.place.line)
+                if branch != "abandoned" or row.voice in ("prompt", "text", "thinking"):
+                    last = (
+                        branch  # the client's own lines hang anywhere: they go with the line before
+                    )
+                yield TimelineMessage(message=row, branch=last)
+
+    def _build_batch(self, spans: Sequence[Span], branch: Branch, depth: int) -> TimelineBatch:
+        groups = [self._build_group(group, depth) for group in _group_overlapping(spans)]
+        return TimelineBatch(
+            message_id=spans[0].call.message_id, groups=tuple(groups), branch=branch
+        )
+
+    def _build_group(self, spans: Sequence[Span], depth: int) -> OverlapGroup:
+        lanes = _assign_lanes(spans)
+        calls = [
+            TimelineCall(span=span, lane=lanes[n], agents=self._started_agents(span, depth))
+            for n, span in enumerate(spans)
+        ]
+        return OverlapGroup(calls=tuple(calls), concurrency=_max_concurrency(spans))
+
+    def _started_agents(self, span: Span, depth: int) -> tuple[AgentTimeline, ...]:
+        if depth >= _MAX_DEPTH:
+            return ()
+        threads = [
+            thread for thread in self._threads_by_call.get(span.id, ()) if not thread.is_placed
+        ]
+        threads.sort(key=lambda thread: thread.start_time)
+        return tuple(self._build_agent_timeline(thread, depth + 1) for thread in threads)
+
+
+def _collect_threads(contents: Sequence[TranscriptContent]) -> list[_AgentThread]:
+    """The main conversation, then every subagent, in the order of files and first lines."""
+    threads: list[_AgentThread] = []
+    for content in contents:
+        main = _AgentThread(content=content, agent_id=content.agent_id)
+        threads_by_key = {"": main}
+        for message in content.messages:
+            _thread_for_line(threads_by_key, content, message.place.line).messages.append(message)
+        for span in content.spans:
+            _thread_for_line(threads_by_key, content, _span_line(span)).spans.append(span)
+        threads += [
+            thread
+            for thread in threads_by_key.values()
+            if thread.spans or thread.messages or (thread is main and not threads)
+        ]
+    return threads
+
+
+def _thread_for_line(
+    threads_by_key: dict[str, _AgentThread], content: TranscriptContent, line: int
+) -> _AgentThread:
+    key = content.inline_agent_keys.get(line, "")
+    if key not in threads_by_key:
+        threads_by_key[key] = _AgentThread(content=content, agent_id=key, is_inline=True)
+    return threads_by_key[key]
+
+
+def _span_line(span: Span) -> int:
+    place = span.call.place or (span.result.place if span.result else None)
+    return place.line if place else 0
+
+
+def _span_offset(span: Span) -> int:
+    place = span.call.place or (span.result.place if span.result else None)
+    return place.offset if place else 0
+
+
+def _batch_branch(spans: Sequence[Span]) -> Branch:
+    """A message is on one branch as a whole: results of parallel calls hang apart in the tree."""
+    branches = {span.branch for span in spans}
+    if "active" in branches:
+        return "active"
+    return "compacted" if "compacted" in branches else "abandoned"
+
+
+class _CallInterval(NamedTuple):
+    start: datetime
+    end: datetime
+
+
+def _call_intervals(spans: Sequence[Span]) -> list[tuple[_CallInterval, int]]:
+    """When each span was under way, earliest first; without a result, as long as any other."""
+    times = [(span.requested, span.finished) for span in spans]
+    horizon = max((time for pair in times for time in pair if time), default=None)
+    intervals = []
+    for n, (start, end) in enumerate(times):
+        if start is not None:
+            intervals.append((_CallInterval(start, max(start, end or horizon or start)), n))
+    return sorted(intervals, key=lambda timed: (timed[0].start, timed[1]))
+
+
+def _group_overlapping(spans: Sequence[Span]) -> list[list[Span]]:
+    """The spans in groups whose intervals hang together, in the order of their requests."""
+    groups: list[list[int]] = []
+    end: datetime | None = None
+    timed = _call_intervals(spans)
+    for interval, n in timed:
+        if end is not None and interval.start < end:
+            groups[-1].append(n)
+            end = max(end, interval.end)
+        else:
+            groups.append([n])
+            end = interval.end
+    timed_indexes = {n for _, n in timed}
+    groups += [[n] for n in range(len(spans)) if n not in timed_indexes]
+    return [[spans[n] for n in sorted(group)] for group in sorted(groups, key=min)]
+
+
+def _assign_lanes(spans: Sequence[Span]) -> list[int]:
+    """A lane for each span of a group: the first one that is free when it begins."""
+    lanes = [0] * len(spans)
+    free: list[datetime] = []
+    for interval, n in _call_intervals(spans):
+        lane = next((k for k, time in enumerate(free) if time <= interval.start), len(free))
+        free[lane : lane + 1] = [interval.end]
+        lanes[n] = lane
+    return lanes
+
+
+def _max_concurrency(spans: Sequence[Span]) -> int:
+    """The largest number of spans under way at once, as far as results show it."""
+    changes: list[tuple[datetime, int]] = []
+    for span in spans:
+        if span.requested and span.finished and span.finished > span.requested:
+            changes += [(span.requested, 1), (span.finished, -1)]
+    return max(accumulate((change for _, change in sorted(changes)), initial=0)) or 1
+
+
+def _split_turns(items: Iterable[TimelineItem]) -> Iterator[Turn]:
+    pending: list[TimelineItem] = []
+    for item in items:
+        if pending and isinstance(item, TimelineMessage) and starts_turn(item.message):
+            yield Turn(items=tuple(pending))
+            pending = []
+        pending.append(item)
+    if pending:
+        yield Turn(items=tuple(pending))
+
+
+def _insert_by_time(
+    items: Sequence[TimelineItem], timelines: Sequence[AgentTimeline]
+) -> list[TimelineItem]:
+    """Strands that hang on no call, each before the first item that began after it."""
+    times = list(accumulate((item.start_time or _EARLIEST_TIME for item in items), max))
+    merged = list(items)
+    for n, timeline in enumerate(timelines):
+        at = bisect_right(times, timeline.start_time or _EARLIEST_TIME)
+        merged.insert(at + n, timeline)
+    return merged
+
+
+MessageFilter = Callable[[Message], bool]
+"""Whether somebody's words are to be told."""
+
+
+def turn_rows(timeline: AgentTimeline, include_message: MessageFilter) -> list[dict[str, object]]:
+    """The turns of a strand as nested rows, for JSON; `toolspan show --json` prints these."""
+    return [
+        {
+            "prompt": turn.prompt.text if turn.prompt else None,
+            "began": turn.start_time,
+            "ended": turn.end_time,
+            "items": [
+                _item_row(item, timeline.file, include_message)
+                for item in turn.items
+                if not isinstance(item, TimelineMessage) or include_message(item.message)
+            ],
+        }
+        for turn in timeline.turns
+    ]
+
+
+def _item_row(item: TimelineItem, file: str, include_message: MessageFilter) -> dict[str, object]:
+    match item:
+        case TimelineMessage():
+            return {"type": "message", **to_builtins(item.message), "branch": item.branch}
+        case AgentTimeline():
+            return {"type": "agent", **_agent_row(item, include_message)}
+        case TimelineBatch():
+            facts = {"id": item.message_id, "branch": item.branch, "serial": item.is_serial}
+            groups = [
+                {
+                    "concurrency": group.concurrency,
+                    "calls": [_call_row(call, file, include_message) for call in group.calls],
+                }
+                for group in item.groups
+            ]
+            return {"type": "batch", **facts, "groups": groups}
+
+
+def _call_row(call: TimelineCall, file: str, include_message: MessageFilter) -> dict[str, object]:
+    return {
+        "lane": call.lane,
+        **to_builtins(make_call_row(call.span, file)),
+        "events": call.span.events,
+        "agents": [_agent_row(agent, include_message) for agent in call.agents],
+    }
+
+
+def _agent_row(timeline: AgentTimeline, include_message: MessageFilter) -> dict[str, object]:
+    facts = {"agent": timeline.agent_id, "role": timeline.role, "linked": timeline.linked}
+    return {**facts, "file": timeline.file, "turns": turn_rows(timeline, include_message)}
+
+
+_COMMAND_TAG = re.compile(r"<(command-name|command-args|bash-input)>(.*?)</\1>", re.DOTALL)
+_ANY_TAG = re.compile(r"</?[a-z][a-z-]*>")
+
+
+def display_text(message: Message) -> str:
+    """What a message says to people, without the client's own tags."""
+    if message.voice == "notification":
+        notices = parse_task_notices(message.text)
+        summaries = [f"{n.summary or n.task_id or 'task'} ({n.status or '?'})" for n in notices]
+        return "; ".join(summaries) or message.text
+    if message.voice == "command":
+        return _display_command(message.text)
+    return message.text.replace("<system-reminder>", "").replace("</system-reminder>", "").strip()
+
+
+def _display_command(text: str) -> str:
+    tags = dict(_COMMAND_TAG.findall(text))
+    if "<local-command-caveat>" in text:
+        return ""
+    if "bash-input" in tags:
+        return f"! {tags['bash-input']}"
+    if "command-name" in tags:
+        name = "/" + tags["command-name"].strip().removeprefix("/")
+        return f"{name} {tags.get('command-args', '')}".strip()
+    return _ANY_TAG.sub("", text).strip()

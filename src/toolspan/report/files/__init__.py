@@ -1,1 +1,0 @@
-"""What calls did to files, and what a file held at any time. Start at `archive.py`."""

@@ -1,1 +1,0 @@
-"""Words in calls and messages, found without an index. Start at `find.py`."""

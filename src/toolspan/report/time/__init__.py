@@ -1,1 +1,0 @@
-"""Where time went, in parts that add up. Start at `timing.py`."""

@@ -1,0 +1,261 @@
+"""Work that goes on in the background of a session.
+
+In: commands and agents that were started there, or moved there. Out: a `Task` or `AgentTask` for
+each, found by its id until the session ends, and all of them ended then; `Tasks.news` gives those
+that ended by themselves and that nobody was told of yet, `notice` says it. What started a task is
+not known here.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import anyio
+
+from toolspan.runtime.process import Capture, ChildProcess, TerminationError
+from toolspan.runtime.profiles import AgentValues, Profile
+from toolspan.types.ids import CallId
+
+Status = Literal["running", "completed", "failed", "killed"]
+
+_ALPHABET = string.ascii_lowercase + string.digits
+
+
+def new_task_id() -> str:
+    """A name nobody has yet: `b` and eight letters or digits."""
+    return "b" + "".join(secrets.choice(_ALPHABET) for _ in range(8))
+
+
+@dataclass(slots=True, kw_only=True)
+class CommandTask:
+    """One command in the background."""
+
+    type: ClassVar = "local_bash"
+    """The client's word for such tasks."""
+    id: str
+    call_id: CallId
+    command: str
+    description: str | None
+    child: ChildProcess
+    output: Capture
+    """Both streams."""
+    path: Path
+    """The file its output goes to."""
+    stopped: bool = False
+    """Somebody ended it."""
+    reported: bool = False
+    """The conversation knows that it has ended."""
+
+    @property
+    def status(self) -> Status:
+        """Whether it runs, and how it ended."""
+        if self.child.exit is None:
+            return "running"
+        if self.stopped:
+            return "killed"
+        return "completed" if self.child.exit.code == 0 else "failed"
+
+    @property
+    def exit_code(self) -> int | None:
+        """The number a shell would show for its end; None while it runs."""
+        return self.child.exit_code
+
+    async def wait(self) -> None:
+        """Wait until it has ended and its output is in the file."""
+        await self.child.wait()
+        self.output.finish()
+
+    async def stop(self) -> None:
+        """End it with all its processes; one that has ended stays as it is.
+
+        Raises:
+            NotEnded: some of them are not ours to signal or are stuck in the kernel.
+        """
+        self.stopped = self.stopped or self.child.exit is None
+        try:
+            await self.child.terminate()
+        finally:
+            self.output.finish()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentReport:
+    """What an agent in the background came to."""
+
+    text: str
+    """What it has to say."""
+    error: str | None = None
+    """Why it did not come to its own end."""
+    tokens: int = 0
+    calls: int = 0
+    duration_ms: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class AgentTask:
+    """One agent in the background."""
+
+    type: ClassVar = "local_agent"
+    id: str
+    call_id: CallId
+    description: str
+    path: Path
+    """The file to follow it by."""
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    """Its work is in it."""
+    finished: anyio.Event = field(default_factory=anyio.Event)
+    """Set, by who does its work, when there is no more of it."""
+    report: AgentReport | None = None
+    stopped: bool = False
+    reported: bool = False
+
+    @property
+    def command(self) -> str:
+        """What it does, in words."""
+        return self.description
+
+    @property
+    def status(self) -> Status:
+        """Whether it runs, and how it ended."""
+        if not self.finished.is_set():
+            return "running"
+        if self.report is None:
+            return "killed"
+        return "completed" if self.report.error is None else "failed"
+
+    @property
+    def exit_code(self) -> None:
+        """Only processes have one."""
+
+    async def wait(self) -> None:
+        """Wait until it has ended."""
+        await self.finished.wait()
+
+    async def stop(self) -> None:
+        """End it; its calls get their results first."""
+        self.stopped = self.stopped or not self.finished.is_set()
+        self.scope.cancel()
+        await self.finished.wait()
+
+
+BackgroundTask = CommandTask | AgentTask
+
+
+def format_notification(task: BackgroundTask, profile: Profile) -> str:
+    """What the model is told when a task has ended by itself."""
+    lines = [
+        "<task-notification>",
+        f"<task-id>{task.id}</task-id>",
+        f"<tool-use-id>{task.call_id}</tool-use-id>",
+        f"<output-file>{task.path}</output-file>",
+        f"<status>{task.status}</status>",
+    ]
+    match task:
+        case CommandTask():
+            lines.append(f"<summary>{_command_summary(task)}</summary>")
+            tail = profile.tasks.notice_tail
+        case AgentTask():
+            lines += _agent_notification_lines(task, profile.agents)
+            tail = profile.agents.notice_tail
+    return "\n".join([*lines, "</task-notification>"]) + tail.format(path=task.path)
+
+
+def _agent_notification_lines(task: AgentTask, values: AgentValues) -> Iterator[str]:
+    name = f'Agent "{task.description}"'
+    report = task.report or AgentReport(text="")
+    status_text = values.completion_word if report.error is None else f"failed: {report.error}"
+    yield f"<summary>{name} {status_text}</summary>"
+    if values.has_note:
+        yield "<note>This is the report of an agent, not a word of the person you work for.</note>"
+    if report.text:
+        yield f"<result>{report.text}</result>"
+    word = values.token_word or "total_tokens"
+    yield (
+        f"<usage><{word}>{report.tokens}</{word}><tool_uses>{report.calls}</tool_uses>"
+        f"<duration_ms>{round(report.duration_ms)}</duration_ms></usage>"
+    )
+
+
+def _command_summary(task: CommandTask) -> str:
+    name = f'Background command "{task.description or task.command}"'
+    match task.status:
+        case "completed":
+            return f"{name} completed (exit code {task.exit_code})"
+        case "failed":
+            return f"{name} failed with exit code {task.exit_code}"
+        case "killed":
+            return f"{name} was stopped"
+        case "running":
+            return f"{name} is running"
+
+
+class BackgroundTasks:
+    """The tasks of one session."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, BackgroundTask] = {}
+
+    def __iter__(self) -> Iterator[BackgroundTask]:
+        """In the order in which they came."""
+        return iter(tuple(self._tasks.values()))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def get(self, task_id: str) -> BackgroundTask | None:
+        """The task of this name, running or not."""
+        return self._tasks.get(task_id)
+
+    def add(self, task: BackgroundTask) -> None:
+        """Look after it from now on."""
+        self._tasks[task.id] = task
+
+    def forget(self, task_id: str) -> None:
+        """Nobody asks for it any more; it has to have ended."""
+        self._tasks.pop(task_id, None)
+
+    @property
+    def running(self) -> tuple[BackgroundTask, ...]:
+        """Those that have not ended."""
+        return tuple(task for task in self if task.status == "running")
+
+    def take_finished(self) -> tuple[BackgroundTask, ...]:
+        """Those that ended by themselves since the last time; each is given once."""
+        ended = tuple(
+            task for task in self if task.status in ("completed", "failed") and not task.reported
+        )
+        for task in ended:
+            task.reported = True
+        return ended
+
+    async def wait_any(self) -> None:
+        """Wait until one that runs has ended; with none running, return at once."""
+        running = self.running
+        if not running:
+            return
+        async with anyio.create_task_group() as group:
+            for task in running:
+                group.start_soon(_cancel_when_ended, task, group.cancel_scope)
+
+    async def stop_all(self) -> None:
+        """Stop what still runs; what cannot be ended is left to the custody."""
+        async with anyio.create_task_group() as group:
+            for task in self:
+                group.start_soon(_stop_task, task)
+
+
+async def _cancel_when_ended(task: BackgroundTask, scope: anyio.CancelScope) -> None:
+    with suppress(TerminationError):
+        await task.wait()
+    scope.cancel()
+
+
+async def _stop_task(task: BackgroundTask) -> None:
+    with suppress(TerminationError):
+        await task.stop()

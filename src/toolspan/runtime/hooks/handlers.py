@@ -1,0 +1,475 @@
+"""A handler that is a command: JSON on its standard input, an answer on its output.
+
+In: `Told`. Out: what it printed and its exit code. The command runs in custody, in a session of its
+own; cancelled, it is ended with everything it started. One that prints more than is listened to has
+given no answer, only its exit code: half an answer is none. Processes that it leaves run on until
+the session ends.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+from toolspan.errors import ToolError, exception_text
+from toolspan.runtime.hooks.events import HookEnvironment, HookPoint
+from toolspan.runtime.process import Capture, ChildProcess, Command, StartError, TerminationError
+
+HandlerStatus = Literal["ended", "failed", "timed_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class HookInput:
+    """One point, as a handler is told of it."""
+
+    point: HookPoint
+    fields: Mapping[str, object]
+    data: bytes
+    """The fields as JSON."""
+    hook_environment: HookEnvironment
+    extra_env: Mapping[str, str] = field(default_factory=dict)
+    """Further variables for a command."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOutput:
+    """How a handler ended, and what it left."""
+
+    status: HandlerStatus = "ended"
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int | None = None
+    """None where there is no process."""
+    problem: str | None = None
+    """Why it failed: it could not be run at all, or not be heard."""
+    detached: "DetachedHandler | None" = None
+    """Nobody waited for it: it runs on, and may be heard later."""
+
+
+class DetachedHandler(Protocol):
+    """A handler that runs on."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """None as long as it runs."""
+        ...
+
+    async def wait_for_output(self) -> HookOutput:
+        """What it left, once it has ended."""
+        ...
+
+    async def terminate(self) -> None:
+        """End it, with everything it started."""
+        ...
+
+
+class HookHandler(Protocol):
+    """Runs one handler. Raises nothing but cancellation: what goes wrong is a `Heard` that failed.
+
+    When it is cancelled it leaves nothing behind that runs.
+    """
+
+    @property
+    def name(self) -> str:
+        """What people know it by: its command, its address."""
+        ...
+
+    @property
+    def dedup_key(self) -> object:
+        """Equal for handlers that do the same: of those only one is run."""
+        ...
+
+    async def run(self, hook_input: HookInput) -> HookOutput:
+        """Tell it, and hear what it says."""
+        ...
+
+
+COMMAND_OUTPUT_LIMIT = 1 << 21
+"""Bytes of each output that are listened to. A longer answer is none, which is a failure unless the
+exit code objects; of longer errors the first and the last half of this are kept."""
+COMMAND_GRACE = 0.5
+"""Seconds between asking a command to end and killing it, when its time is over."""
+_DEFAULT_SHELL = "/bin/sh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandHandler:
+    """One command."""
+
+    command: str
+    args: tuple[str, ...] | None = None
+    """With them, even none, no shell is between."""
+    shell: str | None = None
+    detached: bool = False
+    """Nobody waits for it: it decides nothing."""
+    exports_session_id: bool = False
+    """It finds the session's id and the model's effort in its environment."""
+    environment: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The command line."""
+        return self.command if self.args is None else " ".join((self.command, *self.args))
+
+    @property
+    def dedup_key(self) -> object:
+        """The command and its arguments."""
+        return (self.command, self.args, self.shell)
+
+    async def run(self, hook_input: HookInput) -> HookOutput:
+        """Run it."""
+        hook_environment = hook_input.hook_environment
+        path_variables = {"CLAUDE_PROJECT_DIR": str(hook_environment.project)}
+        environment = {
+            key: value
+            for key, value in {**hook_environment.env_vars, **self.environment}.items()
+            if not key.startswith("OTEL_")
+        }
+        command = Command(
+            argv=self._build_argv(path_variables),
+            cwd=_existing_folder(Path(str(hook_input.fields["cwd"])), hook_environment.project),
+            env={
+                **environment,
+                **self._session_variables(hook_input),
+                **hook_input.extra_env,
+                **path_variables,
+            },
+            tag=f"hook-{hook_input.point}",
+            stdin=hook_input.data,
+            memory_limit=COMMAND_OUTPUT_LIMIT,
+        )
+        try:
+            if self.detached:
+                return HookOutput(
+                    exit_code=0,
+                    detached=_DetachedCommand(await hook_environment.supervisor.start(command)),
+                )
+            async with hook_environment.supervisor.running_child(command, COMMAND_GRACE) as child:
+                exit_status = await child.wait()
+                return _command_output(child.stdout, child.stderr, exit_status.status)
+        except StartError as error:
+            return HookOutput(status="failed", problem=str(error))
+
+    def _session_variables(self, hook_input: HookInput) -> dict[str, str]:
+        if not self.exports_session_id:
+            return {}
+        variables = {"CLAUDE_CODE_SESSION_ID": hook_input.hook_environment.session_id or ""}
+        effort = hook_input.fields.get("effort")
+        if isinstance(effort, Mapping):
+            variables["CLAUDE_EFFORT"] = str(effort.get("level"))
+        return variables
+
+    def _build_argv(self, path_variables: Mapping[str, str]) -> list[str]:
+        if self.args is None:
+            return [
+                _find_shell(self.shell),
+                "-c",
+                self.command,
+            ]  # variables are the shell's own work
+        return [
+            _expand_path_variables(argument, path_variables)
+            for argument in (self.command, *self.args)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class _DetachedCommand:
+    """A command that nobody waited for."""
+
+    child: ChildProcess
+
+    @property
+    def exit_code(self) -> int | None:
+        """None as long as it runs."""
+        return self.child.exit_code
+
+    async def wait_for_output(self) -> HookOutput:
+        """What it left."""
+        try:
+            exit_status = await self.child.wait()
+        except TerminationError as error:
+            return HookOutput(status="failed", problem=str(error))
+        return _command_output(self.child.stdout, self.child.stderr, exit_status.status)
+
+    async def terminate(self) -> None:
+        """End it; what cannot be ended is left to the custody."""
+        with suppress(TerminationError):
+            await self.child.terminate(COMMAND_GRACE)
+
+
+def _find_shell(name: str | None) -> str:
+    bash = "/bin/bash"
+    return bash if name == "bash" and os.access(bash, os.X_OK) else _DEFAULT_SHELL
+
+
+def _expand_path_variables(text: str, path_variables: Mapping[str, str]) -> str:
+    """The text with `${CLAUDE_PROJECT_DIR}` filled in."""
+    for name, value in path_variables.items():
+        text = text.replace(f"${{{name}}}", value)
+    return text
+
+
+def _existing_folder(cwd: Path, project: Path) -> Path:
+    """Where the session is, if that is still there."""
+    return next((folder for folder in (cwd, project) if folder.is_dir()), Path("/"))
+
+
+def _command_output(stdout: Capture, stderr: Capture, code: int) -> HookOutput:
+    errors = _decode_capture(stderr)
+    if stdout.dropped:
+        problem = (
+            f"it printed {stdout.total} bytes, more than the {COMMAND_OUTPUT_LIMIT} that are heard"
+        )
+        return HookOutput(status="failed", exit_code=code, stderr=errors, problem=problem)
+    return HookOutput(stdout=_decode_capture(stdout), stderr=errors, exit_code=code)
+
+
+def _decode_capture(capture: Capture) -> str:
+    text = capture.head.decode("utf-8", "replace")
+    if capture.dropped:
+        text += f"\n... [{capture.dropped} bytes dropped] ...\n"
+        text += capture.tail.decode("utf-8", "replace")
+    return text
+
+
+HTTP_BODY_LIMIT = 1 << 20
+"""Bytes of a body that are listened to."""
+_ENV_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_SUCCESS_STATUSES = range(200, 300)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpHandler:
+    """One address."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, compare=False)
+    allowed_variables: frozenset[str] = frozenset()
+    """The names that may be filled in."""
+    allowed_urls: tuple[str, ...] | None = None
+    """Addresses that may be posted to, with `*` for any characters; None: all."""
+
+    @property
+    def name(self) -> str:
+        """The address."""
+        return self.url
+
+    @property
+    def dedup_key(self) -> object:
+        """The address and its headers."""
+        return (self.url, tuple(sorted(self.headers.items())))
+
+    async def run(self, hook_input: HookInput) -> HookOutput:
+        """Post the input."""
+        if self.allowed_urls is not None and not any(
+            fnmatch.fnmatchcase(self.url, pattern) for pattern in self.allowed_urls
+        ):
+            return HookOutput(
+                status="failed", problem=f"{self.url} is not among the allowed addresses"
+            )
+        import httpx
+
+        try:
+            return await self._post_input(hook_input)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            return HookOutput(
+                status="failed", problem=f"{self.url}: {str(error) or type(error).__name__}"
+            )
+
+    async def _post_input(self, hook_input: HookInput) -> HookOutput:
+        import httpx
+
+        headers = {
+            "content-type": "application/json",
+            **self._expand_headers(hook_input.hook_environment.env_vars),
+        }
+        async with (
+            httpx.AsyncClient(follow_redirects=False, timeout=None) as client,
+            client.stream("POST", self.url, content=hook_input.data, headers=headers) as response,
+        ):
+            body = b""
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > HTTP_BODY_LIMIT:
+                    return HookOutput(
+                        status="failed", problem=f"{self.url}: more than {HTTP_BODY_LIMIT} bytes"
+                    )
+        text = body.decode("utf-8", "replace")
+        if response.status_code not in _SUCCESS_STATUSES:
+            return HookOutput(status="failed", problem=f"{self.url}: HTTP {response.status_code}")
+        if text.strip() and not text.lstrip().startswith("{"):
+            return HookOutput(status="failed", problem=f"{self.url}: the body is no JSON object")
+        return HookOutput(stdout=text)
+
+    def _expand_headers(self, environment: Mapping[str, str]) -> dict[str, str]:
+        def expand_variable(match: re.Match[str]) -> str:
+            name = match[1] or match[2]
+            return environment.get(name, "") if name in self.allowed_variables else ""
+
+        return {
+            key: _ENV_VARIABLE.sub(expand_variable, value) for key, value in self.headers.items()
+        }
+
+
+CallTool = Callable[[str, str, Mapping[str, object]], Awaitable[str]]
+"""Calls a tool: server, tool, input. Gives its text.
+
+Raises:
+    ToolError: the server is not connected, or the tool failed.
+"""
+
+_PLACEHOLDER = re.compile(r"\$\{([\w.]+)\}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpHandler:
+    """One tool of one server."""
+
+    server: str
+    tool: str
+    input: Mapping[str, object] = field(default_factory=dict)
+    call_tool: CallTool | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """Server and tool."""
+        return f"mcp__{self.server}__{self.tool}"
+
+    @property
+    def dedup_key(self) -> object:
+        """Server, tool and input."""
+        return (self.server, self.tool, json.dumps(self.input, sort_keys=True))
+
+    async def run(self, hook_input: HookInput) -> HookOutput:
+        """Call the tool."""
+        if self.call_tool is None:
+            return HookOutput(
+                status="failed", problem=f"no MCP server {self.server!r} is connected here"
+            )
+        arguments = {
+            key: _fill_placeholders(value, hook_input.fields) for key, value in self.input.items()
+        }
+        try:
+            return HookOutput(
+                stdout=await self.call_tool(self.server, self.tool, arguments), exit_code=0
+            )
+        except ToolError as error:
+            return HookOutput(status="failed", problem=error.message)
+
+
+def _fill_placeholders(value: object, fields: Mapping[str, object]) -> object:
+    if isinstance(value, str):
+        return _PLACEHOLDER.sub(lambda match: _field_text(match[1], fields), value)
+    if isinstance(value, list):
+        return [_fill_placeholders(item, fields) for item in value]
+    if isinstance(value, dict):
+        return {key: _fill_placeholders(item, fields) for key, item in value.items()}
+    return value
+
+
+def _field_text(path: str, fields: object) -> str:
+    """What stands at a path like `tool_input.command`, as text; nothing where there is nothing."""
+    for key in path.split("."):
+        fields = fields.get(key) if isinstance(fields, Mapping) else None
+    if fields is None:
+        return ""
+    return fields if isinstance(fields, str) else json.dumps(fields)
+
+
+AskModel = Callable[[str, str | None], Awaitable[str]]
+"""Asks a model: the prompt, and the model's name if one is wanted. Gives its text; may raise."""
+
+_ARGUMENTS_PLACEHOLDER = "$ARGUMENTS"
+_ANSWER_FORMAT = (
+    'Answer with one JSON object and nothing else: {"ok": true} if this may go on, or'
+    ' {"ok": false, "reason": "why not"} if it may not.'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptHandler:
+    """One question."""
+
+    prompt: str
+    model: str | None = None
+    uses_tools: bool = False
+    """Whoever is asked has tools to look around with."""
+    continue_on_block: bool = False
+    """After a no the model reads why and goes on; else the turn ends."""
+    ask_model: AskModel | None = field(default=None, compare=False)
+
+    @property
+    def name(self) -> str:
+        """The question."""
+        return self.prompt
+
+    @property
+    def dedup_key(self) -> object:
+        """The question and who is asked."""
+        return (self.prompt, self.model, self.uses_tools)
+
+    async def run(self, hook_input: HookInput) -> HookOutput:
+        """Ask."""
+        if self.ask_model is None:
+            target = "agent" if self.uses_tools else "model"
+            return HookOutput(
+                status="failed", problem=f"there is no {target} here that could be asked"
+            )
+        input_json = hook_input.data.decode()
+        prompt = (
+            self.prompt.replace(_ARGUMENTS_PLACEHOLDER, input_json)
+            if _ARGUMENTS_PLACEHOLDER in self.prompt
+            else f"{self.prompt}\n\n{input_json}"
+        )
+        try:
+            answer = await self.ask_model(f"{prompt}\n\n{_ANSWER_FORMAT}", self.model)
+        except Exception as error:  # noqa: BLE001 - whatever the model's client raises
+            return HookOutput(
+                status="failed", problem=f"the model was not heard: {exception_text(error)}"
+            )
+        return self._parse_verdict(answer, hook_input)
+
+    def _parse_verdict(self, answer: str, hook_input: HookInput) -> HookOutput:
+        start, end = answer.find("{"), answer.rfind("}")
+        try:
+            verdict = json.loads(answer[start : end + 1])
+            ok = verdict["ok"]
+        except (ValueError, KeyError, TypeError):
+            return HookOutput(
+                status="failed", problem=f"the model gave no verdict: {answer[:200]!r}"
+            )
+        if ok is True:
+            return HookOutput(stdout="", exit_code=0)
+        reason = str(verdict.get("reason") or "A hook's model said no")
+        impossible = verdict.get("impossible") is True
+        return HookOutput(
+            stdout=json.dumps(self._build_refusal(reason, hook_input, impossible=impossible)),
+            exit_code=0,
+        )
+
+    def _build_refusal(
+        self, reason: str, hook_input: HookInput, *, impossible: bool
+    ) -> dict[str, object]:
+        stop_fields = {} if self.continue_on_block else {"continue": False, "stopReason": reason}
+        match hook_input.point:
+            case "PreToolUse":
+                denied = {"permissionDecision": "deny", "permissionDecisionReason": reason}
+                return {
+                    "hookSpecificOutput": {"hookEventName": hook_input.point, **denied},
+                    **stop_fields,
+                }
+            case "PermissionRequest":
+                return {}
+            case "Stop" | "SubagentStop":
+                return {} if impossible else {"decision": "block", "reason": reason}
+            case "UserPromptSubmit":
+                return {"decision": "block", "reason": reason}
+            case _:
+                return {"decision": "block", "reason": reason, **stop_fields}

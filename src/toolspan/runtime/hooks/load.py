@@ -1,0 +1,261 @@
+"""From settings to handlers.
+
+In: merged settings, a profile, and what comes from above: a function that calls MCP tools, one that
+asks a model. Out: `SettingsHooks`, and notes on what is not done as written. Nothing is run here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, get_args
+
+from msgspec import structs
+
+from toolspan.errors import ToolspanError
+from toolspan.runtime.hooks.configured import (
+    Compose,
+    ConfiguredHandler,
+    ConfiguredHooks,
+    InvalidMatcher,
+    compile_matcher,
+)
+from toolspan.runtime.hooks.events import HookEnvironment, HookPoint, ToolHookEvent
+from toolspan.runtime.hooks.handlers import (
+    AskModel,
+    CallTool,
+    CommandHandler,
+    HookHandler,
+    HttpHandler,
+    McpHandler,
+    PromptHandler,
+)
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.paths import LinkResolver
+from toolspan.runtime.permissions.rule import Rule, path_matches
+from toolspan.runtime.permissions.rules import Rules, paths_of
+from toolspan.runtime.profiles import Profile
+from toolspan.runtime.settings.hooks_block import (
+    AgentSpec,
+    CommandSpec,
+    HandlerSpec,
+    HttpSpec,
+    McpSpec,
+    PromptSpec,
+)
+from toolspan.runtime.settings.load import Switches
+from toolspan.runtime.settings.scopes import MergedSettings, ScopedGroup
+from toolspan.types.tool_kinds import tool_kind
+
+_POINT_BY_NAME: Mapping[str, HookPoint] = {point: point for point in get_args(HookPoint)}
+_MODEL_TIMEOUT = 30.0
+_AGENT_TIMEOUT = 60.0
+_FILE_KINDS = ("read", "search", "edit", "write")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookServices:
+    """What handlers need that only a session's owner has."""
+
+    call_tool: CallTool | None = None
+    ask_model: AskModel | None = None
+    ask_agent: AskModel | None = None
+    """Asks a model that has tools of its own, and as many turns as it needs."""
+
+
+class LoadedHooks(NamedTuple):
+    """Handlers, and what a person should know of them."""
+
+    hooks: ConfiguredHooks
+    notes: tuple[str, ...]
+
+
+def load_hooks(
+    merged: MergedSettings,
+    profile: Profile,
+    *,
+    services: HookServices | None = None,
+    compose: Compose = "parallel",
+    fail_closed: bool = False,
+) -> LoadedHooks:
+    """The handlers of settings.
+
+    Raises:
+        ToolspanError: a handler's rule is none; or hooks fail closed, and one cannot be kept.
+    """
+    loader = _HookLoader(merged.switches, profile, merged.env, services or HookServices())
+    handlers: list[ConfiguredHandler] = []
+    for scoped in loader.select_supported(merged.hooks):
+        handlers += loader.build_handlers(scoped)
+    if fail_closed and loader.notes:
+        raise ToolspanError("; ".join(loader.notes))
+    hooks = ConfiguredHooks(handlers, profile.hooks, compose=compose, fail_closed=fail_closed)
+    return LoadedHooks(hooks, tuple(loader.notes))
+
+
+@dataclass(slots=True)
+class _HookLoader:
+    switches: Switches
+    profile: Profile
+    env: Mapping[str, str]
+    services: HookServices
+    notes: list[str] = field(default_factory=list)
+
+    def select_supported(self, groups: tuple[ScopedGroup, ...]) -> list[ScopedGroup]:
+        """The groups of points that the client version knows, and that are fired here."""
+        values = self.profile.hooks
+        unknown_points = {
+            scoped.path: scoped.point for scoped in groups if scoped.point not in values.points
+        }
+        supported = []
+        for scoped in groups:
+            if values.unknown_drops_all and scoped.path in unknown_points:
+                self._add_note(
+                    scoped, f"not run: {self.profile.name} knows no {unknown_points[scoped.path]}"
+                )
+            elif scoped.point in unknown_points.values():
+                self._add_note(scoped, f"not run: {self.profile.name} knows no such point")
+            elif scoped.point not in _POINT_BY_NAME:
+                self._add_note(scoped, "not run: nothing fires this point here")
+            else:
+                supported.append(scoped)
+        return supported
+
+    def build_handlers(self, scoped: ScopedGroup) -> list[ConfiguredHandler]:
+        """The handlers of a group."""
+        try:
+            matches = compile_matcher(scoped.group.matcher, self.profile.hooks)
+        except InvalidMatcher as error:
+            self._add_note(scoped, f"not run: {error}")
+            return []
+        return [
+            ConfiguredHandler(
+                point=_POINT_BY_NAME[scoped.point],
+                matches=matches,
+                handler=self._build_handler(spec),
+                source=scoped.scope,
+                condition=_build_condition(spec.if_),
+                timeout=_timeout_of_spec(spec),
+                fail_closed=spec.on_failure == "block",
+                watched_names=_watched_file_names(scoped),
+                run_once=spec.once and scoped.scope == "skill",
+                wakes_model=isinstance(spec, CommandSpec) and spec.async_rewake,
+            )
+            for spec in scoped.group.hooks
+        ]
+
+    def _build_handler(self, spec: HandlerSpec) -> HookHandler:
+        match spec:
+            case CommandSpec():
+                return self._build_command_handler(spec)
+            case HttpSpec():
+                return self._build_http_handler(spec)
+            case McpSpec():
+                call = self.services.call_tool
+                return McpHandler(
+                    server=spec.server, tool=spec.tool, input=spec.input, call_tool=call
+                )
+            case PromptSpec():
+                return PromptHandler(
+                    prompt=spec.prompt,
+                    model=spec.model,
+                    continue_on_block=spec.continue_on_block,
+                    ask_model=self.services.ask_model,
+                )
+            case AgentSpec():
+                return PromptHandler(
+                    prompt=spec.prompt,
+                    model=spec.model,
+                    uses_tools=True,
+                    continue_on_block=True,
+                    ask_model=self.services.ask_agent,
+                )
+
+    def _build_command_handler(self, spec: CommandSpec) -> HookHandler:
+        environment = {**self.env, **self.profile.hooks.environment}
+        return CommandHandler(
+            command=spec.command,
+            args=spec.args,
+            shell=spec.shell,
+            detached=spec.async_ or spec.async_rewake,
+            exports_session_id=self.profile.hooks.exports_session_id,
+            environment=environment,
+        )
+
+    def _build_http_handler(self, spec: HttpSpec) -> HookHandler:
+        names = frozenset(spec.allowed_env_vars)
+        allowed_names = self.switches.http_hook_allowed_env_vars
+        return HttpHandler(
+            url=spec.url,
+            headers=spec.headers,
+            allowed_variables=names if allowed_names is None else names & frozenset(allowed_names),
+            allowed_urls=self.switches.allowed_http_hook_urls,
+        )
+
+    def _add_note(self, scoped: ScopedGroup, message: str) -> None:
+        self.notes.append(f"{scoped.path}: hooks.{scoped.point}: {message}")
+
+
+def _watched_file_names(scoped: ScopedGroup) -> tuple[str, ...]:
+    """The files that a matcher at `FileChanged` names."""
+    if scoped.point != "FileChanged":
+        return ()
+    names = (name.strip() for name in scoped.group.matcher.split("|"))
+    return tuple(name for name in names if name not in ("", "*"))
+
+
+def _timeout_of_spec(spec: HandlerSpec) -> float | None:
+    if spec.timeout is not None:
+        return spec.timeout
+    match spec:
+        case PromptSpec():
+            return _MODEL_TIMEOUT
+        case AgentSpec():
+            return _AGENT_TIMEOUT
+        case _:
+            return None
+
+
+class _RuleCondition:
+    """The `if` of a handler: a rule that names the call's tool, and speaks of the call."""
+
+    def __init__(self, text: str) -> None:
+        self._rule = Rule.parse(text)
+        self._rules = Rules(deny=[text])  # what denies sees through most disguises
+
+    def __call__(self, tool_event: ToolHookEvent, hook_environment: HookEnvironment) -> bool:
+        if not (
+            self._rule.covers_tool(tool_event.tool) or self._rule.covers_tool(tool_event.call.tool)
+        ):
+            return False  # a rule for Edit also governs Write; a handler for Edit is for Edit
+        request = PermissionRequest(
+            call=tool_event.call,
+            input=tool_event.input,
+            cwd=tool_event.cwd,
+            project=hook_environment.project,
+            known_as=tool_event.known_as,
+        )
+        if self._rule.content is None or tool_kind(tool_event.tool) not in _FILE_KINDS:
+            return self._rules(request) is not None
+        return self._matches_path(request)
+
+    def _matches_path(self, request: PermissionRequest) -> bool:
+        """Whether a file is one of the rule's, by its name or by what that leads to."""
+        scope = request.path_scope()
+        unresolved_scope = structs.replace(scope, links=_UnresolvedLinks())
+        paths = paths_of(request)
+        candidates = [*paths, *map(scope.links.resolve, paths)]
+        return any(
+            path_matches(self._rule, path, unresolved_scope, granting=True) for path in candidates
+        )
+
+
+class _UnresolvedLinks(LinkResolver):
+    """Paths as they are written."""
+
+    def resolve(self, path: str) -> str:
+        return path
+
+
+def _build_condition(text: str | None) -> _RuleCondition | None:
+    return None if text is None else _RuleCondition(text)

@@ -1,0 +1,358 @@
+"""What the handlers of one point say together, and the report on each of them.
+
+In: what each said, in the order of the settings. Out: one `Before` or `After`. Deny before defer
+before ask before allow; of several new inputs the last one counts that goes with the decision; all
+words are kept. Which handler said what is in the reports, whatever became of it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+from msgspec import UNSET, structs
+
+from toolspan.runtime.hooks.events import (
+    HookEffects,
+    HookEnvironment,
+    HookPoint,
+    HookRunner,
+    NoHooks,
+    PreToolDecision,
+    ReplacedOutput,
+    SessionHookEvent,
+    ToolHookEvent,
+)
+from toolspan.runtime.hooks.handlers import HookOutput
+from toolspan.runtime.hooks.response import HookResponse
+from toolspan.runtime.profiles import HookValues
+from toolspan.types.decision import Allow, Ask, Decision, Deny
+from toolspan.types.events import Content, HookReport
+from toolspan.types.span import HookOutcome, Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandlerRun:
+    """A handler that was run."""
+
+    point: HookPoint
+    name: str
+    """The point and what it was about."""
+    command: str
+    source: str
+    output: HookOutput
+    response: HookResponse
+    duration_ms: float
+    timeout_ms: float
+    env_file: Path | None = None
+    """Where it could leave some for later commands."""
+
+
+_DECISION_RANK: dict[type, int] = {Allow: 1, Ask: 2, Deny: 3}
+
+
+def stronger_decision(first: Decision | None, second: Decision | None) -> Decision | None:
+    """Deny before ask before allow before no opinion; the first of equals."""
+    if first is None or second is None:
+        return first or second
+    return second if _DECISION_RANK[type(second)] > _DECISION_RANK[type(first)] else first
+
+
+def combine_pre_tool_decisions(first: PreToolDecision, second: PreToolDecision) -> PreToolDecision:
+    """What two say before a call; of two inputs the later one counts."""
+    decision = stronger_decision(first.decision, second.decision)
+    return PreToolDecision(
+        decision=decision,
+        input=second.input if second.input is not None else first.input,
+        defer=(first.defer or second.defer) and not isinstance(decision, Deny),
+        permission_updates=first.permission_updates + second.permission_updates,
+        contexts=first.contexts + second.contexts,
+        stop=first.stop or second.stop,
+        reports=first.reports + second.reports,
+    )
+
+
+def combine_effects(first: HookEffects, second: HookEffects) -> HookEffects:
+    """What two say after a call; of two outputs the later one counts."""
+    return HookEffects(
+        output=second.output or first.output,
+        contexts=first.contexts + second.contexts,
+        feedback=first.feedback + second.feedback,
+        feedback_sources=first.feedback_sources + second.feedback_sources,
+        stop=first.stop or second.stop,
+        retry=first.retry or second.retry,
+        wake_messages=first.wake_messages + second.wake_messages,
+        reports=first.reports + second.reports,
+    )
+
+
+def merge_pre_tool_runs(runs: Sequence[HandlerRun], values: HookValues) -> PreToolDecision:
+    """What is said before a call."""
+    decision = _strongest_decision(runs, values)
+    return PreToolDecision(
+        decision=decision,
+        input=_agreed_input(runs, decision),
+        defer=any(run.response.defer for run in runs) and not isinstance(decision, Deny),
+        permission_updates=tuple(
+            update for run in runs for update in run.response.permission_updates
+        ),
+        contexts=tuple(text for run in runs for text in run.response.contexts),
+        stop=next((run.response.stop for run in runs if run.response.stop), None),
+        reports=tuple(report for run in runs for report in reports_of_run(run)),
+    )
+
+
+def _strongest_decision(runs: Sequence[HandlerRun], values: HookValues) -> Decision | None:
+    decision: Decision | None = None
+    # An exit code says no without words of its own: an answer is asked first.
+    for run in sorted(runs, key=lambda run: run.response.from_exit_code):
+        decision = stronger_decision(decision, run.response.decision)
+    if isinstance(decision, Deny) and values.uses_last_reason:
+        last = runs[-1].response.decision
+        return Deny(last.reason if isinstance(last, Deny) else None, "hook")
+    return decision
+
+
+def _agreed_input(
+    runs: Sequence[HandlerRun], decision: Decision | None
+) -> "dict[str, object] | None":
+    for run in reversed(runs):
+        response = run.response
+        agrees = response.decision is None or type(response.decision) is type(decision)
+        if response.input is not None and agrees:
+            return dict(response.input)
+    return None
+
+
+def merge_effect_runs(runs: Sequence[HandlerRun], values: HookValues) -> HookEffects:
+    """What is said after a call, or at a point that is about none."""
+    objecting = [run for run in runs if run.response.block is not None]
+    output = None
+    for run in runs:
+        output = _replaced_output(run, values) or output
+    return HookEffects(
+        output=output,
+        contexts=tuple(text for run in runs for text in run.response.contexts),
+        feedback=tuple(run.response.block for run in objecting if run.response.block is not None),
+        feedback_sources=tuple(run.command for run in objecting),
+        stop=next((run.response.stop for run in runs if run.response.stop), None),
+        retry=any(run.response.retry for run in runs),
+        reports=tuple(report for run in runs for report in reports_of_run(run)),
+    )
+
+
+def _replaced_output(run: HandlerRun, values: HookValues) -> ReplacedOutput | None:
+    mcp = run.name.partition(":")[2].startswith("mcp__")
+    value = run.response.output if values.updates_output else UNSET
+    if value is UNSET and mcp:
+        value = run.response.mcp_output
+    if value is UNSET:
+        return None
+    return ReplacedOutput(_as_mcp_content(value), value) if mcp else ReplacedOutput(None, value)
+
+
+def _as_mcp_content(value: object) -> Content | None:
+    """What a server's tool would give the model, if the value is that."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(
+        isinstance(block, dict) and "type" in block for block in value
+    ):
+        return value
+    return None
+
+
+def reports_of_run(run: HandlerRun) -> Iterator[HookReport]:
+    """What there is to tell of a handler: how it went, and what it did."""
+    response = run.response
+    yield from _outcome_reports(run)
+    if response.message:
+        yield structs.replace(_build_report(run, "message"), text=response.message)
+    if response.stop:
+        yield structs.replace(_build_report(run, "stopped"), text=response.stop)
+    if response.defer:
+        yield structs.replace(_build_report(run, "deferred"), name=run.source)
+
+
+def _outcome_reports(run: HandlerRun) -> Iterator[HookReport]:
+    """How it went."""
+    output, response = run.output, run.response
+    failed = response.error is not None or output.status != "ended"
+    is_objection = response.block is not None or isinstance(response.decision, Deny)
+    if output.status == "timed_out":
+        yield structs.replace(
+            _build_report(run, "cancelled"),
+            timed_out=True,
+            timeout_ms=run.timeout_ms,
+            text=response.error,
+        )
+    elif failed and not is_objection:
+        yield structs.replace(_build_report(run, "error"), text=response.error)
+    if run.point == "PermissionRequest" and response.decision is not None:
+        yield structs.replace(_build_report(run, "decision"), text=_decision_name(response))
+        return
+    if (
+        response.is_json
+        and (response.from_exit_code or not is_objection)
+        and not _stops_after_call(run)
+    ):
+        yield _build_report(run, "decision" if run.point != "PermissionRequest" else "success")
+    if is_objection:
+        reason = response.decision.reason if isinstance(response.decision, Deny) else response.block
+        yield structs.replace(_build_report(run, "blocked"), text=reason)
+    elif not response.is_json and not failed:
+        yield structs.replace(_build_report(run, "success"), text=response.plain_text)
+
+
+def _stops_after_call(run: HandlerRun) -> bool:
+    """Clients tell of a handler that stops the turn after a call only that."""
+    return run.response.stop is not None and run.point.startswith("PostToolUse")
+
+
+def _decision_name(response: HookResponse) -> str | None:
+    if response.defer:
+        return "defer"
+    match response.decision:
+        case Allow():
+            return "allow"
+        case Deny():
+            return "deny"
+        case Ask():
+            return "ask"
+        case None:
+            return "block" if response.block is not None else None
+
+
+def _build_report(run: HandlerRun, outcome: HookOutcome) -> HookReport:
+    output = run.output
+    return HookReport(
+        point=run.point,
+        name=run.name,
+        outcome=outcome,
+        command=run.command,
+        exit_code=output.exit_code,
+        duration_ms=run.duration_ms,
+        stdout=output.stdout,
+        stderr=output.stderr,
+        decision=_decision_name(run.response),
+        source=run.source,
+    )
+
+
+_HookResult = TypeVar("_HookResult", PreToolDecision, HookEffects)
+
+
+def combine_hooks(*sources: HookRunner | None) -> HookRunner:
+    """One source for all; the only one, if there is only one."""
+    runners = [
+        runner for runner in sources if runner is not None and not isinstance(runner, NoHooks)
+    ]
+    match runners:
+        case []:
+            return NoHooks()
+        case [runner]:
+            return runner
+        case _:
+            return CombinedHooks(runners)
+
+
+class CombinedHooks:
+    """Several sources of handlers."""
+
+    def __init__(self, sources: Sequence[HookRunner]) -> None:
+        self._runners = tuple(sources)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no source has a handler."""
+        return all(source.is_empty for source in self._runners)
+
+    def has_handler(self, point: HookPoint) -> bool:
+        """Whether some source has a handler at this point."""
+        return any(source.has_handler(point) for source in self._runners)
+
+    def bind(self, hook_environment: HookEnvironment) -> "CombinedHooks":
+        """The same handlers for a session."""
+        return CombinedHooks([source.bind(hook_environment) for source in self._runners])
+
+    async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:
+        """Fire PreToolUse."""
+        return _reduce_decisions(
+            await self._run_all(lambda source: source.run_pre_tool_use(tool_event))
+        )
+
+    async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:
+        """Fire PostToolUse."""
+        return _reduce_effects(
+            await self._run_all(lambda source: source.run_post_tool_use(tool_event))
+        )
+
+    async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:
+        """Fire PostToolUseFailure."""
+        return _reduce_effects(
+            await self._run_all(lambda source: source.run_post_tool_use_failure(tool_event))
+        )
+
+    async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
+        """Fire PostToolBatch."""
+        return _reduce_effects(
+            await self._run_all(lambda source: source.run_post_tool_batch(spans))
+        )
+
+    async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:
+        """Fire PermissionRequest."""
+        return _reduce_decisions(
+            await self._run_all(lambda source: source.run_permission_request(tool_event))
+        )
+
+    async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
+        """Fire any other point."""
+        return _reduce_effects(
+            await self._run_all(lambda source: source.run_session_event(session_event))
+        )
+
+    @property
+    def has_wake_request(self) -> bool:
+        """Whether some source has a handler that wants the model to be woken."""
+        return any(source.has_wake_request for source in self._runners)
+
+    async def wait_for_wake_request(self) -> bool:
+        """Wait for the first such handler of any source."""
+
+        async def wait_for_runner(source: HookRunner, scope: anyio.CancelScope) -> None:
+            if await source.wait_for_wake_request():
+                scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            for source in self._runners:
+                group.start_soon(wait_for_runner, source, group.cancel_scope)
+        return self.has_wake_request
+
+    async def collect_wake_requests(self) -> HookEffects:
+        """Hear those that want it now."""
+        return _reduce_effects(await self._run_all(lambda source: source.collect_wake_requests()))
+
+    async def _run_all(
+        self, operation: Callable[[HookRunner], Awaitable[_HookResult]]
+    ) -> list[_HookResult]:
+        slots: list[_HookResult | None] = [None] * len(self._runners)
+
+        async def run_into_slot(position: int) -> None:
+            slots[position] = await operation(self._runners[position])
+
+        async with anyio.create_task_group() as group:
+            for position in range(len(self._runners)):
+                group.start_soon(run_into_slot, position)
+        return [answer for answer in slots if answer is not None]
+
+
+def _reduce_decisions(answers: Sequence[PreToolDecision]) -> PreToolDecision:
+    return reduce(combine_pre_tool_decisions, answers, PreToolDecision())
+
+
+def _reduce_effects(answers: Sequence[HookEffects]) -> HookEffects:
+    return reduce(combine_effects, answers, HookEffects())

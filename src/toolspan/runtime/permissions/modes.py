@@ -1,0 +1,194 @@
+"""Permission modes: what happens when no rule and no hook has an opinion.
+
+In: a question, the rules (a command line may be allowed partly by them), the session's folders.
+Out: a decision, always. `guard` stands before the modes: what no rule and no mode allows by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, get_args
+
+from toolspan.runtime.permissions.commands import expand_command_line
+from toolspan.runtime.permissions.decide import PermissionRequest, Policy
+from toolspan.runtime.permissions.paths import is_critical
+from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
+from toolspan.runtime.profiles.refusals import Refusals
+from toolspan.shell.programs import find_programs
+from toolspan.shell.wrappers import program_basename, strip_wrappers
+from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
+from toolspan.types.tool_kinds import tool_kind
+
+Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
+"""What happens to calls that no rule and no hook speaks of."""
+MODES: tuple[Mode, ...] = get_args(Mode)
+"""Every mode."""
+
+PLAN_REASON = "plan"
+"""The reason of a question that only plan mode asks."""
+
+_HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
+_EDIT_KINDS = frozenset({"edit", "write"})
+_ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """All that a person has said about what may run: rules, mode, folders."""
+
+    rules: Rules = field(default_factory=Rules)
+    mode: Mode = "default"
+    folders: tuple[Path, ...] = ()
+    """Where the session works beside its project."""
+    refusals: Refusals = field(default_factory=Refusals)
+
+    @property
+    def policies(self) -> Sequence[Policy]:
+        """The opinions that come before a hook's consent."""
+        return (self._with_folders(self.rules), self._with_folders(guard_policy(self.mode)))
+
+    @property
+    def fallback(self) -> Policy:
+        """The last word."""
+        last = mode_policy(self.mode, rules=self.rules, refusals=self.refusals)
+        return self._with_folders(last)
+
+    def _with_folders(self, policy: Callable[[PermissionRequest], Decision | None]) -> Policy:
+        def policy_with_folders(request: PermissionRequest) -> Decision | None:
+            if request.folders != self.folders:
+                request = replace(request, folders=self.folders)
+            return policy(request)
+
+        return policy_with_folders
+
+
+def mode_policy(
+    mode: Mode, *, rules: Rules | None = None, refusals: Refusals | None = None
+) -> Callable[[PermissionRequest], Decision]:
+    """The last word of a mode, for calls nobody else has an opinion on."""
+    mode_decider = _ModeDecider(rules or Rules(), refusals or Refusals())
+
+    def decide_by_mode(request: PermissionRequest) -> Decision:
+        now = request.mode or mode
+        if now == "bypassPermissions":
+            return _ALLOWED_BY_MODE
+        decision = mode_decider.decide(request, now)
+        if now == "dontAsk" and isinstance(decision, Ask):
+            return Deny("dontAsk", "mode", basis="mode")
+        return decision
+
+    return decide_by_mode
+
+
+@dataclass(frozen=True, slots=True)
+class _ModeDecider:
+    """What a mode that asks makes of calls."""
+
+    rules: Rules
+    refusals: Refusals
+
+    def decide(self, request: PermissionRequest, mode: str) -> Decision:
+        command = command_of(request)
+        if command is not None:
+            return self._decide_command(command, request, mode)
+        kind = tool_kind(request.tool)
+        if kind in _EDIT_KINDS:
+            return _decide_edit(request, mode)
+        if kind in ("read", "search"):
+            return (
+                _ALLOWED_BY_MODE
+                if _is_in_scope(request, reading=True)
+                else Ask(None, "config", basis="outside")
+            )
+        if request.read_only and kind in ("shell", *_HARMLESS_KINDS):
+            return Allow(None, "config")
+        return Ask(None, "config")
+
+    def _decide_command(self, command: str, request: PermissionRequest, mode: str) -> Decision:
+        check = self.rules.check_line(
+            command,
+            request,
+            edits=mode == "acceptEdits",
+            redirects=self.refusals.free_redirects,
+        )
+        needs = check.needs
+        if needs is None and self.refusals.asks_about:
+            needs = self._needs_despite_read_only(command, request)
+        if needs is None:
+            return Allow(None, "config", basis="parts")
+        if mode == "plan" and self.refusals.plan_shell:
+            return Deny(self.refusals.plan_shell, "config", basis="classifier")
+        return Ask(None, "config", needs=needs)
+
+    def _needs_despite_read_only(
+        self, command: str, request: PermissionRequest
+    ) -> MissingPermissions | None:
+        """What a client version asks about though it only reads, unless a rule allows it."""
+        find_rule = self.rules.allowed_actions(
+            request.path_scope(), edits=False, redirects=False
+        ).find_rule
+        programs = find_programs(command).programs
+        matching = [
+            program
+            for program in programs
+            if strip_wrappers(program).name in self.refusals.asks_about
+        ]
+        parts = tuple(program.text for program in matching if find_rule(program) is None)
+        return MissingPermissions(parts=parts, of=len(programs)) if parts else None
+
+
+def _decide_edit(request: PermissionRequest, mode: str) -> Decision:
+    if mode == "plan":
+        return Ask(PLAN_REASON, "mode", basis="plan")
+    if not _is_in_scope(request):
+        return Ask(None, "config", basis="outside")
+    if mode == "acceptEdits" and not _touches_protected_file(request):
+        return _ALLOWED_BY_MODE
+    return Ask(None, "config")
+
+
+def _touches_protected_file(request: PermissionRequest) -> bool:
+    return any(map(request.path_scope().is_protected, paths_of(request)))
+
+
+def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:
+    """Every path the call names, and what it leads to, is in the session's folders."""
+    scope = request.path_scope()
+    return all(scope.contains_path(path, reading=reading) for path in paths_of(request))
+
+
+def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
+    """What is asked about whatever a rule or a hook allows: protected files, costly removals."""
+
+    def check_request(request: PermissionRequest) -> Decision | None:
+        command = command_of(request)
+        if command is not None:
+            removal = _find_critical_removal(command, request) if "rm" in command else None
+            if removal is None:
+                return None
+            message = f"{removal} could remove far more than is meant, and is always asked about."
+            return Ask(message, "config", basis="critical")
+        now = request.mode or mode
+        if now == "bypassPermissions" or tool_kind(request.tool) not in _EDIT_KINDS:
+            return None
+        if now != "plan" and _touches_protected_file(request):
+            if now == "dontAsk":
+                return Deny("dontAsk", "mode", basis="mode")
+            return Ask(None, "config", basis="protected")
+        return None
+
+    return check_request
+
+
+def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:
+    """The removal in a command line that could cost everything."""
+    scope = request.path_scope()
+    for entry in expand_command_line(command).programs:
+        program = entry.program
+        if program_basename(program.name) in ("rm", "rmdir"):
+            arguments = [word.text for word in program.words[1:] if word.text[:1] != "-"]
+            if any(is_critical(word, scope) for word in arguments):
+                return program.text
+    return None

@@ -1,0 +1,271 @@
+"""Where a call may go: the session's folders, and the places in them that are special.
+
+In: paths as a call names them. Out: whether they are inside, protected, or too costly to remove.
+Both a link and what it leads to are judged. The file system is asked for links, nothing else, and
+for each only once in a decision.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from os import F_OK, access
+from os.path import normpath
+from stat import S_ISLNK
+
+from msgspec import Struct, field
+
+_PROTECTED_FOLDERS = frozenset({
+    ".cargo", ".claude", ".devcontainer", ".git", ".husky", ".idea", ".mvn", ".vscode", ".yarn",
+})  # fmt: skip
+_PROTECTED_FILES = frozenset({
+    ".bash_aliases", ".bash_login", ".bash_logout", ".bash_profile", ".bashrc", ".bazeliskrc",
+    ".bazelrc", ".bazelversion", ".bunfig.toml", ".claude.json", ".devcontainer.json", ".envrc",
+    ".gitconfig", ".gitmodules", ".lefthook.yaml", ".lefthook.yml", ".mcp.json", ".npmrc",
+    ".pnp.cjs", ".pnp.loader.mjs", ".pnpmfile.cjs", ".pre-commit-config.yaml", ".profile",
+    ".ripgreprc", ".yarnrc", ".yarnrc.yml", ".zlogin", ".zlogout", ".zprofile", ".zshenv",
+    ".zshrc", "bunfig.toml", "gradle-wrapper.properties", "lefthook.yaml", "lefthook.yml",
+    "maven-wrapper.properties", "pyrightconfig.json",
+})  # fmt: skip
+
+
+_PATH_BOUNDARIES = ("", "/")
+_DEV_NULL = "/dev/null"
+_PATH_STARTS = ("", ".", "~")
+"""How a word begins that may be more than the name of something in a folder."""
+_PATH_SEGMENT = r"(?!\.{1,2}(?![^/]))[^/]++"
+_NORMALIZED_PATH = re.compile(rf"(?!~)/?+{_PATH_SEGMENT}(?:/{_PATH_SEGMENT})*+")
+"""A path that says nothing twice and does not go up."""
+_CAN_TEST_LINKS = os.access in os.supports_follow_symlinks and os.getuid() == os.geteuid()
+_PROCESS_FOLDER = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(cwd|root)(?=/|\Z)")
+
+
+class LinkResolver:
+    """What paths lead to; each is looked up once, so that it lives no longer than a decision."""
+
+    __slots__ = ("_missing", "_resolved")
+
+    def __init__(self) -> None:
+        self._resolved: dict[str, str] = {}
+        self._missing: set[str] = set()
+        """Where nothing is, and so nothing below."""
+
+    def resolve(self, path: str) -> str:
+        """What an absolute path without `..` leads to, with every link followed.
+
+        What stands in `/proc` stays as it is: its links lead each process elsewhere.
+        """
+        resolved = self._resolved or self._initialize_cache()
+        target = resolved.get(path)
+        if target is None:
+            resolved[path] = path  # links that lead to each other lead nowhere
+            folder, _, name = path.rpartition("/")
+            above = resolved.get(folder) or self.resolve(folder or "/")
+            here = path if above == folder else _join_path(above, name)
+            if above in self._missing:
+                self._missing.add(here)
+                target = here
+            else:
+                target = self._follow_link(here, above)
+            resolved[path] = target
+        return target
+
+    def is_missing(self, path: str) -> bool:
+        """Whether nothing is there, in a folder that is reached without links."""
+        resolved = self._resolved
+        if path in resolved:
+            return path in self._missing
+        if not _CAN_TEST_LINKS or access(path, F_OK, follow_symlinks=False):
+            return False
+        resolved[path] = path
+        self._missing.add(path)
+        return True
+
+    def _initialize_cache(self) -> dict[str, str]:
+        """What is known at once: the system names the folder one is in without its links."""
+        resolved = self._resolved
+        resolved["/"] = "/"
+        resolved[_DEV_NULL] = _DEV_NULL
+        try:
+            here = os.getcwd()  # noqa: PTH109 - a text
+        except OSError:  # it has been removed
+            return resolved
+        resolved[here] = here
+        return resolved
+
+    def resolve_with_parents(self, path: str) -> str:
+        """The same for a path with `..` in it, which is above what a link leads to."""
+        here = "/"
+        for name in path.split("/"):
+            if name == "..":
+                here = here.rpartition("/")[0] or "/"
+            elif name not in ("", "."):
+                here = self.resolve(_join_path(here, name))
+        return here
+
+    def _follow_link(self, here: str, above: str) -> str:
+        """What a name leads to that stands in a folder without links."""
+        foreign = above[:5] == "/proc" and above[5:6] in ("", "/")
+        if foreign or (_CAN_TEST_LINKS and not access(here, F_OK, follow_symlinks=False)):
+            self._missing.add(here)
+            return here
+        try:
+            if not S_ISLNK(os.lstat(here).st_mode):
+                return here
+            target = os.readlink(here)  # noqa: PTH115 - as above
+        except FileNotFoundError:
+            self._missing.add(here)
+            return here
+        except OSError:  # it cannot be looked at
+            return here
+        return self.resolve_with_parents(target if target[:1] == "/" else f"{above}/{target}")
+
+
+def _join_path(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder != "/" else f"/{name}"
+
+
+class PathScope(Struct, frozen=True):
+    """The folders of a session, and where in them a call starts. All paths are absolute texts."""
+
+    cwd: str
+    folders: tuple[str, ...]
+    """The project first, then what was added."""
+    find_home: Callable[[], str]
+    """Asked only when a path begins there; most do not."""
+    session_folder: str | None = None
+    """The session's own folder: free to read."""
+    links: LinkResolver = field(default_factory=LinkResolver)
+
+    @property
+    def home(self) -> str:
+        """The home of whoever runs the session."""
+        return self.find_home()
+
+    def absolute_path(self, name: str) -> str:
+        """A path as a call names it, made absolute; nothing is looked up."""
+        if _NORMALIZED_PATH.fullmatch(name):
+            return name if name[0] == "/" else _join_path(self.cwd, name)
+        path = normpath(self._expand_home(name))
+        return path if path[:2] != "//" else path[1:]
+
+    def is_unambiguous(self, name: str) -> bool:
+        """Whether `..` in a path means the same to a shell, which counts names, and to the disk.
+
+        Behind a link it does not: there, `link/..` is the folder above what the link leads to.
+        """
+        return ".." not in name or self.links.resolve(
+            self.absolute_path(name)
+        ) == self.resolve_on_disk(name)
+
+    def resolve_on_disk(self, name: str) -> str:
+        """Where the disk finds what a call names, `..` by `..`."""
+        return self.links.resolve_with_parents(self._expand_home(name))
+
+    def select_near(self, names: Iterable[str], paths: re.Pattern[str]) -> set[str]:
+        """Those names that may be such a path or lead to one; most are no files at all."""
+        folder, links = self.cwd, self.links
+        direct = links.resolve(folder) == folder and folder != "/" and folder[:5] != "/proc"
+        near_names: set[str] = set()
+        for name in names:
+            path = top = f"{folder}/{name}" if direct else ""
+            if "/" in name or name[:1] in _PATH_STARTS:
+                path, top = self._split_first_step(name) if direct else ("", "")
+            if path and links.is_missing(top) and paths.match(path) is None:
+                continue
+            if not self._is_clearly_elsewhere(name, paths):
+                near_names.add(name)
+        return near_names
+
+    def _split_first_step(self, name: str) -> tuple[str, str]:
+        """A path, and the first step to it from here or from the root; nothing when in doubt."""
+        if name[:2] == "./" and name[2:3] != "/":
+            name = name[2:]
+        if _NORMALIZED_PATH.fullmatch(name) is None:
+            return "", ""
+        path = name if name[0] == "/" else f"{self.cwd}/{name}"
+        end = path.find("/", 1 if name[0] == "/" else len(self.cwd) + 1)
+        return path, path if end < 0 else path[:end]
+
+    def _is_clearly_elsewhere(self, name: str, paths: re.Pattern[str]) -> bool:
+        """Whether a name is neither such a path nor behind a link; False when in doubt."""
+        if name[:1] == "~" or "/../" in f"/{name}/":
+            return False
+        path = self.absolute_path(name)
+        if paths.match(path) is not None or path.startswith("/proc/"):
+            return False
+        return self.links.resolve(path) == path
+
+    def possible_paths(self, name: str) -> list[str]:
+        """Everything that a path may mean to the program it is given to."""
+        path = self.absolute_path(name)
+        end = self.resolve_on_disk(name) if ".." in name else self.links.resolve(path)
+        candidates = [path] if ".." not in name or end == self.links.resolve(path) else [path, end]
+        process = _PROCESS_FOLDER.match(end) if end.startswith("/proc/") else None
+        if process is not None:
+            start = self.cwd if process[1] == "cwd" else ""
+            candidates.append(self.absolute_path(start + end[process.end() :] or "/"))
+        return candidates
+
+    def _expand_home(self, name: str) -> str:
+        if name[:1] == "~" and name[1:2] in ("", "/"):
+            name = self.home + name[1:]
+        return name if name[:1] == "/" else f"{self.cwd}/{name}"
+
+    def contains_path(self, path: str, *, reading: bool = False) -> bool:
+        """Whether a path, and what it leads to, is in one of the folders."""
+        folders = (
+            self.folders
+            if self.session_folder is None or not reading
+            else (*self.folders, self.session_folder)
+        )
+        if not self._is_below_any(path, folders):
+            return False
+        end = self.links.resolve(path)
+        return end == path or self._is_below_any(end, folders)
+
+    def _is_below_any(self, path: str, folders: Iterable[str]) -> bool:
+        for folder in folders:
+            if path.startswith(folder) and (
+                folder == "/" or path[len(folder) :][:1] in _PATH_BOUNDARIES
+            ):
+                return True
+            target = self.links.resolve(folder)
+            if target != folder and _is_within(path, target):
+                return True
+        return False
+
+    def is_protected(self, path: str) -> bool:
+        """Whether a file decides what programs do later: writing it is no matter of course."""
+        return _is_special_path(path) or _is_special_path(self.links.resolve(path))
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder + "/" if folder != "/" else "/")
+
+
+def _is_special_path(path: str) -> bool:
+    parts = path.casefold().split("/")
+    if parts and parts[-1] in _PROTECTED_FILES:
+        return True
+    for at, part in enumerate(parts):
+        if part in _PROTECTED_FOLDERS and parts[at : at + 2] != [".claude", "worktrees"]:
+            return True
+        if part == "git" and at and parts[at - 1] == ".config":
+            return True
+    return False
+
+
+def is_critical(name: str, scope: PathScope) -> bool:
+    """Whether removing it could cost everything: roots, homes, the session's own folders."""
+    bare = name.rstrip("/*") or "/"
+    if "$" in bare or "`" in bare:
+        return name.endswith(("/", "/*")) or bare.strip("\"'").startswith("$")
+    protected = (scope.home, scope.cwd, *scope.folders)
+    protected = (*protected, *map(scope.links.resolve, protected))
+    for path in scope.possible_paths(bare):
+        for end in (path, scope.links.resolve(path)):
+            if end.count("/") <= 1 or any(_is_within(folder, end) for folder in protected):
+                return True
+    return False

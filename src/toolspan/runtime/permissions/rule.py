@@ -1,0 +1,230 @@
+"""A rule: a tool's name, and perhaps what the call must be about.
+
+In: a text such as `Bash(git *)`. Out: a `Rule`, which knows its tool, its pattern, and where it was
+written. What a pattern means depends on the tool; `rules.py` knows. Read `Rule.parse` first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from toolspan.errors import ToolspanError
+from toolspan.runtime.permissions.paths import LinkResolver, PathScope
+
+_RULE_SYNTAX = re.compile(r"(?P<tool>[A-Za-z_*][\w*.-]*)\s*(?:\((?P<inside>.*)\))?", re.DOTALL)
+_TOOL_ALIASES = {"Task": "Agent"}
+_WHOLE_TOOL_CONTENTS = ("", "*", "**", ":*")
+
+
+class Rule(Struct, frozen=True, cache_hash=True):
+    """One pattern, and where it comes from."""
+
+    text: str
+    tool: str
+    content: str | None
+    """What stands in the brackets; None for the whole tool."""
+    origin: str | None = None
+    folder: Path | None = None
+    """Where `/x` begins in it; None: where the session began."""
+
+    @classmethod
+    def parse(cls, text: str, origin: str | None = None, folder: Path | None = None) -> "Rule":
+        """A rule from its text.
+
+        Raises:
+            ToolspanError: it is none.
+        """
+        match = _RULE_SYNTAX.fullmatch(text.strip())
+        if match is None:
+            raise ToolspanError(f"{text!r} is not a permission rule such as Bash or Bash(git *)")
+        content = match["inside"]
+        if content is not None:
+            content = content.strip().replace("\\(", "(").replace("\\)", ")")
+        whole = content is None or content in _WHOLE_TOOL_CONTENTS
+        return cls(text.strip(), match["tool"], None if whole else content, origin, folder)
+
+    def covers_tool(self, tool: str) -> bool:
+        """Whether the rule is about this tool, by any of its names."""
+        mine, its = _TOOL_ALIASES.get(self.tool, self.tool), _TOOL_ALIASES.get(tool, tool)
+        if mine == its or ("*" in mine and matches_wildcard(its, mine)):
+            return True
+        return mine.startswith("mcp__") and its.startswith(mine.removesuffix("__*") + "__")
+
+    @property
+    def can_grant(self) -> bool:
+        """Whether its name may stand in a list of what is allowed: stars only behind a server."""
+        server, _, rest = self.tool.removeprefix("mcp__").partition("__")
+        if "*" not in self.tool:
+            return True
+        return self.tool.startswith("mcp__") and "*" not in server and bool(rest)
+
+
+def matches_wildcard(text: str, pattern: str) -> bool:
+    """Whether a text fits a pattern in which `*` stands for anything; in linear time."""
+    head, *rest = pattern.split("*")
+    if not rest:
+        return text == pattern
+    if not text.startswith(head):
+        return False
+    *middle, tail = rest
+    at = len(head)
+    for piece in middle:
+        position = text.find(piece, at)
+        if position < 0:
+            return False
+        at = position + len(piece)
+    return len(text) - at >= len(tail) and text.endswith(tail)
+
+
+def matches_command(text: str, pattern: str) -> bool:
+    """Whether a command fits: `git *` and `git:*` also mean `git` alone, and nothing longer."""
+    for end in (":*", " *"):
+        if pattern.endswith(end):
+            head = pattern.removesuffix(end)
+            return matches_wildcard(text, head) or matches_wildcard(text, head + " *")
+    return matches_wildcard(text, pattern)
+
+
+def command_prefix(pattern: str) -> str:
+    """What every command begins with that fits a pattern."""
+    for end in (":*", " *"):
+        if pattern.endswith(end):
+            pattern = pattern.removesuffix(end)
+            break
+    return pattern.partition("*")[0]
+
+
+def has_wildcard(pattern: str) -> bool:
+    """Whether a command pattern leaves the arguments open."""
+    return "*" in pattern
+
+
+def is_home_relative(rule: Rule) -> bool:
+    """Whether a rule means something else for somebody with another home."""
+    return rule.content is not None and rule.content.startswith("~/")
+
+
+def combined_pattern(rules: tuple[Rule, ...], scope: PathScope) -> re.Pattern[str]:
+    """Every path that one of the rules forbids or asks about."""
+    at_home = any(map(is_home_relative, rules))
+    return _compile_combined(rules, scope.folders[0], scope.cwd, scope.home if at_home else "")
+
+
+def path_matches(rule: Rule, path: str, scope: PathScope, *, granting: bool) -> bool:
+    """Whether a rule speaks of a file; to grant, it must speak of what a link leads to as well."""
+    home = scope.home if is_home_relative(rule) else ""
+    patterns = _rule_patterns(rule, scope.folders[0], scope.cwd, home, granting)
+    if _matches_any(patterns, path) is not granting:
+        return not granting
+    end = scope.links.resolve(path)
+    return granting if end == path else _matches_any(patterns, end)
+
+
+def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
+    return any(pattern.match(path) for pattern in patterns)
+
+
+@lru_cache(maxsize=64)
+def _compile_combined(
+    rules: tuple[Rule, ...], project: str, cwd: str, home: str
+) -> re.Pattern[str]:
+    """All that rules forbid, in one pattern."""
+    anchors = _PatternAnchors(project, cwd, home)
+    patterns = [
+        pattern.pattern
+        for rule in rules
+        for pattern in _anchor_patterns(rule, anchors, granting=False)
+    ]
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.DOTALL)
+
+
+@lru_cache(maxsize=512)
+def _rule_patterns(
+    rule: Rule,
+    project: str,
+    cwd: str,
+    home: str,
+    granting: bool,  # noqa: FBT001 - for the cache
+) -> tuple[re.Pattern[str], ...]:
+    anchors = _PatternAnchors(project, cwd, home)
+    return tuple(_anchor_patterns(rule, anchors, granting=granting))
+
+
+class _PatternAnchors(NamedTuple):
+    """Where patterns begin."""
+
+    project: str
+    cwd: str
+    home: str
+    """Nothing, where no pattern begins there."""
+
+
+def _anchor_patterns(
+    rule: Rule, anchors: _PatternAnchors, *, granting: bool
+) -> list[re.Pattern[str]]:
+    """The pattern, from each folder in which it may begin."""
+    pattern = rule.content or "**"
+    project = anchors.project
+    for start, folder in (("//", "/"), ("~/", anchors.home), ("/", str(rule.folder or project))):
+        if pattern.startswith(start):
+            return _patterns_below([folder], pattern.removeprefix(start), deep=False)
+    if pattern.startswith("../"):
+        place = os.path.normpath(f"{project}/{pattern}")
+        return _patterns_below(["/"], place[1:], deep=False)
+    here = pattern.startswith("./")
+    body = pattern.removeprefix("./").rstrip("/")
+    if granting:
+        return _patterns_below([project], body, deep="/" not in body and not here)
+    # What is denied is denied wherever a folder of that name is.
+    return _patterns_below([project, anchors.cwd], body, deep="/" not in body.removesuffix("/**"))
+
+
+def _patterns_below(folders: list[str], pattern: str, *, deep: bool) -> list[re.Pattern[str]]:
+    links = LinkResolver()
+    both = dict.fromkeys(path for folder in folders for path in (folder, links.resolve(folder)))
+    return [_compile_pattern(folder, pattern, deep=deep) for folder in both]
+
+
+def _compile_pattern(folder: str, pattern: str, *, deep: bool) -> re.Pattern[str]:
+    inside = pattern.rstrip("/").removesuffix("/**")
+    start = re.escape(folder.rstrip("/")) + "/" + ("(?:.*/)?" if deep else "")
+    try:
+        return re.compile(start + _translate_glob(inside) + r"(?:/.*)?\Z", re.DOTALL)
+    except re.error:  # such as [z-a]: then it means itself
+        return re.compile(start + re.escape(inside) + r"(?:/.*)?\Z", re.DOTALL)
+
+
+def _translate_glob(pattern: str) -> str:
+    out, at = "", 0
+    while at < len(pattern):
+        if pattern.startswith("**/", at):
+            out, at = out + "(?:.*/)?", at + 3
+        elif pattern.startswith("**", at):
+            out, at = out + ".*", at + 2
+        elif pattern[at] == "*":
+            out, at = out + "[^/]*", at + 1
+        elif pattern[at] == "?":
+            out, at = out + "[^/]", at + 1
+        elif pattern[at] == "\\" and at + 1 < len(pattern):
+            out, at = out + re.escape(pattern[at + 1]), at + 2
+        else:
+            piece, at = _translate_character(pattern, at)
+            out += piece
+    return out
+
+
+def _translate_character(pattern: str, at: int) -> tuple[str, int]:
+    """A letter, or one of several in square brackets."""
+    end = pattern.find("]", at + 2)
+    if pattern[at] != "[" or end < 0:
+        return re.escape(pattern[at]), at + 1
+    letters = pattern[at + 1 : end]
+    negated = letters[:1] in ("!", "^")
+    inner = re.escape(letters[negated:]).replace("\\-", "-")
+    return f"[{'^' if negated else ''}{inner}]", end + 1

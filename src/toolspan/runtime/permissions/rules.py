@@ -1,0 +1,491 @@
+"""Rules: patterns that allow, ask for, or deny calls.
+
+A rule is a tool's name (`Bash`), an MCP server (`mcp__db`), a name with a star (`mcp__db__*`), or a
+name with something in brackets: a command (`Bash(git *)`), a path as in ignore files
+(`Read(./secret/**)`), a host (`WebFetch(domain:x.org)`), an agent (`Agent(reviewer)`).
+Deny wins over ask and ask over allow, whoever wrote them. A command line is allowed only when each
+command in it is; it is denied when one is. Read `Rules.__call__` first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from toolspan.errors import ToolspanError
+from toolspan.runtime.permissions.commands import (
+    AllowedActions,
+    CommandCheck,
+    ForbiddenFiles,
+    cannot_match_prefixes,
+    check_command,
+    expand_command_line,
+    matches_any_command,
+    matches_program,
+    may_hide_match,
+    rule_suffices,
+)
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.paths import PathScope
+from toolspan.runtime.permissions.rule import (
+    Rule,
+    combined_pattern,
+    command_prefix,
+    has_wildcard,
+    is_home_relative,
+    matches_wildcard,
+    path_matches,
+)
+from toolspan.runtime.profiles.refusals import Refusals
+from toolspan.runtime.settings.load import PermissionSettings as Block
+from toolspan.shell.parse import is_harmless_variable
+from toolspan.shell.programs import LinePrograms, Program, find_programs
+from toolspan.shell.wrappers import SKIPPABLE_WRAPPERS
+from toolspan.types.decision import Allow, Ask, Decision, DecisionBasis, Deny, MissingPermissions
+from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
+
+_READ_RULES = frozenset({"Read", "NotebookRead"})
+_EDIT_RULES = frozenset({"Edit", "MultiEdit", "NotebookEdit", "Write"})
+_FILE_RULES = _READ_RULES | _EDIT_RULES
+_GRANTLESS_TOOLS = frozenset({"Glob", "Grep", "LS", "MultiEdit", "NotebookEdit", "Write"})
+"""Tools whose path rules grant nothing: rules for Read and Edit speak for them."""
+_PATH_FIELDS = ("file_path", "notebook_path", "path")
+_SHELL_TOOLS = tools_of_kinds("shell")
+_MAIN_FIELDS = frozenset({"command", "url", *_PATH_FIELDS})
+_MAX_CACHED_TOOLS = 256
+_MAX_CACHED_SCOPES = 64
+_PARAMETER_RULE = re.compile(r"(\w+)\s*:\s*(.*)", re.DOTALL)
+
+
+class _CandidateRules(Struct, frozen=True):
+    """Rules of one list that may speak of a tool's calls."""
+
+    rules: tuple[Rule, ...]
+    prefixes: tuple[str, ...]
+    """Of the commands they speak of."""
+    parameters: frozenset[str]
+    """Fields of the input they may speak of."""
+    matches_always: bool
+    """One of them speaks of every call."""
+
+    def is_irrelevant(self, request: PermissionRequest, shell: str | None) -> bool:
+        """Whether none of them speaks, at a glance; they may be silent all the same if not."""
+        if not self.rules:
+            return True
+        if shell is None or self.matches_always or not self.parameters.isdisjoint(request.input):
+            return False
+        return cannot_match_prefixes(shell, self.prefixes)
+
+
+class _ToolRules(Struct, frozen=True):
+    """Rules that may speak of a tool's calls."""
+
+    deny: _CandidateRules
+    ask: _CandidateRules
+    deny_or_ask: _CandidateRules
+    """Those that deny and those that ask: most calls are spoken of by none of them."""
+    allow: tuple[Rule, ...]
+    exact_allow: tuple[Rule, ...]
+    """Those of them that may allow a command line as it is."""
+
+
+def _reject_strings(**rule_lists: Iterable[str]) -> None:
+    """One text is a list of letters, each of them a rule for a tool that nobody has."""
+    for name, texts in rule_lists.items():
+        if isinstance(texts, str):
+            raise ToolspanError(f"Rules takes lists: {name}=[{texts!r}], not {name}={texts!r}")
+
+
+class Rules:
+    """A policy made of rules: deny before ask before allow."""
+
+    def __init__(
+        self,
+        *,
+        allow: Iterable[str] = (),
+        ask: Iterable[str] = (),
+        deny: Iterable[str] = (),
+        origin: str | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Rules of one source: `origin` is its name, `folder` is where `/x` begins in its paths.
+
+        Raises:
+            ToolspanError: a text is no rule, or stands where a list of them belongs.
+        """
+        _reject_strings(allow=allow, ask=ask, deny=deny)
+        self.allow = tuple(Rule.parse(text, origin, folder) for text in allow)
+        self.ask = tuple(Rule.parse(text, origin, folder) for text in ask)
+        self.deny = tuple(Rule.parse(text, origin, folder) for text in deny)
+        self._build_indexes()
+
+    def _build_indexes(self) -> None:
+        """What can be known before anything is asked."""
+        self._last_check: tuple[object, CommandCheck] | None = None
+        self._rules_by_tool: dict[tuple[str, str], _ToolRules] = {}
+        self._allowed_actions_cache: dict[tuple[bool, bool, str, str, str], AllowedActions] = {}
+        self._file_denials = tuple(filter(_is_file_rule, self.deny))
+        self._has_home_rules = any(map(is_home_relative, self._file_denials))
+        self._file_grants = tuple(rule for rule in self.allow if _may_grant_files(rule))
+        self._bash_grants = tuple(rule for rule in self.allow if rule.covers_tool("Bash"))
+        self._bash_prefixes = tuple(
+            command_prefix(rule.content or "") for rule in self._bash_grants
+        )
+        restrictions = (rule for rule in (*self.deny, *self.ask) if rule.covers_tool("Bash"))
+        self._bash_restrictions = [
+            rule.content for rule in restrictions if rule.content is not None
+        ]
+
+    def __add__(self, other: "Rules") -> "Rules":
+        """The rules of two sources."""
+        both = Rules()
+        both.allow = (*self.allow, *other.allow)
+        both.ask = (*self.ask, *other.ask)
+        both.deny = (*self.deny, *other.deny)
+        both._build_indexes()
+        return both
+
+    def __call__(self, request: PermissionRequest) -> Decision | None:
+        """The opinion of the rules on a call."""
+        shell = command_of(request)
+        tool_rules = self._rules_for_tool(request)
+        is_irrelevant = tool_rules.deny_or_ask.is_irrelevant(request, shell)
+        denial = None if is_irrelevant else _first_matching_rule(tool_rules.deny, request, shell)
+        if denial is None and self._file_denials and shell is not None:
+            denial = self._find_file_denial(request, shell)
+        if denial is not None:
+            text, origin = denial.text, denial.origin
+            return Deny(None, "config", rule=text, origin=origin, basis=_decision_basis(shell))
+        ask_rule = None if is_irrelevant else _first_matching_rule(tool_rules.ask, request, shell)
+        if ask_rule is not None:
+            return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
+        if (
+            shell is not None
+            and self._bash_restrictions
+            and may_hide_match(shell, self._bash_restrictions)
+        ):
+            needs = MissingPermissions(parts=(shell,), of=1)
+            return Ask(None, "config", basis="unclear", needs=needs)
+        return self._find_grant(tool_rules, request, shell)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Rules that do less than they seem to."""
+        return tuple(_rule_warnings(self.allow, self.ask, self.deny))
+
+    def denies_tool(self, tool: str) -> bool:
+        """Whether the tool as a whole is denied: then it is not offered."""
+        return any(rule.content is None and rule.covers_tool(tool) for rule in self.deny)
+
+    def allowed_actions(self, scope: PathScope, *, edits: bool, redirects: bool) -> AllowedActions:
+        """What these rules allow of the commands in a line, and what a mode adds to that."""
+        home = scope.home if self._has_home_rules else ""
+        key = (edits, redirects, scope.cwd, scope.folders[0], home)
+        actions = self._allowed_actions_cache.get(key)
+        if actions is None:
+            if len(self._allowed_actions_cache) >= _MAX_CACHED_SCOPES:
+                self._allowed_actions_cache.clear()
+            files = self._file_denials
+            actions = self._allowed_actions_cache[key] = AllowedActions(
+                find_rule=self._find_program_grant,
+                can_write=self._may_write,
+                can_read=self._may_read,
+                forbidden_files=ForbiddenFiles(
+                    combined_pattern(files, scope), self._denial_for_path
+                )
+                if files
+                else None,
+                edits=edits,
+                redirects=redirects,
+            )
+        return actions
+
+    def check_line(
+        self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool
+    ) -> CommandCheck:
+        """What a line needs beside what these rules and a mode allow."""
+        place = (request.cwd, request.project, request.folders, request.session_folder)
+        key = (request.call.id, line, edits, redirects, *place)
+        if self._last_check is None or self._last_check[0] != key:
+            scope = request.path_scope()
+            actions = self.allowed_actions(scope, edits=edits, redirects=redirects)
+            self._last_check = (key, check_command(find_programs(line), scope, actions))
+        return self._last_check[1]
+
+    # Denying and asking
+
+    def _rules_for_tool(self, request: PermissionRequest) -> _ToolRules:
+        """The rules that may speak of such a call."""
+        key = (request.tool, request.call.tool)
+        tool_rules = self._rules_by_tool.get(key)
+        if tool_rules is None:
+            if len(self._rules_by_tool) >= _MAX_CACHED_TOOLS:
+                self._rules_by_tool.clear()
+            allow = tuple(rule for rule in self.allow if _may_grant(rule, request))
+            tool_rules = self._rules_by_tool[key] = _ToolRules(
+                deny=_select_candidates(self.deny, request),
+                ask=_select_candidates(self.ask, request),
+                deny_or_ask=_select_candidates((*self.deny, *self.ask), request),
+                allow=allow,
+                exact_allow=tuple(rule for rule in allow if not has_wildcard(rule.content or "")),
+            )
+        return tool_rules
+
+    def _find_file_denial(self, request: PermissionRequest, shell: str) -> Rule | None:
+        """The path rule that a command line goes against."""
+        inner = [entry.program for entry in expand_command_line(shell).programs if entry.wrappers]
+        if inner:
+            scope = request.path_scope()
+            actions = self.allowed_actions(scope, edits=False, redirects=False)
+            for program in inner:
+                check = check_command(_single_program_line(program), scope, actions)
+                if check.forbidden_by is not None:
+                    return check.forbidden_by
+        return self.check_line(shell, request, edits=False, redirects=False).forbidden_by
+
+    def _denial_for_path(self, scope: PathScope, path: str, changes: bool) -> Rule | None:  # noqa: FBT001 - called by position
+        tools = _FILE_RULES if changes else _READ_RULES
+        for rule in self._file_denials:
+            if rule.tool in tools and path_matches(rule, path, scope, granting=False):
+                return rule
+        return None
+
+    # Allowing
+
+    def _find_grant(
+        self, tool_rules: _ToolRules, request: PermissionRequest, shell: str | None
+    ) -> Allow | None:
+        for rule in tool_rules.allow if shell is None else tool_rules.exact_allow:
+            if _rule_grants(rule, request, shell):
+                return Allow(rule.text, "config", None, rule.text, rule.origin, "rule")
+        if shell is None:
+            return None
+        check = self.check_line(shell, request, edits=False, redirects=False)
+        if check.needs is not None or not check.used_rules:
+            return None
+        rule = check.used_rules[0]
+        return Allow(rule.text, "config", None, rule.text, rule.origin, "parts")
+
+    def _find_program_grant(self, program: Program) -> Rule | None:
+        wrapped = program.words[0].text in SKIPPABLE_WRAPPERS
+        if not wrapped and not program.text.startswith(self._bash_prefixes):
+            return None
+        for rule in self._bash_grants:
+            if rule.content is None:
+                return rule
+            if matches_program(program, rule.content) and rule_suffices(rule.content, program):
+                return rule if _sets_only_harmless(program) else None
+        return None
+
+    def _may_read(self, scope: PathScope, path: str) -> bool:
+        return self._allows_path(_FILE_RULES, scope, path)
+
+    def _may_write(self, scope: PathScope, path: str) -> bool:
+        return self._allows_path(_EDIT_RULES, scope, path)
+
+    def _allows_path(self, tools: frozenset[str], scope: PathScope, path: str) -> bool:
+        for rule in self._file_grants:
+            if rule.tool not in tools:
+                continue
+            if rule.content is None or path_matches(rule, path, scope, granting=True):
+                return True
+        return False
+
+
+def command_of(request: PermissionRequest) -> str | None:
+    """The command line of a call that is one."""
+    command = request.input.get("command")
+    return command if request.tool in _SHELL_TOOLS and isinstance(command, str) else None
+
+
+def paths_of(request: PermissionRequest) -> list[str]:
+    """The files a call of a file tool is about."""
+    scope = request.path_scope()
+    named = [request.input.get(key) for key in _PATH_FIELDS]
+    paths = [scope.absolute_path(name) for name in named if isinstance(name, str)]
+    return paths or ([scope.cwd] if tool_kind(request.tool) == "search" else [])
+
+
+def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _CandidateRules:
+    """Those of the rules that may speak of calls such as this one."""
+    named = [rule for rule in rules if _rule_covers_tool(rule, request)]
+    contents = [rule.content for rule in named if rule.content is not None]
+    parameters = [_PARAMETER_RULE.fullmatch(content) for content in contents]
+    return _CandidateRules(
+        tuple(rule for rule in rules if rule in named or _is_path_rule_for(rule, request)),
+        tuple(map(command_prefix, contents)),
+        frozenset(match[1] for match in parameters if match is not None),
+        len(contents) < len(named),
+    )
+
+
+def _first_matching_rule(
+    candidates: _CandidateRules, request: PermissionRequest, shell: str | None
+) -> Rule | None:
+    """The first rule that speaks of the call."""
+    if candidates.is_irrelevant(request, shell):
+        return None
+    return next((rule for rule in candidates.rules if _rule_matches(rule, request, shell)), None)
+
+
+def _rule_matches(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
+    """Whether a rule that denies or asks speaks of the call."""
+    if not _rule_covers_tool(rule, request):
+        return _is_path_rule_for(rule, request) and _matches_paths(rule, request, granting=False)
+    if rule.content is None or _matches_parameter(rule.content, request):
+        return True
+    if shell is not None:
+        return matches_any_command(shell, rule.content)
+    return _matches_main_input(rule, request, granting=False)
+
+
+def _may_grant(rule: Rule, request: PermissionRequest) -> bool:
+    """Whether a rule may allow a call of this tool as a whole."""
+    if not rule.can_grant:
+        return False
+    if not _rule_covers_tool(rule, request):
+        return _is_path_rule_for(rule, request) and rule.tool not in _GRANTLESS_TOOLS
+    return True
+
+
+def _rule_grants(rule: Rule, request: PermissionRequest, shell: str | None) -> bool:
+    """Whether one rule allows the call as a whole."""
+    if shell is not None:
+        return rule.content is None or shell.strip() == rule.content
+    if not _rule_covers_tool(rule, request):
+        return _matches_paths(rule, request, granting=True)
+    if rule.content is None:
+        return True
+    return rule.tool not in _GRANTLESS_TOOLS and _matches_main_input(rule, request, granting=True)
+
+
+def _decision_basis(shell: str | None) -> DecisionBasis:
+    return "rule" if shell is None else "parts"
+
+
+def _rule_covers_tool(rule: Rule, request: PermissionRequest) -> bool:
+    if rule.covers_tool(request.tool) or rule.covers_tool(request.call.tool):
+        return True
+    return rule.tool == "Bash" and request.tool == "Monitor"
+
+
+def _is_file_rule(rule: Rule) -> bool:
+    return rule.content is not None and rule.tool in _FILE_RULES
+
+
+def _may_grant_files(rule: Rule) -> bool:
+    return rule.tool in _FILE_RULES and rule.tool not in _GRANTLESS_TOOLS
+
+
+def _is_path_rule_for(rule: Rule, request: PermissionRequest) -> bool:
+    """Whether a rule for Read or Edit also governs this tool."""
+    if rule.content is None:
+        return False
+    kind = tool_kind(request.tool)
+    if rule.tool in _READ_RULES:
+        return kind in ("read", "search", "edit", "write")
+    return rule.tool in _EDIT_RULES and kind in ("edit", "write")
+
+
+def _matches_paths(rule: Rule, request: PermissionRequest, *, granting: bool) -> bool:
+    if granting and rule.tool in _READ_RULES and tool_kind(request.tool) in ("edit", "write"):
+        return False
+    scope = request.path_scope()
+    paths = paths_of(request)
+    matches = [path_matches(rule, path, scope, granting=granting) for path in paths]
+    return bool(matches) and (all(matches) if granting else any(matches))
+
+
+def _matches_main_input(rule: Rule, request: PermissionRequest, *, granting: bool) -> bool:
+    """Whether the brackets of a rule fit what the call is about."""
+    content = rule.content or ""
+    match tool_kind(request.tool):
+        case "read" | "search" | "edit" | "write":
+            return _matches_paths(rule, request, granting=granting)
+        case "web":
+            return _matches_host(content, request.input.get("url"))
+        case "agent":
+            return matches_wildcard(str(request.input.get("subagent_type", "")), content)
+        case _:
+            values = (request.input.get(key) for key in ("skill", "command", "query", "pattern"))
+            texts = [value for value in values if isinstance(value, str)]
+            return any(matches_wildcard(text, content) for text in texts)
+
+
+def _matches_host(content: str, url: object) -> bool:
+    pattern = content.removeprefix("domain:").strip().lower().rstrip(".")
+    if not isinstance(url, str) or not content.startswith("domain:"):
+        return False
+    try:
+        host = (urlsplit(url.strip()).hostname or "").rstrip(".")
+    except ValueError:
+        return False
+    if pattern in ("*", host):
+        return bool(host)
+    if pattern.startswith("*."):
+        return host.endswith(pattern[1:]) and host != pattern[2:]
+    parts, pattern_parts = host.split("."), pattern.split(".")
+    return len(parts) == len(pattern_parts) and all(map(matches_wildcard, parts, pattern_parts))
+
+
+def _matches_parameter(content: str, request: PermissionRequest) -> bool:
+    """`Tool(param:value)`: a field of the input other than the main one."""
+    match = _PARAMETER_RULE.fullmatch(content)
+    if match is None or match[1] in _MAIN_FIELDS or match[1] not in request.input:
+        return False
+    value = request.input[match[1]]
+    if isinstance(value, bool):
+        return matches_wildcard(str(value).lower(), match[2])
+    return isinstance(value, str | int | float) and matches_wildcard(str(value), match[2])
+
+
+def _sets_only_harmless(program: Program) -> bool:
+    return all(map(is_harmless_variable, program.variables))
+
+
+def _single_program_line(program: Program) -> LinePrograms:
+    return LinePrograms(program.text, (program,))
+
+
+def _rule_warnings(
+    allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Rule]
+) -> Iterator[str]:
+    for rule in allow:
+        if not rule.can_grant:
+            yield f"{rule.text}: a star before a server's name allows nothing"
+        elif rule.content is not None and rule.tool in _GRANTLESS_TOOLS:
+            yield f"{rule.text}: grants nothing; rules for Read and Edit speak for {rule.tool}"
+    for rule in (*allow, *ask, *deny):
+        if rule.text.endswith("()"):
+            yield f"{rule.text}: empty brackets mean the whole tool"
+
+
+_INNER_STAR_RULE = re.compile(r"Bash\((?!.*:\*\)$)[^)]+\*.*\)$", re.DOTALL)
+
+
+def rules_from_settings(
+    block: Block, origin: str, folder: Path | None = None, refusals: Refusals | None = None
+) -> Rules:
+    """The rules of one settings file; old clients drop a block in which one rule is unknown."""
+    texts = (*block.allow, *block.ask, *block.deny)
+    if refusals is not None and not refusals.star_rules and any(map(_INNER_STAR_RULE.match, texts)):
+        return Rules()
+    return Rules(allow=block.allow, ask=block.ask, deny=block.deny, origin=origin, folder=folder)
+
+
+def split_rules(text: str) -> list[str]:
+    """The rules of an option: apart by spaces or commas, but not inside brackets."""
+    rules: list[str] = []
+    depth, word = 0, ""
+    for letter in text + " ":
+        depth += (letter == "(") - (letter == ")")
+        if letter in ", " and depth <= 0:
+            rules += [word] if word else []
+            word = ""
+        else:
+            word += letter
+    return [*rules, word.rstrip()] if word else rules  # a bracket that never closes is no rule

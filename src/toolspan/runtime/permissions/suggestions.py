@@ -1,0 +1,143 @@
+"""What a person may say to be asked less often.
+
+In: a question and what it needs. Out: changes that would answer it and its like, in the client's
+own form: a rule, a folder, a mode. Nothing that looks like a secret gets into a rule, and no rule
+is offered that would allow any program at all. Read `suggestions` first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from urllib.parse import urlsplit
+
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.rules import command_of, paths_of
+from toolspan.shell.programs import Program, find_programs
+from toolspan.shell.wrappers import SHELLS, program_basename, strip_wrappers
+from toolspan.types.decision import Ask, MissingPermissions
+from toolspan.types.tool_kinds import tool_kind
+
+Suggestion = Mapping[str, object]
+
+_SUBCOMMAND_PROGRAMS = frozenset({
+    "apt", "aws", "brew", "bun", "cargo", "composer", "deno", "docker", "dotnet", "gh", "git", "go",
+    "gradle", "helm", "just", "kubectl", "make", "mise", "mvn", "npm", "pip", "pnpm", "poetry",
+    "rake", "rustup", "systemctl", "terraform", "uv", "yarn",
+})  # fmt: skip
+"""Programs whose first word says what they do."""
+_INTERPRETERS = frozenset({
+    "busybox", "chroot", "command", "doas", "env", "eval", "exec", "find", "flock", "node", "npx",
+    "nsenter", "perl", "php", "python", "python2", "python3", "ruby", "source", "ssh", "su", "sudo",
+    "unshare", "watch", "xargs", *SHELLS,
+})  # fmt: skip
+"""Programs that run whatever they are given: a rule for all of it would allow everything."""
+_UNGRANTABLE_BASES = frozenset({"critical", "plan", "protected", "rule", "unclear"})
+"""What is asked again whatever a rule allows; so is what a hook or a tool itself asks."""
+_KEY_PATTERN = (
+    r"://[^/\s]*:[^/\s]*@|\b(?:(?:sk|pk|gh[pousr]|xox[abp])[-_]\w{8,}|AKIA\w{12,}|eyJ\w{12,})"
+    r"|(?=[A-Za-z+]*\d)(?=\d*[A-Za-z+])[A-Za-z0-9+]{24,}"
+)
+_KEY_REGEX = re.compile(_KEY_PATTERN)
+"""What looks like a key by itself: a known beginning, or letters and digits without end."""
+_SECRET_REGEX = re.compile(
+    r"(?i:passw|secret|token|api[-_]?key|auth|bearer|credential|private[-_]?key)|" + _KEY_PATTERN
+)
+"""The same, or what is called one. A folder may be called so and hold none."""
+
+
+def suggest_updates(request: PermissionRequest, ask: Ask) -> tuple[Suggestion, ...]:
+    """What would answer the question and those like it; nothing when nothing is safe to offer."""
+    command = command_of(request)
+    if ask.source != "config" or ask.basis in _UNGRANTABLE_BASES:
+        return ()
+    if command is not None:
+        return _suggest_for_command(command, ask.needs)
+    match tool_kind(request.tool):
+        case "edit" | "write" if ask.basis == "outside":
+            return (_suggest_folders(request), _ACCEPT_EDITS)
+        case "edit" | "write":
+            return (_ACCEPT_EDITS,)
+        case "read" | "search":
+            paths = [path for path in paths_of(request) if not _KEY_REGEX.search(path)]
+            return tuple(_suggest_rule("Read", f"/{_parent_folder(path)}/**") for path in paths)
+        case "web":
+            host = _url_host(request.input.get("url"))
+            return (_suggest_rule("WebFetch", f"domain:{host}"),) if host else ()
+        case _:
+            return (_suggest_rule(request.tool, None),)
+
+
+_ACCEPT_EDITS: Suggestion = {"type": "setMode", "mode": "acceptEdits", "destination": "session"}
+
+
+def _suggest_folders(request: PermissionRequest) -> Suggestion:
+    folders = list(dict.fromkeys(map(_parent_folder, paths_of(request))))
+    return {"type": "addDirectories", "directories": folders, "destination": "session"}
+
+
+def _suggest_rule(tool: str, content: str | None) -> Suggestion:
+    rule = {"toolName": tool} if content is None else {"toolName": tool, "ruleContent": content}
+    destination = "session" if tool == "Read" else "localSettings"
+    return {
+        "type": "addRules",
+        "rules": [rule],
+        "behavior": "allow",
+        "destination": destination,
+    }
+
+
+def _suggest_for_command(command: str, needs: MissingPermissions | None) -> tuple[Suggestion, ...]:
+    if needs is not None and needs.reach is not None:
+        if needs.reach.program is None and not needs.reach.inside:
+            return ()
+        folder = (
+            needs.reach.path if needs.reach.program == "cd" else _parent_folder(needs.reach.path)
+        )
+        added: Suggestion = {
+            "type": "addDirectories",
+            "directories": [folder],
+            "destination": "session",
+        }
+        return (added, _ACCEPT_EDITS) if needs.reach.inside else (added,)
+    parsed_line = find_programs(command)
+    if parsed_line.uncertainties or needs is None:
+        return ()
+    programs = [
+        program for program in parsed_line.programs if program.text in needs.parts and program.words
+    ]
+    texts = dict.fromkeys(filter(None, map(_program_pattern, programs)))
+    return tuple(_suggest_rule("Bash", text) for text in texts)
+
+
+def _program_pattern(program: Program) -> str | None:
+    """A pattern for a program and its like; the whole command when only that is safe."""
+    inner = strip_wrappers(program)
+    name = inner.name
+    arguments = [word.text for word in inner.words[1:] if not word.has_expansion]
+    if not name or program.variables or _SECRET_REGEX.search(name):
+        return None
+    if program_basename(name) in _INTERPRETERS:
+        # What it runs may be in its input, or in a variable: then its words say nothing.
+        open_ended = program.has_stdin or any(word.has_expansion for word in program.words)
+        unfit = open_ended or _SECRET_REGEX.search(program.text) or "*" in program.text
+        return None if unfit else program.text
+    if name in _SUBCOMMAND_PROGRAMS:
+        verb = next((word for word in arguments if word[:1] != "-"), None)
+        direct = bool(arguments) and arguments[0] == verb
+        if verb is None or not direct or _SECRET_REGEX.search(verb):
+            return None if _SECRET_REGEX.search(program.text) else program.text
+        return f"{name} {verb}:*"
+    return f"{name}:*"
+
+
+def _parent_folder(path: str) -> str:
+    return str(PurePosixPath(path).parent)
+
+
+def _url_host(url: object) -> str | None:
+    try:
+        return urlsplit(url).hostname if isinstance(url, str) else None
+    except ValueError:
+        return None

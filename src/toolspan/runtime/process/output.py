@@ -1,0 +1,258 @@
+"""What a stream printed, bounded in memory.
+
+In: bytes as they come. Out: the first and the last of them, how many there were, and, when asked
+for, all of them in a file that is made only when memory would not do.
+Knows nothing of pipes, processes or text. A file that cannot be written never stops a command:
+the error is kept in `spill_error`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+import anyio.from_thread
+import anyio.lowlevel
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+
+@dataclass(frozen=True)
+class Spill:
+    """Where everything goes that does not fit into memory."""
+
+    make_path: Callable[[], Path]
+    """Called once per stream, when the file is needed; the file must not exist yet."""
+    from_start: bool = False
+    """Make the file from the start, not only when the memory limit is passed."""
+    limit: int = 4 << 30
+    """The file stops growing here."""
+
+
+class Capture:
+    """One stream's bytes: the first, the last, the count."""
+
+    def __init__(self, memory_limit: int, spill: Spill | None = None) -> None:
+        self.total = 0
+        """All bytes that came, kept or not."""
+        self.path: Path | None = None
+        """The spill file, once there is one."""
+        self.spilled = 0
+        """Bytes in the spill file; less than `total` when it reached its limit or failed."""
+        self.spill_error: OSError | None = None
+        self._head_limit = memory_limit // 2
+        self._tail_limit = memory_limit - self._head_limit
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._spill = spill
+        self._file: int | None = None
+        self._finished = False
+        if spill is not None and spill.from_start:
+            self.spill_to_file()
+
+    @property
+    def head(self) -> bytes:
+        """The first bytes; everything unless bytes were `dropped`."""
+        return bytes(self._head) if self.dropped else self.data
+
+    @property
+    def tail(self) -> bytes:
+        """The last bytes, when some between them and the head were dropped; else nothing."""
+        return bytes(self._tail[-self._tail_limit :]) if self.dropped else b""
+
+    @property
+    def dropped(self) -> int:
+        """How many bytes between head and tail are not in memory."""
+        return max(0, self.total - self._head_limit - self._tail_limit)
+
+    @property
+    def data(self) -> bytes:
+        """Everything that is in memory, head and tail put together."""
+        return bytes(self._head) + bytes(
+            self._tail[-self._tail_limit :] if self.dropped else self._tail
+        )
+
+    def add(self, data: bytes) -> None:
+        """Take in what was printed next."""
+        if self._finished:
+            return
+        if self._file is None and self.total + len(data) > self._head_limit + self._tail_limit:
+            self.spill_to_file()
+        self.total += len(data)
+        self._write_spill(data)
+        free = self._head_limit - len(self._head)
+        if free > 0:
+            self._head += data[:free]
+            data = data[free:]
+        if len(data) >= self._tail_limit:  # nothing of before is left; large pieces are not moved
+            self._tail[:] = data[-self._tail_limit :]
+            return
+        self._tail += data
+        if len(self._tail) > 2 * self._tail_limit:  # not at every byte: moving them costs
+            del self._tail[: len(self._tail) - self._tail_limit]
+
+    def spill_to_file(self) -> Path | None:
+        """Have everything in a file from now on; its path, or None when that cannot be done."""
+        if self._spill is None or self._finished or self.path or self.spill_error:
+            return self.path
+        try:
+            path = self._spill.make_path()
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o600)
+        except OSError as problem:
+            self.spill_error = problem
+            return None
+        self.path = path
+        self._write_spill(self.data)
+        return self.path
+
+    def finish(self) -> None:
+        """Nothing that comes from now on belongs to it."""
+        self._finished = True
+        self._close_file()
+
+    def discard(self) -> None:
+        """Take back the file; it was made for nothing."""
+        self.finish()
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+            self.path = None
+
+    def _write_spill(self, data: bytes) -> None:
+        if self._file is None or self._spill is None:
+            return
+        remaining = memoryview(data)[: max(0, self._spill.limit - self.spilled)]
+        try:
+            while remaining:
+                written = os.write(self._file, remaining)
+                self.spilled += written
+                remaining = remaining[written:]
+        except OSError as problem:
+            self.spill_error = problem
+            self._close_file()
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+
+_CHUNK = 1 << 16
+_BULK_CHUNK = 1 << 20
+_BULK_PAUSE = 0.001
+"""Seconds in which bulk output may gather, so that not every small write wakes the loop."""
+_MAX_FINAL_READS = 16
+
+
+class PipeReader:
+    """Hands on what comes out of a pipe, until its end."""
+
+    def __init__(
+        self, descriptor: int, on_data: Callable[[bytes], None], *, bulk: bool = False
+    ) -> None:
+        self.finished = anyio.Event()
+        """Nobody can write any more, or we stopped listening."""
+        self._descriptor = descriptor
+        self._on_data = on_data
+        self._loop = asyncio.get_running_loop()
+        self._bulk = bulk
+        self._resume_timer: asyncio.TimerHandle | None = None
+        os.set_blocking(descriptor, False)
+        self._start_reading()
+
+    def read_waiting(self) -> None:
+        """Take what is in the pipe now; bounded, because somebody may be filling it."""
+        for _ in range(_MAX_FINAL_READS):
+            if not self._read_chunk():
+                return
+
+    def close(self) -> None:
+        """Stop listening."""
+        if not self.finished.is_set():
+            if self._resume_timer is not None:
+                self._resume_timer.cancel()
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self.finished.set()
+
+    def _start_reading(self) -> None:
+        self._loop.add_reader(self._descriptor, self._on_readable)
+
+    def _on_readable(self) -> None:
+        if self._read_chunk() and self._bulk and not self.finished.is_set():
+            self._loop.remove_reader(self._descriptor)
+            self._resume_timer = self._loop.call_later(_BULK_PAUSE, self._start_reading)
+
+    def _read_chunk(self) -> bool:
+        if self.finished.is_set():
+            return False
+        try:
+            data = os.read(self._descriptor, _BULK_CHUNK if self._bulk else _CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:  # a broken pipe has nothing more to say
+            data = b""
+        if not data:
+            self.close()
+            return False
+        self._on_data(data)
+        return True
+
+
+class PipeWriter:
+    """Puts bytes into a pipe as fast as they are taken, then closes it."""
+
+    def __init__(self, descriptor: int, data: bytes) -> None:
+        self._descriptor: int | None = descriptor
+        self._remaining = memoryview(data)
+        self._loop = asyncio.get_running_loop()
+        os.set_blocking(descriptor, False)
+        self._loop.add_writer(descriptor, self._write_chunk)
+        self._write_chunk()
+
+    def close(self) -> None:
+        """Stop feeding."""
+        if self._descriptor is not None:
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def _write_chunk(self) -> None:
+        if self._descriptor is None:
+            return
+        try:
+            self._remaining = self._remaining[os.write(self._descriptor, self._remaining) :]
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:  # the child does not want more
+            self._remaining = self._remaining[:0]
+        if not self._remaining:
+            self.close()
+
+
+T = TypeVar("T")
+
+
+def stream_from_thread(source: Iterable[T]) -> MemoryObjectReceiveStream[T]:
+    """What the iterator gives, one at a time; close the stream to hear no more."""
+    send, receive = anyio.create_memory_object_stream[T]()
+    token = anyio.lowlevel.current_token()
+    # A daemon: it may wait for an input that never ends, and must not keep us from ending.
+    threading.Thread(target=_pump_items, args=(source, send, token), daemon=True).start()
+    return receive
+
+
+def _pump_items(
+    source: Iterable[T], send: MemoryObjectSendStream[T], token: anyio.lowlevel.EventLoopToken
+) -> None:
+    try:
+        for item in source:
+            anyio.from_thread.run(send.send, item, token=token)
+        anyio.from_thread.run(send.aclose, token=token)
+    except (anyio.BrokenResourceError, anyio.RunFinishedError, RuntimeError):
+        return  # nobody listens any more

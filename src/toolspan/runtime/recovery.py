@@ -1,0 +1,264 @@
+"""Policies that mend failed calls by further ones; none is used unless it is asked for.
+
+Each step is a call of its own: visible, recorded, subject to hooks and consent, tied to the call it
+mends. A call that a person, a rule or a hook refused is never mended: that would be evasion. A
+failed edit is only done another way when the file is provably what it was before.
+
+    Session(recoveries=[ReadFirst(), ReadAndRetry(), Degrade(), Retry()])
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+
+from toolspan.runtime.authorization import APPROVAL_FAILED
+from toolspan.runtime.batch import RunStep
+from toolspan.runtime.context import CallContext
+from toolspan.runtime.pending_call import RunnerContext
+from toolspan.tools.files.safe_read import digest_bytes
+from toolspan.types.error_kinds import ErrorKind
+from toolspan.types.events import Finished, RecoveryApplied
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call
+
+EDITING_TOOLS = frozenset({"Edit", "MultiEdit", "Write"})
+Edits = Sequence[Mapping[str, object]]
+_NO_ANSWER_KINDS: frozenset[ErrorKind] = frozenset({"mcp_timeout", "mcp_no_response", "network"})
+_TRANSIENT_KINDS: frozenset[ErrorKind] = frozenset({"mcp_no_response", "network", "rate_limit"})
+
+
+class ReadFirst:
+    """Before an edit of a file nobody has read: read it."""
+
+    async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
+        """Read the file, if it is there and not known."""
+        path = _edited_path(call, context)
+        if path is None or not path.is_file() or context.workspace.files.get(path) is not None:
+            return
+        await run("Read", {"file_path": str(path)})
+
+    async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
+        """Nothing: this policy only prevents."""
+
+
+class ReadAndRetry:
+    """After an edit that needed a fresh look at the file: read it, then try once more."""
+
+    async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
+        """Nothing: this policy only mends."""
+
+    async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
+        """Read, check that the edit still fits, run the same call again."""
+        span = failed.span
+        path = _edited_path(span.call, context)
+        if path is None or span.error_kind not in ("read_required", "stale_file"):
+            return
+        seen = await run("Read", {"file_path": str(path)})
+        steps = [seen.call_id]
+        good = _has_succeeded(seen) and _still_fits(failed, path)
+        if good:
+            again = await run(span.tool, dict(span.call.arguments))
+            steps.append(again.call_id)
+            good = _has_succeeded(again)
+        _emit_recovered(context, span.id, "read and retry", steps, succeeded=good)
+
+
+class Degrade:
+    """When an editing tool does not answer: its edits one by one, and at last the whole file."""
+
+    def __init__(self) -> None:
+        self._digests_before: dict[CallId, str | None] = {}
+
+    async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:  # noqa: ARG002
+        """Remember what the file was, so that an edit that did happen is not done twice."""
+        path = _edited_path(call, context)
+        if path is not None and call.tool in ("Edit", "MultiEdit"):
+            self._digests_before[call.id] = await _file_digest(path)
+
+    async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
+        """MultiEdit becomes edits; an edit becomes a write of the whole."""
+        span = failed.span
+        before = self._digests_before.pop(span.id, None)
+        path = _edited_path(span.call, context)
+        if path is None or before is None or not _is_unanswered(failed):
+            return
+        if await _file_digest(path) != before:
+            return  # it did happen, or somebody else changed the file
+        steps: list[CallId] = []
+        remaining: Edits | None = parse_edits(span.call)
+        if span.tool == "MultiEdit":
+            remaining = await self._run_edits_separately(parse_edits(span.call), path, run, steps)
+        if remaining:
+            remaining = await self._write_whole_file(remaining, path, run, steps)
+        _emit_recovered(context, span.id, "degrade", steps, succeeded=remaining is not None)
+
+    async def _run_edits_separately(
+        self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]
+    ) -> Edits | None:
+        """Run the edits as calls of their own; those left when one fails unrefused, or None."""
+        for number, edit in enumerate(edits):
+            before = await _file_digest(path)
+            done = await run("Edit", {"file_path": str(path), **edit})
+            steps.append(done.call_id)
+            if not _has_succeeded(done):
+                untouched = _is_unrefused_failure(done) and await _file_digest(path) == before
+                return edits[number:] if untouched else None
+        return ()
+
+    async def _write_whole_file(
+        self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]
+    ) -> Edits | None:
+        """Apply all that is left to the text and write it; nothing is left then, or None."""
+        text = await anyio.to_thread.run_sync(_read_text, path)
+        changed = apply_edits(text, edits) if text is not None else None
+        if changed is None:
+            return None
+        seen = await run("Read", {"file_path": str(path)})
+        done = await run("Write", {"file_path": str(path), "content": changed})
+        steps += [seen.call_id, done.call_id]
+        return () if _has_succeeded(done) else None
+
+
+class Retry:
+    """Run a call again that failed on its way, when running it twice does no harm."""
+
+    def __init__(
+        self,
+        *,
+        tries: int = 3,
+        pause: float = 0.5,
+        max_pause: float = 30.0,
+        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._tries = tries
+        self._pause = pause
+        self._max_pause = max_pause
+        self._sleep = sleep
+        self._chance = chance
+
+    async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
+        """Nothing: this policy only mends."""
+
+    async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
+        """Try again, each time after a longer pause."""
+        span = failed.span
+        tool = context.tools.find(span.tool)
+        if tool is None or not (tool.idempotent or tool.read_only) or not _is_transient(failed):
+            return
+        steps: list[CallId] = []
+        last = failed
+        for number in range(self._tries):
+            await self._sleep(self._pause_seconds(number))
+            last = await run(span.tool, dict(span.call.arguments))
+            steps.append(last.call_id)
+            if not _is_transient(last):
+                break
+        _emit_recovered(context, span.id, "retry", steps, succeeded=_has_succeeded(last))
+
+    def _pause_seconds(self, number: int) -> float:
+        full = min(self._max_pause, self._pause * 2.0**number)
+        return full * (0.5 + self._chance() / 2)
+
+
+def parse_edits(call: Call) -> Edits:
+    """The edits that an editing call asks for, in order."""
+    arguments = call.arguments
+    edits = arguments.get("edits")
+    if isinstance(edits, Sequence) and not isinstance(edits, str):
+        return [edit for edit in edits if isinstance(edit, Mapping)]
+    return [{key: arguments[key] for key in _EDIT_KEYS if key in arguments}]
+
+
+_EDIT_KEYS = ("old_string", "new_string", "replace_all")
+
+
+def apply_edits(text: str, edits: Edits) -> str | None:
+    """All edits, each on the result of the one before; None when one does not fit."""
+    for edit in edits:
+        old, new = str(edit.get("old_string", "")), str(edit.get("new_string", ""))
+        matches = text.count(old) if old else 0
+        if not matches or (matches > 1 and not edit.get("replace_all")):
+            return None
+        text = text.replace(old, new)
+    return text
+
+
+def _edited_path(call: Call, context: RunnerContext) -> Path | None:
+    """The file that an editing call is about."""
+    file_path = call.arguments.get("file_path")
+    if call.tool not in EDITING_TOOLS or not isinstance(file_path, str) or "\0" in file_path:
+        return None
+    call_context: CallContext = context.call_context
+    return call_context.cwd / Path(file_path).expanduser()
+
+
+def _still_fits(failed: Finished, path: Path) -> bool:
+    """An edit is tried again only on a text that it fits; nothing new is overwritten blindly."""
+    if failed.span.tool == "Write":
+        return failed.span.error_kind == "read_required"
+    text = _read_text(path)
+    return text is not None and apply_edits(text, parse_edits(failed.span.call)) is not None
+
+
+def _has_succeeded(finished: Finished) -> bool:
+    return finished.span.state == "succeeded"
+
+
+def _is_unanswered(finished: Finished) -> bool:
+    """The tool did not answer; nobody refused."""
+    span = finished.span
+    no_answer = span.state == "timed_out" or span.error_kind in _NO_ANSWER_KINDS
+    return no_answer and _is_unrefused_failure(finished)
+
+
+def _is_unrefused_failure(finished: Finished) -> bool:
+    """The tool failed, for whatever reason; nobody refused, or left the question open."""
+    span = finished.span
+    if any(evidence.rule == APPROVAL_FAILED for evidence in span.evidence):
+        return False
+    return span.state in ("failed", "timed_out") and span.error_kind != "permission_timeout"
+
+
+def _is_transient(finished: Finished) -> bool:
+    return finished.span.state == "failed" and finished.span.error_kind in _TRANSIENT_KINDS
+
+
+def _read_text(path: Path) -> str | None:
+    try:
+        return path.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+async def _file_digest(path: Path) -> str | None:
+    def read_digest() -> str | None:
+        try:
+            return digest_bytes(path.read_bytes())
+        except OSError:
+            return None
+
+    return await anyio.to_thread.run_sync(read_digest)
+
+
+def _emit_recovered(
+    context: RunnerContext,
+    call_id: CallId,
+    policy: str,
+    steps: Sequence[CallId],
+    *,
+    succeeded: bool,
+) -> None:
+    context.emit(
+        RecoveryApplied(
+            call_id=call_id,
+            policy=policy,
+            steps=tuple(steps),
+            succeeded=succeeded,
+            at=context.clock(),
+        )
+    )

@@ -1,0 +1,408 @@
+"""Whether an input fits a declared schema, and what is wrong with it if not.
+
+In: a JSON Schema of the subset below, compiled once. Out: a `Parse`, which gives the input with
+defaults added and, where asked for, numbers and booleans taken out of strings; or its issues in the
+order of the schema's properties, unknown keys of each object last. Knows no tool and no wording
+(see `explain.py`).
+
+Keywords: type, properties, required, additionalProperties, items, enum, const, anyOf, default,
+minimum, exclusiveMinimum, maximum, exclusiveMaximum, minLength, maxLength, minItems, maxItems,
+format (uri). Anything else that would narrow the input is refused when the schema is compiled.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from toolspan.errors import BadTool
+from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Path, Valid
+
+Schema = Mapping[str, Any]
+_Check = Callable[[Any, Path, list[Issue]], Any]
+"""Gives the value as it is taken, and appends what is wrong with it."""
+
+_ANNOTATIONS = frozenset(
+    {"$schema", "default", "deprecated", "description", "examples", "propertyNames", "title"}
+)
+_BOUNDS = {
+    "minimum": ("too_small", True),
+    "exclusiveMinimum": ("too_small", False),
+    "maximum": ("too_big", True),
+    "exclusiveMaximum": ("too_big", False),
+    "minLength": ("too_small", True),
+    "maxLength": ("too_big", True),
+    "minItems": ("too_small", True),
+    "maxItems": ("too_big", True),
+}
+_BOUNDS_OF = {
+    "number": ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"),
+    "integer": ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"),
+    "string": ("minLength", "maxLength"),
+    "array": ("minItems", "maxItems"),
+}
+_KEYWORDS = {
+    "object": frozenset({"properties", "required", "additionalProperties"}),
+    "array": frozenset({"items", *_BOUNDS_OF["array"]}),
+    "string": frozenset({"enum", "const", "format", *_BOUNDS_OF["string"]}),
+    "number": frozenset({"enum", "const", *_BOUNDS_OF["number"]}),
+    "integer": frozenset({"enum", "const", *_BOUNDS_OF["integer"]}),
+    "boolean": frozenset({"const"}),
+    "null": frozenset[str](),
+}
+_NUMBER_PATTERN = re.compile(
+    r"-?\d{1,300}(\.\d{1,300})?", re.ASCII
+)  # no longer: none is a usable number
+_BOOLEAN_TEXTS = {"true": True, "false": False}
+_ABSENT = object()
+
+
+def compile_checker(schema: Schema, *, coerce: bool) -> Parse:
+    """Compile a schema of an object into a function that checks inputs.
+
+    Raises:
+        BadTool: the schema has a keyword that cannot be checked.
+    """
+    check = _compile_schema(schema, _SchemaPosition("the schema", coerce))
+
+    def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
+        issues: list[Issue] = []
+        value = check(arguments, (), issues)
+        return Invalid(tuple(issues)) if issues else Valid(value, value)
+
+    return parse
+
+
+def type_name(value: object) -> str:
+    """The JSON name of a value's type, as issues tell it."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "NaN" if math.isnan(value) else "number"
+        case str():
+            return "string"
+        case list() | tuple():
+            return "array"
+        case _:
+            return "object"
+
+
+def is_uri(text: str) -> bool:
+    """Whether a text is an absolute address with a scheme, and a host where the scheme has one."""
+    try:
+        parts = urlsplit(text.strip())
+    except ValueError:
+        return False
+    if not parts.scheme:
+        return False
+    if parts.scheme in ("http", "https", "ftp", "ws", "wss"):
+        return bool(parts.netloc or parts.path.strip("/")) and " " not in parts.netloc
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _SchemaPosition:
+    """Where in the schema the compiler is, for messages, and how strings are taken."""
+
+    location: str
+    coerce: bool
+
+    def child(self, name: str) -> "_SchemaPosition":
+        return _SchemaPosition(f"{self.location}.{name}", self.coerce)
+
+
+def _compile_schema(schema: Schema, position: _SchemaPosition) -> _Check:
+    if "anyOf" in schema:
+        return _compile_any_of(schema, position)
+    kind = schema.get("type")
+    if kind is None:
+        return _compile_untyped(schema, position)
+    if not isinstance(kind, str) or kind not in _KEYWORDS:
+        raise BadTool(f"{position.location} has the type {kind!r}, which cannot be checked")
+    _reject_unknown_keywords(schema, _KEYWORDS[kind] | {"type"}, position)
+    return _COMPILERS[kind](schema, position)
+
+
+def _reject_unknown_keywords(
+    schema: Schema, keywords: frozenset[str], position: _SchemaPosition
+) -> None:
+    unknown = sorted(schema.keys() - keywords - _ANNOTATIONS)
+    if unknown:
+        raise BadTool(f"{position.location} has {', '.join(unknown)}, which cannot be checked")
+
+
+def _compile_untyped(schema: Schema, position: _SchemaPosition) -> _Check:
+    _reject_unknown_keywords(schema, frozenset({"enum", "const"}), position)
+    values = _allowed_values(schema)
+    if values is None:
+        return lambda value, _path, _issues: value
+    return lambda value, path, issues: _check_one_of(value, path, issues, values)
+
+
+def _allowed_values(schema: Schema) -> tuple[Any, ...] | None:
+    if "const" in schema:
+        return (schema["const"],)
+    return tuple(schema["enum"]) if "enum" in schema else None
+
+
+def _check_one_of(value: Any, path: Path, issues: list[Issue], values: tuple[Any, ...]) -> Any:
+    if value not in values:
+        issues.append(_not_one_of_issue(path, values, value))
+    return value
+
+
+def _not_one_of_issue(path: Path, values: tuple[Any, ...], value: Any) -> Issue:
+    received = "undefined" if value is _ABSENT else type_name(value)
+    detail = {"values": values} if value is _ABSENT else {"values": values, "value": value}
+    allowed = ", ".join(repr(allowed_value) for allowed_value in values)
+    return Issue("value", path, f"must be one of {allowed}", "string", received, detail)
+
+
+def _wrong_type_issue(path: Path, expected: str, value: Any) -> Issue:
+    received = type_name(value)
+    return Issue("type", path, f"must be of type {expected}, not {received}", expected, received)
+
+
+def _compile_bounds(schema: Schema, kind: str) -> Callable[[Any, Path, list[Issue]], None] | None:
+    """A check of a value of the right type against its bounds; None when there are none."""
+    limits = [(name, schema[name]) for name in _BOUNDS_OF[kind] if name in schema]
+    if not limits:
+        return None
+    sized = kind in ("string", "array")
+    origin = "number" if kind == "integer" else kind
+
+    def check(value: Any, path: Path, issues: list[Issue]) -> None:
+        size = len(value) if sized else value
+        for name, bound in limits:
+            if not _is_within(size, name, bound):
+                issues.append(_bounds_issue(path, name, bound, origin))
+
+    return check
+
+
+def _is_within(size: float, name: str, bound: float) -> bool:
+    code, inclusive = _BOUNDS[name]
+    if size == bound:
+        return inclusive
+    return size > bound if code == "too_small" else size < bound
+
+
+def _bounds_issue(path: Path, name: str, bound: float, origin: str) -> Issue:
+    code, inclusive = _BOUNDS[name]
+    sign = (">" if code == "too_small" else "<") + ("=" if inclusive else "")
+    unit = {"string": " characters", "array": " items"}.get(origin, "")
+    return Issue(
+        "too_small" if code == "too_small" else "too_big",
+        path,
+        f"must be {sign} {bound}{unit}",
+        detail={"bound": bound, "inclusive": inclusive, "origin": origin},
+    )
+
+
+def _compile_string(schema: Schema, _position: _SchemaPosition) -> _Check:
+    values = _allowed_values(schema)
+    if values is not None:
+        return lambda value, path, issues: _check_one_of(value, path, issues, values)
+    bounds = _compile_bounds(schema, "string")
+    uri = schema.get("format") == "uri"
+
+    def check(value: Any, path: Path, issues: list[Issue]) -> Any:
+        if not isinstance(value, str):
+            issues.append(_wrong_type_issue(path, "string", value))
+            return value
+        if bounds is not None:
+            bounds(value, path, issues)
+        if uri and not is_uri(value):
+            issues.append(Issue("format", path, "must be a URL", detail={"format": "url"}))
+        return value
+
+    return check
+
+
+def _compile_number(schema: Schema, position: _SchemaPosition) -> _Check:
+    values = _allowed_values(schema)
+    bounds = _compile_bounds(schema, schema["type"])
+    whole = schema["type"] == "integer"
+    coerce = position.coerce
+
+    def check(value: Any, path: Path, issues: list[Issue]) -> Any:
+        number = _parse_number(value) if coerce and isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int | float) or math.isnan(number):
+            issues.append(_wrong_type_issue(path, "number", value))
+            return value
+        if whole and isinstance(number, float):
+            if not number.is_integer():
+                issues.append(Issue("type", path, "must be a whole number", "integer", "number"))
+                return value
+            number = int(number)
+        if bounds is not None:
+            bounds(number, path, issues)
+        return number if values is None else _check_one_of(number, path, issues, values)
+
+    return check
+
+
+def _parse_number(text: str) -> int | float | None:
+    match = _NUMBER_PATTERN.fullmatch(text)
+    if match is None:
+        return None
+    return float(text) if match[1] else int(text)
+
+
+def _compile_boolean(schema: Schema, position: _SchemaPosition) -> _Check:
+    values = _allowed_values(schema)
+    coerce = position.coerce
+
+    def check(value: Any, path: Path, issues: list[Issue]) -> Any:
+        flag = _BOOLEAN_TEXTS.get(value) if coerce and isinstance(value, str) else value
+        if not isinstance(flag, bool):
+            issues.append(_wrong_type_issue(path, "boolean", value))
+            return value
+        return flag if values is None else _check_one_of(flag, path, issues, values)
+
+    return check
+
+
+def _compile_null(_schema: Schema, _position: _SchemaPosition) -> _Check:
+    def check(value: Any, path: Path, issues: list[Issue]) -> Any:
+        if value is not None:
+            issues.append(_wrong_type_issue(path, "null", value))
+        return value
+
+    return check
+
+
+def _compile_array(schema: Schema, position: _SchemaPosition) -> _Check:
+    check_item = _compile_schema(schema.get("items", {}), position.child("items"))
+    bounds = _compile_bounds(schema, "array")
+
+    def check(value: Any, path: Path, issues: list[Issue]) -> Any:
+        if not isinstance(value, list | tuple):
+            issues.append(_wrong_type_issue(path, "array", value))
+            return value
+        elements = [check_item(element, (*path, at), issues) for at, element in enumerate(value)]
+        if bounds is not None:
+            bounds(value, path, issues)
+        return elements
+
+    return check
+
+
+def _compile_any_of(schema: Schema, position: _SchemaPosition) -> _Check:
+    _reject_unknown_keywords(schema, frozenset({"anyOf", "type"}), position)
+    checks = [
+        _compile_schema(alternative_schema, position.child(f"anyOf[{at}]"))
+        for at, alternative_schema in enumerate(schema["anyOf"])
+    ]
+
+    def check(value: Any, path: Path, issues: list[Issue]) -> Any:
+        branches = []
+        for alternative in checks:
+            branch_issues: list[Issue] = []
+            converted = alternative(value, (), branch_issues)
+            if not branch_issues:
+                return converted
+            branches.append(tuple(branch_issues))
+        detail = {"branches": tuple(branches)}
+        issues.append(Issue("union", path, "fits none of the alternatives", detail=detail))
+        return value
+
+    return check
+
+
+@dataclass(frozen=True, slots=True)
+class _Property:
+    name: str
+    check: _Check
+    absent: Issue | None
+    """What is wrong when it is not there, but for the path."""
+
+
+def _compile_object(schema: Schema, position: _SchemaPosition) -> _Check:
+    properties = tuple(_compile_properties(schema, position))
+    names = frozenset(prop.name for prop in properties)
+    defaults = {
+        name: prop["default"]
+        for name, prop in schema.get("properties", {}).items()
+        if "default" in prop
+    }
+    check_rest = _compile_additional(schema, position)
+
+    def check(value: Any, path: Path, issues: list[Issue]) -> Any:
+        if not isinstance(value, Mapping):
+            issues.append(_wrong_type_issue(path, "object", value))
+            return value
+        converted = {**defaults, **value}  # what has a default comes first, given or not
+        for prop in properties:
+            if prop.name in value:
+                converted[prop.name] = prop.check(value[prop.name], (*path, prop.name), issues)
+            elif prop.absent is not None:
+                issues.append(_with_path(prop.absent, (*path, prop.name)))
+        if not converted.keys() <= names:
+            _check_additional(check_rest, (converted, names), path, issues)
+        return converted
+
+    return check
+
+
+def _compile_properties(schema: Schema, position: _SchemaPosition) -> Iterator[_Property]:
+    required = frozenset(schema.get("required", ()))
+    for name, property_schema in schema.get("properties", {}).items():
+        is_required = name in required and "default" not in property_schema
+        yield _Property(
+            name,
+            _compile_schema(property_schema, position.child(name)),
+            _missing_issue(property_schema) if is_required else None,
+        )
+
+
+def _missing_issue(schema: Schema) -> Issue:
+    values = _allowed_values(schema)
+    if values is not None:
+        return _not_one_of_issue((), values, _ABSENT)
+    kind = "number" if schema.get("type") == "integer" else schema.get("type")
+    return Issue("missing", (), "is required", kind, "undefined")
+
+
+def _with_path(issue: Issue, path: Path) -> Issue:
+    return Issue(issue.code, path, issue.message, issue.expected, issue.received, issue.detail)
+
+
+def _compile_additional(schema: Schema, position: _SchemaPosition) -> _Check | None:
+    """The check of keys the schema does not name; None refuses them."""
+    allowed = schema.get("additionalProperties", True)
+    if allowed is False:
+        return None
+    return _compile_schema(
+        {} if allowed is True else allowed, position.child("additionalProperties")
+    )
+
+
+def _check_additional(
+    check: _Check | None, target: tuple[dict[str, Any], frozenset[str]], path: Path,
+    issues: list[Issue],
+) -> None:  # fmt: skip
+    converted, names = target
+    for key in [name for name in converted if name not in names]:
+        if check is None:
+            issues.append(Issue("unexpected", (*path, key), "is not known"))
+        else:
+            converted[key] = check(converted[key], (*path, key), issues)
+
+
+_COMPILERS: Mapping[str, Callable[[Schema, _SchemaPosition], _Check]] = {
+    "object": _compile_object,
+    "array": _compile_array,
+    "string": _compile_string,
+    "number": _compile_number,
+    "integer": _compile_number,
+    "boolean": _compile_boolean,
+    "null": _compile_null,
+}

@@ -1,0 +1,469 @@
+"""From a function's signature to a JSON Schema and a check of inputs, by pydantic.
+
+In: a function and the type of the parameter that is filled in by the runner, not by the model.
+Out: a `Derived`, made once; checking an input later builds and inspects nothing. Pydantic is
+imported when the first function is derived. Knows no tool.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, NamedTuple, NotRequired, Union, get_args, get_origin, get_type_hints
+
+from toolspan.errors import BadTool
+from toolspan.runtime.schema.check import type_name
+from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Path, Valid
+
+_PARAMETER_ENTRY = re.compile(
+    r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)", re.DOTALL
+)
+_ARGS_HEADINGS = ("Args:", "Arguments:", "Parameters:")
+
+
+class Docstring(NamedTuple):
+    """The parts of a docstring that a tool is offered with."""
+
+    summary: str
+    parameters: dict[str, str]
+
+
+def parse_docstring(text: str | None) -> Docstring:
+    """Take a docstring apart."""
+    if not text:
+        return Docstring("", {})
+    lines = inspect.cleandoc(text).splitlines()
+    return Docstring(_parse_summary(lines), _parse_parameters(lines))
+
+
+def _parse_summary(lines: list[str]) -> str:
+    summary_lines: list[str] = []
+    for line in lines:
+        if not line.strip() or line in _ARGS_HEADINGS:
+            break
+        summary_lines.append(line.strip())
+    return " ".join(summary_lines)
+
+
+def _parse_parameters(lines: list[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for entry in _split_entries(_args_section(lines)):
+        match = _PARAMETER_ENTRY.fullmatch(entry)
+        if match is not None:
+            texts[match["name"]] = " ".join(match["text"].split())
+    return texts
+
+
+def _args_section(lines: list[str]) -> list[str]:
+    """The indented lines below the heading of the parameters."""
+    heading = next((at for at, line in enumerate(lines) if line in _ARGS_HEADINGS), None)
+    if heading is None:
+        return []
+    section: list[str] = []
+    for line in lines[heading + 1 :]:
+        if line and not line[0].isspace():
+            break
+        section.append(line)
+    return section
+
+
+def _split_entries(section: list[str]) -> list[str]:
+    """One text per parameter: a line at the section's own indentation begins the next one."""
+    filled = [line for line in section if line.strip()]
+    if not filled:
+        return []
+    indent = len(filled[0]) - len(filled[0].lstrip())
+    entries: list[str] = []
+    for line in filled:
+        if entries and len(line) - len(line.lstrip()) > indent:
+            entries[-1] += "\n" + line.strip()
+        else:
+            entries.append(line.strip())
+    return entries
+
+
+_UNNAMED_KINDS = {
+    inspect.Parameter.POSITIONAL_ONLY: "is positional-only; a model gives arguments by name",
+    inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments; a model gives them by name",
+    inspect.Parameter.VAR_KEYWORD: "takes any keyword; a model must be told which there are",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedSchema:
+    """What a function's signature says."""
+
+    description: str
+    """The first paragraph of its docstring."""
+    input_schema: Mapping[str, object]
+    parse: Parse
+    """Its value is the keyword arguments to call the function with, defaults filled in."""
+    context: str | None
+    """The name of the parameter that is filled in by the runner."""
+
+
+def derive_schema(
+    function: Callable[..., object], *, context: type, names: Mapping[str, object]
+) -> DerivedSchema:
+    """Read a function's signature.
+
+    `names` are those that annotations may use beside the globals of the function's module.
+
+    Raises:
+        BadTool: the signature cannot be offered to a model.
+    """
+    hints = _resolve_hints(function, context, names)
+    parameters = list(_check_parameters(function, hints))
+    fillable = [
+        parameter for parameter in parameters if _is_context_hint(hints[parameter.name], context)
+    ]
+    if len(fillable) > 1:
+        raise BadTool(f"{_function_name(function)} asks for {context.__name__} more than once")
+    model_parameters = [parameter for parameter in parameters if parameter not in fillable]
+    documented = parse_docstring(inspect.getdoc(function))
+    schema, validate = _compile_parameters(function, model_parameters, hints)
+    _add_descriptions(schema, model_parameters, documented.parameters)
+    return DerivedSchema(
+        description=documented.summary,
+        input_schema=schema,
+        parse=_make_parse(validate, schema, model_parameters),
+        context=fillable[0].name if fillable else None,
+    )
+
+
+def _function_name(function: Callable[..., object]) -> str:
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
+def _resolve_hints(
+    function: Callable[..., object], context: type, names: Mapping[str, object]
+) -> dict[str, Any]:
+    """The annotations; the context is found even where it is imported for type checkers only."""
+    inner = inspect.unwrap(function)
+    namespace = {context.__name__: context, **getattr(inner, "__globals__", {}), **names}
+    annotations = {**getattr(inner, "__annotations__", {})}
+    annotations.pop("return", None)  # nobody asks for it, and it may not be there when it runs
+    holder = types.SimpleNamespace(__annotations__=annotations)
+    try:
+        return get_type_hints(holder, globalns={}, localns=namespace, include_extras=True)
+    except Exception as error:  # annotations are code: they may raise anything
+        raise BadTool(
+            f"The annotations of {_function_name(function)} cannot be read: {error}"
+        ) from error
+
+
+def _check_parameters(
+    function: Callable[..., object], hints: Mapping[str, Any]
+) -> Iterable[inspect.Parameter]:
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in _UNNAMED_KINDS:
+            reason = _UNNAMED_KINDS[parameter.kind]
+            raise BadTool(f"{_function_name(function)}: the parameter {parameter.name} {reason}")
+        if parameter.name not in hints:
+            hint = "; of a method, `tool(thing.method)` makes one" * (parameter.name == "self")
+            raise BadTool(
+                f"{_function_name(function)}: the parameter {parameter.name} has no annotation{hint}"
+            )
+        yield parameter
+
+
+def _is_context_hint(hint: Any, context: type) -> bool:
+    """Whether an annotation asks for the context, alone or as `Context | None`."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return context in get_args(hint)
+    return isinstance(hint, type) and issubclass(hint, context)
+
+
+def _compile_parameters(
+    function: Callable[..., object],
+    parameters: list[inspect.Parameter],
+    hints: Mapping[str, Any],
+) -> tuple[dict[str, Any], Callable[[Any], Any]]:
+    """The schema of an object of these parameters, and pydantic's check of one."""
+    from pydantic import ConfigDict, TypeAdapter
+    from pydantic.errors import PydanticUserError
+    from pydantic.fields import FieldInfo
+    from typing_extensions import TypedDict
+
+    fields = {}
+    for parameter in parameters:
+        if isinstance(parameter.default, FieldInfo):
+            raise BadTool(
+                f"{_function_name(function)}: write {parameter.name}: Annotated[..., Field(...)] = default,"
+                " so that the function has its default when it is called directly"
+            )
+        optional = parameter.default is not inspect.Parameter.empty
+        fields[parameter.name] = (
+            NotRequired[hints[parameter.name]] if optional else hints[parameter.name]
+        )
+    make: Any = TypedDict  # its fields are known only now, which type checkers do not allow
+    arguments = make("Input", fields)
+    arguments.__pydantic_config__ = ConfigDict(extra="forbid")
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(arguments)
+        schema = adapter.json_schema()
+    except (PydanticUserError, TypeError) as error:
+        message = str(error).partition("\n")[0]
+        raise BadTool(
+            f"{_function_name(function)} cannot be offered to a model: {message}"
+        ) from error
+    _remove_titles(schema)
+    return schema, adapter.validator.validate_python
+
+
+def _remove_titles(schema: dict[str, Any]) -> None:
+    """Take out titles, which only repeat the names and cost tokens."""
+    if isinstance(schema.get("title"), str):
+        del schema["title"]
+    for key in ("properties", "$defs"):
+        for inner in schema.get(key, {}).values():
+            _remove_titles(inner)
+    parts = [schema.get(key) for key in ("items", "additionalProperties")]
+    for key in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        parts.extend(schema.get(key, ()))
+    for part in parts:
+        if isinstance(part, dict):
+            _remove_titles(part)
+
+
+def _add_descriptions(
+    schema: dict[str, Any], parameters: list[inspect.Parameter], texts: Mapping[str, str]
+) -> None:
+    """Add what the docstring says of parameters, and their defaults."""
+    for parameter in parameters:
+        property_schema = schema["properties"][parameter.name]
+        if parameter.name in texts:
+            property_schema.setdefault("description", texts[parameter.name])
+        if parameter.default is not inspect.Parameter.empty and parameter.default is not None:
+            _add_default(property_schema, parameter.default)
+
+
+def _add_default(property_schema: dict[str, Any], default: object) -> None:
+    from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+    try:
+        property_schema["default"] = to_jsonable_python(default)
+    except PydanticSerializationError:
+        return  # the model need not know a default that JSON cannot show
+
+
+def _make_parse(
+    validate: Callable[[Any], Any], schema: Mapping[str, Any], parameters: list[inspect.Parameter]
+) -> Parse:
+    from pydantic import ValidationError
+
+    pass  # CODEMOD
+
+    defaults = {
+        parameter.name: parameter.default
+        for parameter in parameters
+        if parameter.default is not inspect.Parameter.empty
+    }
+
+    def parse(arguments: Mapping[str, object]) -> Valid | Invalid:
+        try:
+            value = validate(arguments)
+        except ValidationError as error:
+            errors = error.errors(include_url=False)
+            return Invalid(convert_errors(errors, arguments, schema))
+        except Exception as error:  # noqa: BLE001 - validators in annotations are others' code
+            return Invalid((Issue("other", (), f"{type(error).__name__}: {error}"),))
+        return Valid({**defaults, **value} if defaults else value, arguments)
+
+    return parse
+
+
+PydanticError = Mapping[str, Any]
+"""One of pydantic's error details: type, loc, msg, input, ctx."""
+Schema = Mapping[str, Any]
+
+_TYPE_NAMES = {
+    "string_type": "string",
+    "string_sub_type": "string",
+    "int_type": "number",
+    "int_parsing": "number",
+    "int_parsing_size": "number",
+    "float_type": "number",
+    "float_parsing": "number",
+    "decimal_type": "number",
+    "decimal_parsing": "number",
+    "finite_number": "number",
+    "bool_type": "boolean",
+    "bool_parsing": "boolean",
+    "list_type": "array",
+    "tuple_type": "array",
+    "set_type": "array",
+    "frozen_set_type": "array",
+    "iterable_type": "array",
+    "dict_type": "object",
+    "mapping_type": "object",
+    "model_type": "object",
+    "model_attributes_type": "object",
+    "dataclass_type": "object",
+    "none_required": "null",
+}
+_LIMITS = {
+    "greater_than": ("too_small", "gt", False),
+    "greater_than_equal": ("too_small", "ge", True),
+    "less_than": ("too_big", "lt", False),
+    "less_than_equal": ("too_big", "le", True),
+    "string_too_short": ("too_small", "min_length", True),
+    "string_too_long": ("too_big", "max_length", True),
+    "too_short": ("too_small", "min_length", True),
+    "too_long": ("too_big", "max_length", True),
+}
+
+
+class _PlacedError(NamedTuple):
+    """An error with its place in the input; a choice between types is no place."""
+
+    path: Path
+    branch: str | None
+    """The alternative of a union the error is about."""
+    error: PydanticError
+
+
+def convert_errors(
+    errors: Iterable[PydanticError], arguments: object, schema: Schema
+) -> tuple[Issue, ...]:
+    """Pydantic's errors as issues: alternatives of one union as one, unknown keys last."""
+    placed_errors = [_place_error(item, arguments) for item in errors]
+    issues: list[Issue] = []
+    for path, group in groupby(
+        placed_errors, key=lambda item: (item.path, item.branch is not None)
+    ):
+        members = list(group)
+        if path[1]:
+            issues.append(_union_issue(members, schema))
+        else:
+            issues.extend(_make_issue(item.error, item.path, schema) for item in members)
+    return tuple(sorted(issues, key=lambda item: item.code == "unexpected"))
+
+
+def _place_error(error: PydanticError, arguments: object) -> _PlacedError:
+    steps: Sequence[str | int] = error["loc"]
+    here = arguments
+    for at, step in enumerate(steps):
+        inside, there = _step_into(here, step)
+        if inside:
+            here = there
+        elif at == len(steps) - 1 and isinstance(here, Mapping) and error["type"] == "missing":
+            break
+        else:
+            return _PlacedError(tuple(steps[:at]), str(step), error)
+    return _PlacedError(tuple(steps), None, error)
+
+
+def _step_into(here: object, step: str | int) -> tuple[bool, object]:
+    if isinstance(here, Mapping):
+        return step in here, here.get(step)
+    if isinstance(here, list | tuple) and isinstance(step, int):
+        return step < len(here), here[step] if step < len(here) else None
+    return False, None
+
+
+def _union_issue(placed_errors: list[_PlacedError], schema: Schema) -> Issue:
+    """One issue for a value that fits no alternative; a plain one when only types are in play."""
+    path = placed_errors[0].path
+    branches = {}
+    for branch, group in groupby(placed_errors, key=lambda item: item.branch):
+        branches[branch] = tuple(_make_issue(item.error, (), schema) for item in group)
+    issues = [item for branch in branches.values() for item in branch]
+    if all(item.code == "type" for item in issues):
+        expected_types = " | ".join(dict.fromkeys(str(item.expected) for item in issues))
+        return Issue("type", path, f"must be {expected_types}", expected_types, issues[0].received)
+    alternatives = "; ".join(f"as {name}: {branch[0].message}" for name, branch in branches.items())
+    return Issue(
+        "union", path, f"fits no alternative ({alternatives})",
+        detail={"branches": tuple(branches.values())},
+    )  # fmt: skip
+
+
+def _make_issue(error: PydanticError, path: Path, schema: Schema) -> Issue:
+    kind = error["type"]
+    if kind == "missing":
+        return Issue("missing", path, "is required", _expected_type(path, schema), "undefined")
+    if kind == "extra_forbidden":
+        return Issue("unexpected", path, "is not known")
+    if kind in _TYPE_NAMES:
+        return Issue("type", path, error["msg"], _TYPE_NAMES[kind], type_name(error["input"]))
+    if kind in _LIMITS:
+        return _limit_issue(error, path)
+    return _ISSUE_MAKERS.get(kind, _other_issue)(error, path, schema)
+
+
+def _integer_issue(error: PydanticError, path: Path, _schema: Schema) -> Issue:
+    return Issue("type", path, error["msg"], "integer", "number")
+
+
+def _choice_issue(error: PydanticError, path: Path, schema: Schema) -> Issue:
+    here = _schema_at(path, schema)
+    values = tuple(here["enum"]) if "enum" in here else (here.get("const"),)
+    detail = {"values": values, "value": error["input"]}
+    return Issue("value", path, error["msg"], "string", type_name(error["input"]), detail)
+
+
+def _url_issue(error: PydanticError, path: Path, _schema: Schema) -> Issue:
+    return Issue("format", path, error["msg"], detail={"format": "url"})
+
+
+def _other_issue(error: PydanticError, path: Path, _schema: Schema) -> Issue:
+    return Issue("other", path, str(error["msg"]).removeprefix("Value error, "))
+
+
+def _limit_issue(error: PydanticError, path: Path) -> Issue:
+    code, key, inclusive = _LIMITS[error["type"]]
+    value = error["input"]
+    sized = {"min_length", "max_length"} & {key}
+    origin = ("string" if isinstance(value, str) else "array") if sized else "number"
+    return Issue(
+        "too_small" if code == "too_small" else "too_big",
+        path,
+        error["msg"],
+        detail={"bound": error["ctx"][key], "inclusive": inclusive, "origin": origin},
+    )
+
+
+def _expected_type(path: Path, schema: Schema) -> str | None:
+    kind = _schema_at(path, schema).get("type")
+    if not isinstance(kind, str):
+        return None
+    return "number" if kind == "integer" else kind
+
+
+def _schema_at(path: Path, schema: Schema) -> Schema:
+    """The part of a schema that is about a place; empty where alternatives leave it open."""
+    here = schema
+    for step in path:
+        here = _resolve_schema(here, schema)
+        if isinstance(step, int):
+            here = here.get("items", {})
+        else:
+            here = here.get("properties", {}).get(step, {})
+    return _resolve_schema(here, schema)
+
+
+def _resolve_schema(here: Schema, schema: Schema) -> Schema:
+    """A part of a schema with its reference followed, and `or null` taken off."""
+    if "$ref" in here:
+        name = str(here["$ref"]).rpartition("/")[2]
+        here = schema.get("$defs", {}).get(name, {})
+    filled = [
+        alternative for alternative in here.get("anyOf", ()) if alternative.get("type") != "null"
+    ]
+    return _resolve_schema(filled[0], schema) if len(filled) == 1 else here
+
+
+_ISSUE_MAKERS: Mapping[str, Callable[[PydanticError, Path, Schema], Issue]] = {
+    "int_from_float": _integer_issue,
+    "literal_error": _choice_issue,
+    "enum": _choice_issue,
+    "url_parsing": _url_issue,
+    "url_scheme": _url_issue,
+    "url_syntax_violation": _url_issue,
+    "url_type": _url_issue,
+}

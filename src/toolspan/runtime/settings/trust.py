@@ -1,0 +1,272 @@
+"""What a project folder would have us run, and whether somebody has accepted it.
+
+In: the layers of a project, its `.mcp.json` and its agents. Out: what would run, in words, and a
+digest of it. A folder is trusted when the digest that was accepted for it is the one it has now:
+one changed hook and it is not. Refusals (`deny`, `ask`) need no trust, they only take away.
+
+Scripts that a command names are not part of the digest: who can change them could always.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from toolspan.errors import SourceError
+from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks
+from toolspan.runtime.settings.hooks_block import SettingsError
+from toolspan.runtime.settings.load import load_json
+from toolspan.runtime.settings.scopes import (
+    PROJECT_SCOPES,
+    SettingsLayer,
+    SettingsPaths,
+    load_layers,
+)
+from toolspan.runtime.settings.write import replace_json
+
+_FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---", re.DOTALL | re.MULTILINE)
+_PERMISSION_GRANTS = ("allow", "additionalDirectories", "defaultMode")
+_TRUSTED_KEYS = ("hooks", "env", "enableAllProjectMcpServers", "enabledMcpjsonServers")
+
+
+@dataclass(frozen=True, slots=True)
+class TrustRequest:
+    """What a project folder wants that needs trust."""
+
+    project: Path
+    requested_settings: Mapping[str, Mapping[str, object]]
+    """By file: the parts that can make something run, or be allowed."""
+
+    @property
+    def mcp_servers(self) -> Mapping[str, object]:
+        """The MCP servers it would start."""
+        servers = self.requested_settings.get(".mcp.json", {}).get("mcpServers")
+        return servers if isinstance(servers, Mapping) else {}
+
+    @property
+    def digest(self) -> str:
+        """The same for the same wishes, whatever their order and spacing."""
+        encoded = json.dumps(self.requested_settings, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(encoded.encode()).hexdigest()
+
+    def __bool__(self) -> bool:
+        return bool(self.requested_settings)
+
+    def format_lines(self) -> Iterator[str]:
+        """The wishes, for a person."""
+        for name, settings in self.requested_settings.items():
+            for key, value in settings.items():
+                yield f"{name}: {key}"
+                yield from (f"    {line}" for line in _format_setting(key, value))
+
+
+def build_trust_request(paths: SettingsPaths, layers: Iterable[SettingsLayer]) -> TrustRequest:
+    """What a project's own files want.
+
+    Raises:
+        SourceError: its `.mcp.json` cannot be read.
+    """
+    requested_settings: dict[str, Mapping[str, object]] = {}
+    for layer in layers:
+        if layer.scope in PROJECT_SCOPES or paths.is_project_file(layer.path):
+            requested = _settings_needing_trust(layer.raw)
+            if requested:
+                requested_settings[os.path.relpath(layer.path, paths.project)] = requested
+    if paths.mcp_file.is_file():
+        servers = load_json(paths.mcp_file).get("mcpServers")
+        if servers:
+            requested_settings[paths.mcp_file.name] = {"mcpServers": servers}
+    for path, kind in _definition_files(paths):
+        requested_settings[os.path.relpath(path, paths.project)] = {
+            kind: _file_fingerprint(path),
+            **_frontmatter_hooks(path),
+        }
+    return TrustRequest(paths.project, requested_settings)
+
+
+def _definition_files(paths: SettingsPaths) -> Iterator[tuple[Path, str]]:
+    """A project's own agents, and those of its skills that bring hooks along."""
+    yield from ((path, "agent") for path in sorted(paths.agents_folder.rglob("*.md")))
+    skills = sorted(paths.skills_folder.glob("*/SKILL.md"))
+    yield from ((path, "skill") for path in skills if _frontmatter_hooks(path))
+
+
+def _frontmatter_hooks(path: Path) -> dict[str, object]:
+    """The hooks in the head of a file, for a person to see; what is not understood is shown too."""
+    try:
+        match = _FRONTMATTER.match(path.read_text(encoding="utf-8", errors="replace"))
+        hooks = parse_frontmatter_hooks(match[1]) if match is not None else None
+    except OSError as error:
+        return {"hooks": f"cannot be read: {error.strerror}"}
+    except SettingsError as error:
+        return {"hooks": str(error)}
+    return {} if hooks is None else {"hooks": hooks}
+
+
+def _file_fingerprint(path: Path) -> str:
+    """What a file says, for a comparison; a file that cannot be read is never the same."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return f"{error.strerror} at {time.time()}"
+
+
+def _settings_needing_trust(raw: Mapping[str, object]) -> dict[str, object]:
+    requested = {key: raw[key] for key in _TRUSTED_KEYS if raw.get(key)}
+    permissions = raw.get("permissions")
+    if isinstance(permissions, Mapping):
+        for key in _PERMISSION_GRANTS:
+            if permissions.get(key):
+                requested[f"permissions.{key}"] = permissions[key]
+    return requested
+
+
+def _format_setting(key: str, value: object) -> Iterator[str]:
+    if key == "hooks" and isinstance(value, Mapping):
+        for point, groups in value.items():
+            for group in groups if isinstance(groups, list) else [groups]:
+                yield from _format_hook_group(str(point), group)
+    elif isinstance(value, Mapping):
+        yield from (f"{name}: {json.dumps(item)}" for name, item in value.items())
+    elif isinstance(value, list):
+        yield from (str(item) for item in value)
+    else:
+        yield str(value)
+
+
+def _format_hook_group(point: str, group: object) -> Iterator[str]:
+    handlers = group.get("hooks") if isinstance(group, Mapping) else None
+    if not isinstance(group, Mapping) or not isinstance(handlers, list):
+        yield f"{point} {json.dumps(group)}"
+        return
+    matcher = group.get("matcher") or "*"
+    for handler in handlers:
+        if not isinstance(handler, Mapping):
+            yield f"{point} {matcher} {json.dumps(handler)}"
+            continue
+        target = (
+            handler.get("command")
+            or handler.get("url")
+            or handler.get("prompt")
+            or json.dumps(handler)
+        )
+        args = handler.get("args")
+        arguments = args if isinstance(args, list) else ()
+        yield f"{point} {matcher} [{handler.get('type')}] {' '.join((str(target), *map(str, arguments)))}"
+
+
+def default_trust_path(environment: Mapping[str, str] | None = None) -> Path:
+    """Where accepted digests are kept: outside of every project."""
+    env = os.environ if environment is None else environment
+    state = env.get("XDG_STATE_HOME")
+    home = Path(env.get("HOME") or Path.home())
+    return (Path(state) if state else home / ".local" / "state") / "toolspan" / "trust.json"
+
+
+class TrustStore:
+    """Which folders were accepted, as they were then."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def is_trusted(self, request: TrustRequest) -> bool:
+        """Whether nothing is wanted, or exactly this was accepted.
+
+        A store that cannot be read trusts nobody.
+        """
+        if not request:
+            return True
+        try:
+            entry = self._read_folders().get(_folder_key(request.project))
+        except SourceError:
+            return False
+        return isinstance(entry, Mapping) and entry.get("digest") == request.digest
+
+    def accept(self, request: TrustRequest) -> None:
+        """Trust the folder from now on, as long as it wants what it wants now.
+
+        Raises:
+            SourceError: the store cannot be read or written.
+        """
+        entry = {"digest": request.digest, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        self._write_folders({**self._read_folders(), _folder_key(request.project): entry})
+
+    def revoke(self, project: Path) -> bool:
+        """Trust the folder no more; False when it was not trusted.
+
+        Raises:
+            SourceError: the store cannot be read or written.
+        """
+        folders = dict(self._read_folders())
+        if folders.pop(_folder_key(project), None) is None:
+            return False
+        self._write_folders(folders)
+        return True
+
+    def list_folders(self) -> Sequence[str]:
+        """Every folder that was accepted.
+
+        Raises:
+            SourceError: the store cannot be read.
+        """
+        return sorted(self._read_folders())
+
+    def _read_folders(self) -> Mapping[str, object]:
+        if not self.path.exists():
+            return {}
+        folders = load_json(self.path).get("folders")
+        if not isinstance(folders, dict):
+            raise SourceError(f"{self.path}: expected an object with the key `folders`, an object")
+        return folders
+
+    def _write_folders(self, folders: Mapping[str, object]) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise SourceError(f"{self.path}: {error.strerror or error}") from error
+        replace_json(self.path, {"folders": folders})
+
+
+def change_local_settings(
+    paths: SettingsPaths, store: TrustStore, change: Callable[[], object]
+) -> bool:
+    """Change the project's local settings in a person's name; False if they are not trusted then.
+
+    Who trusted the folder goes on trusting it, with what they just added to it and nothing else.
+
+    Raises:
+        SourceError: one of the files cannot be read or written; so does `change`.
+        BadSetting: one of the files has a value of the wrong kind.
+    """
+    before = _current_trust_request(paths)
+    trusted = store.is_trusted(before)
+    change()
+    after = _current_trust_request(paths)
+    if trusted and _without_grants(before) == _without_grants(after):
+        store.accept(after)
+    return store.is_trusted(after)
+
+
+def _current_trust_request(paths: SettingsPaths) -> TrustRequest:
+    return build_trust_request(paths, load_layers(paths, scopes=PROJECT_SCOPES))
+
+
+def _without_grants(request: TrustRequest) -> Mapping[str, Mapping[str, object]]:
+    """What a folder wants, without what a person may add to its local settings."""
+    local = str(Path(".claude") / "settings.local.json")
+    added = {"permissions.allow", "permissions.additionalDirectories"}
+    remaining = {
+        name: {k: v for k, v in settings.items() if name != local or k not in added}
+        for name, settings in request.requested_settings.items()
+    }
+    return {name: settings for name, settings in remaining.items() if settings}
+
+
+def _folder_key(project: Path) -> str:
+    return str(project.resolve())

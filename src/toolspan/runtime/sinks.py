@@ -1,0 +1,323 @@
+"""Events to any number of sinks; a slow or crashing one never harms a call.
+
+A sink is a function of one event. Each gets its own line of waiting events: a plain function is
+called in a thread of its own, an async one in a task. When a line is full, progress is dropped
+first, then the oldest event; what was dropped is counted. Watchers that must see an event before
+the call goes on (the recorder) are given as `direct`: they are called at once, in order. Events of
+a kind that nobody hears need not be made: see `Emitter.hears`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import suppress
+from typing import ParamSpec, get_args
+
+import anyio
+import anyio.abc
+
+from toolspan.errors import ToolspanError, exception_text
+from toolspan.runtime.hooks.callbacks import current_task_cancelled
+from toolspan.runtime.isolation import IsolatedTasks
+from toolspan.runtime.tool import GRACE
+from toolspan.types.events import Faulted, LiveEvent, Progressed
+
+Sink = Callable[[LiveEvent], object]
+"""Receives every event, in order. May be async. May block, raise or be slow: only it suffers."""
+
+EventType = type[LiveEvent]
+EVENT_TYPES: frozenset[EventType] = frozenset(get_args(LiveEvent))
+
+CAPACITY = 10_000
+_MAX_REPORTED_FAULTS = 3
+"""So many exceptions are told of per sink; the rest is only counted."""
+
+
+class _SinkQueue:
+    """Events on their way to a sink, and how many of them went wrong."""
+
+    def __init__(self, sink: Sink, report_fault: Callable[[str, BaseException], None]) -> None:
+        self.sink = sink
+        self._report_fault = report_fault
+        self.dropped = 0
+        self.failures = 0
+
+    def _record_failure(self, error: BaseException) -> None:
+        self.failures += 1
+        if self.failures <= _MAX_REPORTED_FAULTS:
+            self._report_fault(_sink_name(self.sink), error)
+
+
+class ThreadSinkQueue(_SinkQueue):
+    """A plain function, called in a thread of its own."""
+
+    def __init__(self, sink: Sink, report_fault: Callable[[str, BaseException], None]) -> None:
+        super().__init__(sink, report_fault)
+        self._events: queue.Queue[LiveEvent | None] = queue.Queue(CAPACITY)
+        self._thread: threading.Thread | None = None
+
+    def put(self, event: LiveEvent) -> None:
+        """Add an event; the thread starts with the first."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._drain_events, daemon=True, name="toolspan-sink"
+            )
+            self._thread.start()
+        try:
+            self._events.put_nowait(event)
+        except queue.Full:
+            self.dropped += 1
+            if not isinstance(event, Progressed):
+                self._replace_oldest(event)
+
+    def close(self, grace: float) -> bool:
+        """Wait until all events were taken; False when the sink was too slow for that."""
+        if self._thread is None:
+            return True
+        deadline = time.monotonic() + grace
+        try:
+            self._events.put(None, timeout=grace)
+        except queue.Full:
+            return False
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        done = not self._thread.is_alive()
+        if done:
+            self._thread = None
+        return done
+
+    def _replace_oldest(self, event: LiveEvent) -> None:
+        try:
+            self._events.get_nowait()
+            self._events.put_nowait(event)
+        except (queue.Empty, queue.Full):
+            return  # the thread was quicker; the event counts as dropped
+
+    def _drain_events(self) -> None:
+        while (event := self._events.get()) is not None:
+            try:
+                _reject_awaitable(self.sink(event))
+            except BaseException as error:  # noqa: BLE001 - user code; only it suffers
+                self._record_failure(error)
+
+
+class TaskSinkQueue(_SinkQueue):
+    """An async function, awaited in a task."""
+
+    def __init__(self, sink: Sink, report_fault: Callable[[str, BaseException], None]) -> None:
+        super().__init__(sink, report_fault)
+        self._events: deque[LiveEvent] = deque()
+        self._wakeup = anyio.Event()
+        self._closing = False
+        self.done = anyio.Event()
+
+    def put(self, event: LiveEvent) -> None:
+        """Add an event."""
+        if len(self._events) >= CAPACITY:
+            self.dropped += 1
+            if isinstance(event, Progressed):
+                return
+            self._events.popleft()
+        self._events.append(event)
+        self._wakeup.set()
+
+    def close(self) -> None:
+        """No more events come."""
+        self._closing = True
+        self._wakeup.set()
+
+    async def drain(self, isolated_tasks: IsolatedTasks) -> None:
+        """Pass the events on until the line is closed and empty."""
+        try:
+            while self._events or not self._closing:
+                await self._wakeup.wait()
+                self._wakeup = anyio.Event()
+                while self._events:
+                    await self._deliver_event(self._events.popleft(), isolated_tasks)
+        finally:
+            self.done.set()
+
+    async def _deliver_event(self, event: LiveEvent, isolated_tasks: IsolatedTasks) -> None:
+        try:
+            answer = self.sink(event)
+            if isinstance(answer, Awaitable):
+                await isolated_tasks.run(answer, GRACE, _sink_name(self.sink))
+        except anyio.get_cancelled_exc_class() as error:
+            if current_task_cancelled():
+                raise
+            self._record_failure(error)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - user code; only it suffers
+            self._record_failure(error)
+
+
+class FilteredSink:
+    """A direct watcher that wants events of some kinds and is not bothered with others."""
+
+    def __init__(self, sink: Sink, event_types: Iterable[EventType]) -> None:
+        self.sink = sink
+        self.event_types = frozenset(event_types)
+
+    def __call__(self, event: LiveEvent) -> object:
+        """Take an event, if it is of such a kind."""
+        return self.sink(event) if type(event) in self.event_types else None
+
+
+def _is_async(sink: Sink) -> bool:
+    """Whether it is an async function, or an object with an async call."""
+    call = getattr(sink, "__call__", None)  # noqa: B004
+    return inspect.iscoroutinefunction(sink) or inspect.iscoroutinefunction(call)
+
+
+def _require_sync(sink: Sink) -> Sink:
+    if _is_async(sink.sink if isinstance(sink, FilteredSink) else sink):
+        raise ToolspanError(
+            f"{_sink_name(sink)} is async: what is direct is not awaited; use sinks="
+        )
+    return sink
+
+
+def _reject_awaitable(answer: object) -> None:
+    """A plain function that gives what nobody will await."""
+    if isinstance(answer, Awaitable):
+        if isinstance(answer, Coroutine):
+            answer.close()
+        raise TypeError("it gave something to await; name the async function itself as the sink")
+
+
+class Emitter:
+    """Passes events on to everybody who wants them; `emit` never raises and never waits."""
+
+    def __init__(
+        self,
+        sinks: Iterable[Sink] = (),
+        *,
+        direct: Iterable[Sink] = (),
+        clock: Callable[[], float],
+    ) -> None:
+        self._clock = clock
+        self._direct = _sinks_by_type(_require_sync(sink) for sink in direct)
+        self._thread_faults: deque[Faulted] = deque()
+        """Faults of sinks in their threads, to be told in the thread of the event loop."""
+        self._threads: list[ThreadSinkQueue] = []
+        self._tasks: list[TaskSinkQueue] = []
+        for sink in sinks:
+            if _is_async(sink):
+                self._tasks.append(TaskSinkQueue(sink, self._report_fault))
+            else:
+                self._threads.append(ThreadSinkQueue(sink, self._report_thread_fault))
+        self.observed_events = (
+            EVENT_TYPES if self._queues else frozenset(k for k in EVENT_TYPES if self._direct[k])
+        )
+        """The kinds of events that somebody hears."""
+
+    @property
+    def dropped(self) -> int:
+        """Events that some sink was too slow for."""
+        return sum(sink_queue.dropped for sink_queue in self._queues)
+
+    @property
+    def _queues(self) -> list[ThreadSinkQueue | TaskSinkQueue]:
+        return [*self._threads, *self._tasks]
+
+    def emit(self, event: LiveEvent) -> None:
+        """Pass an event on."""
+        if self._thread_faults:
+            self._emit_thread_faults()
+        for watcher in self._direct[type(event)]:
+            try:
+                watcher(event)
+            except KeyboardInterrupt:
+                raise
+            except BaseException as error:  # noqa: BLE001 - a watcher's fault must not harm a call
+                self._report_fault(_sink_name(watcher), error)
+        for thread in self._threads:
+            thread.put(event)
+        for task in self._tasks:
+            task.put(event)
+
+    def start(self, group: anyio.abc.TaskGroup, isolated_tasks: IsolatedTasks) -> None:
+        """Begin to serve the async sinks."""
+        for sink_queue in self._tasks:
+            group.start_soon(sink_queue.drain, isolated_tasks)
+
+    async def close(self, grace: float) -> None:
+        """Give the sinks a last while to take what waits for them."""
+        async with anyio.create_task_group() as group:
+            for thread in self._threads:
+                group.start_soon(anyio.to_thread.run_sync, thread.close, grace)
+        self._emit_thread_faults()
+        for sink_queue in self._tasks:
+            sink_queue.close()
+        with anyio.move_on_after(grace):
+            for sink_queue in self._tasks:
+                await sink_queue.done.wait()
+
+    def _report_fault(self, where: str, error: BaseException) -> None:
+        self._emit_fault(self._make_fault(where, error))
+
+    def _report_thread_fault(self, where: str, error: BaseException) -> None:
+        self._thread_faults.append(self._make_fault(where, error))
+
+    def _make_fault(self, where: str, error: BaseException) -> Faulted:
+        reason = f"{type(error).__name__}: {exception_text(error)}"
+        return Faulted(where=where, reason=reason, at=self._clock())
+
+    def _emit_thread_faults(self) -> None:
+        while self._thread_faults:
+            self._emit_fault(self._thread_faults.popleft())
+
+    def _emit_fault(self, fault: Faulted) -> None:
+        """Tell all but the one whose fault it is; who fails at that is not told of again."""
+        for watcher in self._direct[Faulted]:
+            if _sink_name(watcher) != fault.where:
+                with suppress(Exception):
+                    watcher(fault)
+        for sink_queue in self._queues:
+            if _sink_name(sink_queue.sink) != fault.where:
+                sink_queue.put(fault)
+
+
+def _sinks_by_type(direct: Iterable[Sink]) -> dict[EventType, list[Sink]]:
+    """Who is to be called for an event of each kind."""
+    chosen: dict[EventType, list[Sink]] = {event_type: [] for event_type in EVENT_TYPES}
+    for watcher in direct:
+        event_types, sink = (
+            (watcher.event_types, watcher.sink)
+            if isinstance(watcher, FilteredSink)
+            else (EVENT_TYPES, watcher)
+        )
+        for event_type in event_types:
+            chosen[event_type].append(sink)
+    return chosen
+
+
+def _sink_name(sink: Sink) -> str:
+    return getattr(sink, "__qualname__", None) or type(sink).__qualname__
+
+
+P = ParamSpec("P")
+
+
+class LoopThread:
+    """The thread this is made in, and its event loop."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        with suppress(RuntimeError):  # no loop, or another backend's
+            self._loop = asyncio.get_running_loop()
+
+    def run_in_loop(self, work: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Do something here, soon if another thread asks; it is lost when the loop is closed."""
+        if self._loop is None or threading.get_ident() == self._thread:
+            work(*args, **kwargs)
+            return
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(lambda: work(*args, **kwargs))

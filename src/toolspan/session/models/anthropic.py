@@ -1,0 +1,203 @@
+"""Models behind the Messages API, through the official SDK.
+
+In: a request. Out: the reply's events, as the API streams them. Any server that speaks the API will
+do (`base_url`). Retries are not the SDK's business here, they are `patient.py`'s. The SDK is an
+extra: it is imported when a model is made. Read `AnthropicModel.stream` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from toolspan.session.models.base import (
+    BlockDone,
+    CallBegan,
+    InputDelta,
+    ModelEvent,
+    ModelRequest,
+    ModelStream,
+    ReplyBegan,
+    ReplyStopped,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+    interrupted_stream_failure,
+    read_next_event,
+    translate_errors,
+)
+from toolspan.session.models.blocks import (
+    iter_call_ids,
+    parse_call_input,
+    sanitize_tool_name,
+    unique_call_id,
+)
+from toolspan.session.models.history import Block, Message
+
+if TYPE_CHECKING:
+    from anthropic import AsyncAnthropic
+    from anthropic.types import (
+        MessageParam,
+        MetadataParam,
+        RawContentBlockDelta,
+        RawMessageStreamEvent,
+        TextBlockParam,
+        ToolUnionParam,
+    )
+
+
+_CACHE_CONTROL = {"cache_control": {"type": "ephemeral"}}
+_CACHEABLE_TYPES = ("text", "tool_result", "image", "document")
+_CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
+
+
+class AnthropicModel:
+    """A model of the Messages API."""
+
+    def __init__(
+        self, name: str, *, base_url: str | None = None, api_key: str | None = None
+    ) -> None:
+        """Without address and key, the SDK takes those of the environment (`ANTHROPIC_…`).
+
+        Raises:
+            ImportError: the package `anthropic` is not installed.
+        """
+        import anthropic
+
+        self.name = name
+        self._sdk_error = anthropic.AnthropicError
+        self._omit = anthropic.omit
+        self._client: AsyncAnthropic = anthropic.AsyncAnthropic(
+            api_key=api_key, base_url=base_url, max_retries=0
+        )
+
+    async def stream(self, request: ModelRequest) -> ModelStream:
+        """The reply as it comes.
+
+        Raises:
+            ModelFailed: there is none, or it broke off.
+        """
+        with translate_errors(self._sdk_error):
+            events = await self._client.messages.create(
+                model=request.model or self.name,
+                max_tokens=request.max_tokens,
+                messages=cast("list[MessageParam]", _mark_for_cache(request.messages)),
+                system=cast("list[TextBlockParam]", _system_blocks(request.system)) or self._omit,
+                tools=cast("list[ToolUnionParam]", list(request.tools)) or self._omit,
+                metadata=cast("MetadataParam", dict(request.metadata)) or self._omit,
+                stream=True,
+            )
+        used_ids = set(iter_call_ids(request.messages))
+        reader = _AnthropicStreamReader(used_ids, events.response.headers.get("request-id"))
+        async with events:
+            while (event := await read_next_event(events, self._sdk_error)) is not None:
+                for model_event in reader.read_event(event):
+                    yield model_event
+        if not reader.is_stopped:
+            raise interrupted_stream_failure()
+
+    async def close(self) -> None:
+        """Let its connections go."""
+        await self._client.close()
+
+
+class _AnthropicStreamReader:
+    """Puts a stream's blocks together."""
+
+    def __init__(self, used_ids: set[str], request_id: str | None) -> None:
+        self.is_stopped = False
+        self._used_ids = used_ids
+        self._request_id = request_id
+        self._block: Block = {}
+        self._pieces: dict[str, list[str]] = {}
+        """What came of each of the block's texts; joined when the block is complete."""
+
+    def read_event(self, event: "RawMessageStreamEvent") -> Iterator[ModelEvent]:
+        """What an event of the API means."""
+        match event.type:
+            case "message_start":
+                yield ReplyBegan(event.message.id, event.message.model, self._request_id)
+                yield Usage(_dump_model(event.message.usage))
+            case "content_block_start":
+                yield from self._begin_block(_dump_model(event.content_block))
+            case "content_block_delta":
+                yield from self._add_delta(event.delta)
+            case "content_block_stop":
+                yield self._finish_block()
+            case "message_delta":
+                yield Usage(_dump_model(event.usage))
+                delta = _dump_model(event.delta)
+                details = delta.get("stop_details")
+                if event.delta.stop_reason is not None:
+                    self.is_stopped = True
+                    yield ReplyStopped(
+                        event.delta.stop_reason,
+                        details if isinstance(details, dict) else None,
+                    )
+            case "message_stop":
+                return
+
+    def _begin_block(self, block: Block) -> Iterator[ModelEvent]:
+        self._block, self._pieces = block, {}
+        if block["type"] == "tool_use":
+            call_id = unique_call_id(str(block["id"]), self._used_ids)
+            self._used_ids.add(call_id)
+            block |= {"id": call_id, "name": sanitize_tool_name(str(block["name"]))}
+            yield CallBegan(call_id, str(block["name"]))
+
+    def _add_delta(self, delta: "RawContentBlockDelta") -> Iterator[ModelEvent]:
+        block = self._block
+        match delta.type:
+            case "text_delta":
+                self._append_piece("text", delta.text)
+                yield TextDelta(delta.text)
+            case "thinking_delta":
+                self._append_piece("thinking", delta.thinking)
+                yield ThinkingDelta(delta.thinking)
+            case "signature_delta":
+                self._append_piece("signature", delta.signature)
+            case "input_json_delta":
+                self._append_piece("input", delta.partial_json)
+                if block.get("type") == "tool_use":
+                    yield InputDelta(str(block["id"]), delta.partial_json)
+            case "citations_delta":
+                citations = block.get("citations")
+                if not isinstance(citations, list):
+                    block["citations"] = citations = []
+                citations.append(_dump_model(delta.citation))
+
+    def _append_piece(self, field: str, piece: str) -> None:
+        self._pieces.setdefault(field, []).append(piece)
+
+    def _finish_block(self) -> ModelEvent:
+        block, pieces = self._block, self._pieces
+        input_json = "".join(pieces.pop("input", ()))
+        for field, texts in pieces.items():
+            block[field] = "".join((str(block.get(field, "")), *texts))
+        if block.get("type") in _CALL_TYPES and (
+            input_json or not isinstance(block.get("input"), dict)
+        ):
+            block["input"] = parse_call_input(input_json)
+        return BlockDone(block)
+
+
+def _dump_model(value: object) -> dict[str, object]:
+    dump = getattr(value, "model_dump", None)
+    dumped = dump(mode="json", exclude_none=True) if dump is not None else None
+    return dumped if isinstance(dumped, dict) else {}
+
+
+def _system_blocks(text: str) -> list[Mapping[str, object]]:
+    return [{"type": "text", "text": text, **_CACHE_CONTROL}] if text else []
+
+
+def _mark_for_cache(messages: Sequence[Message]) -> list[Message]:
+    """The messages, the last one marked: the next request finds all before it in the cache."""
+    marked = [dict(message) for message in messages]
+    content = marked[-1].get("content") if marked else None
+    match content:
+        case [*before, dict(last)] if last.get("type") in _CACHEABLE_TYPES:
+            marked[-1]["content"] = [*before, {**last, **_CACHE_CONTROL}]
+        case _:
+            pass
+    return marked

@@ -1,0 +1,126 @@
+"""A model by its name: `anthropic:NAME`, `openai:NAME`, `scripted:FILE`.
+
+In: what somebody typed. Out: a model that tries again when it fails. What is missing (a key, an
+SDK) is told in one sentence. Knows the environment's variables for keys, not what is in them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from toolspan.errors import ToolspanError
+from toolspan.session.models.base import Model
+from toolspan.session.models.retry import RetryingModel, RetryOptions
+from toolspan.session.models.scripted import ScriptedModel, load_script
+
+PROVIDERS = ("anthropic", "openai", "scripted")
+_PROVIDER_BY_PREFIX = {
+    "claude": "anthropic",
+    "gpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+}
+_KEY_VARIABLES = {
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "openai": ("OPENAI_API_KEY",),
+}
+_PLACEHOLDER_KEY = "none"
+"""What a server of one's own is told, which asks for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """What a name means."""
+
+    provider: str
+    name: str
+
+
+def parse_model_spec(spec: str) -> ModelSpec:
+    """What somebody typed, taken apart.
+
+    Raises:
+        ToolspanError: it names no model.
+    """
+    provider, colon, name = spec.partition(":")
+    if colon and provider in PROVIDERS and name:
+        return ModelSpec(provider, name)
+    for start, provider_name in _PROVIDER_BY_PREFIX.items():
+        if spec.startswith(start):
+            return ModelSpec(provider_name, spec)
+    raise ToolspanError(
+        f"{spec!r} names no model: anthropic:NAME, openai:NAME (with --base-url any server that"
+        " speaks the API) or scripted:FILE"
+    )
+
+
+def make_model(
+    spec: str,
+    *,
+    base_url: str | None = None,
+    retry: RetryOptions | None = None,
+    environment: Mapping[str, str] = os.environ,
+) -> Model:
+    """The model that a name means.
+
+    Raises:
+        ToolspanError: there is none, its SDK is not installed, its server's address is none, or
+            there is no key for it.
+    """
+    parsed = parse_model_spec(spec)
+    if parsed.provider == "scripted":
+        return RetryingModel(_load_scripted_model(Path(parsed.name)), retry)
+    _check_address(base_url or environment.get(f"{parsed.provider.upper()}_BASE_URL"))
+    key = _sdk_api_key(parsed.provider, base_url, environment)
+    try:
+        model = _make_sdk_model(parsed, base_url, key)
+    except ImportError as error:
+        raise ToolspanError(
+            f"models of {parsed.provider} need its SDK: pip install 'toolspan[{parsed.provider}]'"
+        ) from error
+    return RetryingModel(model, retry)
+
+
+def _make_sdk_model(spec: ModelSpec, base_url: str | None, key: str | None) -> Model:
+    if spec.provider == "anthropic":
+        from toolspan.session.models.anthropic import AnthropicModel
+
+        return AnthropicModel(spec.name, base_url=base_url, api_key=key)
+    from toolspan.session.models.openai import OpenAIModel
+
+    return OpenAIModel(spec.name, base_url=base_url, api_key=key)
+
+
+def _check_address(url: str | None) -> None:
+    """An address that can never be reached is not tried again and again."""
+    try:
+        parts = urlsplit(url or "http://localhost")
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number
+        is_valid = False
+    if not is_valid:
+        raise ToolspanError(f"{url!r} is no address of a server: http://HOST:PORT or https://HOST")
+
+
+def _sdk_api_key(provider: str, base_url: str | None, environment: Mapping[str, str]) -> str | None:
+    """The key to give to an SDK; None when it finds one itself."""
+    names = _KEY_VARIABLES[provider]
+    if any(environment.get(name) for name in names):
+        return None
+    if base_url or environment.get(f"{provider.upper()}_BASE_URL"):
+        return _PLACEHOLDER_KEY
+    raise ToolspanError(f"no key for {provider}: set {names[0]}, or name a server with --base-url")
+
+
+def _load_scripted_model(path: Path) -> ScriptedModel:
+    try:
+        return ScriptedModel(load_script(path.read_bytes()))
+    except OSError as error:
+        raise ToolspanError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ToolspanError(f"{path}: {error}") from error

@@ -1,0 +1,298 @@
+"""Would the Messages API take this conversation?
+
+In: the `messages` (and `tools`) of a request, as plain JSON. Out: what is wrong with them, in the
+API's own words, in the order the API would find it; nothing means valid. Pure. Block types it does
+not know are let through, because the API grows; what depends on the model or on a beta header
+(prefill, thinking budgets, cache markers) is not judged. Read `check_history` first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeGuard
+
+Message = dict[str, object]
+"""A message as plain JSON."""
+Block = dict[str, object]
+"""A content block as plain JSON."""
+
+_CALL_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_ROLES = ("user", "assistant", "system")
+_UNANSWERED_CALLS = (
+    "messages.{}: `tool_use` ids were found without `tool_result` blocks immediately after: {}."
+    " Each `tool_use` block must have a corresponding `tool_result` block in the next message."
+)
+_UNEXPECTED_RESULT = (
+    "{}: unexpected `tool_use_id` found in `tool_result` blocks: {}. Each `tool_result` block"
+    " must have a corresponding `tool_use` block in the previous message."
+)
+
+
+@dataclass(frozen=True)
+class _LocatedBlock:
+    """A block, and where in the request it stands."""
+
+    message: int
+    index: int
+    block: Mapping[str, object]
+
+    @property
+    def location(self) -> str:
+        return f"messages.{self.message}.content.{self.index}"
+
+    @property
+    def type(self) -> object:
+        return self.block["type"]
+
+
+@dataclass(frozen=True)
+class _RoleTurn:
+    """Neighbouring messages of one role, which the API takes for one."""
+
+    role: str
+    last_message: int
+    """The last message of them."""
+    blocks: tuple[_LocatedBlock, ...]
+
+    def blocks_of_type(self, kind: str) -> list[_LocatedBlock]:
+        return [located for located in self.blocks if located.type == kind]
+
+
+def check_history(messages: object) -> list[str]:
+    """What the API would refuse a request with these messages for; empty when it would not."""
+    if not _is_list(messages):
+        return ["messages: Input should be a valid list"]
+    if not messages:
+        return ["messages: at least one message is required"]
+    malformed = [*_malformed_messages(messages)]
+    if malformed:  # what they say can be judged only when it can be read
+        return malformed
+    turns = _group_turns([message for message in messages if _is_object(message)])
+    return [*_misplaced_blocks(turns), *_empty_messages(messages), *_unpaired_calls(turns)]
+
+
+def check_tools(tools: object) -> list[str]:
+    """What the API would refuse a request with these tools for."""
+    if not _is_list(tools):
+        return ["tools: Input should be a valid list"]
+    problems = [problem for n, tool in enumerate(tools) for problem in _malformed_tool(n, tool)]
+    names = Counter(str(tool.get("name")) for tool in tools if _is_object(tool))
+    repeated = any(times > 1 for times in names.values())
+    return [*problems, *(["tools: Tool names must be unique."] if repeated else [])]
+
+
+def message_blocks(message: Mapping[str, object]) -> list[Mapping[str, object]]:
+    """What a message holds, a plain string being one text block."""
+    match message.get("content"):
+        case str(text):
+            return [{"type": "text", "text": text}] if text else []
+        case list(blocks):
+            return [block for block in blocks if _is_object(block)]
+        case _:
+            return []
+
+
+def _malformed_messages(messages: Sequence[object]) -> Iterator[str]:
+    for n, message in enumerate(messages):
+        if not _is_object(message):
+            yield f"messages.{n}: Input should be an object"
+            continue
+        if message.get("role") not in _ROLES:
+            yield f"messages.{n}.role: Input should be 'user', 'assistant' or 'system'"
+        match message.get("content"):
+            case None:
+                yield f"messages.{n}.content: Field required"
+            case str():
+                pass
+            case list(blocks):
+                for index, block in enumerate(blocks):
+                    yield from _malformed_block(f"messages.{n}.content.{index}", block)
+            case _:
+                yield f"messages.{n}.content: Input should be a valid string or list"
+
+
+def _malformed_block(location: str, block: object) -> Iterator[str]:
+    if not _is_object(block):
+        yield f"{location}: Input should be an object"
+        return
+    match block.get("type"):
+        case "text":
+            yield from _missing_fields(f"{location}.text", block, text=str)
+        case "tool_use":
+            yield from _malformed_call(f"{location}.tool_use", block)
+        case "tool_result":
+            yield from _malformed_result(f"{location}.tool_result", block)
+        case "thinking":
+            yield from _missing_fields(f"{location}.thinking", block, thinking=str, signature=str)
+        case str():
+            pass
+        case _:
+            yield f"{location}: Unable to extract tag using discriminator 'type'"
+
+
+def _malformed_call(location: str, block: Mapping[str, object]) -> Iterator[str]:
+    yield from _missing_fields(location, block, id=str, name=str, input=dict)
+    for field, pattern in (("id", _CALL_ID), ("name", _TOOL_NAME)):
+        value = block.get(field)
+        if isinstance(value, str) and not pattern.fullmatch(value):
+            yield f"{location}.{field}: String should match pattern '^{pattern.pattern}$'"
+
+
+def _malformed_result(location: str, block: Mapping[str, object]) -> Iterator[str]:
+    yield from _missing_fields(location, block, tool_use_id=str)
+    content = block.get("content")
+    if not _is_list(content):
+        if not isinstance(content, str | None):
+            yield f"{location}.content: Input should be a valid string or list"
+        return
+    for index, part in enumerate(content):
+        yield from _malformed_block(f"{location}.content.{index}", part)
+    kinds = {part.get("type") for part in content if _is_object(part)}
+    if block.get("is_error") is True and kinds - {"text"}:
+        yield f"{location}: all content must be type `text` if `is_error` is true"
+
+
+def _malformed_tool(n: int, tool: object) -> Iterator[str]:
+    if not _is_object(tool):
+        yield f"tools.{n}: Input should be an object"
+        return
+    if tool.get("type", "custom") not in ("custom", None):
+        return  # a tool of the server: its shape is its own
+    location = f"tools.{n}.custom"
+    yield from _missing_fields(location, tool, name=str, input_schema=dict)
+    name, schema = tool.get("name"), tool.get("input_schema")
+    if isinstance(name, str) and not _TOOL_NAME.fullmatch(name):
+        yield f"{location}.name: String should match pattern '^{_TOOL_NAME.pattern}$'"
+    if _is_object(schema) and schema.get("type") != "object":
+        yield f"{location}.input_schema.type: Input should be 'object'"
+
+
+def _missing_fields(location: str, block: Mapping[str, object], **fields: type) -> Iterator[str]:
+    type_names: dict[type, str] = {str: "string", dict: "dictionary"}
+    for field, kind in fields.items():
+        if field not in block:
+            yield f"{location}.{field}: Field required"
+        elif not isinstance(block[field], kind):
+            yield f"{location}.{field}: Input should be a valid {type_names[kind]}"
+
+
+def _group_turns(messages: Sequence[Mapping[str, object]]) -> list[_RoleTurn]:
+    turns: list[_RoleTurn] = []
+    for n, message in enumerate(messages):
+        role = str(message["role"])
+        located_blocks = tuple(
+            _LocatedBlock(n, index, block) for index, block in enumerate(message_blocks(message))
+        )
+        if turns and turns[-1].role == role:
+            turns[-1] = _RoleTurn(role, n, turns[-1].blocks + located_blocks)
+        else:
+            turns.append(_RoleTurn(role, n, located_blocks))
+    return turns
+
+
+def _misplaced_blocks(turns: Sequence[_RoleTurn]) -> Iterator[str]:
+    """Blocks in a role that cannot hold them."""
+    if turns[0].role != "user":
+        yield 'messages: first message must use the "user" role'
+    for turn in turns:
+        for kind, role in (("tool_use", "assistant"), ("tool_result", "user")):
+            for located in turn.blocks_of_type(kind) if turn.role != role else ():
+                where = f"messages.{located.message}"
+                yield f"{where}: `{kind}` blocks can only be in `{role}` messages"
+        if turn.role == "assistant" and turn.blocks and turn.blocks[-1].type == "thinking":
+            yield (
+                f"messages.{turn.last_message}: The final block in an assistant message cannot be"
+                " `thinking`."
+            )
+
+
+def _empty_messages(messages: Sequence[object]) -> Iterator[str]:
+    """Messages and texts that say nothing."""
+    final = len(messages) - 1
+    for n, message in enumerate(messages):
+        if not _is_object(message):
+            continue
+        blocks = message_blocks(message)
+        prefill = n == final and message["role"] == "assistant"
+        if not blocks and not prefill:
+            yield (
+                f"messages.{n}: all messages must have non-empty content except for the optional"
+                " final assistant message"
+            )
+        yield from _blank_texts(blocks)
+        if prefill and blocks and str(blocks[-1].get("text", "")) != _trimmed_text(blocks[-1]):
+            yield "messages: final assistant content cannot end with trailing whitespace"
+
+
+def _blank_texts(blocks: Sequence[Mapping[str, object]]) -> Iterator[str]:
+    for block in blocks:
+        if block["type"] == "tool_result":
+            yield from _blank_texts(message_blocks(block))
+        if block["type"] == "text" and not block["text"]:
+            yield "messages: text content blocks must be non-empty"
+        elif block["type"] == "text" and not _trimmed_text(block):
+            yield "messages: text content blocks must contain non-whitespace text"
+
+
+def _trimmed_text(block: Mapping[str, object]) -> str:
+    return str(block.get("text", "")).rstrip()
+
+
+def _unpaired_calls(turns: Sequence[_RoleTurn]) -> Iterator[str]:
+    """Calls without their one result, results without their call."""
+    seen: set[object] = set()
+    previous: _RoleTurn | None = None
+    for turn in turns:
+        yield from _pairing_problems(previous, turn)
+        for located in turn.blocks_of_type("tool_use") if turn.role == "assistant" else ():
+            if located.block["id"] in seen:
+                yield f"{located.location}: `tool_use` ids must be unique"
+            seen.add(located.block["id"])
+        previous = turn
+    yield from _pairing_problems(previous, None)
+
+
+def _pairing_problems(previous: _RoleTurn | None, turn: _RoleTurn | None) -> Iterator[str]:
+    """What is wrong between a turn and the next one; None stands for the end."""
+    call_blocks = (
+        previous.blocks_of_type("tool_use") if previous and previous.role == "assistant" else []
+    )
+    calls = {str(located.block["id"]): located for located in call_blocks}
+    user = turn if turn and turn.role == "user" else None
+    leading_ids = {
+        str(located.block["tool_use_id"]) for located in (_leading_results(user) if user else ())
+    }
+    missing = [identifier for identifier in calls if identifier not in leading_ids]
+    if missing:
+        yield _UNANSWERED_CALLS.format(calls[missing[0]].message, ", ".join(missing))
+    answered: set[str] = set()
+    for located in user.blocks_of_type("tool_result") if user else ():
+        identifier = str(located.block["tool_use_id"])
+        if identifier not in calls:
+            yield _UNEXPECTED_RESULT.format(located.location, identifier)
+        elif identifier in answered:
+            yield (
+                f"{located.location}: each tool_use must have a single result. Found multiple"
+                f" `tool_result` blocks with id: {identifier}"
+            )
+        answered.add(identifier)
+
+
+def _leading_results(turn: _RoleTurn) -> Iterator[_LocatedBlock]:
+    """The results in front; the API looks no further for the answers to its calls."""
+    for located in turn.blocks:
+        if located.type != "tool_result":
+            return
+        yield located
+
+
+def _is_object(value: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(value, Mapping)
+
+
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, list | tuple)

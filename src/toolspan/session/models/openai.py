@@ -1,0 +1,316 @@
+"""Models behind the chat completions API, through the official SDK.
+
+In: a request in the words of the Messages API. Out: the reply's events in the same words;
+`openai_words.py` translates. Nearly every local server speaks this API (`base_url`), most of them
+with an accent: ids that are missing or repeated and calls that all have the index 0 are understood.
+The SDK is an extra: it is imported when a model is made. Read `OpenAIModel.stream` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+
+from toolspan.session.models.base import (
+    BlockDone,
+    CallBegan,
+    InputDelta,
+    ModelEvent,
+    ModelRequest,
+    ModelStream,
+    ReplyBegan,
+    ReplyStopped,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+    interrupted_stream_failure,
+    read_next_event,
+    translate_errors,
+)
+from toolspan.session.models.blocks import (
+    iter_call_ids,
+    make_call_block,
+    sanitize_tool_name,
+    text_with_placeholders,
+    unique_call_id,
+)
+from toolspan.session.models.history import Block, Message, message_blocks
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+    from openai.types.chat import (
+        ChatCompletionChunk,
+        ChatCompletionFunctionToolParam,
+        ChatCompletionMessageParam,
+    )
+    from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
+
+
+ChatMessage = dict[str, object]
+
+
+def to_chat_messages(request: ModelRequest) -> list[ChatMessage]:
+    """The messages, the system's words first."""
+    messages: list[ChatMessage] = (
+        [{"role": "system", "content": request.system}] if request.system else []
+    )
+    for message in request.messages:
+        messages += (
+            _assistant_messages(message)
+            if message["role"] == "assistant"
+            else _user_messages(message)
+        )
+    return messages
+
+
+def to_chat_tools(tools: Sequence[Mapping[str, object]]) -> list[ChatMessage]:
+    """The tools as functions."""
+    return [
+        {
+            "type": "function",
+            "function": {
+                "name": tool["name"],
+                "description": tool.get("description", ""),
+                "parameters": tool.get("input_schema", {"type": "object"}),
+            },
+        }
+        for tool in tools
+    ]
+
+
+def normalize_token_counts(usage: Mapping[str, object]) -> dict[str, object]:
+    """Token counts; what was read from a cache is counted apart."""
+    details = usage.get("prompt_tokens_details")
+    cached = _int_or_zero(details.get("cached_tokens")) if isinstance(details, Mapping) else 0
+    return {
+        "input_tokens": max(0, _int_or_zero(usage.get("prompt_tokens")) - cached),
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": cached,
+        "output_tokens": _int_or_zero(usage.get("completion_tokens")),
+    }
+
+
+def _int_or_zero(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _assistant_messages(message: Message) -> Iterator[ChatMessage]:
+    blocks = message_blocks(message)
+    text = "".join(str(block["text"]) for block in blocks if block.get("type") == "text")
+    calls = [_chat_call(block) for block in blocks if block.get("type") == "tool_use"]
+    chat_message: ChatMessage = {"role": "assistant", "content": text or None}
+    if calls:
+        chat_message["tool_calls"] = calls
+    if text or calls:
+        yield chat_message
+
+
+def _chat_call(block: Mapping[str, object]) -> ChatMessage:
+    arguments = msgspec.json.encode(block.get("input")).decode()
+    return {
+        "id": block["id"],
+        "type": "function",
+        "function": {"name": block["name"], "arguments": arguments},
+    }
+
+
+def _user_messages(message: Message) -> Iterator[ChatMessage]:
+    """Results first, one message each; then what was said beside them."""
+    parts: list[ChatMessage] = []
+    for block in message_blocks(message):
+        if block.get("type") == "tool_result":
+            yield _result_message(block)
+        else:
+            parts += _content_parts(block)
+    if parts and all(part["type"] == "text" for part in parts):
+        yield {"role": "user", "content": "\n\n".join(str(part["text"]) for part in parts)}
+    elif parts:
+        yield {"role": "user", "content": parts}
+
+
+def _result_message(block: Mapping[str, object]) -> ChatMessage:
+    text = text_with_placeholders(block.get("content"))
+    if block.get("is_error") is True:
+        text = f"Error: {text}"
+    return {"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}
+
+
+def _content_parts(block: Mapping[str, object]) -> Iterator[ChatMessage]:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            yield {"type": "text", "text": text}
+        case {"type": "image", "source": {"type": "base64", "media_type": media, "data": data}}:
+            yield {"type": "image_url", "image_url": {"url": f"data:{media};base64,{data}"}}
+        case {"type": "image", "source": {"type": "url", "url": url}}:
+            yield {"type": "image_url", "image_url": {"url": url}}
+        case _:
+            yield {"type": "text", "text": text_with_placeholders([dict(block)])}
+
+
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "tool_calls": "tool_use",
+    "function_call": "tool_use",
+    "length": "max_tokens",
+    "content_filter": "refusal",
+}
+
+
+class OpenAIModel:
+    """A model of the chat completions API."""
+
+    def __init__(
+        self, name: str, *, base_url: str | None = None, api_key: str | None = None
+    ) -> None:
+        """Without address and key, `OPENAI_BASE_URL` and `OPENAI_API_KEY` count.
+
+        Raises:
+            ImportError: the package `openai` is not installed.
+        """
+        import openai
+
+        self.name = name
+        self._sdk_error = openai.OpenAIError
+        self._omit = openai.omit
+        self._client: AsyncOpenAI = openai.AsyncOpenAI(
+            api_key=api_key, base_url=base_url, max_retries=0
+        )
+        # OpenAI's own models refuse the old word, local servers do not all know the new one.
+        self._is_openai_server = "api.openai.com" in str(self._client.base_url)
+
+    async def stream(self, request: ModelRequest) -> ModelStream:
+        """The reply as it comes.
+
+        Raises:
+            ModelFailed: there is none, or it broke off.
+        """
+        max_tokens, unset = request.max_tokens, self._omit
+        tools = cast("list[ChatCompletionFunctionToolParam]", to_chat_tools(request.tools))
+        with translate_errors(self._sdk_error):
+            chunks = await self._client.chat.completions.create(
+                model=request.model or self.name,
+                messages=cast("list[ChatCompletionMessageParam]", to_chat_messages(request)),
+                tools=tools or unset,
+                max_completion_tokens=max_tokens if self._is_openai_server else unset,
+                max_tokens=unset if self._is_openai_server else max_tokens,
+                stream_options={"include_usage": True},
+                stream=True,
+            )
+        reader = _OpenAIStreamReader(set(iter_call_ids(request.messages)), chunks.response.headers)
+        async with chunks:
+            while (chunk := await read_next_event(chunks, self._sdk_error)) is not None:
+                for event in reader.read_chunk(chunk):
+                    yield event
+        if reader.finish_reason is None:
+            raise interrupted_stream_failure()
+        for event in reader.finish_stream():
+            yield event
+
+    async def close(self) -> None:
+        """Let its connections go."""
+        await self._client.close()
+
+
+@dataclass(slots=True)
+class _StreamedCall:
+    """A call that still comes in."""
+
+    index: int
+    id: str
+    sent_id: str
+    """As the server named it."""
+    name: str
+    pieces: list[str] = field(default_factory=list)
+
+
+class _OpenAIStreamReader:
+    """Puts a stream's blocks together."""
+
+    def __init__(self, used_ids: set[str], headers: object) -> None:
+        self.finish_reason: str | None = None
+        get = getattr(headers, "get", None)
+        self._request_id = str(get("x-request-id") or "") if get else ""
+        self._used_ids = used_ids
+        self._has_begun = False
+        self._text: list[str] = []
+        self._call: _StreamedCall | None = None
+        self._is_refusal = False
+        self._has_calls = False
+
+    def read_chunk(self, chunk: "ChatCompletionChunk") -> Iterator[ModelEvent]:
+        """What a chunk of the API means."""
+        if not self._has_begun:
+            self._has_begun = True
+            message_id = unique_call_id(chunk.id or None, ())
+            yield ReplyBegan(message_id, chunk.model or "unknown", self._request_id or None)
+        if chunk.usage is not None:
+            yield Usage(
+                normalize_token_counts(chunk.usage.model_dump(mode="json", exclude_none=True))
+            )
+        for choice in (chunk.choices or ())[:1]:
+            if choice.delta is not None:
+                yield from self._read_delta(choice.delta)
+            if choice.finish_reason is not None:
+                self.finish_reason = choice.finish_reason
+
+    def finish_stream(self) -> Iterator[ModelEvent]:
+        """What the end of the stream means."""
+        yield from self._close_block()
+        reason = _STOP_REASONS.get(self.finish_reason or "", "end_turn")
+        if self._is_refusal:
+            reason = "refusal"
+        elif reason == "end_turn" and self._has_calls:  # some servers say `stop` after calls, too
+            reason = "tool_use"
+        yield ReplyStopped(reason)
+
+    def _read_delta(self, delta: "ChoiceDelta") -> Iterator[ModelEvent]:
+        thought = (delta.model_extra or {}).get("reasoning_content")
+        if isinstance(thought, str) and thought:
+            yield ThinkingDelta(thought)
+        self._is_refusal = self._is_refusal or bool(delta.refusal)
+        for text in (delta.content, delta.refusal):
+            if text:
+                yield from self._close_call()
+                self._text.append(text)
+                yield TextDelta(text)
+        for part in delta.tool_calls or ():
+            yield from self._read_call_part(part)
+
+    def _read_call_part(self, part: "ChoiceDeltaToolCall") -> Iterator[ModelEvent]:
+        call = self._call
+        is_other_call = call is not None and bool(part.id) and part.id != call.sent_id
+        if call is None or part.index != call.index or is_other_call:
+            yield from self._close_block()
+            name = sanitize_tool_name(part.function.name if part.function else None)
+            new_id = unique_call_id(part.id, self._used_ids)
+            self._used_ids.add(new_id)
+            self._call = call = _StreamedCall(part.index, new_id, part.id or "", name)
+            yield CallBegan(call.id, call.name)
+        piece = _argument_piece(part.function.arguments if part.function else None)
+        if piece:
+            call.pieces.append(piece)
+            yield InputDelta(call.id, piece)
+
+    def _close_block(self) -> Iterator[ModelEvent]:
+        """End the block that is open."""
+        text, self._text = "".join(self._text), []
+        if text:
+            block: Block = {"type": "text", "text": text}
+            yield BlockDone(block)
+        yield from self._close_call()
+
+    def _close_call(self) -> Iterator[ModelEvent]:
+        call, self._call = self._call, None
+        if call is not None:
+            self._has_calls = True
+            yield BlockDone(make_call_block(call.id, call.name, "".join(call.pieces)))
+
+
+def _argument_piece(arguments: object) -> str:
+    """A piece of a call's arguments; some servers send them as the object that they are."""
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return msgspec.json.encode(arguments).decode()

@@ -1,0 +1,559 @@
+"""What a scripted model is told to say: the steps of a script, by hand or as JSON.
+
+In: blocks, replies, failures, functions of what was said before. Out: the `Reply` or the `Failure`
+that a step gives. Knows nothing of requests; `scripted.py` plays a script.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import string
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import msgspec
+
+from toolspan.errors import ToolspanError
+from toolspan.session.models.base import (
+    BlockDone,
+    CallBegan,
+    InputDelta,
+    ModelEvent,
+    ModelFailed,
+    ModelRequest,
+    ModelStream,
+    ReplyBegan,
+    ReplyStopped,
+    TextDelta,
+    ThinkingDelta,
+    Usage,
+    failure_from_status,
+)
+from toolspan.session.models.blocks import parse_call_input
+from toolspan.session.models.history import (
+    Block,
+    Message,
+    check_history,
+    check_tools,
+    message_blocks,
+)
+
+StopReason = Literal[
+    "end_turn",
+    "max_tokens",
+    "model_context_window_exceeded",
+    "pause_turn",
+    "refusal",
+    "stop_sequence",
+    "tool_use",
+]
+
+CONNECTION_DROPPED = "dropped"
+"""The type of a failure that is none of the API's: nobody answers any more."""
+_ERROR_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    409: "conflict_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+@dataclass(frozen=True)
+class ScriptedReply:
+    """One assistant message to be; most are written as a plain list of blocks."""
+
+    blocks: Sequence[Mapping[str, object]]
+    stop_reason: StopReason | None = None
+    """None: `tool_use` when a tool is asked for, else `end_turn`."""
+    is_truncated: bool = False
+    """The last block ends in its middle."""
+    stop_details: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
+class ScriptedFailure:
+    """A request that fails, as the API fails it."""
+
+    status: int
+    type: str
+    message: str
+    retry_after: float | None = None
+    """Seconds, for the header of that name."""
+    after: Sequence[Mapping[str, object]] = ()
+    """What a stream brings before it breaks off with the error."""
+
+
+ScriptAnswer = (
+    Mapping[str, object] | Sequence[Mapping[str, object]] | ScriptedReply | ScriptedFailure
+)
+"""What a step gives: a block, blocks, or one of the two above."""
+ScriptStep = ScriptAnswer | Callable[[list[Message]], ScriptAnswer | Awaitable[ScriptAnswer]]
+"""One entry of a script. A function gets the messages so far; it is called once, may be a
+coroutine function, and what it raises reaches whoever asked."""
+
+
+def say(text: str) -> Block:
+    """Text."""
+    return {"type": "text", "text": text}
+
+
+def use(tool: str, /, **arguments: object) -> Block:
+    """A call of a tool; its id is made when it is said."""
+    return {"type": "tool_use", "name": tool, "input": arguments}
+
+
+def think(text: str) -> Block:
+    """Thinking; its signature is made when it is said and verifies nowhere."""
+    return {"type": "thinking", "thinking": text}
+
+
+def cut(*blocks: Mapping[str, object]) -> ScriptedReply:
+    """A reply that reaches `max_tokens` in the middle of its last block."""
+    if not blocks:
+        raise ValueError("Expected at least one block to cut")
+    return ScriptedReply(blocks, "max_tokens", is_truncated=True)
+
+
+def refuse(*blocks: Mapping[str, object], explanation: str | None = None) -> ScriptedReply:
+    """A reply that ends, perhaps after a few words, with a refusal."""
+    details = {"type": "refusal", "category": None, "explanation": explanation}
+    return ScriptedReply(blocks, "refusal", stop_details=details)
+
+
+def fail(
+    status: int,
+    type: str | None = None,
+    message: str | None = None,
+    *,
+    retry_after: float | None = None,
+    after: Sequence[Mapping[str, object]] = (),
+) -> ScriptedFailure:
+    """A failing request: `fail(529)`, `fail(400, message="prompt is too long")`."""
+    kind = type or _ERROR_TYPES.get(status, "api_error")
+    text = message or kind.removesuffix("_error").replace("_", " ").capitalize()
+    return ScriptedFailure(status, kind, text, retry_after, tuple(after))
+
+
+def drop(*blocks: Mapping[str, object]) -> ScriptedFailure:
+    """A connection that is lost, before anything was said or after these blocks."""
+    return ScriptedFailure(0, CONNECTION_DROPPED, "The connection was lost", after=blocks)
+
+
+def garble(*blocks: Mapping[str, object]) -> ScriptedReply:
+    """A reply whose last call has an input that breaks off, though the reply does not."""
+    return ScriptedReply(blocks, "tool_use", is_truncated=True)
+
+
+def last_result_texts(messages: Sequence[Mapping[str, object]]) -> list[str]:
+    """The texts of the results in the last message, in their order; for steps that need them."""
+    result_blocks = [
+        block for block in message_blocks(messages[-1]) if block.get("type") == "tool_result"
+    ]
+    return ["".join(_block_texts(block)) for block in result_blocks]
+
+
+def load_script(text: str | bytes) -> list[ScriptStep]:
+    """A script written as JSON: a list of steps.
+
+    A step is a block, a list of blocks, or an object with one key: `{"cut": [blocks]}`,
+    `{"refuse": [blocks]}`, `{"garble": [blocks]}`, `{"drop": [blocks]}`, or
+    `{"fail": {"status": 529}}` with the arguments of `fail`.
+
+    Raises:
+        ValueError: it is not such a list.
+    """
+    try:
+        steps = msgspec.json.decode(text, type=list[object])
+        return [_parse_step(n, step) for n, step in enumerate(steps)]
+    except msgspec.DecodeError as error:
+        raise ValueError(f"Expected a list of steps as JSON: {error}") from error
+
+
+class _FailStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    status: int
+    type: str | None = None
+    message: str | None = None
+    retry_after: float | None = None
+    after: tuple[Block, ...] = ()
+
+
+def _parse_step(n: int, step: object) -> ScriptStep:
+    match step:
+        case {"fail": fields, **rest} if not rest:
+            parsed = msgspec.convert(fields, _FailStep)
+            return fail(
+                parsed.status,
+                parsed.type,
+                parsed.message,
+                retry_after=parsed.retry_after,
+                after=parsed.after,
+            )
+        case {"cut": blocks, **rest} if not rest:
+            return cut(*_parse_blocks(n, blocks))
+        case {"refuse": blocks, **rest} if not rest:
+            return refuse(*_parse_blocks(n, blocks))
+        case {"garble": blocks, **rest} if not rest:
+            return garble(*_parse_blocks(n, blocks))
+        case {"drop": blocks, **rest} if not rest:
+            return drop(*_parse_blocks(n, blocks))
+        case {"type": str()}:
+            return _parse_blocks(n, [step])
+        case _:
+            return _parse_blocks(n, step)
+
+
+def _parse_blocks(n: int, blocks: object) -> list[Block]:
+    match blocks:
+        case list() if all(isinstance(block, dict) and "type" in block for block in blocks):
+            return msgspec.convert(blocks, list[Block])
+        case _:
+            raise ValueError(f"Expected a list of content blocks as step {n} of the script")
+
+
+async def evaluate_step(
+    step: ScriptStep, messages: list[Message]
+) -> ScriptedReply | ScriptedFailure:
+    """What a step gives to these messages."""
+    value = step(messages) if callable(step) else step
+    answer = await value if inspect.isawaitable(value) else value
+    match answer:
+        case ScriptedReply() | ScriptedFailure():
+            return answer
+        case Mapping():
+            return ScriptedReply([answer])
+        case _:
+            return ScriptedReply(answer)
+
+
+def _block_texts(block: Mapping[str, object]) -> Iterator[str]:
+    for part in message_blocks(block):
+        yield str(part.get("text", ""))
+
+
+_ID_LETTERS = string.digits + string.ascii_letters
+
+
+class SeededIds:
+    """Ids in the clients' forms; the same seed gives the same ids in the same order."""
+
+    def __init__(self, seed: str) -> None:
+        self._seed = seed
+        self._count = 0
+
+    def next_uuid(self) -> str:
+        """The id of a session, a line or a prompt."""
+        return str(uuid.UUID(bytes=self._next_bytes()[:16], version=4))
+
+    def next_token(self, prefix: str, length: int = 22) -> str:
+        """The id of a call (`toolu_01`), a message (`msg_01`) or a request (`req_011`)."""
+        return prefix + "".join(
+            _ID_LETTERS[byte % len(_ID_LETTERS)] for byte in self._next_bytes()[:length]
+        )
+
+    def next_hex(self, length: int) -> str:
+        """The id of a subagent, without its first letter."""
+        return self._next_bytes().hex()[:length]
+
+    def next_signature(self) -> str:
+        """What stands in the place of a signature; it verifies nowhere."""
+        return base64.b64encode(self._next_bytes()).decode("ascii")
+
+    def _next_bytes(self) -> bytes:
+        self._count += 1
+        return hashlib.sha256(f"{self._seed}:{self._count}".encode()).digest()
+
+
+MODEL_NAME = "claude-scripted"
+"""The model's name, when a request names none."""
+
+
+class ApiError(ToolspanError):
+    """The API said no: status, type and message as in its error body."""
+
+    def __init__(self, failure: "ScriptedFailure") -> None:
+        super().__init__(f"{failure.status} {failure.type}: {failure.message}")
+        self.failure = failure
+        self.status = failure.status
+        self.type = failure.type
+        self.message = failure.message
+
+
+class ScriptExhausted(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
+    """A request came after the last step of a script."""
+
+
+@dataclass(frozen=True)
+class RenderedReply:
+    """A reply as it left the model."""
+
+    message: Message
+    truncated_input: str | None = None
+    """The JSON text of the last call's input as far as it came, when it was cut."""
+    failure: ScriptedFailure | None = None
+    """The error that ends it, if it is streamed."""
+
+
+class ScriptedModel:
+    """A model whose replies are known beforehand, step by step."""
+
+    def __init__(
+        self,
+        script: Sequence[ScriptStep],
+        *,
+        then: ScriptStep | None = None,
+        resumes: bool = False,
+        seed: str = "scripted",
+    ) -> None:
+        """Take a script.
+
+        Args:
+            script: one step per reply.
+            then: what is said to every request after the last step; None raises instead.
+            goes_on: begin after as many steps as the first request has replies in it: the script
+                of a conversation that is resumed.
+            seed: models with different seeds never give the same ids.
+        """
+        self.name = MODEL_NAME
+        self.requests: list[Message] = []
+        """Every request, in the order they came; refused ones too."""
+        self._script = tuple(script)
+        self._then = then
+        self._next_step = 0
+        self._resumes = resumes
+        self._ids = SeededIds(f"model/{seed}")
+
+    @property
+    def remaining_steps(self) -> int:
+        """How many steps of the script nobody has asked for."""
+        return len(self._script) - self._next_step
+
+    async def create(self, *, messages: Sequence[object], **request: object) -> Message:
+        """The next reply, as `POST /v1/messages` gives it.
+
+        Raises:
+            ApiError: the request is invalid, or the script says that it fails.
+            ScriptExhausted: the script has no more steps.
+        """
+        reply = await self.render_reply({"messages": messages, **request})
+        if reply.failure:
+            raise ApiError(reply.failure)
+        return reply.message
+
+    async def render_reply(self, request: Mapping[str, object]) -> RenderedReply:
+        """The next reply to a whole request, for those who deliver it themselves."""
+        recorded_request = self._record_request(request)
+        messages = validated_messages(recorded_request)
+        if self._resumes:
+            self._resumes = False
+            replies = sum(message["role"] == "assistant" for message in messages)
+            self._next_step = min(replies, len(self._script))
+        answer = await evaluate_step(self._take_step(), messages)
+        if isinstance(answer, ScriptedFailure) and not answer.after:
+            raise ApiError(answer)
+        return self._render_answer(recorded_request, answer)
+
+    async def stream(self, request: ModelRequest) -> ModelStream:
+        """The next reply as it comes, for those who take any model.
+
+        Raises:
+            ModelFailed: the request is invalid, the script says that it fails, or is at its end.
+        """
+        body: Message = {"model": request.model or self.name, "max_tokens": request.max_tokens}
+        body |= {"system": request.system, "messages": request.messages, "tools": request.tools}
+        try:
+            reply = await self.render_reply(body)
+        except ApiError as error:
+            raise _model_failure(error.failure) from error
+        except ScriptExhausted as error:
+            raise ModelFailed(str(error), kind="script_exhausted") from error
+        for event in _reply_events(reply):
+            yield event
+        if reply.failure:
+            raise _model_failure(reply.failure)
+
+    async def close(self) -> None:
+        """There is nothing to let go; any model has this."""
+
+    def _record_request(self, request: Mapping[str, object]) -> Message:
+        # Through JSON: a copy that the caller cannot change, and nothing that could not be sent.
+        recorded: Message = msgspec.json.decode(
+            msgspec.json.encode(request), type=dict[str, object]
+        )
+        self.requests.append(recorded)
+        return recorded
+
+    def _take_step(self) -> ScriptStep:
+        if self._next_step < len(self._script):
+            self._next_step += 1
+            return self._script[self._next_step - 1]
+        if self._then is None:
+            raise ScriptExhausted(
+                f"Expected at most {len(self._script)} requests, one per step of the script;"
+                f" request {len(self.requests)} has no step (then=... answers any further ones)"
+            )
+        return self._then
+
+    def _render_answer(
+        self, request: Message, answer: ScriptedReply | ScriptedFailure
+    ) -> RenderedReply:
+        failure = answer if isinstance(answer, ScriptedFailure) else None
+        reply = ScriptedReply(answer.after) if isinstance(answer, ScriptedFailure) else answer
+        used_ids = set(_used_block_ids(request))
+        content = [self._complete_block(block, used_ids) for block in reply.blocks]
+        truncated_input = None
+        if reply.is_truncated:
+            content[-1], truncated_input = _truncate_block(content[-1])
+        return RenderedReply(self._build_message(request, content, reply), truncated_input, failure)
+
+    def _complete_block(self, block: Mapping[str, object], used_ids: set[object]) -> Block:
+        """A block with everything the API adds to it."""
+        match block.get("type"):
+            case "tool_use" if "id" not in block:
+                identifier = self._ids.next_token("toolu_01")
+                while identifier in used_ids:  # a conversation that another model began
+                    identifier = self._ids.next_token("toolu_01")
+                return {"type": "tool_use", "id": identifier, **block}
+            case "thinking" if "signature" not in block:
+                return {**block, "signature": self._ids.next_signature()}
+            case _:
+                return dict(block)
+
+    def _build_message(
+        self, request: Message, content: list[Block], reply: ScriptedReply
+    ) -> Message:
+        has_calls = any(block["type"] == "tool_use" for block in content)
+        message: Message = {
+            "id": self._ids.next_token("msg_01"),
+            "type": "message",
+            "role": "assistant",
+            "model": request.get("model", MODEL_NAME),
+            "content": content,
+            "stop_reason": reply.stop_reason or ("tool_use" if has_calls else "end_turn"),
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": count_tokens(request),
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "output_tokens": _estimate_tokens(content),
+            },
+        }
+        if reply.stop_details:
+            message["stop_details"] = dict(reply.stop_details)
+        return message
+
+
+def _reply_events(reply: RenderedReply) -> Iterator[ModelEvent]:
+    """A reply as events; one that fails has no end."""
+    message = reply.message
+    yield ReplyBegan(str(message["id"]), str(message["model"]))
+    blocks = cast("list[Block]", message["content"])
+    for number, block in enumerate(blocks, 1):
+        yield from _block_events(block, reply.truncated_input if number == len(blocks) else None)
+    if reply.failure is None:
+        yield Usage(cast("Message", message["usage"]))
+        details = cast("Message | None", message.get("stop_details"))
+        yield ReplyStopped(str(message["stop_reason"]), details)
+
+
+def _block_events(block: Block, truncated_input: str | None) -> Iterator[ModelEvent]:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            yield TextDelta(text)
+        case {"type": "thinking", "thinking": str(text)}:
+            yield ThinkingDelta(text)
+        case {"type": "tool_use", "id": str(call_id), "name": str(name), "input": arguments}:
+            text = (
+                msgspec.json.encode(arguments).decode()
+                if truncated_input is None
+                else truncated_input
+            )
+            yield CallBegan(call_id, name)
+            yield InputDelta(call_id, text)
+            block = {**block, "input": parse_call_input(text)}
+        case _:
+            pass
+    yield BlockDone(block)
+
+
+def _model_failure(failure: ScriptedFailure) -> ModelFailed:
+    if failure.type == CONNECTION_DROPPED:
+        return ModelFailed(failure.message, kind="connection", retry=True)
+    model_failure = failure_from_status(failure.status, failure.message, kind=failure.type)
+    model_failure.retry_after = failure.retry_after
+    return model_failure
+
+
+def validated_messages(request: Message) -> list[Message]:
+    """The messages of a request that the API would take.
+
+    Raises:
+        ApiError: it would not.
+    """
+    problems = [*check_history(request.get("messages")), *check_tools(request.get("tools") or [])]
+    if problems:
+        raise ApiError(fail(400, message=problems[0]))
+    return cast("list[Message]", request["messages"])
+
+
+def error_body(failure: ScriptedFailure) -> Message:
+    """The JSON the API answers with."""
+    return {"type": "error", "error": {"type": failure.type, "message": failure.message}}
+
+
+def count_tokens(request: Mapping[str, object]) -> int:
+    """About how many tokens a request has: a quarter of its characters, at least one."""
+    return _estimate_tokens([request.get(field) for field in ("system", "tools", "messages")])
+
+
+def _used_block_ids(request: Message) -> Iterator[object]:
+    for message in cast("list[Message]", request["messages"]):
+        yield from (block.get("id") for block in message_blocks(message))
+
+
+def _truncate_block(block: Block) -> tuple[Block, str | None]:
+    """A block that ends in its middle, and the text of its input if it has one."""
+    match block:
+        case {"type": "tool_use", "input": dict(arguments)}:
+            members = [*arguments.items()]
+            complete_members = dict(members[:-1])
+            return {**block, "input": complete_members}, _truncate_input(
+                complete_members, members[-1] if members else None
+            )
+        case {"type": "text", "text": str(text)}:
+            return {**block, "text": _first_half(text)}, None
+        case {"type": "thinking", "thinking": str(text)}:
+            return {**block, "thinking": _first_half(text)}, None
+        case _:
+            raise ValueError(f"Expected text, thinking or a call to cut, not {block.get('type')}")
+
+
+def _truncate_input(complete_members: Mapping[str, object], last: tuple[str, object] | None) -> str:
+    """The JSON of an input up to the middle of its last member."""
+    prefix = msgspec.json.encode(complete_members).decode()[:-1]
+    if last is None:
+        return prefix
+    key, value = last
+    comma = "," if complete_members else ""
+    half_value = (
+        msgspec.json.encode(_first_half(value)).decode()[:-1] if isinstance(value, str) else ""
+    )
+    return f"{prefix}{comma}{msgspec.json.encode(key).decode()}:{half_value}"
+
+
+def _first_half(text: str) -> str:
+    return text[: (len(text) + 1) // 2]
+
+
+def _estimate_tokens(value: object) -> int:
+    return max(1, len(msgspec.json.encode(value)) // 4)

@@ -1,0 +1,37 @@
+"""What a session says and runs, written as the client's own transcript. Start at `recorder.py`."""
+
+from __future__ import annotations
+
+from toolspan.session.recording.chain import Fsync, OnFailure, RecorderConfig
+from toolspan.session.recording.entries import (
+    Compaction,
+    RefusedPrompt,
+    RequestFailure,
+    StopSummary,
+)
+from toolspan.session.recording.intent_log import (
+    CallEvidence,
+    IntentLog,
+    collect_evidence,
+    intent_path,
+)
+from toolspan.session.recording.recorder import Recorder
+from toolspan.session.recording.resume import agent_path, results_folder, transcript_path
+
+__all__ = [
+    "Compaction",
+    "Fsync",
+    "IntentLog",
+    "OnFailure",
+    "RecorderConfig",
+    "Recorder",
+    "RefusedPrompt",
+    "StopSummary",
+    "RequestFailure",
+    "CallEvidence",
+    "agent_path",
+    "intent_path",
+    "collect_evidence",
+    "results_folder",
+    "transcript_path",
+]

@@ -1,0 +1,477 @@
+"""What programs run that are given other programs to run: `sudo`, `xargs`, `sh -c`, `find -exec`.
+
+In: the programs of a line. Out: the programs inside them, to any depth, with the way that led
+there; texts of code in other languages; and why there may be more. Read `unfold` first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from toolspan.shell.parse import ShellWord, join_words
+from toolspan.shell.programs import LinePrograms, Program, find_programs
+
+_MAX_DEPTH = 8
+_ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=", re.ASCII)
+
+
+class ReachableProgram(Struct, frozen=True):
+    """A program and how it comes to run."""
+
+    program: Program
+    wrappers: tuple[str, ...] = ()
+    """The programs that run it, outermost first."""
+
+
+class ExpandedLine(Struct, frozen=True):
+    """Everything a line may run."""
+
+    programs: tuple[ReachableProgram, ...]
+    code: tuple[str, ...] = ()
+    """What is given to interpreters of other languages."""
+    uncertainties: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _WrapperSpec:
+    """How a program names the one that it runs."""
+
+    value_options: frozenset[str] = frozenset()
+    """Options whose value is the next word."""
+    leading_count: int = 0
+    """Words between the options and the program."""
+    line_options: frozenset[str] = frozenset()
+    """Options whose value is a command line."""
+    joins_arguments: bool = False
+    """The words are put together and given to a shell."""
+
+
+def _wrapper_spec(
+    value_options: str, leading_count: int = 0, line_options: str = "", *, joins: bool = False
+) -> _WrapperSpec:
+    return _WrapperSpec(
+        frozenset(value_options.split()), leading_count, frozenset(line_options.split()), joins
+    )
+
+
+TRANSPARENT_WRAPPERS: Mapping[str, _WrapperSpec] = {
+    "builtin": _wrapper_spec(""),
+    "command": _wrapper_spec(""),
+    "nice": _wrapper_spec("-n --adjustment"),
+    "noglob": _wrapper_spec(""),
+    "nohup": _wrapper_spec(""),
+    "stdbuf": _wrapper_spec("-i -o -e --input --output --error"),
+    "time": _wrapper_spec("-f -o --format --output"),
+    "timeout": _wrapper_spec("-k -s --kill-after --signal", 1),
+}
+"""Wrappers that change nothing of what the program inside may do."""
+
+SKIPPABLE_WRAPPERS = frozenset({*TRANSPARENT_WRAPPERS, "xargs"})
+"""Programs that an allow rule may look through."""
+_WRAPPERS: Mapping[str, _WrapperSpec] = {
+    **TRANSPARENT_WRAPPERS,
+    "busybox": _wrapper_spec(""),
+    "caffeinate": _wrapper_spec("-t -w"),
+    "chpst": _wrapper_spec("-u -U -b -e -d -o -p -f -c -/ -n -l -L -r -t -m"),
+    "chroot": _wrapper_spec("--userspec --groups", 1),
+    "chrt": _wrapper_spec("-T -P -D", 1),
+    "coproc": _wrapper_spec(""),
+    "cpulimit": _wrapper_spec("-l -p -e --limit"),
+    "daemonize": _wrapper_spec("-a -e -o -c -p -l -u -E"),
+    "dbus-run-session": _wrapper_spec("--config-file --dbus-daemon"),
+    "doas": _wrapper_spec("-u -C -a"),
+    "entr": _wrapper_spec(""),
+    "env": _wrapper_spec("-u -C --unset --chdir", 0, "-S --split-string"),
+    "exec": _wrapper_spec("-a"),
+    "fakeroot": _wrapper_spec("-l -s -i -b --lib"),
+    "faketime": _wrapper_spec("", 1),
+    "firejail": _wrapper_spec(""),
+    "flock": _wrapper_spec("-w -E --timeout --wait --conflict-exit-code", 1, "-c --command"),
+    "gtimeout": _wrapper_spec("-k -s --kill-after --signal", 1),
+    "ionice": _wrapper_spec("-c -n -p -P -u --class --classdata"),
+    "linux32": _wrapper_spec(""),
+    "linux64": _wrapper_spec(""),
+    "ltrace": _wrapper_spec("-o -e -p -s -u -n -a -l -x"),
+    "nocorrect": _wrapper_spec(""),
+    "nsenter": _wrapper_spec("-t -S -G --target"),
+    "numactl": _wrapper_spec("-C -m -N -i -p --cpunodebind --membind"),
+    "parallel": _wrapper_spec("-j -S -a -I --jobs", 0, "", joins=True),
+    "pkexec": _wrapper_spec("--user"),
+    "prlimit": _wrapper_spec("-p --pid"),
+    "proxychains": _wrapper_spec("-f"),
+    "proxychains4": _wrapper_spec("-f"),
+    "rlwrap": _wrapper_spec("-f -H -C -s"),
+    "runuser": _wrapper_spec("-u -g -G -s", 0, "-c --command"),
+    "schroot": _wrapper_spec("-c -d -u"),
+    "script": _wrapper_spec("-I -O -B -T -E -m -o", 0, "-c --command"),
+    "setarch": _wrapper_spec("", 1),
+    "setpriv": _wrapper_spec("--reuid --regid --groups"),
+    "setsid": _wrapper_spec(""),
+    "softlimit": _wrapper_spec("-a -c -d -f -l -m -n -o -p -r -s -t"),
+    "ssh": _wrapper_spec(
+        "-b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w", 1, joins=True
+    ),
+    "strace": _wrapper_spec("-o -e -p -s -a -b -E -I -O -S -u -P -X --output --trace"),
+    "su": _wrapper_spec("-s -g -G -w --shell", 1, "-c --command --session-command"),
+    "sudo": _wrapper_spec(
+        "-C -D -g -h -p -R -r -t -T -U -u --user --group --host --prompt --chdir"
+    ),
+    "systemd-inhibit": _wrapper_spec("--what --who --why --mode"),
+    "systemd-run": _wrapper_spec("-u -p -E -t -H -M --unit --property --setenv"),
+    "taskset": _wrapper_spec("", 1),
+    "torify": _wrapper_spec(""),
+    "torsocks": _wrapper_spec("-a -P -u -p"),
+    "toybox": _wrapper_spec(""),
+    "tsocks": _wrapper_spec(""),
+    "unbuffer": _wrapper_spec(""),
+    "unshare": _wrapper_spec("-S -G -R -w --setuid --setgid --root --wd"),
+    "valgrind": _wrapper_spec(""),
+    "watch": _wrapper_spec("-n -q --interval --equexit", 0, "", joins=True),
+    "xargs": _wrapper_spec(
+        "-a -d -E -I -L -n -P -s --arg-file --delimiter --max-lines --max-args --max-procs"
+        " --max-chars --replace --process-slot-var"
+    ),
+    "xvfb-run": _wrapper_spec("-e -f -n -p -s -w --server-num --server-args"),
+}
+
+SHELLS = frozenset({
+    "ash", "bash", "csh", "dash", "fish", "ksh", "ksh93", "mksh", "rbash", "sh", "tcsh", "yash",
+    "zsh",
+})  # fmt: skip
+_CODE_OPTIONS: Mapping[str, frozenset[str]] = {
+    "bun": frozenset({"-e", "--eval", "-p", "--print"}),
+    "deno": frozenset({"eval"}),
+    "lua": frozenset({"-e"}),
+    "node": frozenset({"-e", "--eval", "-p", "--print", "-pe"}),
+    "perl": frozenset({"-e", "-E", "-ne", "-pe", "-nle", "-lne", "-ple", "-lpe", "-le"}),
+    "php": frozenset({"-r"}),
+    "python": frozenset({"-c"}),
+    "python2": frozenset({"-c"}),
+    "python3": frozenset({"-c"}),
+    "ruby": frozenset({"-e"}),
+}
+_RENAMING_BUILTINS = frozenset({
+    "alias", "bind", "compgen", "complete", "enable", "fc", "hash", "mapfile", "readarray",
+})  # fmt: skip
+_STATE_CHANGING_BUILTINS = frozenset({*_RENAMING_BUILTINS, "let"})
+_EXECUTED_VARIABLES = frozenset({
+    "BASHOPTS", "BASH_ENV", "ENV", "PROMPT_COMMAND", "PS0", "PS4", "SHELLOPTS",
+})  # fmt: skip
+_WRAPPERS_WITHOUT_SHELL = frozenset({*TRANSPARENT_WRAPPERS, "env", "exec", "xargs"})
+"""Wrappers that start no shell when they are given no program."""
+_AWKS = frozenset({"awk", "gawk", "mawk", "nawk"})
+_AWK_RUNS_COMMAND = re.compile(r"system|\||getline|@load|@include|printf?\s[^;}]*>")
+_ARGUMENT_ADDERS = frozenset({"find", "parallel", "xargs"})
+_PLACEHOLDER = re.compile(r"[{}%@_]|^\s*$")
+"""What `xargs -I` and `find -exec` usually replace; a script that holds it may become any other."""
+_FIND_EXEC_ACTIONS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+
+
+def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
+    """Every program of the line, and those inside them."""
+    for program in line_programs.programs:
+        argv = program.words
+        if program.variables or (argv and program_basename(argv[0].text) in _EXPANDED_PROGRAMS):
+            break
+    else:  # there is nothing to any of them but itself
+        return ExpandedLine(
+            tuple(map(ReachableProgram, line_programs.programs)), (), line_programs.uncertainties
+        )
+    expander = _WrapperExpander()
+    expander.add_line(line_programs, (), 0)
+    return ExpandedLine(
+        tuple(expander.programs), tuple(expander.code), tuple(dict.fromkeys(expander.uncertainties))
+    )
+
+
+def strip_wrappers(program: Program) -> Program:
+    """The program without wrappers that an allow rule looks through."""
+    if not program.words or program.words[0].text not in SKIPPABLE_WRAPPERS:
+        return program
+    while (name := program.name) in TRANSPARENT_WRAPPERS or (
+        name == "xargs" and _is_bare_xargs(program)
+    ):
+        argv = tuple(program.words)
+        if name == "command" and len(argv) > 1 and argv[1].text[:2] in ("-v", "-V"):
+            return program
+        start = _find_program_index(argv, TRANSPARENT_WRAPPERS.get(name) or _WrapperSpec())
+        if start is None or start >= len(argv) or argv[start].has_expansion:
+            return program
+        program = _program_from(program, start)
+    return program
+
+
+def _is_bare_xargs(program: Program) -> bool:
+    return len(program.words) > 1 and program.words[1].text[:1] != "-"
+
+
+def program_basename(name: str) -> str:
+    """The name of a program without its folder."""
+    return name.rpartition("/")[2]
+
+
+class _WrapperExpander:
+    """Collects programs from lines and from each other."""
+
+    def __init__(self) -> None:
+        self.programs: list[ReachableProgram] = []
+        self.code: list[str] = []
+        self.uncertainties: list[str] = []
+
+    def add_line(self, line_programs: LinePrograms, wrappers: tuple[str, ...], depth: int) -> None:
+        """All that a line runs."""
+        self.uncertainties.extend(line_programs.uncertainties)
+        for program in line_programs.programs:
+            self.add_program(program, wrappers, depth)
+
+    def add_program(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
+        """A program, and what it runs in turn."""
+        self.programs.append(ReachableProgram(program, wrappers))
+        name = program_basename(program.name)
+        if name in _STATE_CHANGING_BUILTINS or program.variables:
+            self._note_name_changes(name, program)
+        if name not in _PROGRAM_RUNNERS:
+            return
+        if depth >= _MAX_DEPTH:
+            self.uncertainties.append("programs run programs very deeply")
+            return
+        self._expand_program(name, program, (*wrappers, name), depth + 1)
+
+    def _note_name_changes(self, name: str, program: Program) -> None:
+        """What changes the meaning of names, or makes the shell run a text later."""
+        if name in _RENAMING_BUILTINS and len(program.words) > 1:
+            self.uncertainties.append(f"{name} changes what names mean")
+        if not _EXECUTED_VARIABLES.isdisjoint(program.variables):
+            self.uncertainties.append("a variable is set that the shell runs")
+        if name == "let":
+            self.uncertainties.append("arithmetic is done with names")
+
+    def _expand_program(
+        self, name: str, program: Program, wrappers: tuple[str, ...], depth: int
+    ) -> None:
+        if name in SHELLS:
+            self._expand_shell(program, wrappers, depth)
+        elif name in ("eval", "trap", "source", "."):
+            self._expand_builtin(name, program, wrappers, depth)
+        elif name == "find":
+            self._expand_find(program, wrappers, depth)
+        elif name in _WRAPPERS:
+            self._expand_wrapper(_WRAPPERS[name], program, wrappers, depth)
+        elif name in _AWKS:
+            self._collect_awk_code(program)
+        else:
+            self._collect_code(name, program)
+
+    def _expand_find(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
+        if any(
+            word.may_split or (word.has_expansion and word.text[:1] == "-")
+            for word in program.words
+        ):
+            self.uncertainties.append("what find is told is filled in by the shell")
+        for start, end in _find_exec_ranges(program.words):
+            inner = _program_between(program, start, end)
+            if not inner.name or "{" in inner.name:
+                self.uncertainties.append("find runs what it finds")
+            self.add_program(inner, wrappers, depth)
+
+    def _expand_text(self, word: ShellWord, wrappers: tuple[str, ...], depth: int) -> None:
+        """A word that is a command line."""
+        if word.has_expansion or (
+            _has_added_arguments(wrappers) and _PLACEHOLDER.search(word.text)
+        ):
+            self.uncertainties.append(f"what {wrappers[-1]} runs is filled in by the shell")
+        else:
+            self.add_line(find_programs(word.text), wrappers, depth)
+
+    def _expand_shell(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
+        argv = program.words
+        at = 1
+        while at < len(argv) and argv[at].text[:1] in ("-", "+") and len(argv[at].text) > 1:
+            option = argv[at].text
+            if option[:2] != "--" and "c" in option[1:] and option[0] == "-":
+                self._expand_script(argv, at + 1, wrappers, depth)
+                return
+            takes = option in ("-o", "-O", "+O", "+o", "--rcfile", "--init-file")
+            if takes or argv[at].has_expansion or any(word.may_split for word in argv[at : at + 2]):
+                self.uncertainties.append(f"{wrappers[-1]} has options that are not understood")
+            at += 2 if takes else 1
+        if at < len(argv) and (argv[at].has_substitution or argv[at].may_split):
+            self.uncertainties.append(f"what {wrappers[-1]} runs is filled in by the shell")
+        elif at >= len(argv) or argv[at].text in ("-", "/dev/stdin", "/dev/fd/0"):
+            self._expand_stdin(program, wrappers, depth)
+
+    def _expand_script(
+        self, argv: Sequence[ShellWord], at: int, wrappers: tuple[str, ...], depth: int
+    ) -> None:
+        while at < len(argv) and argv[at].text[:1] in ("-", "+"):
+            at += 1
+        if at < len(argv):
+            self._expand_text(argv[at], wrappers, depth)
+        elif _has_added_arguments(wrappers):
+            self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
+
+    def _expand_stdin(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
+        if program.stdin_text is not None:
+            count_before = len(self.programs)
+            self.add_line(find_programs(program.stdin_text), wrappers, depth)
+            if any(_redirects_input(reached.program) for reached in self.programs[count_before:]):
+                self.uncertainties.append(f"{wrappers[-1]} turns to another script")
+        else:  # even if nothing seems to feed it: a group or a function around it may
+            self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
+
+    def _expand_builtin(
+        self, name: str, program: Program, wrappers: tuple[str, ...], depth: int
+    ) -> None:
+        arguments = [word for word in program.words[1:] if word.text != "--"]
+        if name == "trap":
+            arguments = [word for word in arguments if word.text[:1] != "-"]
+            if len(arguments) > 1:
+                self._expand_text(arguments[0], wrappers, depth)
+        elif name == "eval":
+            self._expand_text(join_words(arguments, " "), wrappers, depth)
+        elif arguments and arguments[0].has_expansion:
+            self.uncertainties.append(f"what {name} reads is filled in by the shell")
+        elif arguments and arguments[0].text.startswith(("/dev/", "/proc/")):
+            self.uncertainties.append(f"{name} runs what it is given")
+
+    def _expand_wrapper(
+        self, wrapper: _WrapperSpec, program: Program, wrappers: tuple[str, ...], depth: int
+    ) -> None:
+        argv = program.words
+        for line in _command_line_values(argv, wrapper):
+            self._expand_text(line, wrappers, depth)
+        start = _find_program_index(argv, wrapper)
+        if start is None:
+            self._add_candidates(program, wrappers)
+        elif start < len(argv) and wrapper.joins_arguments:
+            self._expand_text(join_words(argv[start:], " "), wrappers, depth)
+        elif start < len(argv):
+            inner = _program_from(program, start)
+            if not inner.name or ("{" in inner.name and _has_added_arguments(wrappers)):
+                self.uncertainties.append("a command's name is filled in by the shell")
+            self.add_program(inner, wrappers, depth)
+        elif _has_added_arguments(wrappers) or wrappers[-1] not in _WRAPPERS_WITHOUT_SHELL:
+            self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
+
+    def _add_candidates(self, program: Program, wrappers: tuple[str, ...]) -> None:
+        """Which word is the program cannot be told: each may be."""
+        self.uncertainties.append(f"{wrappers[-1]} has options that are not understood")
+        for start in range(1, len(program.words)):
+            if not program.words[start].has_expansion:
+                self.programs.append(ReachableProgram(_program_from(program, start), wrappers))
+
+    def _collect_awk_code(self, program: Program) -> None:
+        texts = [word.text for word in program.words[1:]]
+        self.code.extend(texts)
+        if any(_AWK_RUNS_COMMAND.search(text) for text in texts):
+            self.uncertainties.append("awk may run programs")
+
+    def _collect_code(self, name: str, program: Program) -> None:
+        options = _CODE_OPTIONS[name]
+        for word in program.words[1:]:
+            if word.text in options or (word.text[:2] in options and len(word.text) > 2):
+                self.code.extend(word.text for word in program.words[1:])
+                return
+        if program.stdin_text is not None:
+            self.code.append(program.stdin_text)
+
+
+def _command_line_values(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> Iterator[ShellWord]:
+    """The values of options that are command lines."""
+    for at, word in enumerate(argv):
+        option, equals, value = word.text.partition("=")
+        if at and option in wrapper.line_options and equals:
+            yield replace(word, text=value)
+        elif at and word.text in wrapper.line_options and at + 1 < len(argv):
+            yield argv[at + 1]
+
+
+def _redirects_input(program: Program) -> bool:
+    """`exec < file`: a shell that reads its script there goes on with the file."""
+    return program.name == "exec" and any(
+        "<" in redirect.operator for redirect in program.redirects
+    )
+
+
+def _has_added_arguments(wrappers: Sequence[str]) -> bool:
+    """Whether words are added to a program from elsewhere."""
+    return not _ARGUMENT_ADDERS.isdisjoint(wrappers)
+
+
+def _find_program_index(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> int | None:
+    """Where the program begins inside a wrapper's words; None when that cannot be told."""
+    at, leading_count = 1, wrapper.leading_count
+    while at < len(argv):
+        text = argv[at].text
+        option = text[:1] == "-" and len(text) > 1
+        takes = option and text in wrapper.value_options
+        if _may_vanish(argv[at : at + 1 + takes], before=bool(leading_count)):
+            return None
+        if text == "--":
+            return at + 1 + leading_count
+        if option or _is_assignment(text, program_basename(argv[0].text)):
+            at += 1 + takes
+        elif leading_count:
+            at, leading_count = at + 1, leading_count - 1
+        else:
+            return at
+    return at
+
+
+def _may_vanish(candidates: Sequence[ShellWord], *, before: bool) -> bool:
+    """Whether words before the program may become none or several: then it is elsewhere."""
+    first = candidates[0]
+    if first.has_expansion and (
+        first.text[:1] == "-" or (first.may_split and (before or "=" in first.text))
+    ):
+        return True
+    return any(word.may_split for word in candidates[1:])
+
+
+def _is_assignment(text: str, wrapper: str) -> bool:
+    """Whether a word sets a variable for the program behind it."""
+    if wrapper == "time":  # a word of the shell's own, which takes what stands before a command
+        return text == "!" or _ASSIGNMENT.match(text) is not None
+    if wrapper == "env" and text == "-":
+        return True
+    return "=" in text and wrapper in ("doas", "env", "sudo")
+
+
+def _program_from(program: Program, start: int) -> Program:
+    """The program that begins at one of the words of another."""
+    argv = program.words[start:]
+    sets = [
+        word.text.partition("=")[0]
+        for word in program.words[1:start]
+        if _ASSIGNMENT.match(word.text)
+    ]
+    text = " ".join(program.text.split(" ")[start:])
+    if " ".join(word.text for word in program.words) != program.text:
+        text = " ".join(word.text for word in argv)
+    return replace(program, words=argv, text=text, variables=(*program.variables, *sets))
+
+
+def _program_between(program: Program, start: int, end: int) -> Program:
+    argv = program.words[start:end]
+    return replace(program, words=argv, text=" ".join(word.text for word in argv), redirects=())
+
+
+def _find_exec_ranges(argv: Sequence[ShellWord]) -> Iterator[tuple[int, int]]:
+    """Where `find` is given programs."""
+    for at, word in enumerate(argv):
+        if word.text in _FIND_EXEC_ACTIONS:
+            end = at + 1
+            while end < len(argv) and argv[end].text not in (";", "+"):
+                end += 1
+            yield at + 1, end
+
+
+_PROGRAM_RUNNERS = frozenset({
+    *_WRAPPERS, *SHELLS, *_CODE_OPTIONS, *_AWKS, "eval", "trap", "source", ".", "find",
+})  # fmt: skip
+_EXPANDED_PROGRAMS = _STATE_CHANGING_BUILTINS | _PROGRAM_RUNNERS

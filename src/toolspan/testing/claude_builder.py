@@ -1,0 +1,919 @@
+"""Claude Code transcripts made by hand, for tests.
+
+In: what happened, told in order (`prompt`, `call`, `result`, …), and a client version. Out: the
+lines that version would have written, in its own shape: one line per block, results in the order
+they came, every line hanging on its parent. Ids come from a seeded counter and the clock moves only
+when told, so the same story gives the same bytes. What tools give back is in `bodies.py`, the form
+of lines in `ledger.py`, what versions do differently in `shape.py`. Read `TranscriptBuilder` first.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, NamedTuple, Self
+
+import msgspec
+
+from toolspan.session.models.scripted import SeededIds
+from toolspan.testing.claude_results import (
+    CURRENT,
+    REJECTED,
+    SESSION_ENDED,
+    STOP,
+    Blocks,
+    Body,
+    Denial,
+    client_shape,
+    project_name,
+)
+from toolspan.types.ids import CallId
+
+Record = dict[str, object]
+
+_INITIAL_TOKENS = 9_000
+"""Tokens that every conversation begins with, before anybody has said a word."""
+
+
+@dataclass
+class BuiltLine:
+    """One line to be: a record, or bytes as they are."""
+
+    record: Record | bytes
+    agent_call: str | None = None
+    """The call that started the subagent which wrote it."""
+    kept_bytes: int | None = None
+    """How many bytes of it reached the disk; None: all."""
+    end: bytes = b"\n"
+
+    def encoded(self) -> bytes:
+        """What the file holds of it."""
+        whole = self.record if isinstance(self.record, bytes) else encode_record(self.record)
+        return whole[: self.kept_bytes] + self.end
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltAgent:
+    """Which subagent a file belongs to."""
+
+    id: str | None
+    """None where subagents write into the session's own file."""
+    call: str
+    kind: str
+    description: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LineContext:
+    """What every line of a session repeats."""
+
+    session_id: str
+    version: str
+    cwd: str
+    branch: str
+
+
+@dataclass
+class _BuiltMessage:
+    """One message of the model, over all its lines."""
+
+    records: list[Record]
+    cached: int
+    """Tokens before it that an earlier message paid for."""
+    uncached: int
+    usage: dict[str, int] = field(default_factory=dict)
+
+
+class LineBuilder:
+    """Writes lines and keeps them."""
+
+    def __init__(
+        self, context: LineContext, now: datetime, agent: BuiltAgent | None = None
+    ) -> None:
+        self.context = context
+        self.shape = client_shape(context.version)
+        self.agent = agent
+        self.ids = SeededIds(f"{context.session_id}/{agent.call}" if agent else context.session_id)
+        self.now = now
+        self.last_uuid: str | None = None
+        """The uuid of the line written last."""
+        self.lines: list[BuiltLine] = []
+        self.current_message: str | None = None
+        """The message the model is in the middle of."""
+        self.prompt_id: str | None = None
+        self._messages: dict[str, _BuiltMessage] = {}
+        self._character_count = 0
+        self._cached = 0
+
+    @property
+    def tokens(self) -> int:
+        """About how long the conversation is."""
+        return _INITIAL_TOKENS + self._character_count // 4
+
+    def add_entry(
+        self,
+        body: Record,
+        extras: Record | None = None,
+        *,
+        parent: str | None,
+        links: Record | None = None,
+    ) -> Record:
+        """One line of the conversation: what it tells, and further fields after its time."""
+        uuid = self.ids.next_uuid()
+        agent_id = {"agentId": self.agent.id} if self.agent and self.agent.id else {}
+        head: Record = {"parentUuid": parent, **(links or {}), "isSidechain": bool(self.agent)}
+        entry_fields: Record = {
+            **agent_id,
+            **body,
+            "uuid": uuid,
+            "timestamp": _format_time(self.now),
+            **(extras or {}),
+        }
+        envelope = self._envelope_fields()
+        record = (
+            head | entry_fields | envelope
+            if self.shape.envelope_last
+            else head | envelope | entry_fields
+        )
+        self.add_line(record)
+        self._character_count += len(encode_record(body))
+        self.last_uuid = uuid
+        return record
+
+    def add_line(self, record: Record | bytes) -> None:
+        """One line as it is."""
+        self.lines.append(BuiltLine(record, self.agent.call if self.agent else None))
+
+    def add_user_entry(
+        self, content: str | Blocks, extras: Record | None = None, *, parent: str | None = None
+    ) -> None:
+        """A line of the user's side; it hangs on the line before unless told otherwise."""
+        self.current_message = None
+        body: Record = {"type": "user", "message": {"role": "user", "content": content}}
+        if self.shape.prompt_ids and self.prompt_id:
+            body = {"promptId": self.prompt_id, **body}
+        self.add_entry(body, extras, parent=parent or self.last_uuid)
+
+    def add_block(self, block: Mapping[str, object], message: str | None) -> str:
+        """One block of the model's message, as a line of its own; gives its uuid."""
+        message_id = message or self.current_message or self.ids.next_token("msg_01")
+        built_message = self._open_message(message_id)
+        message_fields = {
+            "id": message_id,
+            "type": "message",
+            "role": "assistant",
+            "model": self.shape.model,
+            "content": [block],
+            "stop_reason": None,
+            "stop_sequence": None,
+        }
+        body: Record = {
+            "message": message_fields,
+            "requestId": f"req_011{message_id.removeprefix('msg_01')}",
+            "type": "assistant",
+        }
+        if self.shape.blocks_numbered:
+            body = {"message": message_fields, "apiBlockIndex": len(built_message.records), **body}
+        built_message.records.append(self.add_entry(body, parent=self.last_uuid))
+        return self.last_uuid or ""
+
+    def add_synthetic_reply(self, text: str) -> None:
+        """Words that the client puts into the model's mouth."""
+        message = {
+            "id": self.ids.next_uuid(),
+            "model": "<synthetic>",
+            "role": "assistant",
+            "stop_reason": "stop_sequence",
+            "stop_sequence": "",
+            "type": "message",
+            "usage": _usage_fields(),
+            "content": [{"type": "text", "text": text}],
+        }
+        body: Record = {"type": "assistant", "message": message}
+        self.add_entry(body, {"isApiErrorMessage": False}, parent=self.last_uuid)
+
+    def set_token_counts(self, tokens: dict[str, int]) -> None:
+        """Token counts of the message the model is in; what is not given is made up.
+
+        Raises:
+            ValueError: the model is not in the middle of a message.
+        """
+        if self.current_message is None:
+            raise ValueError("Expected a text, a thought or a call before its token counts")
+        self._messages[self.current_message].usage |= tokens
+
+    def reset_token_counts(self) -> None:
+        """The conversation starts from nothing: its tokens are counted anew."""
+        self._character_count = self._cached = 0
+
+    def continue_from(self, other: "LineBuilder") -> None:
+        """Go on where another file stands, with its lines as copies."""
+        self.last_uuid, self._character_count, self._cached = (
+            other.last_uuid,
+            other._character_count,
+            other._cached,
+        )
+
+    def finish_messages(self) -> None:
+        """Stop reasons and token counts, which are known only when a message is whole."""
+        for message in self._messages.values():
+            self._finish_message(message)
+
+    def _open_message(self, message_id: str) -> _BuiltMessage:
+        if message_id not in self._messages:
+            tokens = self.tokens
+            self._messages[message_id] = _BuiltMessage([], self._cached, tokens - self._cached)
+            self._cached = tokens
+        self.current_message = message_id
+        return self._messages[message_id]
+
+    def _envelope_fields(self) -> Record:
+        """Where and by what a line was written."""
+        entrypoint = {"entrypoint": "sdk-cli"} if self.shape.envelope_last else {}
+        return {
+            "userType": "external",
+            **entrypoint,
+            "cwd": self.context.cwd,
+            "sessionId": self.context.session_id,
+            "version": self.context.version,
+            "gitBranch": self.context.branch,
+        }
+
+    def _finish_message(self, message: _BuiltMessage) -> None:
+        contents = [
+            message_fields["content"] for message_fields in map(_record_message, message.records)
+        ]
+        has_calls = any(b'"type":"tool_use"' in encode_record(content) for content in contents)
+        output = sum(len(encode_record(content)) for content in contents) // 4
+        final = _usage_fields(
+            cached=message.cached, uncached=message.uncached, output=output, overrides=message.usage
+        )
+        for n, message_fields in enumerate(map(_record_message, message.records)):
+            is_final = self.shape.final_stop or n == len(contents) - 1
+            message_fields["stop_reason"] = (
+                ("tool_use" if has_calls else "end_turn") if is_final else None
+            )
+            message_fields["usage"] = final if is_final else final | {"output_tokens": 1}
+
+
+def encode_record(record: object) -> bytes:
+    """Compact JSON, keys in their order."""
+    return msgspec.json.encode(record)
+
+
+def _record_message(record: Record) -> Record:
+    """The message inside a line."""
+    message = record["message"]
+    return message if isinstance(message, dict) else {}
+
+
+def _format_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _usage_fields(
+    *,
+    cached: int = 0,
+    uncached: int = 0,
+    output: int = 0,
+    overrides: Mapping[str, int] | None = None,
+) -> Record:
+    return {
+        "input_tokens": 4 if output else 0,
+        "cache_creation_input_tokens": uncached,
+        "cache_read_input_tokens": cached,
+        "output_tokens": output,
+        **(overrides or {}),
+        "service_tier": "standard",
+    }
+
+
+class StreamRecord(NamedTuple):
+    """A record of a transcript, and the call whose subagent wrote it."""
+
+    record: dict[str, object]
+    agent_call: str | None
+
+
+def to_stream_records(
+    records: Sequence[StreamRecord], session_id: str, model: str
+) -> list[dict[str, object]]:
+    """The lines a client would have printed."""
+    printed = [item for item in records if _is_printed(item)]
+    printed.sort(key=lambda item: str(item.record["timestamp"]))
+    first = {
+        "type": "system",
+        "subtype": "init",
+        "cwd": printed[0].record["cwd"] if printed else "",
+        "session_id": session_id,
+        "model": model,
+        "permissionMode": "default",
+        "claude_code_version": printed[0].record["version"] if printed else "",
+    }
+    return [
+        first,
+        *(_stream_line(item, session_id) for item in printed),
+        _result_line(printed, session_id),
+    ]
+
+
+def _is_printed(item: StreamRecord) -> bool:
+    """The model's blocks and the results; what a person typed is not printed back."""
+    if item.record.get("type") == "assistant":
+        return True
+    return any(block.get("type") == "tool_result" for block in _record_blocks(item.record))
+
+
+def _stream_line(item: StreamRecord, session_id: str) -> dict[str, object]:
+    record = item.record
+    line: dict[str, object] = {
+        "type": record["type"],
+        "message": _without_stop_reason(record["message"]),
+        "parent_tool_use_id": item.agent_call,
+        "session_id": session_id,
+        "uuid": record["uuid"],
+        "timestamp": record["timestamp"],
+    }
+    if "requestId" in record:
+        line["request_id"] = record["requestId"]
+    if "toolUseResult" in record:
+        line["tool_use_result"] = record["toolUseResult"]
+    return line
+
+
+def _without_stop_reason(message: object) -> object:
+    """A block is printed before its message is whole: the stop reason is not known yet."""
+    if isinstance(message, dict) and "stop_reason" in message:
+        return {**message, "stop_reason": None}
+    return message
+
+
+def _result_line(printed: Sequence[StreamRecord], session_id: str) -> dict[str, object]:
+    """The line that ends a run: how it went, and which calls were refused."""
+    calls = {
+        block["id"]: block
+        for item in printed
+        for block in _record_blocks(item.record)
+        if block.get("type") == "tool_use"
+    }
+    texts = [
+        block["text"]
+        for item in printed
+        for block in _record_blocks(item.record)
+        if block.get("type") == "text"
+    ]
+    denials = [
+        {"tool_name": call["name"], "tool_use_id": call["id"], "tool_input": call["input"]}
+        for item in printed
+        if "toolDenialKind" in item.record
+        for block in _record_blocks(item.record)
+        if (call := calls.get(block.get("tool_use_id")))
+    ]
+    return {
+        "type": "result",
+        "subtype": "success",
+        "is_error": False,
+        "num_turns": len(printed),
+        "result": texts[-1] if texts else "",
+        "session_id": session_id,
+        "permission_denials": denials,
+        "terminal_reason": "completed",
+    }
+
+
+def _record_blocks(record: dict[str, object]) -> list[dict[str, object]]:
+    message = record.get("message")
+    content = message.get("content") if isinstance(message, dict) else None
+    return content if isinstance(content, list) else []
+
+
+HookOutcome = Literal["success", "error", "blocked", "cancelled", "context", "message"]
+
+_TRANSCRIPT_START = datetime(2026, 11, 2, 9, tzinfo=UTC)
+_ACCEPTED_DECISION = {
+    "decision": "accept",
+    "source": "config",
+    "reasonType": "rule",
+    "ruleSource": "projectSettings",
+}
+
+
+@dataclass(frozen=True)
+class _BuiltCall:
+    """A call, and the line that asked for it."""
+
+    tool: str
+    uuid: str
+
+
+class TranscriptBuilder:
+    """A transcript in the making.
+
+    Methods return the builder, so that a story can be told in one breath; `call` returns the id of
+    the call, which its result needs. `after_ms` is the time that passes before the line is written.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str | None = None,
+        version: str = CURRENT,
+        cwd: str = "/home/dev/project",
+        start: datetime = _TRANSCRIPT_START,
+        git_branch: str = "main",
+    ) -> None:
+        context = LineContext(
+            session_id=session_id or SeededIds("transcript").next_uuid(),
+            version=version,
+            cwd=cwd,
+            branch=git_branch,
+        )
+        self._set_lines(LineBuilder(context, start))
+
+    def _set_lines(self, lines: LineBuilder) -> None:
+        self._line_builder = lines
+        self._shape = lines.shape
+        self._calls: dict[str, _BuiltCall] = {}
+        self._open_calls: dict[str, _BuiltCall] = {}
+        self._result_uuids: dict[str, str | None] = {}
+        self._turn = 0
+        self._progress_count = 0
+        self._agents: list[TranscriptBuilder] = []
+        self._sidecars: dict[str, bytes] = {}
+
+    @property
+    def session_id(self) -> str:
+        """The session's id."""
+        return self._line_builder.context.session_id
+
+    @property
+    def agent_id(self) -> str:
+        """The id of the subagent whose transcript this is; empty for others."""
+        agent = self._line_builder.agent
+        return (agent.id or "") if agent else ""
+
+    @property
+    def now(self) -> datetime:
+        """What the clock says."""
+        return self._line_builder.now
+
+    @property
+    def last(self) -> str | None:
+        """The uuid of the line written last, on which the next one hangs."""
+        return self._line_builder.last_uuid
+
+    @property
+    def is_in_message(self) -> bool:
+        """The model is in the middle of a message: what it says next belongs to it."""
+        return self._line_builder.current_message is not None
+
+    def uuid_of(self, call_id: str) -> str:
+        """The uuid of the line that asked for a call."""
+        return self._calls[call_id].uuid
+
+    def wait(self, ms: int) -> Self:
+        """Let time pass."""
+        self._line_builder.now += timedelta(milliseconds=ms)
+        return self
+
+    def until(self, other: "TranscriptBuilder") -> Self:
+        """Let time pass until what another one, such as a subagent, last wrote."""
+        self._line_builder.now = max(self.now, other.now)
+        return self
+
+    def prompt(self, text: str, *, after_ms: int = 0) -> Self:
+        """A person speaks; in a subagent, the call that started it does."""
+        self.wait(after_ms)
+        self._turn += 1
+        self._line_builder.prompt_id = self._line_builder.ids.next_uuid()
+        extras: Record = {}
+        if self._shape.prompt_ids and not self._line_builder.agent:
+            extras["permissionMode"] = "default"
+        if self._shape.blocks_numbered and not self._line_builder.agent:
+            extras |= {"promptSource": "sdk", "turnOrigin": "sdk"}
+            extras["turnPosition"] = {"promptIndex": 0, "turnIndex": self._turn}
+        self._line_builder.add_user_entry(text, extras)
+        return self
+
+    def text(self, text: str, *, message: str | None = None, after_ms: int = 0) -> Self:
+        """The model speaks."""
+        self.wait(after_ms)
+        self._line_builder.add_block({"type": "text", "text": text}, message)
+        return self
+
+    def thinking(self, text: str, *, message: str | None = None, after_ms: int = 0) -> Self:
+        """The model thinks."""
+        self.wait(after_ms)
+        signature = self._line_builder.ids.next_signature()
+        block = {"type": "thinking", "thinking": text, "signature": signature}
+        self._line_builder.add_block(block, message)
+        return self
+
+    def usage(self, **tokens: int) -> Self:
+        """Token counts of the message the model is in; what is not given is made up.
+
+        Raises:
+            ValueError: the model is not in the middle of a message.
+        """
+        self._line_builder.set_token_counts(tokens)
+        return self
+
+    def call(
+        self,
+        tool: str,
+        input: Mapping[str, object],
+        *,
+        id: str | None = None,
+        message: str | None = None,
+        after_ms: int = 0,
+    ) -> CallId:
+        """The model asks for a tool; gives the call's id.
+
+        Calls with nothing but the model's words between them are one batch. After a result the
+        model starts anew; name the same `message` to stay in the batch all the same.
+        """
+        self.wait(after_ms)
+        call_id = CallId(id or self._line_builder.ids.next_token("toolu_01"))
+        block = {"type": "tool_use", "id": call_id, "name": tool, "input": dict(input)}
+        built_call = _BuiltCall(tool, self._line_builder.add_block(block, message))
+        self._calls[call_id] = self._open_calls[call_id] = built_call
+        return call_id
+
+    def result(
+        self,
+        call_id: str,
+        content: str | Blocks | Body,
+        *,
+        is_error: bool | None = None,
+        structured: object = None,
+        denial: Denial | None = None,
+        after_ms: int = 0,
+    ) -> Self:
+        """What goes back to the model; a `Body` brings flag, companion and denial with it."""
+        if isinstance(content, Body):
+            return self._add_result(call_id, content, after_ms)
+        body = Body(content=content, structured=structured, is_error=is_error, denial=denial)
+        return self._add_result(call_id, body, after_ms)
+
+    def _add_result(self, call_id: str, body: Body, after_ms: int) -> Self:
+        self.wait(after_ms)
+        self._open_calls.pop(call_id, None)
+        built_call = self._calls.get(call_id)
+        parent = self.last if built_call is None or self._shape.is_linear else built_call.uuid
+        self._line_builder.add_user_entry(
+            [_result_block(call_id, body)], self._result_extras(built_call, body), parent=parent
+        )
+        self._result_uuids[call_id] = self.last
+        return self
+
+    def interrupt(self, *, after_ms: int = 0) -> Self:
+        """The person stops the turn: open calls are rejected, then the client says so."""
+        self.wait(after_ms)
+        was_streaming = self.is_in_message and not self._open_calls
+        rejection = Body(
+            content=REJECTED + STOP,
+            structured="User rejected tool use",
+            is_error=True,
+            denial="user-rejected",
+            decision={},
+        )
+        for call_id in list(self._open_calls):
+            self.result(call_id, rejection)
+        text = f"[Request interrupted by user{'' if was_streaming else ' for tool use'}]"
+        self._line_builder.add_user_entry([{"type": "text", "text": text}])
+        return self
+
+    def resume(self, *, after_ms: int = 0) -> Self:
+        """The client starts again after it was killed; newer ones answer the calls left open."""
+        self.wait(after_ms)
+        open_calls, self._open_calls = list(self._open_calls), {}
+        if not open_calls or not self._shape.decisions:
+            return self
+        ended = Body(
+            content=SESSION_ENDED,
+            structured=SESSION_ENDED,
+            is_error=True,
+            denial="interrupted",
+            decision={},
+        )
+        for call_id in open_calls:
+            self.result(call_id, ended)
+        self._line_builder.add_synthetic_reply("No response requested.")
+        return self
+
+    def hook(
+        self,
+        call_id: str,
+        point: str,
+        *,
+        command: str,
+        outcome: HookOutcome = "success",
+        text: str = "",
+        took_ms: int = 40,
+    ) -> Self:
+        """A hook spoke of a call, at `PreToolUse` or `PostToolUse`."""
+        built_call = self._calls[call_id]
+        name = f"{point}:{built_call.tool}"
+        if not self._shape.attachments:
+            running = {"hookEvent": point, "hookName": name, "command": command}
+            return self.progress(call_id, "hook_progress", **running)
+        outcome_fields = _hook_outcome_fields(outcome, command, text, took_ms)
+        hook_fields = {"hookName": name, "toolUseID": call_id, "hookEvent": point}
+        return self._add_attachment(
+            {"type": outcome_fields.pop("type"), **hook_fields, **outcome_fields},
+            parent=self._result_uuids.get(call_id, built_call.uuid),
+        )
+
+    def progress(self, call_id: str, kind: str, **data: object) -> Self:
+        """A progress line, as clients around 2.1.80 wrote them."""
+        self._progress_count += 1
+        ticker = f"{kind.removesuffix('_progress')}-progress-{self._progress_count}"
+        body: Record = {
+            "type": "progress",
+            "data": {"type": kind, **data},
+            "toolUseID": call_id if kind == "hook_progress" else ticker,
+            "parentToolUseID": call_id,
+        }
+        self._line_builder.add_entry(body, parent=self.last)
+        return self
+
+    def task_notification(
+        self,
+        call_id: str,
+        task: str,
+        summary: str,
+        *,
+        status: str = "completed",
+        result: str | None = None,
+        queued: bool = False,
+    ) -> Self:
+        """News of background work: a new turn, or `queued` into the one that runs."""
+        tags = {
+            "task-id": task,
+            "tool-use-id": call_id,
+            "output-file": self.task_output(task),
+            "status": status,
+            "summary": summary,
+        }
+        if result is not None:
+            tags["result"] = result
+        lines = [f"<{tag}>{value}</{tag}>" for tag, value in tags.items()]
+        text = "\n".join(["<task-notification>", *lines, "</task-notification>"])
+        origin = {"kind": "task-notification", "producer": "session-task"}
+        if queued:
+            mode = {"commandMode": "task-notification", "origin": origin}
+            return self._add_attachment(
+                {"type": "queued_command", "prompt": text, **mode}, self.last
+            )
+        self._turn += 1
+        self._line_builder.prompt_id = self._line_builder.ids.next_uuid()
+        self._line_builder.add_user_entry(text, {"origin": origin, "promptSource": "system"})
+        return self
+
+    def compact(self, summary: str, *, trigger: Literal["auto", "manual"] = "auto") -> Self:
+        """The conversation is replaced by a summary of itself."""
+        metadata = {"trigger": trigger, "preTokens": self._line_builder.tokens}
+        boundary: Record = {
+            "type": "system",
+            "subtype": "compact_boundary",
+            "content": "Conversation compacted",
+            "isMeta": False,
+        }
+        self._line_builder.add_entry(
+            boundary,
+            {"level": "info", "compactMetadata": metadata},
+            parent=None,
+            links={"logicalParentUuid": self.last},
+        )
+        self._line_builder.reset_token_counts()
+        self._line_builder.add_user_entry(
+            summary, {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
+        )
+        return self
+
+    def rewind(self, to_uuid: str | None) -> Self:
+        """Go back to a line: the next one hangs on it, and what came after it is abandoned."""
+        self._line_builder.last_uuid = to_uuid
+        self._line_builder.current_message = None
+        self._open_calls.clear()
+        return self
+
+    def title(self, text: str, *, custom: bool = False) -> Self:
+        """A title for the session, made by the model or, if `custom`, by a person."""
+        if not self._shape.attachments:
+            return self.raw(
+                encode_record({"type": "summary", "summary": text, "leafUuid": self.last})
+            )
+        if custom:
+            return self.state("custom-title", customTitle=text)
+        return self.state("ai-title", aiTitle=text)
+
+    def state(self, kind: str, **fields: object) -> Self:
+        """A line about the session itself, outside the conversation: `mode`, `last-prompt`, …"""
+        self._line_builder.add_line({"type": kind, **fields, "sessionId": self.session_id})
+        return self
+
+    def raw(self, line: bytes) -> Self:
+        """A line as it is, without its newline."""
+        self._line_builder.add_line(line)
+        return self
+
+    def glue(self) -> Self:
+        """Lose the newline after the last line, so that the next one stands on the same line."""
+        self._line_builder.lines[-1].end = b""
+        return self
+
+    def tear(self, kept_bytes: int, *, ended: bool = False) -> Self:
+        """Keep only the first bytes of the last line; a newline follows only if `ended`."""
+        self._line_builder.lines[-1].kept_bytes = kept_bytes
+        self._line_builder.lines[-1].end = b"\n" if ended else b""
+        return self
+
+    def agent(
+        self, call_id: str, *, kind: str = "general-purpose", description: str = ""
+    ) -> "TranscriptBuilder":
+        """The transcript of the subagent that a call started; begin it with `prompt`.
+
+        It has its own clock, which starts now. By version its lines come into this file, into a
+        file beside it, or into the session's folder.
+        """
+        ids = SeededIds(call_id)
+        name = {"nested": f"a{ids.next_hex(16)}", "beside": ids.next_hex(8), "inline": None}
+        agent = BuiltAgent(
+            id=name[self._shape.layout], call=call_id, kind=kind, description=description
+        )
+        child = TranscriptBuilder()
+        child._set_lines(LineBuilder(self._line_builder.context, self.now, agent))
+        if agent.id is None:
+            child._line_builder.lines = self._line_builder.lines
+        self._agents.append(child)
+        return child
+
+    def fork(self, session_id: str) -> "TranscriptBuilder":
+        """Another session that begins with a copy of this one: same uuids, its own id."""
+        self._finish_messages()
+        twin = TranscriptBuilder()
+        twin._set_lines(
+            LineBuilder(replace(self._line_builder.context, session_id=session_id), self.now)
+        )
+        twin._line_builder.continue_from(self._line_builder)
+        twin._line_builder.lines = copy.deepcopy(self._line_builder.lines)
+        for line in twin._line_builder.lines:
+            if isinstance(line.record, dict):
+                line.record["sessionId"] = session_id
+        twin._calls, twin._open_calls, twin._turn = (
+            dict(self._calls),
+            dict(self._open_calls),
+            self._turn,
+        )
+        return twin
+
+    def task_output(self, task: str) -> str:
+        """Where the client puts the output of a background task."""
+        project = project_name(self._line_builder.context.cwd)
+        return f"/tmp/claude-1000/{project}/{self.session_id}/tasks/{task}.output"
+
+    def sidecar(self, name: str, data: bytes) -> str:
+        """Keep a file such as `tool-results/x.txt` beside the session; gives its path there."""
+        self._sidecars[name] = data
+        cwd = self._line_builder.context.cwd
+        home = "/".join(cwd.split("/")[:3])
+        return f"{home}/.claude/projects/{project_name(cwd)}/{self.session_id}/{name}"
+
+    def data(self) -> bytes:
+        """The whole file."""
+        self._finish_messages()
+        return b"".join(line.encoded() for line in self._line_builder.lines)
+
+    def lines(self) -> list[bytes]:
+        """The lines of the file, without their newlines."""
+        return self.data().removesuffix(b"\n").split(b"\n")
+
+    def stream_lines(self) -> list[bytes]:
+        """The same story as lines of `--output-format stream-json`."""
+        self._finish_messages()
+        records = [
+            StreamRecord(line.record, line.agent_call)
+            for builder in (self, *self._agents_with_files())
+            for line in builder._line_builder.lines
+            if isinstance(line.record, dict)
+        ]
+        return [
+            encode_record(line)
+            for line in to_stream_records(records, self.session_id, self._shape.model)
+        ]
+
+    def files(self, stem: str | None = None) -> dict[str, bytes]:
+        """All files of the session by name, relative to the project's folder."""
+        folder = stem or self.session_id
+        files = {f"{folder}.jsonl": self.data()}
+        for child in self._agents_with_files():
+            files |= child._agent_files(folder)
+        return files | {f"{folder}/{name}": data for name, data in self._sidecars.items()}
+
+    def write(self, path: Path) -> Path:
+        """Write the session to `path`, its subagents and sidecars where they belong around it."""
+        for name, data in self.files(path.stem).items():
+            target = path.parent / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        return path
+
+    def _agent_files(self, folder: str) -> dict[str, bytes]:
+        agent = self._line_builder.agent
+        if agent is None:
+            return {}
+        name = f"agent-{agent.id}"
+        if self._shape.layout == "beside":
+            return {f"{name}.jsonl": self.data()}
+        meta = {
+            "agentType": agent.kind,
+            "description": agent.description,
+            "toolUseId": agent.call,
+            "spawnDepth": 1,
+            "requestShape": "foreground",
+        }
+        return {
+            f"{folder}/subagents/{name}.jsonl": self.data(),
+            f"{folder}/subagents/{name}.meta.json": encode_record(meta),
+        }
+
+    def _all_agents(self) -> "list[TranscriptBuilder]":
+        """The subagents, and theirs."""
+        return [each for child in self._agents for each in (child, *child._all_agents())]
+
+    def _agents_with_files(self) -> "list[TranscriptBuilder]":
+        """The subagents that have a file of their own."""
+        return [child for child in self._all_agents() if child.agent_id]
+
+    def _finish_messages(self) -> None:
+        for builder in (self, *self._all_agents()):
+            builder._line_builder.finish_messages()
+
+    def _add_attachment(self, attachment: Record, parent: str | None) -> Self:
+        self._line_builder.add_entry(
+            {"attachment": attachment, "type": "attachment"}, parent=parent
+        )
+        return self
+
+    def _result_extras(self, built_call: _BuiltCall | None, body: Body) -> Record:
+        """What a result's line says besides the result."""
+        shape = self._shape
+        extras: Record = {}
+        companion = _structured_companion(body)
+        omits_companion = self._line_builder.agent is not None and not shape.companions_aside
+        if companion is not None and (body.is_error or not omits_companion):
+            extras["toolUseResult"] = companion
+        if shape.decisions and body.denial:
+            extras["toolDenialKind"] = body.denial
+        if built_call and not shape.is_linear:
+            extras["sourceToolAssistantUUID"] = built_call.uuid
+        decision = _ACCEPTED_DECISION if body.decision is None else body.decision
+        if shape.blocks_numbered and decision and not _is_refused(body):
+            extras["permissionDecision"] = dict(decision)
+        return extras
+
+
+def _result_block(call_id: str, body: Body) -> Record:
+    """The block of a result; the order of its keys tells whether something threw."""
+    if body.is_error:
+        block: Record = {"type": "tool_result", "content": body.content, "is_error": True}
+        return {**block, "tool_use_id": call_id}
+    block = {"tool_use_id": call_id, "type": "tool_result", "content": body.content}
+    return block if body.is_error is None else {**block, "is_error": False}
+
+
+def _structured_companion(body: Body) -> object:
+    """The structured companion; an error without one repeats its text."""
+    if body.structured is None and body.is_error and isinstance(body.content, str):
+        return f"Error: {body.content}"
+    return body.structured
+
+
+def _is_refused(body: Body) -> bool:
+    """Refused before anybody asked for consent."""
+    return isinstance(body.content, str) and body.content.startswith("<tool_use_error>")
+
+
+def _hook_outcome_fields(outcome: HookOutcome, command: str, text: str, took_ms: int) -> Record:
+    """What an attachment says about how a hook ended."""
+    ran = {"command": command, "durationMs": took_ms}
+    match outcome:
+        case "success":
+            output = {"content": text, "stdout": f"{text}\n", "stderr": "", "exitCode": 0}
+            return {"type": "hook_success", **output, **ran}
+        case "error":
+            output = {"stderr": text, "stdout": "", "exitCode": 1}
+            return {"type": "hook_non_blocking_error", **output, **ran}
+        case "blocked":
+            error = {"blockingError": f"[{command}]: {text}", "command": command}
+            return {"type": "hook_blocking_error", "blockingError": error}
+        case "cancelled":
+            return {"type": "hook_cancelled", **ran, "timedOut": True, "timeoutMs": took_ms}
+        case "context":
+            return {"type": "hook_additional_context", "content": [text]}
+        case "message":
+            return {"type": "hook_system_message", "content": text}

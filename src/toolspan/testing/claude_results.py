@@ -1,0 +1,424 @@
+"""What tools give back, in the clients' words: results to put into a made transcript.
+
+In: what a tool did (a file's text, a command's output). Out: a `Body`, the text the model reads
+with its structured companion, to hand to `TranscriptBuilder.result`. Texts are those the clients
+write; where versions differ, `version` chooses. Pure functions; no file is touched.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Layout = Literal["inline", "beside", "nested"]
+"""Where subagents are kept: in the session's file, in files beside it, in the session's folder."""
+
+_MODEL_BY_VERSION = (
+    ((2, 1, 250), "claude-opus-5-5"),
+    ((2, 1, 100), "claude-opus-4-8"),
+    ((2, 1), "claude-sonnet-4-6"),
+    ((2,), "claude-sonnet-4-5-20250929"),
+    ((), "claude-sonnet-4-20250514"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientShape:
+    """The differences between client versions that a transcript shows."""
+
+    layout: Layout
+    model: str
+    is_linear: bool
+    """Results hang on the line before, and do not name the line that asked."""
+    envelope_last: bool
+    """Folder, session and version stand after what the line tells; before, in front of it."""
+    prompt_ids: bool
+    companions_aside: bool
+    """Successes inside subagents have structured companions; later clients leave them out."""
+    attachments: bool
+    """Hooks leave attachments; before, they left progress lines or nothing."""
+    final_stop: bool
+    """Every block of a message carries its final stop reason and token counts; before, the last."""
+    decisions: bool
+    """Denial kinds are recorded."""
+    blocks_numbered: bool
+    """Blocks carry their position, results the decision that let them run."""
+    arrows: bool
+    """Read numbers lines with an arrow; later clients with a tab."""
+    snippets: bool
+    """Edits answer with a numbered snippet of the file; later clients with one sentence."""
+
+
+def client_shape(version: str) -> ClientShape:
+    """How a client of this version writes."""
+    numbers = tuple(int(part) for part in version.split("."))
+    return ClientShape(
+        layout="nested" if numbers >= (2, 1, 2) else "beside" if numbers >= (2,) else "inline",
+        model=next(model for since, model in _MODEL_BY_VERSION if numbers >= since),
+        is_linear=numbers < (2, 1, 1),
+        envelope_last=numbers >= (2, 1, 80),
+        prompt_ids=numbers >= (2, 1, 80),
+        companions_aside=numbers < (2, 1, 80),
+        attachments=numbers >= (2, 1, 97),
+        final_stop=numbers >= (2, 1, 97),
+        decisions=numbers >= (2, 1, 204),
+        blocks_numbered=numbers >= (2, 1, 250),
+        arrows=numbers < (2, 1, 86),
+        snippets=numbers < (2, 1),
+    )
+
+
+def project_name(cwd: str) -> str:
+    """The name of a project's folder: its path with a dash for all but letters and digits."""
+    return re.sub(r"[^A-Za-z0-9]", "-", cwd)
+
+
+Denial = Literal["user-rejected", "permission-rule", "interrupted"]
+"""The denial kinds a client records."""
+Blocks = Sequence[Mapping[str, object]]
+"""Content blocks, as a message holds them."""
+
+CURRENT = "2.1.325"
+"""The version whose words are used when none is named."""
+REJECTED = (
+    "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was"
+    " a file edit, the new_string was NOT written to the file)."
+)
+STOP = " STOP what you are doing and wait for the user to tell you how to proceed."
+SESSION_ENDED = (
+    "[Tool call interrupted: the session ended before this call's result was recorded, so its"
+    " outcome is unknown. Check whether it took effect before relying on it or running it again.]"
+)
+_CONTEXT_LINES = 3
+_SNIPPET_LINES = 4
+_INLINE_LIMIT = 30_000
+_PREVIEW_LIMIT = 2_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """One result: what the model reads, and what stands beside it."""
+
+    content: str | Blocks
+    structured: object = None
+    """The companion object; None leaves it out, or makes it of the text when it is an error."""
+    is_error: bool | None = None
+    """None leaves the flag out, as most successes do."""
+    denial: Denial | None = None
+    decision: Mapping[str, object] | None = None
+    """What the client records about consent, when it is not the usual."""
+
+
+def refused(text: str) -> Body:
+    """Refused before it ran: unknown tool, input that does not fit, edit that does not apply."""
+    return Body(
+        content=f"<tool_use_error>{text}</tool_use_error>",
+        structured=f"Error: {text}",
+        is_error=True,
+    )
+
+
+def failed(text: str) -> Body:
+    """An error that the running tool reported."""
+    return Body(content=text, structured=f"Error: {text}", is_error=True)
+
+
+def rejected(message: str | None = None) -> Body:
+    """The person said no, perhaps with a few words on how to go on."""
+    end = f" To tell you how to proceed, the user said:\n{message}" if message else STOP
+    return Body(
+        content=REJECTED + end,
+        structured="User rejected tool use",
+        is_error=True,
+        denial="user-rejected",
+        decision={"decision": "reject", "source": "user_reject"},
+    )
+
+
+def denied_by_rule(command: str) -> Body:
+    """A permission rule said no to a command."""
+    return _denied_result(
+        f"Permission to use Bash with command {command} has been denied.",
+        source="config",
+        reasonType="rule",
+        ruleSource="projectSettings",
+        reasonCode="rule:projectSettings",
+    )
+
+
+def blocked_by_hook(tool: str, command: str, reason: str) -> Body:
+    """A PreToolUse hook ended with exit code 2; its words are the reason."""
+    return _denied_result(
+        f"PreToolUse:{tool} hook error: [{command}]: {reason}\n",
+        source="hook",
+        reasonType="hook",
+        reasonCode="hook:PreToolUse",
+    )
+
+
+def _denied_result(text: str, **why: str) -> Body:
+    """Not allowed by the rules of the project; further keys say why, as the client records it."""
+    decision = {"decision": "reject", **why}
+    return replace(failed(text), denial="permission-rule", decision=decision)
+
+
+def ran(output: str = "", *, version: str = CURRENT, **companion: object) -> Body:
+    """A command that ended well; further keys go into its companion."""
+    quiet = "" if client_shape(version).snippets else "(Bash completed with no output)"
+    structured: dict[str, object] = {
+        "stdout": output,
+        "stderr": "",
+        "interrupted": False,
+        "isImage": False,
+    }
+    if not client_shape(version).snippets:
+        structured["noOutputExpected"] = False
+    return Body(content=output or quiet, structured=structured | companion, is_error=False)
+
+
+def exited(code: int, output: str = "") -> Body:
+    """A command that ended with an exit code other than 0."""
+    return failed(f"Exit code {code}\n{output}".rstrip("\n"))
+
+
+def timed_out(limit: str) -> Body:
+    """A command killed at its limit, which is written as the client does: `2m 0s`."""
+    return exited(143, f"Command timed out after {limit}")
+
+
+def in_background(task: str, output_file: str) -> Body:
+    """A command that goes on in the background."""
+    text = f"Command running in background with ID: {task}."
+    message = f"{text} Output is being written to: {output_file}."
+    return replace(ran("", backgroundTaskId=task), content=message)
+
+
+def spilled(output: str, path: str) -> Body:
+    """A command that printed more than is shown; `path` is where all of it was saved."""
+    size = len(output.encode())
+    preview = output[:_PREVIEW_LIMIT].rpartition("\n")[0]
+    text = (
+        f"Output too large ({size / 1024:.1f}KB). Full output saved to: {path}\n\n"
+        f"Preview (first 2KB):\n{preview}\n..."
+    )
+    inline = ran(output[:_INLINE_LIMIT], persistedOutputPath=path, persistedOutputSize=size)
+    return replace(inline, content=f"<persisted-output>\n{text}\n</persisted-output>")
+
+
+def read(path: str, text: str, *, offset: int = 1, limit: int = 0, version: str = CURRENT) -> Body:
+    """The lines of a file, numbered; from `offset` on, at most `limit` of them (0: all)."""
+    lines = text.split("\n")
+    part = lines[offset - 1 :][: limit or None]
+    return Body(
+        content=_number_lines(part, offset, arrows=client_shape(version).arrows),
+        structured={
+            "type": "text",
+            "file": {
+                "filePath": path,
+                "content": "\n".join(part),
+                "numLines": len(part),
+                "startLine": offset,
+                "totalLines": len(lines),
+            },
+        },
+    )
+
+
+def edited(
+    path: str, before: str, old: str, new: str, *, every: bool = False, version: str = CURRENT
+) -> Body:
+    """An edit of a file whose text was `before`.
+
+    Raises:
+        ValueError: `old` is not in the file: such an edit would have been refused.
+    """
+    if old not in before:
+        raise ValueError(f"{path} does not contain {old!r}")
+    after = before.replace(old, new, -1 if every else 1)
+    if every:
+        text = f"The file {path} has been updated. All occurrences were successfully replaced."
+    else:
+        text = _updated_message(path, before, after, version)
+    return Body(
+        content=text,
+        structured={
+            "filePath": path,
+            "oldString": old,
+            "newString": new,
+            "originalFile": before,
+            "structuredPatch": hunks(before, after),
+            "userModified": False,
+            "replaceAll": every,
+        },
+    )
+
+
+def written(path: str, text: str, *, before: str | None = None, version: str = CURRENT) -> Body:
+    """A file written whole; `before` is what it held, None when it is new."""
+    if before is None:
+        message = f"File created successfully at: {path}{_state_note(version)}"
+    else:
+        message = _updated_message(path, before, text, version)
+    return Body(
+        content=message,
+        structured={
+            "type": "create" if before is None else "update",
+            "filePath": path,
+            "content": text,
+            "structuredPatch": [] if before is None else hunks(before, text),
+            "originalFile": before,
+        },
+    )
+
+
+def found_files(names: Sequence[str]) -> Body:
+    """A Grep that lists files."""
+    count = f"Found {len(names)} file{'' if len(names) == 1 else 's'}"
+    return Body(
+        content="\n".join([count, *names]) if names else "No files found",
+        structured={
+            "mode": "files_with_matches",
+            "filenames": list(names),
+            "numFiles": len(names),
+            "totalFiles": len(names),
+        },
+    )
+
+
+def found_lines(lines: Sequence[str]) -> Body:
+    """A Grep that shows lines, each as `path:line:text`."""
+    return Body(
+        content="\n".join(lines) or "No matches found",
+        structured={
+            "mode": "content",
+            "numFiles": 0,
+            "filenames": [],
+            "content": "\n".join(lines),
+            "numLines": len(lines),
+        },
+    )
+
+
+def matched_paths(names: Sequence[str], *, took_ms: int) -> Body:
+    """A Glob."""
+    return Body(
+        content="\n".join(names) or "No files found",
+        structured={
+            "filenames": list(names),
+            "durationMs": took_ms,
+            "numFiles": len(names),
+            "truncated": False,
+        },
+    )
+
+
+def mcp_text(*texts: str) -> Body:
+    """Text blocks from an MCP server."""
+    blocks = [{"type": "text", "text": text} for text in texts]
+    return Body(content=blocks, structured=blocks)
+
+
+def reported(
+    agent_id: str, report: str, *, prompt: str, calls: int, took_ms: int, version: str = CURRENT
+) -> Body:
+    """What a subagent told the one who started it."""
+    shape = client_shape(version)
+    tokens = 1_500 * (calls + 1)
+    usage = f"tool_uses: {calls}\nduration_ms: {took_ms}</usage>"
+    trailer = f"agentId: {agent_id}\n<usage>total_tokens: {tokens}\n{usage}"
+    blocks = [{"type": "text", "text": report}]
+    content: Blocks = blocks
+    if shape.blocks_numbered:
+        indented = "\n".join(f"  {line}" for line in report.splitlines())
+        frame = trailer.replace("total_tokens", "subagent_tokens")
+        content = [{"type": "text", "text": f"The report follows:\n{indented}\n{frame}"}]
+    elif agent_id:
+        content = [*blocks, {"type": "text", "text": trailer}]
+    structured: dict[str, object] = {
+        "status": "completed",
+        "prompt": prompt,
+        **({"agentId": agent_id} if agent_id else {}),
+        "content": blocks,
+        "totalDurationMs": took_ms,
+        "totalTokens": tokens,
+        "totalToolUseCount": calls,
+    }
+    return Body(content=content, structured=structured)
+
+
+def launched(agent_id: str, *, description: str, prompt: str, output_file: str) -> Body:
+    """A subagent that works in the background."""
+    return Body(
+        content=[{"type": "text", "text": "Async agent launched successfully."}],
+        structured={
+            "isAsync": True,
+            "status": "async_launched",
+            "agentId": agent_id,
+            "description": description,
+            "prompt": prompt,
+            "outputFile": output_file,
+            "canReadOutputFile": True,
+        },
+    )
+
+
+def hunks(before: str, after: str) -> list[dict[str, object]]:
+    """The structured patch between two texts, with three lines of context."""
+    old, new = before.splitlines(), after.splitlines()
+    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(
+        _CONTEXT_LINES
+    )
+    return [_structured_hunk(old, new, group) for group in groups]
+
+
+def _structured_hunk(
+    old: list[str], new: list[str], group: list[tuple[str, int, int, int, int]]
+) -> dict[str, object]:
+    lines: list[str] = []
+    for tag, old_from, old_to, new_from, new_to in group:
+        if tag == "equal":
+            lines += (f" {line}" for line in old[old_from:old_to])
+        else:
+            lines += (f"-{line}" for line in old[old_from:old_to])
+            lines += (f"+{line}" for line in new[new_from:new_to])
+    first, last = group[0], group[-1]
+    return {
+        "oldStart": first[1] + 1,
+        "oldLines": last[2] - first[1],
+        "newStart": first[3] + 1,
+        "newLines": last[4] - first[3],
+        "lines": lines,
+    }
+
+
+def _updated_message(path: str, before: str, after: str, version: str) -> str:
+    if not client_shape(version).snippets:
+        return f"The file {path} has been updated successfully.{_state_note(version)}"
+    snippet = _numbered_snippet(before, after)
+    return (
+        f"The file {path} has been updated. Here's the result of running `cat -n` on a snippet of"
+        f" the edited file:\n{snippet}"
+    )
+
+
+def _state_note(version: str) -> str:
+    if client_shape(version).final_stop:
+        return " (file state is current in your context — no need to Read it back)"
+    return ""
+
+
+def _numbered_snippet(before: str, after: str) -> str:
+    """The changed lines of a file with a few around them, numbered."""
+    old, new = before.split("\n"), after.split("\n")
+    first = next((n for n, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), 0)
+    start = max(0, first - _SNIPPET_LINES)
+    end = first + max(1, len(new) - len(old) + 1) + _SNIPPET_LINES
+    return _number_lines(new[start:end], start + 1, arrows=True)
+
+
+def _number_lines(lines: Sequence[str], first: int, *, arrows: bool) -> str:
+    form = "{:6d}→{}" if arrows else "{}\t{}"
+    return "\n".join(form.format(first + n, line) for n, line in enumerate(lines))

@@ -1,0 +1,125 @@
+"""The built-in tools, one file or folder each.
+
+`coding_tools()` gives those that a client version offers. A tool is a value made for a profile;
+none knows another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from toolspan.runtime.profiles import Profile
+from toolspan.runtime.profiles import profile as named
+from toolspan.runtime.tool import Tool
+from toolspan.tools.agent import agent_tool, send_message_tool
+from toolspan.tools.ask_user import ask_tool
+from toolspan.tools.background_tasks import kill_shell_tool, task_output_tool, task_stop_tool
+from toolspan.tools.bash import bash_tool
+from toolspan.tools.edit import edit_tool
+from toolspan.tools.glob import glob_tool
+from toolspan.tools.grep import grep_tool
+from toolspan.tools.ls import ls_tool
+from toolspan.tools.multi_edit import multiedit_tool
+from toolspan.tools.notebook_edit import notebook_edit_tool
+from toolspan.tools.plan import enter_plan_tool, exit_plan_tool
+from toolspan.tools.read import read_tool
+from toolspan.tools.skill import skill_tool
+from toolspan.tools.task_list import (
+    task_create_tool,
+    task_get_tool,
+    task_list_tool,
+    task_update_tool,
+)
+from toolspan.tools.todo import todo_read_tool, todo_write_tool
+from toolspan.tools.tool_search import tool_search_tool
+from toolspan.tools.web_fetch import webfetch_tool
+from toolspan.tools.web_search import websearch_tool
+from toolspan.tools.write import write_tool
+
+__all__ = [
+    "agent_tool",
+    "ask_tool",
+    "bash_tool",
+    "coding_tools",
+    "edit_tool",
+    "enter_plan_tool",
+    "exit_plan_tool",
+    "glob_tool",
+    "grep_tool",
+    "kill_shell_tool",
+    "ls_tool",
+    "multiedit_tool",
+    "notebook_edit_tool",
+    "read_tool",
+    "send_message_tool",
+    "skill_tool",
+    "task_create_tool",
+    "task_get_tool",
+    "task_list_tool",
+    "task_output_tool",
+    "task_stop_tool",
+    "task_update_tool",
+    "todo_read_tool",
+    "todo_write_tool",
+    "tool_search_tool",
+    "webfetch_tool",
+    "websearch_tool",
+    "write_tool",
+]
+
+_TOOL_FACTORIES: tuple[Callable[[Profile], Tool], ...] = (
+    agent_tool,
+    bash_tool,
+    glob_tool,
+    grep_tool,
+    ls_tool,
+    exit_plan_tool,
+    read_tool,
+    edit_tool,
+    multiedit_tool,
+    write_tool,
+    notebook_edit_tool,
+    webfetch_tool,
+    todo_read_tool,
+    todo_write_tool,
+    websearch_tool,
+    task_create_tool,
+    task_get_tool,
+    task_update_tool,
+    task_list_tool,
+    enter_plan_tool,
+    ask_tool,
+    task_output_tool,
+    task_stop_tool,
+    kill_shell_tool,
+    skill_tool,
+    send_message_tool,
+    tool_search_tool,
+)
+"""In the order in which tools are listed."""
+
+
+def coding_tools(
+    profile: Profile | None = None, *, only: Iterable[str] | None = None, person: bool = False
+) -> tuple[Tool, ...]:
+    """The tools a client version offers; without a profile, those of the newest.
+
+    `only` names tools instead, also such as are not offered by themselves. With `person`, somebody
+    is there to be asked: some clients have tools for that only then.
+    """
+    client = named() if profile is None else profile
+    offer = client.availability
+    names = offer.tools if only is None else offer.select_named(only)
+    if not person:
+        names -= offer.interactive_tools
+    elif only is None:
+        names |= offer.interactive_tools
+    tools = (_with_aliases(factory(client), client) for factory in _TOOL_FACTORIES)
+    return tuple(tool for tool in tools if tool.name in names)
+
+
+def _with_aliases(tool: Tool, client: Profile) -> Tool:
+    """The tool with the further names the client has for it."""
+    aliases = client.availability.aliases.items()
+    return replace(tool, aliases=tuple(alias for alias, name in aliases if name == tool.name))

@@ -1,0 +1,385 @@
+"""The cells of a notebook's text, changed without touching the rest of it.
+
+In: the text of an `.ipynb` file. Out: the same text with one cell changed, added or gone. What is
+not changed keeps its characters: indentation, line ends, order of keys, the way numbers and letters
+are written. What is new is written in the style of what is there. Pure functions.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from toolspan.errors import ToolError
+from toolspan.tools.files.paths import replace_surrogates
+
+RawCell = Mapping[str, object]
+
+_DECODER = json.JSONDecoder()
+_BLANK = re.compile(r"[ \t\r\n]*")
+NOT_JSON = "Notebook is not valid JSON."
+NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of objects."
+
+
+class _JsonNode(NamedTuple):
+    """A value in a text."""
+
+    start: int
+    end: int
+    value: object
+
+
+class _JsonMember(NamedTuple):
+    """A key of an object, and its value."""
+
+    start: int
+    name: str
+    node: _JsonNode
+
+
+@dataclass(frozen=True, slots=True)
+class _JsonStyle:
+    """How a notebook is written."""
+
+    newline: str
+    """Empty when it is all in one line."""
+    indent: str
+    comma: str
+    colon: str
+
+    def dumps(self, value: object, depth: int) -> str:
+        """A value as this notebook would have it."""
+        if not self.newline:
+            separators = (self.comma, self.colon)
+            return replace_surrogates(json.dumps(value, ensure_ascii=False, separators=separators))
+        text = json.dumps(value, ensure_ascii=False, indent=self.indent)
+        return replace_surrogates(text).replace("\n", self.newline + depth * self.indent)
+
+    def line_start(self, depth: int) -> str:
+        """What stands before a value in a line of its own."""
+        return self.newline + depth * self.indent if self.newline else ""
+
+    @property
+    def cell_separator(self) -> str:
+        """What stands between two cells."""
+        return "," + self.line_start(2) if self.newline else self.comma
+
+
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """A notebook's text, and where its cells are in it."""
+
+    text: str
+    document: Mapping[str, object]
+    cells: tuple[RawCell, ...]
+    _cells_range: tuple[int, int]
+    """Behind the bracket that opens the list of cells, and before the one that closes it."""
+    _cell_nodes: tuple[_JsonNode, ...]
+    _style: _JsonStyle
+
+    def change_cell(self, index: int, values: RawCell) -> str:
+        """The text with some values of a cell changed; None takes one away.
+
+        A value that is to be null is `NULL`.
+        """
+        node, cell = self._cell_nodes[index], self.cells[index]
+        removed = [name for name, value in values.items() if value is None and name in cell]
+        added = [name for name, value in values.items() if value is not None and name not in cell]
+        if removed or added:
+            merged = {**cell, **values}
+            members = {
+                name: _unwrap_null(value) for name, value in merged.items() if name not in removed
+            }
+            members = {
+                name: value for name, value in members.items() if name in cell or name in added
+            }
+            return self._replace_slice(node.start, node.end, self._style.dumps(members, 2))
+        text = self.text
+        for member in reversed(_object_members(text, node.start)):
+            if (value := values.get(member.name)) is not None:
+                written = self._style.dumps(_unwrap_null(value), 3)
+                text = text[: member.node.start] + written + text[member.node.end :]
+        return text
+
+    def insert_cell(self, index: int, cell: RawCell) -> str:
+        """The text with one more cell, at this place."""
+        written, style = self._style.dumps(cell, 2), self._style
+        if not self._cell_nodes:
+            start, end = self._cells_range
+            return self._replace_slice(
+                start, end, style.line_start(2) + written + style.line_start(1)
+            )
+        if index == 0:
+            first = self._cell_nodes[0].start
+            return self._replace_slice(first, first, written + style.cell_separator)
+        before = self._cell_nodes[index - 1].end
+        return self._replace_slice(before, before, style.cell_separator + written)
+
+    def delete_cell(self, index: int) -> str:
+        """The text without a cell."""
+        nodes = self._cell_nodes
+        if len(nodes) == 1:
+            return self._replace_slice(*self._cells_range, "")
+        if index + 1 < len(nodes):
+            return self._replace_slice(nodes[index].start, nodes[index + 1].start, "")
+        return self._replace_slice(nodes[index - 1].end, nodes[index].end, "")
+
+    def _replace_slice(self, start: int, end: int, new: str) -> str:
+        return self.text[:start] + new + self.text[end:]
+
+
+class _JsonNull:
+    """Null as a value to write, where None means that there is none."""
+
+
+JSON_NULL = _JsonNull()
+
+
+def _unwrap_null(value: object) -> object:
+    return None if isinstance(value, _JsonNull) else value
+
+
+def parse_notebook(text: str) -> Notebook:
+    """A notebook's text, read.
+
+    Raises:
+        ToolError: it is no JSON, or no notebook.
+    """
+    try:
+        document = json.loads(text)
+        start = _skip_blanks(text, 0)
+        top = _object_members(text, start) if isinstance(document, dict) else []
+        cells_member = next((member for member in reversed(top) if member.name == "cells"), None)
+        if cells_member is None or not isinstance(cells_member.node.value, list):
+            raise ToolError(NOT_A_NOTEBOOK, kind="invalid_input")
+        nodes = _array_elements(text, cells_member.node.start)
+    except (ValueError, RecursionError) as error:
+        raise ToolError(NOT_JSON, kind="invalid_input") from error
+    cells = tuple(node.value for node in nodes if isinstance(node.value, dict))
+    if len(cells) != len(nodes):
+        raise ToolError(NOT_A_NOTEBOOK, kind="invalid_input")
+    return Notebook(
+        text=text,
+        document=document,
+        cells=cells,
+        _cells_range=(cells_member.node.start + 1, cells_member.node.end - 1),
+        _cell_nodes=nodes,
+        _style=_detect_style(text, start, top),
+    )
+
+
+def _detect_style(text: str, start: int, top: list[_JsonMember]) -> _JsonStyle:
+    lead = text[start + 1 : top[0].start]
+    newline = next((end for end in ("\r\n", "\n", "\r") if end in lead), "")
+    first = top[0].node
+    colon = text[text.rindex(":", top[0].start, first.start) : first.start]
+    comma = ", " if len(top) < 2 or text[top[1].start - 1] == " " else ","
+    return _JsonStyle(newline, lead.rpartition(newline)[2] if newline else "", comma, colon)
+
+
+def _skip_blanks(text: str, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return match.end() if match else at
+
+
+def _decode_node(text: str, at: int) -> _JsonNode:
+    value, end = _DECODER.raw_decode(text, at)
+    return _JsonNode(at, end, value)
+
+
+def _object_members(text: str, start: int) -> list[_JsonMember]:
+    """The members of the object that begins here."""
+    members: list[_JsonMember] = []
+    at = _skip_blanks(text, start + 1)
+    while text[at] != "}":
+        name = _decode_node(text, at)
+        node = _decode_node(text, _skip_blanks(text, _skip_blanks(text, name.end) + 1))
+        members.append(_JsonMember(at, str(name.value), node))
+        at = _next_element(text, node.end)
+    return members
+
+
+def _array_elements(text: str, start: int) -> tuple[_JsonNode, ...]:
+    """The elements of the list that begins here."""
+    nodes: list[_JsonNode] = []
+    at = _skip_blanks(text, start + 1)
+    while text[at] != "]":
+        nodes.append(_decode_node(text, at))
+        at = _next_element(text, nodes[-1].end)
+    return tuple(nodes)
+
+
+def _next_element(text: str, end: int) -> int:
+    """Where the next one begins, or the bracket that closes the list."""
+    at = _skip_blanks(text, end)
+    return _skip_blanks(text, at + 1) if text[at] == "," else at
+
+
+NotebookBlock = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookCellOutput:
+    """What a cell printed or gave."""
+
+    kind: str
+    text: str | None
+    image: tuple[str, str] | None
+    """Media type and base64."""
+
+    def to_record(self) -> dict[str, object]:
+        """As it is recorded."""
+        record: dict[str, object] = {"output_type": self.kind}
+        if self.text is not None:
+            record["text"] = self.text
+        if self.image is not None:
+            record["image"] = {"image_data": self.image[1], "media_type": self.image[0]}
+        return record
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookCell:
+    """One cell."""
+
+    id: str
+    kind: str
+    source: str
+    language: str | None
+    execution_count: int | None
+    outputs: tuple[NotebookCellOutput, ...]
+
+    def to_record(self) -> dict[str, object]:
+        """As it is recorded."""
+        record: dict[str, object] = {"cellType": self.kind, "source": self.source}
+        if self.execution_count is not None:
+            record["execution_count"] = self.execution_count
+        record["cell_id"] = self.id
+        if self.language is not None:
+            record["language"] = self.language
+        if self.outputs:
+            record["outputs"] = [output.to_record() for output in self.outputs]
+        return record
+
+    def format_source(self) -> str:
+        """As the model reads it, without the outputs."""
+        kind = "" if self.kind == "code" else f"<cell_type>{self.kind}</cell_type>"
+        foreign = self.language not in (None, "python")
+        language = f"<language>{self.language}</language>" if foreign else ""
+        return f'<cell id="{self.id}">{kind}{language}{self.source}</cell id="{self.id}">'
+
+
+def parse_cells(data: bytes) -> tuple[NotebookCell, ...]:
+    """The cells of a notebook.
+
+    Raises:
+        ToolError: the bytes are no notebook.
+    """
+    try:
+        document = json.loads(data)
+    except ValueError as error:
+        raise ToolError(f"The notebook is not valid JSON: {error}") from error
+    items = document.get("cells") if isinstance(document, dict) else None
+    if not isinstance(items, list):
+        raise ToolError("The notebook has no list of cells")
+    language = _kernel_language(_as_mapping(document.get("metadata")))
+    return tuple(
+        _parse_cell(_as_mapping(item), index, language) for index, item in enumerate(items)
+    )
+
+
+def cell_blocks(cells: Sequence[NotebookCell]) -> list[NotebookBlock]:
+    """What the model reads."""
+    content: list[NotebookBlock] = []
+    texts: list[str] = []
+    for part in _cell_parts(cells):
+        if isinstance(part, str):
+            texts.append(part)
+            continue
+        content += [*_text_block(texts), part]
+        texts = []
+    return [*content, *_text_block(texts)]
+
+
+def _cell_parts(cells: Sequence[NotebookCell]) -> Iterator[str | NotebookBlock]:
+    for cell in cells:
+        yield cell.format_source()
+        for output in cell.outputs:
+            if output.text is not None:
+                yield f"\n{output.text}"
+            if output.image is not None:
+                media_type, data = output.image
+                source = {"data": data, "media_type": media_type, "type": "base64"}
+                yield {"type": "image", "source": source}
+
+
+def _text_block(texts: Sequence[str]) -> list[NotebookBlock]:
+    return [{"text": "\n".join(texts), "type": "text"}] if texts else []
+
+
+def _kernel_language(metadata: Mapping[str, object]) -> str:
+    for section in ("language_info", "kernelspec"):
+        values = _as_mapping(metadata.get(section))
+        name = values.get("name" if section == "language_info" else "language")
+        if isinstance(name, str):
+            return name
+    return "python"
+
+
+def _parse_cell(item: Mapping[str, object], index: int, language: str) -> NotebookCell:
+    kind = str(item.get("cell_type", "code"))
+    code = kind == "code"
+    identity = item.get("id")
+    count = item.get("execution_count")
+    outputs = item.get("outputs")
+    return NotebookCell(
+        id=identity if isinstance(identity, str) else f"cell-{index}",
+        kind=kind,
+        source=_join_lines(item.get("source")),
+        language=language if code else None,
+        execution_count=count if code and isinstance(count, int) else None,
+        outputs=tuple(_parse_output(_as_mapping(output)) for output in outputs)
+        if isinstance(outputs, list)
+        else (),
+    )
+
+
+def _parse_output(item: Mapping[str, object]) -> NotebookCellOutput:
+    kind = str(item.get("output_type", "stream"))
+    if kind == "stream":
+        return NotebookCellOutput(kind, _join_lines(item.get("text")), None)
+    if kind == "error":
+        traceback = item.get("traceback")
+        lines = [str(line) for line in traceback] if isinstance(traceback, list) else []
+        head = f"{item.get('ename', '')}: {item.get('evalue', '')}"
+        return NotebookCellOutput(kind, "\n".join((head, *lines)), None)
+    data = _as_mapping(item.get("data"))
+    text = _join_lines(data["text/plain"]) if "text/plain" in data else None
+    return NotebookCellOutput(kind, text, _parse_image(data))
+
+
+def _parse_image(data: Mapping[str, object]) -> tuple[str, str] | None:
+    for media_type in ("image/png", "image/jpeg"):
+        encoded = "".join(_join_lines(data.get(media_type)).split())
+        try:
+            base64.b64decode(encoded, validate=True)
+        except binascii.Error:
+            continue
+        if encoded:
+            return media_type, encoded
+    return None
+
+
+def _join_lines(value: object) -> str:
+    """A text that may be stored as a list of lines."""
+    if isinstance(value, list):
+        return "".join(str(line) for line in value)
+    return value if isinstance(value, str) else ""
+
+
+def _as_mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}

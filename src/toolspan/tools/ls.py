@@ -1,0 +1,156 @@
+"""LS: what is in a folder and below it, as a tree.
+
+In: a folder and globs to leave out. Out: a thousand entries at most, those nearest to the folder.
+Links are shown, not followed; folders that cannot be read are shown empty.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import partial
+from pathlib import Path
+
+from anyio import to_thread
+
+from toolspan.errors import ToolError
+from toolspan.runtime.context import ToolContext
+from toolspan.runtime.profiles import Profile
+from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.tool import Output, Refusal, Tool
+from toolspan.tools.files.paths import os_error_message, replace_surrogates, resolve_path
+from toolspan.tools.files.safe_read import stat_path
+
+MAX_ENTRIES = 1_000
+"""Entries that are listed."""
+_MALWARE_NOTE = (
+    "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
+)
+_TRUNCATED_NOTE = (
+    f"\n(There are more than {MAX_ENTRIES} entries; those deepest below are not listed.)"
+)
+_SCHEMA: dict[str, object] = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "description": "The folder to list"},
+        "ignore": {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "Names or paths to leave out, as globs: `*.tmp`, `node_modules`",
+        },
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+}
+
+
+def ls_tool(profile: Profile) -> Tool:
+    """LS, for the profile that has it."""
+    return Tool(
+        name="LS",
+        description="List a folder and what is below it. Names that begin with a dot are left out.",
+        input_schema=_SCHEMA,
+        parse=compile_checker(_SCHEMA, coerce=profile.availability.coerces),
+        run=_run_ls,
+        validate=_validate_folder,
+        concurrent=True,
+        read_only=True,
+        idempotent=True,
+    )
+
+
+async def _validate_folder(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    return await to_thread.run_sync(
+        partial(_check_folder, _folder_path(value, ctx)), abandon_on_cancel=True
+    )
+
+
+async def _run_ls(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    return await to_thread.run_sync(partial(_list_folder, value, ctx), abandon_on_cancel=True)
+
+
+def _folder_path(value: Mapping[str, object], ctx: ToolContext) -> Path:
+    return resolve_path(str(value["path"]), ctx.cwd, ctx.workspace.environment.get("HOME"))
+
+
+def _check_folder(folder: Path) -> Refusal | None:
+    stat_result = stat_path(folder)
+    if stat_result is None:
+        return Refusal(f"Directory does not exist: {replace_surrogates(str(folder))}", "not_found")
+    if not stat.S_ISDIR(stat_result.st_mode):
+        return Refusal(
+            f"Path is not a directory: {replace_surrogates(str(folder))}", "invalid_input"
+        )
+    return None
+
+
+def _list_folder(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    folder = _folder_path(value, ctx)
+    if refusal := _check_folder(folder):
+        raise ToolError(refusal.text, kind=refusal.kind, wrapped=True)
+    ignored = value.get("ignore")
+    globs = [str(glob) for glob in ignored] if isinstance(ignored, list) else []
+    try:
+        os.scandir(folder).close()
+    except OSError as error:
+        raise os_error_message(error, "scandir", folder) from error
+    root = _TreeEntry(str(folder).rstrip("/"), is_folder=True)
+    complete = _read_tree(root, folder, globs, ctx)
+    tree = "\n".join(_format_tree(root, 0)) + ("" if complete else _TRUNCATED_NOTE)
+    return Output(tree + _MALWARE_NOTE, tree)
+
+
+@dataclass(slots=True)
+class _TreeEntry:
+    """A file or folder of the tree."""
+
+    name: str
+    is_folder: bool
+    children: list["_TreeEntry"] = field(default_factory=list)
+
+
+def _read_tree(root: _TreeEntry, folder: Path, globs: Sequence[str], ctx: ToolContext) -> bool:
+    """Read folders, the nearest first, until the tree is full; whether it is complete."""
+    queue = deque([(root, folder, "")])
+    count = 0
+    while queue and not ctx.cancelled:
+        entry, path, prefix = queue.popleft()
+        for child in _scan_folder(path, globs, prefix):
+            if count == MAX_ENTRIES:
+                return False
+            count += 1
+            child_entry = _TreeEntry(child.name, child.is_dir(follow_symlinks=False))
+            entry.children.append(child_entry)
+            if child_entry.is_folder:
+                queue.append((child_entry, path / child.name, f"{prefix}{child.name}/"))
+    return True
+
+
+def _scan_folder(folder: Path, globs: Sequence[str], prefix: str) -> list[os.DirEntry[str]]:
+    visible: list[os.DirEntry[str]] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        visible = [entry for entry in entries if not _is_ignored(entry.name, prefix, globs)]
+    return sorted(visible, key=lambda entry: entry.name)
+
+
+def _is_ignored(name: str, prefix: str, globs: Sequence[str]) -> bool:
+    if name.startswith("."):
+        return True
+    for glob in globs:
+        pattern = glob.removeprefix("./").removeprefix("**/").removesuffix("/**").rstrip("/")
+        if fnmatchcase(name, pattern) or fnmatchcase(prefix + name, pattern):
+            return True
+    return False
+
+
+def _format_tree(entry: _TreeEntry, depth: int) -> Iterator[str]:
+    # A newline in a name would look like one more entry.
+    name = replace_surrogates(entry.name).replace("\n", "\\n")
+    yield f"{'  ' * depth}- {name}{'/' if entry.is_folder else ''}"
+    for child in entry.children:
+        yield from _format_tree(child, depth + 1)

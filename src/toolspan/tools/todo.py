@@ -1,0 +1,152 @@
+"""TodoWrite and TodoRead: the model's own list of what is to be done.
+
+In: the whole new list. Out: the list before and after. It belongs to the conversation and lies in
+its context; the oldest clients keep a copy in a file. A list with nothing left to do counts as
+empty from then on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from anyio import to_thread
+
+from toolspan.errors import ToolError
+from toolspan.runtime.context import CallContext, ToolContext
+from toolspan.runtime.profiles import Profile, TodoValues
+from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
+from toolspan.runtime.tool import Output, Tool
+from toolspan.tools.files.atomic_replace import atomic_replace
+from toolspan.tools.files.safe_read import FileVersion, stat_path
+
+Todo = dict[str, object]
+
+_CONTEXT_KEY = "toolspan.todos"
+"""Where the list lies in `Context.values`."""
+_TODO_STATES = ["pending", "in_progress", "completed"]
+_LOOSE_KEYS = ("id", "content", "status", "priority", "activeForm")
+_WRITTEN_MESSAGE = (
+    "Todos have been modified successfully. Ensure that you continue to use the todo list to track"
+    " your progress. Please proceed with the current tasks if applicable"
+)
+
+
+def todo_write_tool(profile: Profile) -> Tool:
+    """TodoWrite as a client version has it."""
+    schema = _todo_schema(profile.todo)
+    check = compile_checker(schema, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        checked = check(raw_input)
+        return checked if isinstance(checked, Invalid) else _strip_items(checked, profile.todo)
+
+    return Tool(
+        name="TodoWrite",
+        description="Write down what is to be done, and how each item stands: the whole new list.",
+        input_schema=schema,
+        parse=parse,
+        run=_write_todos,
+        read_only=True,
+    )
+
+
+def todo_read_tool(profile: Profile) -> Tool:
+    """TodoRead, for the profile that has it."""
+    schema: dict[str, object] = {
+        "type": "object",
+        "properties": {},
+        "additionalProperties": False,
+    }
+    return Tool(
+        name="TodoRead",
+        description="Show the list of what is to be done.",
+        input_schema=schema,
+        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        run=_read_todos,
+        read_only=True,
+        idempotent=True,
+    )
+
+
+def _todo_schema(values: TodoValues) -> dict[str, object]:
+    text: dict[str, object] = {"type": "string", "minLength": 1}
+    item: dict[str, object] = {
+        "content": {**text, "description": "What is to be done"},
+        "status": {"type": "string", "enum": _TODO_STATES, "description": "How it stands"},
+        "activeForm": {**text, "description": "The same, as it is said while it is being done"},
+    }
+    required = ["content", "status", "activeForm"]
+    if values.loose_items:
+        item |= {
+            "id": {"type": "string", "description": "A name for the item"},
+            "priority": {"type": "string", "description": "How urgent it is"},
+        }
+        required.remove("activeForm")
+    return {
+        "type": "object",
+        "properties": {
+            "todos": {
+                "type": "array",
+                "description": "The whole new list",
+                "items": {"type": "object", "properties": item, "required": required},
+            }
+        },
+        "required": ["todos"],
+        "additionalProperties": False,
+    }
+
+
+def _strip_items(valid: Valid, values: TodoValues) -> Valid:
+    """The input without what no client keeps of an item."""
+    keys = _LOOSE_KEYS if values.loose_items else ("content", "status", "activeForm")
+    todos = [{key: item[key] for key in keys if key in item} for item in valid.value["todos"]]
+    value = {"todos": todos}
+    return Valid(value, value)
+
+
+async def _write_todos(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    raw_todos = value["todos"]
+    todos = [dict(item) for item in raw_todos] if isinstance(raw_todos, list) else []
+    values = ctx.profile.todo
+    open_todos = [] if all(item["status"] == "completed" for item in todos) else todos
+    if values.stores_todos:
+        await to_thread.run_sync(partial(_save_copy, open_todos, ctx))
+    record: dict[str, object] = {"oldTodos": _current_todos(ctx.context), "newTodos": todos}
+    if values.records_nudge:
+        record["verificationNudgeNeeded"] = False
+    return Output(_WRITTEN_MESSAGE, record, modify=partial(_with_todos, open_todos))
+
+
+async def _read_todos(_value: Mapping[str, object], ctx: ToolContext) -> Output:
+    todos = _current_todos(ctx.context)
+    text = json.dumps(todos, ensure_ascii=False) if todos else "The todo list is empty"
+    return Output(text, {"todos": todos})
+
+
+def _current_todos(context: CallContext) -> list[Todo]:
+    stored = context.values.get(_CONTEXT_KEY)
+    return [dict(item) for item in stored] if isinstance(stored, tuple) else []
+
+
+def _with_todos(todos: list[Todo], context: CallContext) -> CallContext:
+    return replace(context, values={**context.values, _CONTEXT_KEY: tuple(todos)})
+
+
+def _save_copy(todos: list[Todo], ctx: ToolContext) -> None:
+    """Keep a copy where the client does; a copy that cannot be written stops nobody."""
+    config, session = ctx.workspace.config, ctx.session_id
+    if session is None or not config.is_absolute():
+        return
+    path = config / "todos" / f"{session}-agent-{ctx.agent_id or session}.json"
+    data = json.dumps(todos, indent=2, ensure_ascii=False).encode("utf-8", "replace")
+    try:
+        stat_result = stat_path(path)
+        atomic_replace(
+            path, data, None if stat_result is None else FileVersion.from_stat(stat_result)
+        )
+    except ToolError:
+        return

@@ -1,0 +1,155 @@
+"""WebFetch: a page of the web, and what a model has to say about it.
+
+In: an address and a prompt. Out: the answer of a model that reads the page, where the session has
+one; else the page as Markdown, with the prompt above it. How pages are fetched is in `fetch/`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from anyio import to_thread
+
+from toolspan.errors import ToolError
+from toolspan.runtime.context import ToolContext
+from toolspan.runtime.output_limits import safe_file_name
+from toolspan.runtime.profiles import Profile
+from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.tool import Output, Tool
+from toolspan.tools.web import CrossHostRedirect, WebClient, WebPage, status_reason
+
+AnswerFunction = Callable[[str, str], Awaitable[str]]
+"""From a prompt and a page to what a model says; raises `ToolError` when it cannot."""
+
+MAX_TEXT_CHARS = 100_000
+"""Characters of a page that are shown at once."""
+_REDIRECT_MESSAGE = """\
+REDIRECT DETECTED: The URL redirects to a different host.
+
+Original URL: {url}
+Redirect URL: {to}
+Status: {status} {reason}
+
+The new address was not visited. To read it, use WebFetch again with:
+- url: "{to}"
+- prompt: "{prompt}\""""
+
+
+def webfetch_tool(
+    profile: Profile, *, web: WebClient | None = None, answer: AnswerFunction | None = None
+) -> Tool:
+    """WebFetch as a client version has it; `answer` is the model that reads pages."""
+    schema = _fetch_schema(offset=profile.fetch.has_offset)
+    client = web or WebClient()
+
+    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
+        return await _fetch_page(value, ctx, client, answer)
+
+    return Tool(
+        name="WebFetch",
+        description=(
+            "Fetch a page of the web and read it with a question in mind. Always by HTTPS; only"
+            " from the public internet; a page that moved to another host is not followed there."
+        ),
+        input_schema=schema,
+        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        run=run,
+        concurrent=True,
+        idempotent=True,
+        output_limit=None,  # bounded by MOST_TEXT
+    )
+
+
+def _fetch_schema(*, offset: bool) -> dict[str, object]:
+    properties: dict[str, object] = {
+        "url": {"type": "string", "format": "uri", "description": "The page's address"},
+        "prompt": {"type": "string", "description": "What you want to know of the page"},
+    }
+    if offset:
+        properties["offset"] = {
+            "type": "integer",
+            "minimum": 0,
+            "description": "The first character to read, for pages that are long",
+        }
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["url", "prompt"],
+        "additionalProperties": False,
+    }
+
+
+async def _fetch_page(
+    value: Mapping[str, object], ctx: ToolContext, web: WebClient, answer: AnswerFunction | None
+) -> Output:
+    url, prompt = str(value["url"]), str(value["prompt"])
+    started = time.monotonic()
+    if not web.allow_private:
+        _refuse_undotted(url, ctx)
+    page = await web.fetch_page(url)
+    if isinstance(page, CrossHostRedirect):
+        text = _REDIRECT_MESSAGE.format(
+            url=url,
+            to=page.target,
+            status=page.status,
+            reason=status_reason(page.status),
+            prompt=prompt,
+        )
+        size = len(text.encode())
+    else:
+        text = await _page_answer(page, value, ctx, answer)
+        size = page.size
+    record = {
+        "bytes": size,
+        "code": page.status,
+        "codeText": status_reason(page.status),
+        "result": text,
+        "durationMs": round((time.monotonic() - started) * 1000),
+        "url": url,
+    }
+    return Output(text, record)
+
+
+def _refuse_undotted(url: str, ctx: ToolContext) -> None:
+    host = urlsplit(url).hostname or ""
+    if "." not in host and ":" not in host:
+        raise ToolError(ctx.profile.fetch.undotted_host, kind="invalid_input")
+
+
+async def _page_answer(
+    page: WebPage, value: Mapping[str, object], ctx: ToolContext, answer: AnswerFunction | None
+) -> str:
+    if page.text is None:
+        path = await to_thread.run_sync(_save_page, page, ctx)
+        return f"The page is no text ({page.media_type}, {page.size} bytes). Saved to: {path}"
+    raw_offset = value.get("offset")
+    part = _slice_text(page.text, raw_offset if isinstance(raw_offset, int) else 0)
+    prompt = str(value["prompt"])
+    if answer is not None:
+        return await answer(prompt, part)
+    return f"Content of {page.url}, to be read for: {prompt}\n\n{part}"
+
+
+def _slice_text(text: str, offset: int) -> str:
+    part = text[offset : offset + MAX_TEXT_CHARS]
+    rest = len(text) - offset - len(part)
+    if rest <= 0:
+        return part
+    return f"{part}\n\n[{rest} more characters, from offset {offset + len(part)} on]"
+
+
+def _save_page(page: WebPage, ctx: ToolContext) -> Path:
+    folder = ctx.workspace.results_folder
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = folder / f"{safe_file_name(ctx.call.id)}{_file_extension(page)}"
+    path.write_bytes(page.body)
+    return path
+
+
+def _file_extension(page: WebPage) -> str:
+    import mimetypes
+
+    return mimetypes.guess_extension(page.media_type) or ".bin"

@@ -1,0 +1,306 @@
+"""Why a call did not succeed: the error kinds, how to tell them, what to do about each.
+
+In: the tool's name and the text that went back to the model. Out: a kind. Knows nothing of
+transcripts; the runner and the reader share it. Read `kind_of` first.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Literal, NamedTuple, get_args
+
+from toolspan.types.tool_kinds import tool_kind
+
+ErrorKind = Literal[
+    "unknown_tool", "invalid_input", "read_required", "stale_file", "no_match", "ambiguous_match",
+    "no_change", "not_found", "is_directory", "too_large", "permission_os", "user_denied",
+    "rule_denied", "classifier_denied", "not_granted", "hook_blocked", "sandbox_denied",
+    "interrupted", "cancelled", "sibling_error", "stream_discarded", "command_failed",
+    "command_not_found", "command_timeout", "mcp_timeout", "permission_timeout",
+    "mcp_no_response", "mcp_error", "network", "rate_limit", "patch_invalid", "schema_output",
+    "internal", "unknown",
+]  # fmt: skip
+
+ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
+
+Retry = Literal["read_first", "fallback", "retry", "fix", "ask", "stop", "none"]
+
+
+class Advice(NamedTuple):
+    """What an error kind means and what usually helps."""
+
+    cause: str
+    solution: str
+    retry: Retry
+
+
+ADVICE: dict[ErrorKind, Advice] = {
+    "unknown_tool": Advice(
+        "The model named a tool the session does not have", "Fix the name, or offer the tool", "fix"
+    ),
+    "invalid_input": Advice(
+        "The input does not fit the tool's schema", "Correct the parameters named", "fix"
+    ),
+    "read_required": Advice(
+        "Edit or Write of an existing file before a Read", "Read the file first", "read_first"
+    ),
+    "stale_file": Advice(
+        "The file changed after it was read", "Read the file again, then edit", "read_first"
+    ),
+    "no_match": Advice(
+        "The text to replace is not in the file",
+        "Verify the content with a Read, or use Write",
+        "read_first",
+    ),
+    "ambiguous_match": Advice(
+        "The text to replace stands in several places",
+        "Give more context, or set replace_all",
+        "fix",
+    ),
+    "no_change": Advice("Old and new text are the same", "Drop the edit", "stop"),
+    "not_found": Advice("The path does not exist", "Check the path and working folder", "fix"),
+    "is_directory": Advice("The path is a folder", "List it with another tool", "fix"),
+    "too_large": Advice(
+        "The content is over the tool's limit", "Read it in parts, or search", "fix"
+    ),
+    "permission_os": Advice(
+        "The operating system refused access", "Check owner and mode of the path", "ask"
+    ),
+    "user_denied": Advice("The user said no", "Ask how to go on", "stop"),
+    "rule_denied": Advice("A permission rule or mode said no", "Choose another way or ask", "ask"),
+    "classifier_denied": Advice("The auto mode classifier said no", "Ask the user", "ask"),
+    "not_granted": Advice(
+        "Consent was needed and nobody could give it",
+        "Add an allow rule or run with a person",
+        "ask",
+    ),
+    "hook_blocked": Advice("A hook said no", "Follow the hook's reason", "fix"),
+    "sandbox_denied": Advice("The sandbox refused it", "Ask to run it outside", "ask"),
+    "interrupted": Advice("The user or host stopped it", "Wait for the user", "stop"),
+    "cancelled": Advice("It never started: the turn ended first", "Ask for it again", "retry"),
+    "sibling_error": Advice("A parallel call failed and took it along", "Run it again", "retry"),
+    "stream_discarded": Advice(
+        "The reply was streamed anew", "Nothing: it was asked again", "none"
+    ),
+    "command_failed": Advice("The command ended with an error", "Read its output", "fix"),
+    "command_not_found": Advice(
+        "The program is not installed here", "Install it or use another", "fix"
+    ),
+    "command_timeout": Advice(
+        "The command ran past its timeout",
+        "Run it in the background or raise the timeout",
+        "fallback",
+    ),
+    "mcp_timeout": Advice(
+        "The tool, or the server behind it, took too long",
+        "Use a simpler tool or retry",
+        "fallback",
+    ),
+    "permission_timeout": Advice(
+        "The permission question was not answered in time",
+        "Use a simpler tool or Write",
+        "fallback",
+    ),
+    "mcp_no_response": Advice(
+        "The MCP server did not answer", "Retry, or fall back to another tool", "retry"
+    ),
+    "mcp_error": Advice("The MCP server reported an error", "Read its message", "fix"),
+    "network": Advice(
+        "The network or the remote side failed", "Check connectivity, retry", "retry"
+    ),
+    "rate_limit": Advice("Too many requests", "Wait, then retry", "retry"),
+    "patch_invalid": Advice("The patch cannot be parsed", "Fix its grammar", "fix"),
+    "schema_output": Advice("The answer does not fit the asked schema", "Fix the answer", "fix"),
+    "internal": Advice("The client itself failed", "Retry; report it if it stays", "retry"),
+    "unknown": Advice("Not recognised", "Read the text", "none"),
+}
+"""Every kind of error: what causes it, what helps, and whether to try again."""
+
+
+class _ErrorSign(NamedTuple):
+    """How a kind shows: one of some words, all in lower case, or a pattern."""
+
+    kind: ErrorKind
+    phrases: tuple[str, ...]
+    pattern: re.Pattern[str] | None = None
+    hint: str = ""
+    """What every text has that fits the pattern: looking for it is much quicker."""
+
+    def matches(self, text: str) -> bool:
+        for phrase in self.phrases:
+            if phrase in text:
+                return True
+        return self.pattern is not None and self.hint in text and bool(self.pattern.search(text))
+
+
+_REFUSAL_SIGNS = (
+    _ErrorSign("unknown_tool", ("no such tool available", "unsupported call")),
+    _ErrorSign(
+        "invalid_input",
+        ("inputvalidationerror", "failed to parse function arguments", "-32602",
+         "could not be parsed as json"),
+    ),
+)  # fmt: skip
+_EDIT_SIGNS = (
+    _ErrorSign("read_required", ("has not been read yet",)),
+    _ErrorSign("stale_file", ("has been modified since read", "unexpectedly modified")),
+    _ErrorSign(
+        "no_match",
+        ("string to replace not found", "old_string not found", "not found in file",
+         "failed to find expected lines", "failed to find context"),
+    ),
+    _ErrorSign("ambiguous_match", (), re.compile(r"found \d+ matches of the string to replace"),
+          "matches of the string"),
+    _ErrorSign("no_change", ("no changes to make",)),
+)  # fmt: skip
+_FILE_SIGNS = (
+    _ErrorSign(
+        "not_found",
+        ("file does not exist", "directory does not exist", "no such file or directory", "enoent",
+         "file not found", "no files were modified"),
+        re.compile(r"path does not exist.*note: your current working directory"),
+        "path does not exist",
+    ),
+    _ErrorSign("is_directory", ("eisdir",)),
+    _ErrorSign("too_large", ("exceeds maximum allowed tokens", "exceeds maximum allowed size")),
+    _ErrorSign("permission_os", ("eacces", "permission denied", "operation not permitted")),
+)  # fmt: skip
+_SHELL_SIGNS = (
+    _ErrorSign("command_timeout", ("command timed out after",)),
+    _ErrorSign(
+        "command_not_found",
+        ("command not found",),
+        re.compile(r"^exit code 127\b", re.MULTILINE),
+        "exit code 127",
+    ),
+    _ErrorSign(
+        "command_failed",
+        ("process exited with code",),
+        re.compile(r"\Aexit code \d+|\[exit code: -?[1-9]\d*\]"),
+        "exit code",
+    ),
+)
+_GENERAL_SIGNS = (
+    _ErrorSign(
+        "hook_blocked", ("hook error:", "blocked by pretooluse hook", "execution stopped by")
+    ),
+    _ErrorSign(
+        "sandbox_denied", ("command denied by sandbox", "sandbox denied", "failed in sandbox")
+    ),
+    _ErrorSign("permission_timeout", ("failed to evaluate permission: request timed out",)),
+    _ErrorSign(
+        "mcp_no_response", ("no response received", "mcp error -32000", "connection closed")
+    ),
+    _ErrorSign("mcp_timeout", ("mcp error -32001", "request timed out")),
+    _ErrorSign(
+        "network",
+        (),
+        re.compile(r"mcp error -32603: (?:failed to evaluate permission: )?fetch failed"),
+        "mcp error -32603",
+    ),
+    _ErrorSign("mcp_error", (), re.compile(r"mcp error -\d+"), "mcp error -"),
+    _ErrorSign(
+        "network",
+        ("fetch failed", "econnrefused", "econnreset", "enotfound", "etimedout"),
+        re.compile(r"status code [45]\d\d"),
+        "status code",
+    ),
+    _ErrorSign("rate_limit", ("rate limit", "limit reached"), re.compile(r"\b429\b"), "429"),
+    _ErrorSign("patch_invalid", ("invalid patch", "invalid hunk")),
+    _ErrorSign("schema_output", ("output does not match required schema",)),
+    _ErrorSign("internal", ("tool result missing due to internal error", "execution error")),
+)
+_MCP_SIGNS = (
+    _ErrorSign("mcp_timeout", ("timed out after",)),
+    _ErrorSign(
+        "mcp_no_response",
+        ("cannot connect to the mcp server",),
+        re.compile(r"\Anot connected"),
+        "not connected",
+    ),
+)
+
+_HEAD_LENGTH = 2_000
+
+
+def kind_of(tool: str, text: str) -> ErrorKind:
+    """The kind of an error text, without its tags, that `tool` gave back."""
+    head = text[:_HEAD_LENGTH].lower()
+    for table in _sign_tables(tool):
+        for sign in table:
+            if sign.matches(head):
+                return sign.kind
+    return "unknown"
+
+
+def _sign_tables(tool: str) -> tuple[tuple[_ErrorSign, ...], ...]:
+    match tool_kind(tool):
+        case "shell":
+            return _REFUSAL_SIGNS, _SHELL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS
+        case "edit" | "write":
+            return _REFUSAL_SIGNS, _EDIT_SIGNS, _FILE_SIGNS, _SHELL_SIGNS, _GENERAL_SIGNS
+        case "mcp":
+            return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _MCP_SIGNS, _SHELL_SIGNS
+        case _ if not tool:  # an orphan result may be any tool's
+            return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS, _EDIT_SIGNS
+        case _:
+            return _REFUSAL_SIGNS, _FILE_SIGNS, _GENERAL_SIGNS, _SHELL_SIGNS
+
+
+_COMMAND_TIMEOUT = "Command timed out after"
+_CALL_TIMEOUT = re.compile(r"\bMCP error -32001\b|timed out after|request timed out")
+_SERVER_TIMEOUT = re.compile(
+    r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|request timed out"
+)
+_TIMEOUT_HEAD_LENGTH = 400
+
+
+def find_timeout_text(tool: str, text: str) -> str | None:
+    """The words of an error text that say that time ran out, where its tool can have that."""
+    kind = tool_kind(tool)
+    if kind == "shell":
+        return _COMMAND_TIMEOUT if _COMMAND_TIMEOUT in text else None
+    head = text[:_TIMEOUT_HEAD_LENGTH]
+    if "timed out" not in head and "-32001" not in head:  # most say neither
+        return None
+    matched = (_CALL_TIMEOUT if kind == "mcp" else _SERVER_TIMEOUT).search(head)
+    return matched[0] if matched else None
+
+
+_ERROR_TAGS = re.compile(r"</?tool_use_error>")
+_FIRST_EXIT = re.compile(r"\A\s*(?:Error: )?Exit code (-?\d{1,9})\b")
+_LAST_EXIT = re.compile(r"\[Exit code: (-?\d{1,9})\]\s*\Z")
+
+
+def unwrap_error_text(text: str) -> str:
+    """The text without error tags and without notes the client appended."""
+    if "tool_use_error>" in text:
+        text = _ERROR_TAGS.sub("", text)
+    text = text.strip()
+    while text.endswith("</system-reminder>") and "<system-reminder>" in text:
+        text = text[: text.rindex("<system-reminder>")].rstrip()
+    return text
+
+
+def parse_exit_code(text: str) -> int | None:
+    """The exit code a shell result states, as first line or as last."""
+    matched = _FIRST_EXIT.match(text)
+    if matched is None and "[Exit code: " in text:
+        matched = _LAST_EXIT.search(text)
+    return int(matched[1]) if matched else None
+
+
+_MASKED_LENGTH = 160
+"""Characters of a line that are masked; far more than are kept."""
+_PATH = re.compile(r"(?<![\w.~-])(?:[A-Za-z]:)?[\w.~-]*(?:[/\\][\w.@+~-]+)+[/\\]?")
+_QUOTED = re.compile(r"\"[^\"]*\"|'[^']*'|`[^`]*`")
+_DIGITS = re.compile(r"\d+")
+
+
+@lru_cache(maxsize=4_096)
+def error_signature(kind: ErrorKind, tool: str, text: str) -> str:
+    """What makes two errors the same for a person: kind, tool and a masked first line."""
+    line = unwrap_error_text(text).partition("\n")[0][:_MASKED_LENGTH]
+    masked = _DIGITS.sub("N", _PATH.sub("PATH", _QUOTED.sub("'…'", line)))
+    return f"{kind} {tool}: {masked[:60]}"

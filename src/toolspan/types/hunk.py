@@ -1,0 +1,19 @@
+"""One hunk of a patch, as editing tools report it."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class Hunk(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A run of changed lines with its context.
+
+    Each line starts with a space (kept), `-` (removed) or `+` (added); a line starting with a
+    backslash is a note such as "No newline at end of file" and belongs to neither side.
+    """
+
+    old_start: int
+    old_lines: int
+    new_start: int
+    new_lines: int
+    lines: tuple[str, ...]

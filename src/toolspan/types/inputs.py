@@ -1,0 +1,595 @@
+"""What models gave to tools, one type per tool.
+
+In: nothing; these are values. `wire/narrow.py` makes them from the bytes of a transcript.
+Out: one frozen struct per tool, its fields named as the tool's schema names them. Old spellings
+stand beside new ones, because transcripts of all ages are read through the same type. The order:
+shell, files, plans and tasks, agents, time, web and MCP, and last what has no schema.
+
+These views describe, they do not validate. A required key that is missing reads as its empty value,
+unless empty has a meaning of its own (then None). What does not fit a type at all is an
+`UnknownInput`, which keeps the bytes. Read `ToolInput` and `UnknownInput` first.
+"""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+Number = int | float
+"""A JSON number as it was written: 350 stays an int."""
+
+
+class ToolInput(Struct, frozen=True, kw_only=True):
+    """What a model gave to one tool."""
+
+
+class BashInput(ToolInput, frozen=True, kw_only=True):
+    """A command line for the shell."""
+
+    command: str = ""
+    timeout: Number | None = None
+    """Milliseconds."""
+    description: str | None = None
+    run_in_background: bool | None = None
+    dangerously_disable_sandbox: bool | None = field(default=None, name="dangerouslyDisableSandbox")
+    sandbox: bool | None = None
+    shell_executable: str | None = field(default=None, name="shellExecutable")
+
+
+class PowerShellInput(ToolInput, frozen=True, kw_only=True):
+    """A command line for PowerShell."""
+
+    command: str = ""
+    timeout: Number | None = None
+    description: str | None = None
+    run_in_background: bool | None = None
+
+
+class WebSocketTarget(Struct, frozen=True, kw_only=True):
+    """A web socket to listen to."""
+
+    url: str = ""
+    protocols: tuple[str, ...] = ()
+
+
+class MonitorInput(ToolInput, frozen=True, kw_only=True):
+    """A command or socket whose lines become notifications."""
+
+    command: str | None = None
+    ws: WebSocketTarget | None = None
+    description: str | None = None
+    timeout_ms: Number | None = None
+    persistent: bool | None = None
+
+
+class BashOutputInput(ToolInput, frozen=True, kw_only=True):
+    """A background shell whose new lines are wanted.
+
+    Later clients take the name as another one for TaskOutput, hence `task_id`, `block`, `timeout`.
+    """
+
+    bash_id: str | None = None
+    filter: str | None = None
+    task_id: str | None = None
+    block: bool | None = None
+    timeout: Number | None = None
+
+
+class KillShellInput(ToolInput, frozen=True, kw_only=True):
+    """A background shell to end."""
+
+    shell_id: str | None = None
+    task_id: str | None = None
+
+
+class TaskOutputInput(ToolInput, frozen=True, kw_only=True):
+    """A background task whose output is wanted."""
+
+    task_id: str | None = None
+    block: bool | None = None
+    timeout: Number | None = None
+
+
+class TaskStopInput(ToolInput, frozen=True, kw_only=True):
+    """A background task to end."""
+
+    task_id: str | None = None
+    shell_id: str | None = None
+
+
+class ReadInput(ToolInput, frozen=True, kw_only=True):
+    """A file, or some lines or pages of it, to read."""
+
+    file_path: str = ""
+    offset: int | None = None
+    limit: int | None = None
+    pages: str | None = None
+    allow_large: bool | None = None
+
+
+class EditInput(ToolInput, frozen=True, kw_only=True):
+    """A text to replace in a file; an empty `old_string` creates the file."""
+
+    file_path: str = ""
+    old_string: str | None = None
+    new_string: str | None = None
+    replace_all: bool = False
+
+
+class TextEdit(Struct, frozen=True, kw_only=True):
+    """One replacement of a MultiEdit."""
+
+    old_string: str | None = None
+    new_string: str | None = None
+    replace_all: bool = False
+
+
+class MultiEditInput(ToolInput, frozen=True, kw_only=True):
+    """Replacements in one file, each on the outcome of the one before."""
+
+    file_path: str = ""
+    edits: tuple[TextEdit, ...] = ()
+
+
+class WriteInput(ToolInput, frozen=True, kw_only=True):
+    """A file's whole new content."""
+
+    file_path: str = ""
+    content: str | None = None
+
+
+class NotebookEditInput(ToolInput, frozen=True, kw_only=True):
+    """A change to one cell of a notebook."""
+
+    notebook_path: str = ""
+    new_source: str | None = None
+    cell_id: str | None = None
+    cell_number: int | None = None
+    cell_type: str | None = None
+    edit_mode: str | None = None
+    """replace (when absent), insert or delete."""
+
+
+class NotebookReadInput(ToolInput, frozen=True, kw_only=True):
+    """A notebook, or one cell of it, to read."""
+
+    notebook_path: str = ""
+    cell_id: str | None = None
+
+
+class GlobInput(ToolInput, frozen=True, kw_only=True):
+    """A pattern of file names."""
+
+    pattern: str = ""
+    path: str | None = None
+
+
+class GrepInput(ToolInput, frozen=True, kw_only=True):
+    """A pattern to find in file contents."""
+
+    pattern: str = ""
+    path: str | None = None
+    glob: str | None = None
+    include: str | None = None
+    """The old name of `glob`."""
+    type: str | None = None
+    output_mode: str | None = None
+    """content, files_with_matches (when absent) or count."""
+    lines_after: Number | None = field(default=None, name="-A")
+    lines_before: Number | None = field(default=None, name="-B")
+    lines_around: Number | None = field(default=None, name="-C")
+    context: Number | None = None
+    line_numbers: bool | None = field(default=None, name="-n")
+    ignore_case: bool | None = field(default=None, name="-i")
+    only_matching: bool | None = field(default=None, name="-o")
+    multiline: bool | None = None
+    head_limit: Number | None = None
+    offset: Number | None = None
+
+
+class LsInput(ToolInput, frozen=True, kw_only=True):
+    """A folder to list."""
+
+    path: str = ""
+    ignore: tuple[str, ...] = ()
+
+
+class LspInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
+    """A question to a language server about one place in a file."""
+
+    operation: str = ""
+    file_path: str = ""
+    line: int | None = None
+    character: int | None = None
+
+
+class TodoItem(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One line of a todo list."""
+
+    content: str = ""
+    status: str = ""
+    """pending, in_progress or completed."""
+    active_form: str | None = None
+    id: str | int | None = None
+    priority: str | None = None
+
+
+class TodoWriteInput(ToolInput, frozen=True, kw_only=True):
+    """The whole new todo list."""
+
+    todos: tuple[TodoItem, ...] = ()
+
+
+class TodoReadInput(ToolInput, frozen=True, kw_only=True):
+    """A request for the todo list; it has no keys."""
+
+
+class TaskCreateInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
+    """A task to add to the task list."""
+
+    subject: str = ""
+    description: str = ""
+    active_form: str | None = None
+    metadata: dict[str, object] | None = None
+
+
+class TaskUpdateInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
+    """Changes to one task of the task list."""
+
+    task_id: str = ""
+    status: str | None = None
+    """pending, in_progress, completed or deleted."""
+    subject: str | None = None
+    description: str | None = None
+    active_form: str | None = None
+    owner: str | None = None
+    add_blocks: tuple[str, ...] = ()
+    add_blocked_by: tuple[str, ...] = ()
+    metadata: dict[str, object] | None = None
+
+
+class TaskGetInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
+    """A task of the task list to show."""
+
+    task_id: str = ""
+
+
+class TaskListInput(ToolInput, frozen=True, kw_only=True):
+    """A request for the task list; it has no keys."""
+
+
+class EnterPlanModeInput(ToolInput, frozen=True, kw_only=True):
+    """A request to plan before acting; it has no keys."""
+
+
+class AllowedPrompt(Struct, frozen=True, kw_only=True):
+    """A kind of call that a plan asks leave for."""
+
+    tool: str = ""
+    prompt: str = ""
+
+
+class ExitPlanModeInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
+    """A plan for the user to approve; newer clients fill it in from the plan file."""
+
+    plan: str | None = None
+    plan_file_path: str | None = None
+    allowed_prompts: tuple[AllowedPrompt, ...] = ()
+
+
+class QuestionOption(Struct, frozen=True, kw_only=True):
+    """One answer the user can choose."""
+
+    label: str = ""
+    description: str | None = None
+    preview: str | None = None
+
+
+class UserQuestion(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One question to the user."""
+
+    question: str = ""
+    header: str | None = None
+    options: tuple[QuestionOption, ...] = ()
+    multi_select: bool = False
+
+
+class Annotation(Struct, frozen=True, kw_only=True):
+    """What the user added to an answer."""
+
+    notes: str | None = None
+    preview: str | None = None
+
+
+class AskUserQuestionInput(ToolInput, frozen=True, kw_only=True):
+    """Questions to the user; whoever grants permission may put the answers in."""
+
+    questions: tuple[UserQuestion, ...] = ()
+    answers: dict[str, str | tuple[str, ...]] | None = None
+    annotations: dict[str, Annotation] | None = None
+    metadata: dict[str, object] | None = None
+
+
+class AgentInput(ToolInput, frozen=True, kw_only=True):
+    """A job for a subagent; the tool was called Task."""
+
+    description: str | None = None
+    prompt: str = ""
+    subagent_type: str | None = None
+    model: str | None = None
+    run_in_background: bool | None = None
+    name: str | None = None
+    isolation: str | None = None
+    effort: str | None = None
+    resume: str | None = None
+    max_turns: int | None = None
+    mode: str | None = None
+    team_name: str | None = None
+
+
+class SkillInput(ToolInput, frozen=True, kw_only=True):
+    """A skill to load; it was named by `command` first."""
+
+    skill: str | None = None
+    command: str | None = None
+    args: str | None = None
+
+
+class SlashCommandInput(ToolInput, frozen=True, kw_only=True):
+    """A slash command to run."""
+
+    command: str = ""
+
+
+class BatchInvocation(Struct, frozen=True, kw_only=True):
+    """One call inside a Batch; its input can be narrowed in turn."""
+
+    tool_name: str = ""
+    input: Raw = field(default_factory=lambda: Raw(b"{}"))
+
+
+class BatchInput(ToolInput, frozen=True, kw_only=True):
+    """Several calls made as one."""
+
+    description: str | None = None
+    invocations: tuple[BatchInvocation, ...] = ()
+
+
+class SendMessageInput(ToolInput, frozen=True, kw_only=True):
+    """A message to another agent."""
+
+    to: str | None = None
+    prompt: str | None = None
+
+
+class ListAgentsInput(ToolInput, frozen=True, kw_only=True):
+    """A search for agents that can be sent a message."""
+
+    channel: str | None = None
+    q: str | None = None
+
+
+class WorkflowInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
+    """A script that runs several agents."""
+
+    script: str | None = None
+    script_path: str | None = None
+    name: str | None = None
+    title: str | None = None
+    description: str | None = None
+    args: object = None
+    resume_from_run_id: str | None = None
+
+
+class ToolSearchInput(ToolInput, frozen=True, kw_only=True):
+    """A search for tools that are not loaded yet."""
+
+    query: str = ""
+    max_results: int | None = None
+
+
+class CodeFinding(Struct, frozen=True, kw_only=True):
+    """One problem a code review reports."""
+
+    file: str = ""
+    line: int | None = None
+    summary: str = ""
+    short_summary: str | None = None
+    failure_scenario: str | None = None
+    category: str | None = None
+    verdict: str | None = None
+    outcome: str | None = None
+
+
+class ReportFindingsInput(ToolInput, frozen=True, kw_only=True):
+    """The problems a code review found."""
+
+    level: str | None = None
+    findings: tuple[CodeFinding, ...] = ()
+
+
+class EnterWorktreeInput(ToolInput, frozen=True, kw_only=True):
+    """A git worktree to create or to go to."""
+
+    name: str | None = None
+    path: str | None = None
+
+
+class ExitWorktreeInput(ToolInput, frozen=True, kw_only=True):
+    """What becomes of the worktree: keep or remove."""
+
+    action: str = ""
+    discard_changes: bool | None = None
+
+
+class CronCreateInput(ToolInput, frozen=True, kw_only=True):
+    """A prompt to give again at certain times."""
+
+    cron: str = ""
+    prompt: str = ""
+    recurring: bool | None = None
+    durable: bool | None = None
+
+
+class CronDeleteInput(ToolInput, frozen=True, kw_only=True):
+    """A scheduled prompt to remove."""
+
+    id: str = ""
+
+
+class CronListInput(ToolInput, frozen=True, kw_only=True):
+    """A request for the scheduled prompts; it has no keys."""
+
+
+class ScheduleWakeupInput(ToolInput, frozen=True, kw_only=True, rename="camel"):
+    """When to go on by oneself, and with which prompt."""
+
+    delay_seconds: Number | None = None
+    reason: str | None = None
+    prompt: str | None = None
+    stop: bool | None = None
+    noop: bool | None = None
+
+
+class PushNotificationInput(ToolInput, frozen=True, kw_only=True):
+    """A short message to the user's device."""
+
+    message: str = ""
+    status: str | None = None
+
+
+class RemoteTriggerInput(ToolInput, frozen=True, kw_only=True):
+    """A request about sessions that are started from outside."""
+
+    action: str = ""
+    trigger_id: str | None = None
+    session_id: str | None = None
+    cursor: str | None = None
+    body: dict[str, object] | None = None
+
+
+class ArtifactInput(ToolInput, frozen=True, kw_only=True):
+    """A page to publish, or a request about published pages."""
+
+    action: str | None = None
+    file_path: str | None = None
+    file_paths: tuple[str, ...] = ()
+    url: str | None = None
+    title: str | None = None
+    description: str | None = None
+    label: str | None = None
+    favicon: str | None = None
+    icon: str | None = None
+    prompt: str | None = None
+    scope: str | None = None
+    limit: int | None = None
+    force: bool | None = None
+    pin: bool | None = None
+    out_dir: str | None = None
+    asset_id: str | None = None
+    after: str | None = None
+    capabilities: dict[str, object] | None = None
+    contract: str | None = None
+
+
+class WebFetchInput(ToolInput, frozen=True, kw_only=True):
+    """A page to fetch, and what to find out from it."""
+
+    url: str = ""
+    prompt: str | None = None
+    offset: int | None = None
+
+
+class WebSearchInput(ToolInput, frozen=True, kw_only=True):
+    """A query for a web search."""
+
+    query: str = ""
+    allowed_domains: tuple[str, ...] = ()
+    blocked_domains: tuple[str, ...] = ()
+
+
+class ListMcpResourcesInput(ToolInput, frozen=True, kw_only=True):
+    """The server whose resources are wanted; none means all."""
+
+    server: str | None = None
+
+
+class ReadMcpResourceInput(ToolInput, frozen=True, kw_only=True):
+    """One resource, or folder of resources, of an MCP server."""
+
+    server: str = ""
+    uri: str = ""
+
+
+class RefreshMcpToolsInput(ToolInput, frozen=True, kw_only=True):
+    """The server whose tools to list again; none means all."""
+
+    server: str | None = None
+
+
+class McpInput(ToolInput, frozen=True, kw_only=True):
+    """The arguments of a tool that an MCP server offers."""
+
+    server: str
+    tool: str
+    arguments: dict[str, object]
+
+
+class StructuredOutputInput(ToolInput, frozen=True, kw_only=True):
+    """The final answer in the shape the host asked for."""
+
+    data: dict[str, object]
+
+
+class UnparsedInput(ToolInput, frozen=True, kw_only=True):
+    """An input that was not JSON, as far as the client kept it."""
+
+    raw: str = ""
+    len: int | None = None
+    """How long the text was before the client cut it."""
+
+
+class UnknownInput(ToolInput, frozen=True, kw_only=True):
+    """An input of a tool we do not know, or one that does not fit its tool."""
+
+    data: bytes
+
+    def json(self) -> object:
+        """The decoded value; the text itself when the bytes are not JSON."""
+        return decode_json_or_text(self.data)
+
+
+def decode_json_or_text(data: bytes) -> object:
+    """The JSON value, read as text where it is no UTF-8, or else the text. Never raises."""
+    try:
+        return decode_json(data)
+    except ValueError:
+        readable = data.decode("utf-8", "replace")
+    try:
+        return decode_json(readable.encode())
+    except ValueError:
+        return readable
+
+
+def decode_json_object(data: bytes) -> dict[str, object]:
+    """The JSON object; an empty one when it is anything else. Never raises."""
+    value = decode_json_or_text(data)
+    return value if isinstance(value, dict) else {}
+
+
+def decode_json(data: bytes) -> object:
+    """The JSON value; halves of surrogate pairs, which clients do write, are kept.
+
+    Raises:
+        ValueError: the bytes are not one JSON value, or one nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error

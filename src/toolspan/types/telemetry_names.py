@@ -1,0 +1,100 @@
+"""Every name under which something leaves for OpenTelemetry, in one table.
+
+Calls leave under them while they run (`telemetry/`) and when transcripts are exported
+(`export/otlp.py`), so that both look the same to whoever collects them. Needs no OpenTelemetry.
+`gen_ai.*` follows the semantic conventions for generative AI, which are still in development: when
+they change, this file does. What they do not name is called `toolspan.*`.
+"""
+
+from __future__ import annotations
+
+from toolspan.types.state import State
+
+SCOPE = "toolspan"
+MAX_NAME_LENGTH = 128
+"""Characters of a tool's name: it comes from the model, too."""
+
+# Spans
+CALL_SPAN = "execute_tool {tool}"
+PERMISSION_SPAN = "toolspan.permission_wait"
+HOOK_SPAN = "toolspan.hook"
+EXECUTION_SPAN = "toolspan.execution"
+
+# Attributes of a call
+OPERATION = "gen_ai.operation.name"
+OPERATION_VALUE = "execute_tool"
+TOOL = "gen_ai.tool.name"
+CALL_ID = "gen_ai.tool.call.id"
+TOOL_TYPE = "gen_ai.tool.type"
+CONVERSATION = "gen_ai.conversation.id"
+AGENT = "gen_ai.agent.id"
+MESSAGE = "toolspan.message.id"
+PARENT_CALL = "toolspan.parent_call.id"
+RECOVERS = "toolspan.recovers"
+STATE = "toolspan.call.state"
+ERROR_TYPE = "error.type"
+ERROR_KIND = "toolspan.error.kind"
+DENIAL = "toolspan.denial.kind"
+EXIT_CODE = "process.exit.code"
+INPUT_SIZE = "toolspan.input.size"
+RESULT_SIZE = "toolspan.result.size"
+TRUNCATED = "toolspan.result.truncated"
+BACKGROUND = "toolspan.background"
+STOPS_TURN = "toolspan.turn.stopped"
+
+# Attributes of what is around a call
+DECISION = "toolspan.runtime.permissions.decision"
+DECISION_SOURCE = "toolspan.runtime.permissions.rules"
+HOOK_POINT = "toolspan.hook.point"
+HOOK_NAME = "toolspan.hook.name"
+HOOK_OUTCOME = "toolspan.hook.outcome"
+
+# Span events
+PROGRESS = "toolspan.progress"
+PROGRESS_KIND = "toolspan.progress.kind"
+SLOW = "toolspan.slow"
+EXPECTED_SECONDS = "toolspan.expected_s"
+DUPLICATE = "toolspan.duplicate"
+BATCH_FINISHED = "toolspan.batch.finished"
+BATCH_CALLS = "toolspan.batch.calls"
+FAULT = "toolspan.fault"
+FAULT_WHERE = "toolspan.fault.where"
+WRITE_FAILED = "toolspan.transcript.write_failed"
+RECOVERY = "toolspan.recovery.applied"
+RECOVERY_POLICY = "toolspan.recovery.policy"
+RECOVERY_STEPS = "toolspan.recovery.steps"
+RECOVERY_SUCCEEDED = "toolspan.recovery.succeeded"
+
+# Content: only with `content=True`
+ARGUMENTS = "gen_ai.tool.call.arguments"
+RESULT = "gen_ai.tool.call.result"
+REASON = "toolspan.reason"
+HOOK_COMMAND = "toolspan.hook.command"
+HOOK_TEXT = "toolspan.hook.text"
+HOOK_STDOUT = "toolspan.hook.stdout"
+HOOK_STDERR = "toolspan.hook.stderr"
+PROGRESS_DATA = "toolspan.progress.data"
+PATH = "toolspan.path"
+
+# Metrics
+DURATION = "toolspan.call.duration"
+DURATION_UNIT = "s"
+DURATION_DESCRIPTION = (
+    "How long calls took, from the start of the tool or, if it never ran, the request."
+)
+DURATION_BUCKETS = (
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+)  # fmt: skip
+OTHER_TOOL = "_OTHER"
+"""Stands in metrics for names that are no tool: a model can invent any number of them."""
+
+_ERROR_TYPES: dict[State, str] = {
+    "timed_out": "timeout", "cancelled": "cancelled", "interrupted": "interrupted",
+}  # fmt: skip
+
+
+def error_type(state: State, error_kind: str | None) -> str | None:
+    """Why a call did not succeed, in a word; None when it did."""
+    if state == "succeeded":
+        return None
+    return _ERROR_TYPES.get(state) or error_kind or state

@@ -1,0 +1,53 @@
+"""What sort of work a tool does, whatever the client calls it.
+
+One table for all clients: no two of them give one name to different work.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+ToolKind = Literal[
+    "shell", "read", "edit", "write", "search", "web", "agent", "mcp", "plan", "question", "other"
+]
+
+_TOOL_KINDS: dict[str, ToolKind] = {
+    "Bash": "shell", "bash": "shell", "PowerShell": "shell", "Monitor": "shell",
+    "BashOutput": "shell", "KillShell": "shell", "KillBash": "shell", "REPL": "shell",
+    "Read": "read", "NotebookRead": "read", "ReadMcpResourceTool": "read", "LSP": "read",
+    "Edit": "edit", "MultiEdit": "edit", "NotebookEdit": "edit",
+    "Write": "write",
+    "Glob": "search", "Grep": "search", "LS": "search", "ToolSearch": "search",
+    "WebFetch": "web", "WebSearch": "web",
+    "Task": "agent", "Agent": "agent", "AgentOutputTool": "agent", "SendMessage": "agent",
+    "Workflow": "agent",
+    "TodoWrite": "plan", "TodoRead": "plan", "TaskCreate": "plan", "TaskUpdate": "plan",
+    "TaskGet": "plan", "TaskList": "plan", "EnterPlanMode": "plan", "ExitPlanMode": "plan",
+    "exit_plan_mode": "plan",
+    "AskUserQuestion": "question",
+    "shell": "shell", "container.exec": "shell", "shell_command": "shell", "local_shell": "shell",
+    "exec_command": "shell", "write_stdin": "shell", "unified_exec": "shell", "exec": "shell",
+    "js_repl": "shell",
+    "view_image": "read", "read_file": "read", "read_mcp_resource": "read",
+    "apply_patch": "edit",
+    "tool_search": "search", "list_dir": "search", "grep_files": "search",
+    "web_search": "web",
+    "spawn_agent": "agent", "send_input": "agent", "wait": "agent", "wait_agent": "agent",
+    "close_agent": "agent", "resume_agent": "agent", "send_message": "agent",
+    "followup_task": "agent", "interrupt_agent": "agent", "list_agents": "agent",
+    "update_plan": "plan", "create_goal": "plan", "update_goal": "plan", "get_goal": "plan",
+    "request_user_input": "question", "request_permissions": "question",
+}  # fmt: skip
+
+
+def tool_kind(tool: str) -> ToolKind:
+    """The sort of work behind a tool's name."""
+    kind = _TOOL_KINDS.get(tool)
+    if kind is None:  # servers' tools, with or without the word in front
+        return "mcp" if "__" in tool[1:-1] else "other"
+    return kind
+
+
+def tools_of_kinds(*kinds: ToolKind) -> frozenset[str]:
+    """The names of all tools of some kinds; not for mcp and other, whose names nobody knows."""
+    return frozenset(tool for tool, kind in _TOOL_KINDS.items() if kind in kinds)

@@ -1,0 +1,209 @@
+"""What was done about a call that did not succeed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+
+import toolspan
+from tests.requirement import requirement
+from tests.strategies import Recorded, claude_transcripts
+from toolspan.analysis.flows import flows_of
+from toolspan.analysis.recovery import RecoveryChain, find_chains
+from toolspan.formats.source import BytesSource
+from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing.claude_results import Body
+
+UNREAD = claude_results.refused("File has not been read yet. Read it first before writing to it.")
+STALE = claude_results.refused(
+    "File has been modified since read, either by the user or by a linter."
+)
+NO_MATCH = claude_results.refused("String to replace not found in file.")
+TOO_LARGE = claude_results.failed(
+    "File content (26,000 tokens) exceeds maximum allowed tokens (25000)."
+)
+SLOW = claude_results.refused(
+    "Error calling tool (MultiEdit): MCP error -32603: failed to evaluate permission: "
+    "request timed out after 2m0s"
+)
+PATH: dict[str, object] = {"file_path": "/w/a.py"}
+EDIT: dict[str, object] = {**PATH, "old_string": "a", "new_string": "b"}
+EDITED = claude_results.edited("/w/a.py", "a", "a", "b")
+SEEN = claude_results.read("/w/a.py", "a")
+
+Step = tuple[str, dict[str, object], Body]
+
+
+def story(*steps: Step, person_after: int = 0) -> TranscriptBuilder:
+    """One call per message, each answered before the next; a person speaks after so many."""
+    made = TranscriptBuilder().prompt("go")
+    for n, (tool, given_, body) in enumerate(steps, 1):
+        made.result(made.call(tool, given_, after_ms=1_000), body, after_ms=500)
+        if n == person_after:
+            made.prompt("go on", after_ms=1_000)
+    return made
+
+
+def told(made: TranscriptBuilder, tmp_path: Path) -> list[RecoveryChain]:
+    return flows_of(toolspan.read(made.write(tmp_path / "s.jsonl"))).chains
+
+
+def bash(command: str) -> dict[str, object]:
+    return {"command": command}
+
+
+NAMED: dict[str, list[Step]] = {
+    "read_before_write": [("Edit", EDIT, UNREAD), ("Read", PATH, SEEN), ("Edit", EDIT, EDITED)],
+    "reread_after_stale": [("Edit", EDIT, STALE), ("Read", PATH, SEEN), ("Edit", EDIT, EDITED)],
+    "degradation": [
+        ("MultiEdit", {**PATH, "edits": []}, SLOW),
+        ("Edit", EDIT, SLOW),
+        ("Write", {**PATH, "content": "b"}, claude_results.written("/w/a.py", "b", before="a")),
+    ],
+    "retry_same": [
+        ("Bash", bash("git push"), claude_results.exited(1)),
+        ("Bash", {**bash("git push"), "description": "again"}, claude_results.ran("ok")),
+    ],
+    "retry_modified": [
+        ("Edit", EDIT, NO_MATCH),
+        ("Read", PATH, SEEN),
+        ("Edit", {**EDIT, "old_string": "A"}, EDITED),
+    ],
+    "tool_switch": [
+        ("Edit", EDIT, NO_MATCH),
+        ("Bash", bash("sed -i s/a/b/ a.py"), claude_results.ran()),
+    ],
+    "paginate": [("Read", PATH, TOO_LARGE), ("Read", {**PATH, "offset": 1, "limit": 50}, SEEN)],
+    "repair_command": [
+        ("Bash", bash("cd /w && make test"), claude_results.exited(2)),
+        ("Edit", EDIT, EDITED),
+        ("Bash", bash("make test"), claude_results.ran("ok")),
+    ],
+}
+
+
+@requirement("chains.names")
+@pytest.mark.parametrize("name", NAMED)
+def test_each_way_to_recover_has_its_name(name: str, tmp_path: Path) -> None:
+    (chain,) = told(story(*NAMED[name]), tmp_path)
+
+    assert (chain.name, chain.outcome) == (name, "recovered")
+    assert [link.tool for link in chain.links] == [step[0] for step in NAMED[name][1:]]
+
+
+@requirement("chains.fields")
+def test_a_chain_tells_its_attempts_time_and_tokens(tmp_path: Path) -> None:
+    made = TranscriptBuilder().prompt("go")
+    made.result(made.call("Edit", EDIT), UNREAD, after_ms=100)
+    made.result(made.call("Read", PATH, after_ms=2_000), SEEN)
+    read = made.call("Edit", EDIT, after_ms=3_000)
+    made.usage(output_tokens=70)
+    made.result(read, EDITED, after_ms=400)
+    path = made.write(tmp_path / "s.jsonl")
+
+    (chain,) = find_chains((spans := toolspan.read(path)).spans, tokens=spans.message_tokens)
+
+    assert (chain.attempts, chain.wall_ms) == (2, 5_500)
+    assert [link.role for link in chain.links] == ["support", "attempt"]
+    assert chain.tokens is not None
+    assert chain.tokens.output_tokens >= 70
+
+
+@requirement("chains.outcome")
+def test_a_failure_that_nobody_took_up_is_abandoned_and_has_no_name(tmp_path: Path) -> None:
+    steps: list[Step] = [("Edit", EDIT, NO_MATCH), ("Bash", bash("ls"), claude_results.ran())]
+
+    (chain,) = told(story(*steps), tmp_path)
+
+    assert (chain.name, chain.outcome, chain.links) == (None, "abandoned", ())
+
+
+@requirement("chains.outcome")
+def test_a_chain_that_ends_in_a_refusal_is_blocked(tmp_path: Path) -> None:
+    refused: Step = ("Bash", bash("git push"), claude_results.denied_by_rule("git push"))
+
+    (chain,) = told(story(refused, refused), tmp_path)
+
+    assert (chain.name, chain.outcome, chain.attempts) == ("retry_same", "blocked", 2)
+
+
+@requirement("chains.reach")
+def test_a_retry_in_another_turn_counts_if_it_is_near(tmp_path: Path) -> None:
+    push: Step = ("Bash", bash("git push"), claude_results.exited(1))
+    other: Step = ("Bash", bash("ls"), claude_results.ran())
+    again: Step = ("Bash", bash("git push"), claude_results.ran())
+
+    near = told(story(push, *[other] * 8, again, person_after=1), tmp_path)
+    far = told(story(push, *[other] * 12, again, person_after=1), tmp_path)
+    same_turn = told(story(push, *[other] * 12, again), tmp_path)
+
+    assert [chain.outcome for chain in near + far + same_turn] == [
+        "recovered",
+        "abandoned",
+        "recovered",
+    ]
+
+
+@requirement("chains.reach")
+def test_calls_of_the_same_message_are_no_answer_to_each_other(tmp_path: Path) -> None:
+    made = TranscriptBuilder().prompt("go")
+    first, second = made.call("Edit", EDIT), made.call("Edit", {**EDIT, "new_string": "c"})
+    made.result(first, UNREAD).result(second, UNREAD)
+    made.result(made.call("Read", PATH), SEEN)
+    made.result(made.call("Edit", EDIT), EDITED)
+
+    (chain,) = told(made, tmp_path)
+
+    assert (chain.start.id, chain.siblings) == (first, (second,))
+    assert (chain.name, chain.outcome) == ("read_before_write", "recovered")
+
+
+@requirement("chains.evasion")
+def test_another_tool_that_does_what_was_refused_is_flagged(tmp_path: Path) -> None:
+    write: Step = ("Write", {**PATH, "content": "b"}, claude_results.rejected())
+    shell: Step = ("Bash", bash("echo b > /w/a.py"), claude_results.ran())
+
+    (chain,) = told(story(write, shell), tmp_path)
+
+    assert (chain.name, chain.outcome, chain.evasion) == ("tool_switch", "recovered", True)
+
+
+@requirement("chains.evasion")
+def test_it_is_no_evasion_when_a_person_spoke_between_or_nothing_was_refused(
+    tmp_path: Path,
+) -> None:
+    write: Step = ("Write", {**PATH, "content": "b"}, claude_results.rejected())
+    shell: Step = ("Bash", bash("echo b > /w/a.py"), claude_results.ran())
+    missed: Step = ("Edit", EDIT, NO_MATCH)
+
+    asked = told(story(write, shell, person_after=1), tmp_path)
+    failed = told(story(missed, shell), tmp_path)
+
+    assert [chain.evasion for chain in asked + failed] == [False, False]
+
+
+@requirement("chains.every-failure")
+@given(made=claude_transcripts())
+def test_every_call_that_went_wrong_is_in_exactly_one_chain(made: Recorded) -> None:
+    spans = toolspan.read(BytesSource(made.data)).spans
+
+    wrong = [span.id for span in spans if span.state not in ("succeeded", "orphan_result")]
+
+    assert sorted(name for chain in find_chains(spans) for name, _ in chain.failures) == sorted(
+        wrong
+    )
+
+
+@requirement("chains.reach")
+def test_calls_beside_a_failed_retry_are_further_attempts(tmp_path: Path) -> None:
+    made = TranscriptBuilder().prompt("go")
+    made.result(made.call("Edit", EDIT), NO_MATCH)
+    first, second = made.call("Edit", EDIT), made.call("Edit", {**EDIT, "old_string": "A"})
+    made.result(first, NO_MATCH).result(second, EDITED)
+
+    (chain,) = told(made, tmp_path)
+
+    assert (chain.outcome, chain.attempts, chain.siblings) == ("recovered", 3, ())
+    assert [link.id for link in chain.links] == [first, second]

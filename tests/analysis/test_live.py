@@ -1,0 +1,157 @@
+"""Which sessions go on: by what the client lists, and by the processes that are there."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.analysis.live_sessions import LiveSession, live_sessions
+from toolspan.testing import TranscriptBuilder, claude_results
+
+WAITS = "import sys; sys.stdin.read()"
+HOLDS = "import sys; held = open(sys.argv[1], 'ab'); print('open', flush=True); sys.stdin.read()"
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, "-c", WAITS], stdin=subprocess.PIPE) as found:
+        yield found
+        found.kill()
+
+
+def start_of(pid: int) -> str:
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    return stat[stat.rindex(")") + 2 :].split()[19]
+
+
+class Home:
+    """A client's folder with one session."""
+
+    def __init__(self, place: Path, story: TranscriptBuilder) -> None:
+        self.config = place / ".claude"
+        self.session = story.session_id
+        self.now = story.now.timestamp() + 60
+        self.file = story.write(self.config / "projects" / "-work" / f"{self.session}.jsonl")
+
+    def lists(self, pid: int, **said: object) -> None:
+        folder = self.config / "sessions"
+        folder.mkdir(exist_ok=True)
+        entry = {"pid": pid, "sessionId": self.session, "cwd": "/work", "version": "2.1.325"}
+        (folder / f"{pid}.json").write_text(json.dumps({**entry, **said}), encoding="utf-8")
+
+    def look(self) -> list[LiveSession]:
+        roots = [self.config / "projects"]
+        return live_sessions(roots, config=self.config, now=self.now)
+
+
+def asked() -> TranscriptBuilder:
+    story = TranscriptBuilder().prompt("go")
+    story.call("Bash", {"command": "make"})
+    return story
+
+
+def answered() -> TranscriptBuilder:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "make"})
+    return story.result(call, claude_results.ran("ok"))
+
+
+@requirement("live.registry")
+@pytest.mark.parametrize(
+    ("said", "status"), [("busy", "running"), ("waiting", "waiting"), ("idle", "idle")]
+)
+def test_what_a_running_client_says_of_itself_is_told(
+    tmp_path: Path, process: subprocess.Popen[bytes], said: str, status: str
+) -> None:
+    home = Home(tmp_path, asked())
+    home.lists(process.pid, status=said, statusUpdatedAt=1_794_755_038_725)
+
+    (found,) = home.look()
+
+    assert (found.status, found.pid, found.id) == (status, process.pid, home.session)
+    assert found.since is not None
+    assert datetime.fromisoformat(found.since).year == 2026
+    assert said in found.evidence[0]
+    assert [(call.tool, call.target) for call in found.calls] == [("Bash", "make")]
+
+
+@requirement("live.registry")
+def test_a_client_that_does_not_say_is_judged_by_its_transcript(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    for number, (story, status) in enumerate(
+        [(asked(), "running"), (answered(), "running"), (answered().text("done"), "idle")]
+    ):
+        home = Home(tmp_path / str(number), story)
+        home.lists(process.pid)
+        assert [one.status for one in home.look()] == [status]
+
+
+@requirement("live.dead")
+def test_a_client_that_is_gone_and_did_not_sign_off_is_dead(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    home = Home(tmp_path, asked())
+    home.lists(process.pid, status="busy")
+    process.kill()
+    process.wait()
+
+    (found,) = home.look()
+
+    assert found.status == "dead"
+    assert "gone" in found.evidence[0]
+
+
+@requirement("live.dead")
+@pytest.mark.skipif(sys.platform != "linux", reason="the client writes the start as Linux tells it")
+def test_a_number_that_another_process_has_now_is_not_taken_for_the_client(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    home = Home(tmp_path, asked())
+    home.lists(process.pid, status="busy", procStart=start_of(process.pid))
+    assert [one.status for one in home.look()] == ["running"]
+
+    home.lists(process.pid, status="busy", procStart="12")
+    assert [one.status for one in home.look()] == ["dead"]
+
+
+@requirement("live.process")
+def test_a_process_that_has_the_file_open_keeps_its_session_alive(tmp_path: Path) -> None:
+    home = Home(tmp_path, asked())
+    assert [one.status for one in home.look()] == ["dead"]
+
+    arguments = [sys.executable, "-c", HOLDS, str(home.file)]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        (found,) = home.look()
+        holder.kill()
+
+    assert (found.status, found.pid) == ("running", holder.pid)
+
+
+@requirement("live.dead")
+def test_sessions_that_ended_well_or_long_ago_are_not_told_of(tmp_path: Path) -> None:
+    assert Home(tmp_path / "well", answered().text("done")).look() == []
+    old = Home(tmp_path / "old", asked())
+    old.now += 3 * 86_400
+    assert old.look() == []
+
+
+@requirement("live.registry")
+def test_lists_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:
+    home = Home(tmp_path, answered().text("done"))
+    folder = home.config / "sessions"
+    folder.mkdir()
+    (folder / "1.json").write_text("{", encoding="utf-8")
+    (folder / "2.json").write_text('{"pid":"x"}', encoding="utf-8")
+    (folder / "3.json").mkdir()
+    (folder / "4.json").symlink_to("/dev/zero")
+    assert home.look() == []

@@ -1,0 +1,385 @@
+"""Searching without an index: calls and messages, however the client spelled them."""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from tests.strategies import claude_entries, mutated, mutations, to_lines
+from toolspan.analysis.search.candidates import Prefilter
+from toolspan.analysis.search.find import (
+    SearchMatch,
+    SearchResults,
+    complete_matches,
+    number_lines,
+    search,
+)
+from toolspan.analysis.search.query import (
+    MATCH_SIDES,
+    MatchSide,
+    QueryError,
+    find_ripgrep,
+    query_of,
+)
+from toolspan.reading.discovery import find_transcripts
+from toolspan.reading.scan import scan_files
+from toolspan.reading.transcript import read
+from toolspan.testing import TranscriptBuilder, claude_results
+
+RIPGREP = find_ripgrep()
+
+
+def found(
+    root: Path,
+    *words: str,
+    sides: Iterable[MatchSide] = MATCH_SIDES,
+    program: str | None = RIPGREP,
+    ignore_case: bool = False,
+    regex: bool = False,
+) -> SearchResults:
+    query = query_of(words, ignore_case=ignore_case, regex=regex)
+    prefilter = Prefilter([root], query.rarest_filter, program=program)
+    try:
+        return search(prefilter.candidates(), query, sides=sides)
+    finally:
+        prefilter.close()
+
+
+def names(matches: Sequence[SearchMatch]) -> list[str]:
+    """The calls, and the voices of messages."""
+    return [match.call or str(match.voice) for match in matches]
+
+
+def night(session_id: str = "night") -> TranscriptBuilder:
+    story = TranscriptBuilder(session_id=session_id).prompt("why does the harbour burn?")
+    call = story.call("Bash", {"command": "ls harbour"}, id="one", after_ms=1_000)
+    story.result(call, claude_results.ran("boats\nlantern oil"), after_ms=1_000)
+    call = story.call("Bash", {"command": "make lantern"}, id="two", after_ms=1_000)
+    story.result(call, claude_results.exited(2, "no rule for lantern"), after_ms=1_000)
+    return story.text("The lantern did it.", after_ms=1_000)
+
+
+def write(root: Path, *stories: TranscriptBuilder) -> None:
+    for story in stories:
+        story.write(root / f"{story.session_id}.jsonl")
+
+
+@requirement("search.finds")
+def test_words_are_found_in_inputs_results_and_messages_the_newest_first(tmp_path: Path) -> None:
+    write(tmp_path, night())
+
+    lantern = found(tmp_path, "lantern").matches
+    assert names(lantern) == ["text", "two", "one"]
+    assert [match.sides for match in lantern] == [("message",), ("input", "result"), ("result",)]
+    assert names(found(tmp_path, "harbour").matches) == ["one", "prompt"]
+    assert found(tmp_path, "lighthouse").matches == []
+
+
+@requirement("search.finds")
+@pytest.mark.parametrize(
+    ("side", "expected"), [("input", ["two"]), ("result", ["two", "one"]), ("message", ["text"])]
+)
+def test_a_search_can_be_held_to_one_side(
+    tmp_path: Path, side: MatchSide, expected: list[str]
+) -> None:
+    write(tmp_path, night())
+
+    assert names(found(tmp_path, "lantern", sides=[side]).matches) == expected
+
+
+@requirement("search.all-words")
+def test_all_words_must_stand_in_the_same_call_or_message(tmp_path: Path) -> None:
+    write(tmp_path, night())
+
+    assert names(found(tmp_path, "harbour", "oil").matches) == ["one"]  # input and result
+    assert names(found(tmp_path, "harbour", "burn").matches) == ["prompt"]
+    assert found(tmp_path, "burn", "oil").matches == []
+    assert found(tmp_path, "lantern", "nowhere").matches == []
+
+
+@requirement("search.finds")
+def test_a_match_tells_what_stands_around_it_and_where(tmp_path: Path) -> None:
+    write(tmp_path, night())
+
+    (match,) = found(tmp_path, "rule for").matches
+
+    assert (match.snippet.before, match.snippet.match, match.snippet.after) == (
+        "Exit code 2 no ", "rule for", " lantern",
+    )  # fmt: skip
+    assert (match.kind, match.session, match.agent) == ("call", "night", None)
+    line = (tmp_path / "night.jsonl").read_bytes()[match.offset :][: match.length]
+    assert json.loads(line)["timestamp"] == match.at
+
+
+@requirement("search.finds")
+def test_matches_are_completed_with_tool_state_and_line(tmp_path: Path) -> None:
+    story = night()
+    story.call("Bash", {"command": "wait for the lantern"}, id="three", after_ms=1_000)
+    write(tmp_path, story)
+
+    matches = complete_matches(number_lines(found(tmp_path, "lantern").matches), scan_files)
+
+    told = [(match.call, match.tool, match.state, match.error) for match in matches]
+    assert told == [
+        ("three", "Bash", "never_answered", None),
+        (None, None, None, None),
+        ("two", "Bash", "failed", "command_failed"),
+        ("one", "Bash", "succeeded", None),
+    ]
+    lines = (tmp_path / "night.jsonl").read_bytes().split(b"\n")
+    assert all(b"lantern" in lines[(match.line or 0) - 1] for match in matches)
+
+
+@requirement("search.finds")
+def test_what_a_fork_repeats_is_one_match(tmp_path: Path) -> None:
+    story = night("a")
+    write(tmp_path, story, story.fork("b"))
+
+    matches = found(tmp_path, "lantern").matches
+
+    assert names(matches) == ["text", "two", "one"]
+    assert [match.copies for match in matches] == [1, 1, 1]
+
+
+@requirement("search.finds")
+def test_compressed_files_and_links_inside_the_folder_are_searched(tmp_path: Path) -> None:
+    data = night().data()
+    (tmp_path / "packed.jsonl.zst").write_bytes(zstandard.ZstdCompressor().compress(data))
+    outside = tmp_path / "outside"
+    inside = tmp_path / "inside"
+    for folder in (outside, inside):
+        folder.mkdir()
+    TranscriptBuilder(session_id="x").prompt("a beacon").write(outside / "x.jsonl")
+    (inside / "store").write_bytes(TranscriptBuilder(session_id="y").prompt("a buoy").data())
+    (inside / "y.jsonl").symlink_to(inside / "store")
+    (inside / "x.jsonl").symlink_to(outside / "x.jsonl")
+
+    assert names(found(tmp_path, "lantern").matches) == ["text", "two", "one"]
+    assert names(found(inside, "buoy").matches) == ["prompt"]
+    assert found(inside, "beacon").matches == []
+
+
+@requirement("search.equal")
+@pytest.mark.parametrize("ends", ["exit 2", "kill -9 $$", None])
+def test_where_ripgrep_fails_everything_is_looked_into(tmp_path: Path, ends: str | None) -> None:
+    write(tmp_path, night())
+    program = tmp_path / "rg"
+    if ends is not None:
+        program.write_text(f"#!/bin/sh\necho nonsense\n{ends}\n", encoding="utf-8")
+        program.chmod(0o755)
+
+    matches = found(tmp_path, "lantern", program=str(program)).matches
+
+    assert names(matches) == ["text", "two", "one"]
+    told = complete_matches(matches, scan_files, program=str(program))
+    assert [match.state for match in told] == [None, "failed", "succeeded"]
+
+
+@requirement("search.equal")
+def test_calls_are_completed_alike_with_ripgrep_and_without(tmp_path: Path) -> None:
+    story = night()
+    for number in range(40):  # so that a call and its neighbourhood are not the whole file
+        story.text("and so on " * 1_000)
+        call = story.call("Bash", {"command": f"lantern {number}"}, id=f"c{number}")
+        story.result(
+            call, claude_results.exited(2, "dark") if number % 3 else claude_results.ran("bright")
+        )
+    write(tmp_path, story)
+    matches = found(tmp_path, "lantern").matches
+
+    for some in (matches[:6], matches):
+        alone = complete_matches(some, scan_files)
+        assert complete_matches(some, scan_files, program=RIPGREP) == alone
+        assert all(match.state for match in alone if match.call)
+
+
+@requirement("search.damage")
+def test_a_torn_last_line_is_no_trouble(tmp_path: Path) -> None:
+    data = night().data() + b'{"type":"user","message":{"content":"a lantern'
+    (tmp_path / "live.jsonl").write_bytes(data)
+
+    result = found(tmp_path, "lantern")
+
+    assert names(result.matches) == ["text", "two", "one"]
+    assert result.problems == []
+
+
+@requirement("search.damage")
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    write(tmp_path, night())
+    (tmp_path / "broken.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd nothing of the kind")
+
+    result = found(tmp_path, "lantern")
+
+    assert names(result.matches) == ["text", "two", "one"]
+    assert len(result.problems) == 1
+    assert "broken.jsonl.zst" in result.problems[0]
+
+
+AWKWARD = [
+    'say "no"', "a\nb", "naïve", "日本", "a/b", "<b>", "c:\\x", "😀!", "é", '"', "\t", "Ω", "ß",
+]  # fmt: skip
+
+
+def spelled(text: str, how: str) -> str:
+    """A JSON string, in one of the ways in which clients write them."""
+    if how == "raw":
+        return json.dumps(text, ensure_ascii=False)
+    if how == "ascii":
+        return json.dumps(text).replace("/", "\\/")
+    plain = re.compile(r"[A-Za-z0-9 _.:!-]")
+    units = text.encode("utf-16-be").hex().upper()
+    if how == "lower":
+        units = units.lower()
+    pairs = [units[n : n + 4] for n in range(0, len(units), 4)]
+    letters = (chr(int(pair, 16)) for pair in pairs)
+    escaped = (
+        letter if plain.fullmatch(letter) else f"\\u{pair}"
+        for letter, pair in zip(letters, pairs, strict=True)
+    )
+    return '"' + "".join(escaped) + '"'
+
+
+@requirement("search.spellings")
+@pytest.mark.parametrize("how", ["raw", "ascii", "upper", "lower"])
+@pytest.mark.parametrize("text", AWKWARD)
+@pytest.mark.parametrize("program", [RIPGREP, None])
+def test_a_text_is_found_however_it_was_spelled(
+    tmp_path: Path, text: str, how: str, program: str | None
+) -> None:
+    line = '{"type":"user","sessionId":"s","message":{"role":"user","content":%s}}\n'
+    (tmp_path / "s.jsonl").write_text(line % spelled(f"x{text}y", how), encoding="utf-8")
+
+    for wanted in (text, f"x{text}", f"{text}y"):
+        assert names(found(tmp_path, wanted, program=program).matches) == ["prompt"]
+        folded = found(tmp_path, wanted.swapcase(), ignore_case=True, program=program).matches
+        assert names(folded) == (["prompt"] if len(wanted.swapcase()) == len(wanted) else [])
+
+
+@requirement("search.spellings")
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (r"lant\w+ oil", ["one"]),
+        (r"(ls|make) (harbour|lantern)", ["two", "one"]),
+        (r"^lantern", ["one"]),
+        (r"lanterns?$", ["two"]),
+        (r"(?i)LANTERN did", ["text"]),
+        (r"burn\?", ["prompt"]),
+        (r"boats\nlan", ["one"]),
+        (r"x*lantern{1,2} oil+", ["one"]),
+    ],
+)
+@pytest.mark.parametrize("program", [RIPGREP, None])
+def test_regular_expressions_see_decoded_text(
+    tmp_path: Path, expression: str, expected: list[str], program: str | None
+) -> None:
+    write(tmp_path, night())
+
+    result = found(tmp_path, expression, regex=True, program=program, sides=MATCH_SIDES)
+
+    assert names(result.matches) == expected
+
+
+@requirement("search.spellings")
+@pytest.mark.parametrize(("words", "regex"), [((), False), (("",), False), (("(",), True)])
+def test_what_cannot_be_looked_for_is_refused(words: tuple[str, ...], regex: bool) -> None:
+    with pytest.raises(QueryError):
+        query_of(words, regex=regex)
+
+
+def everything(root: Path, words: Sequence[str], *, ignore_case: bool) -> set[tuple[str, str]]:
+    """The slow way: read all files as everybody does, and look at every text."""
+    query = query_of(words, ignore_case=ignore_case)
+
+    def holds(texts: list[str]) -> bool:
+        return all(any(word.find_in(text) for text in texts) for word in query.terms)
+
+    matches: set[tuple[str, str]] = set()
+    for file in find_transcripts(root):
+        transcript = read(file.path)
+        for span in transcript.spans:
+            texts = _strings(json.loads(span.call.raw_input)) if span.call.place else []
+            if span.result is not None:
+                texts.append(span.result.text)
+            if holds(texts):
+                matches.add(("call", span.id))
+        for message in transcript.messages():
+            if holds([message.text]):
+                matches.add((str(message.voice), message.text[:8]))
+    return matches
+
+
+def _strings(value: object) -> list[str]:
+    match value:
+        case str():
+            return [value]
+        case dict():
+            return [text for item in value.values() for text in _strings(item)]
+        case list():
+            return [text for item in value for text in _strings(item)]
+        case _:
+            return []
+
+
+TEXTS = st.text(st.sampled_from('ab "\\/<\n\té日😀AKßx'), min_size=1, max_size=12)
+
+
+@st.composite
+def told(draw: st.DrawFn) -> bytes:
+    """A short story, each line spelled in its own way."""
+    story = TranscriptBuilder(session_id="s").prompt(draw(TEXTS))
+    for number in range(draw(st.integers(0, 3))):
+        given_to = {"command": draw(TEXTS), "deep": [{"x": draw(TEXTS)}]}
+        call = story.call("Bash", given_to, id=f"c{number}")
+        if draw(st.booleans()):
+            story.result(call, claude_results.ran(draw(TEXTS)), after_ms=10)
+        story.text(draw(TEXTS), after_ms=10)
+    lines = [json.loads(line) for line in story.lines()]
+    plain = [json.dumps(line, ensure_ascii=draw(st.booleans())) for line in lines]
+    return "".join(line + "\n" for line in plain).encode("utf-8", "surrogatepass")
+
+
+@requirement("search.equal")
+@settings(max_examples=60)
+@given(told(), st.lists(TEXTS, min_size=1, max_size=2), st.booleans())
+def test_search_with_and_without_ripgrep_finds_what_reading_everything_finds(
+    data: bytes, words: list[str], ignore_case: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "s.jsonl").write_bytes(data)
+        fast = found(root, *words, ignore_case=ignore_case).matches
+        slow = found(root, *words, ignore_case=ignore_case, program=None).matches
+        whole = everything(root, words, ignore_case=ignore_case)
+
+    assert fast == slow
+    calls = {("call", str(match.call)) for match in fast if match.kind == "call"}
+    assert calls == {one for one in whole if one[0] == "call"}
+    voices = {str(match.voice) for match in fast if match.kind == "message"}
+    assert voices == {voice for voice, _ in whole if voice != "call"}
+
+
+@requirement("search.equal")
+@settings(max_examples=60)
+@given(st.lists(claude_entries(), max_size=4), mutations(), st.text(max_size=3))
+@example([], [], "a")
+def test_search_never_fails_on_what_a_file_holds(
+    records: list[dict[str, object]], damage: list[tuple[str, int, int]], word: str
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        (root / "s.jsonl").write_bytes(mutated(to_lines(records), damage))
+        for wanted in (word or "x", '"', "e"):
+            fast = found(root, wanted)
+            assert fast == found(root, wanted, program=None)
+            complete_matches(number_lines(fast.matches), scan_files)

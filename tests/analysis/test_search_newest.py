@@ -1,0 +1,177 @@
+"""The newest matches alone: the same as a search of everything would give first."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from toolspan.analysis.search import find as newest_module
+from toolspan.analysis.search.candidates import Candidate, Prefilter
+from toolspan.analysis.search.find import (
+    MatchSelector,
+    SearchMatch,
+    SearchResults,
+    search,
+    search_newest,
+)
+from toolspan.analysis.search.query import find_ripgrep, query_of
+from toolspan.testing import TranscriptBuilder
+from toolspan.testing.codex_builder import RolloutBuilder
+
+START = datetime(2026, 11, 2, 9, tzinfo=UTC)
+QUERY = query_of(["lantern"])
+PROGRAMS = [find_ripgrep(), None]
+
+
+@pytest.fixture(autouse=True)
+def _plenty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is, it counts as too much to look into all of it."""
+    monkeypatch.setattr(newest_module, "_LITTLE", 0)
+
+
+def candidates(root: Path, program: str | None) -> list[Candidate]:
+    return Prefilter([root], QUERY.rarest_filter, program=program).candidates()
+
+
+def dig(root: Path, most: int, *, program: str | None, keep: MatchSelector = list) -> SearchResults:
+    return search_newest(candidates(root, program), QUERY, most, keep=keep, program=program)
+
+
+def texts(matches: Sequence[SearchMatch]) -> list[str]:
+    return [match.snippet.after.strip() for match in matches]
+
+
+def night(root: Path, name: str, *minutes: int, changed: int = 100) -> Path:
+    """A session that says `lantern N` at each of some minutes, in this order."""
+    story = TranscriptBuilder(session_id=name, start=START)
+    for before, minute in zip((0, *minutes), minutes, strict=False):
+        story.prompt(f"lantern {minute} {name}", after_ms=(minute - before) * 60_000)
+        story.text("and so on " * 500)
+    path = story.write(root / f"{name}.jsonl")
+    when = (START + timedelta(minutes=changed)).timestamp()
+    os.utime(path, (when, when))
+    return path
+
+
+@requirement("search.newest")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_only_the_newest_files_are_looked_into(tmp_path: Path, program: str | None) -> None:
+    for number in range(9):
+        night(tmp_path, f"n{number}", number, number + 10, changed=number + 10)
+
+    found = dig(tmp_path, 2, program=program)
+
+    assert texts(found.matches)[:2] == ["18 n8", "17 n7"]
+    assert len(found.matches) == 3
+    assert found.among == 9
+
+
+@requirement("search.newest")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_file_whose_lines_are_not_in_order_hides_nothing(
+    tmp_path: Path, program: str | None
+) -> None:
+    night(tmp_path, "even", 40, 50)
+    night(tmp_path, "odd", 60, 1)
+    night(tmp_path, "old", 2, 3)
+
+    assert texts(dig(tmp_path, 1, program=program).matches)[:1] == ["60 odd"]
+
+
+@requirement("search.newest")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_where_all_files_had_to_be_looked_into_all_matches_are_known(
+    tmp_path: Path, program: str | None
+) -> None:
+    night(tmp_path, "a", 1, 2)
+    night(tmp_path, "b", 3)
+
+    found = dig(tmp_path, 5, program=program)
+
+    assert texts(found.matches) == ["3 b", "2 a", "1 a"]
+    assert found.among is None
+
+
+@requirement("search.newest")
+def test_when_few_are_kept_older_files_are_looked_into(tmp_path: Path) -> None:
+    for number in range(60):
+        night(tmp_path, f"n{number:02}", number, changed=number)
+
+    def old(matches: Sequence[SearchMatch]) -> list[SearchMatch]:
+        return [match for match in matches if match.file.endswith("n01.jsonl")]
+
+    found = dig(tmp_path, 1, program=PROGRAMS[0], keep=old)
+
+    assert texts(found.matches) == ["1 n01"]
+    assert found.among is None
+
+
+@requirement("search.newest")
+def test_when_it_takes_too_long_all_files_are_looked_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(newest_module, "_PATIENCE", 0)
+    for number in range(5):
+        night(tmp_path, f"n{number}", number, changed=number)
+
+    found = dig(tmp_path, 2, program=PROGRAMS[0])
+
+    assert texts(found.matches) == [f"{number} n{number}" for number in (4, 3, 2, 1, 0)]
+    assert found.among is None
+
+
+@requirement("search.newest")
+def test_compressed_files_come_in_their_turn(tmp_path: Path) -> None:
+    night(tmp_path, "plain", 5)
+    for name, minutes in (("old", (1, 2)), ("odd", (8, 3))):
+        path = night(tmp_path, name, *minutes)
+        packed = zstandard.ZstdCompressor().compress(path.read_bytes())
+        path.with_name(f"{path.name}.zst").write_bytes(packed)
+        path.unlink()
+
+    found = dig(tmp_path, 2, program=PROGRAMS[0])
+
+    assert texts(found.matches) == ["8 odd", "5 plain", "3 odd"]
+    assert found.among == 3
+
+
+@requirement("search.newest")
+def test_rollouts_come_in_their_turn(tmp_path: Path) -> None:
+    night(tmp_path, "claude", 5)
+    for minute in (2, 8):
+        story = RolloutBuilder(start=START, cwd="/home/dev")
+        story.prompt(f"lantern {minute} codex", after_ms=minute * 60_000)
+        story.write(tmp_path / str(minute))
+
+    assert texts(dig(tmp_path, 2, program=PROGRAMS[0]).matches)[:2] == ["8 codex", "5 claude"]
+
+
+@requirement("search.newest")
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(st.integers(0, 59), min_size=1, max_size=4), min_size=1, max_size=5),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_the_newest_are_what_a_search_of_everything_begins_with(
+    minutes: list[list[int]], most: int, copied: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for number, those in enumerate(minutes):
+            night(root, f"n{number}", *those)
+        if copied:
+            (root / "copy.jsonl").write_bytes((root / "n0.jsonl").read_bytes())
+        some = candidates(root, PROGRAMS[0])
+        found = search_newest(some, QUERY, most, program=PROGRAMS[0]).matches
+
+        assert found[:most] == search(some, QUERY).matches[:most]

@@ -1,0 +1,47 @@
+"""One job per file, on all cores: the same answers from one process and from many."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.analysis.flows import FileFlows, file_flows
+from toolspan.analysis.search import find as search_module
+from toolspan.analysis.search.candidates import Candidate
+from toolspan.analysis.search.find import complete_matches, search
+from toolspan.analysis.search.query import query_of
+from toolspan.reading import parallel as spread_module
+from toolspan.reading.parallel import FileJob, parallel_map
+from toolspan.reading.scan import scan_files
+
+ODD = (
+    r'{"type":"assistant","sessionId":"s","message":{"content":[{"type":"tool_use",'
+    r'"id":"t\ud800","name":"B\udfff","input":{"command":"ls \ud800"}}]}}'
+)
+"""A call whose names hold halves of surrogate pairs."""
+
+
+@requirement("survey.cores-change-nothing")
+def test_what_cannot_be_packed_travels_between_processes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / "plain.jsonl", tmp_path / os.fsdecode(b"no\xfftext.jsonl")]
+    for path in paths:
+        path.write_text(ODD, encoding="utf-8")
+    candidates = [Candidate(str(path), len(ODD), None) for path in paths]
+
+    def answers() -> tuple[object, ...]:
+        matches = search(candidates, query_of(["ls"])).matches
+        flows = list(parallel_map(paths, FileJob(file_flows, FileFlows)))
+        return list(scan_files(paths)), flows, complete_matches(matches, scan_files)
+
+    alone = answers()
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    for module in (spread_module, search_module):
+        monkeypatch.setattr(module, "_ALONE", 0)
+
+    assert answers() == alone
+    assert [row.id for facts in scan_files(paths) for row in facts.calls] == ["t\ud800"] * 2

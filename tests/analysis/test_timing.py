@@ -1,0 +1,314 @@
+"""Time that adds up: every instant of a conversation has exactly one use."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.analysis.timesheet import Timesheet, slowest_calls, time_by_tool
+from toolspan.analysis.timing import (
+    TIME_PARTS,
+    CallTime,
+    TimeSplit,
+    file_time,
+    measure_agent,
+    split_transcript,
+)
+from toolspan.formats.claude.messages import read_content
+from toolspan.formats.source import BytesSource
+from toolspan.reading.timeline import build_timeline
+from toolspan.testing import TranscriptBuilder, claude_results
+
+UNSAID: dict[str, Any] = {"decision": {}}
+"""The client recorded nothing about consent."""
+
+
+def parts(found: TimeSplit) -> dict[str, int]:
+    return {part: found.part_ms(part) for part in TIME_PARTS if found.part_ms(part)}
+
+
+def times(story: TranscriptBuilder, tmp_path: Path) -> list[CallTime]:
+    return list(file_time(str(story.write(tmp_path / "s.jsonl"))).agents[0].calls)
+
+
+def sheet(*paths: Path) -> Timesheet:
+    return Timesheet.from_files(file_time(str(path)) for path in paths)
+
+
+@requirement("time.parts")
+def test_the_model_the_tools_and_the_person_each_have_their_time(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "make"}, after_ms=3_000)
+    story.result(call, claude_results.ran("ok"), after_ms=10_000).text("done", after_ms=2_000)
+    story.prompt("more", after_ms=60_000).text("yes", after_ms=1_000)
+
+    found = split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))
+
+    assert parts(found) == {"model": 6_000, "tools": 10_000, "idle": 60_000}
+    assert found.wall_ms == 76_000
+    assert found.ended == datetime(2026, 11, 2, 9, 1, 16, tzinfo=UTC)
+
+
+@requirement("time.overlap")
+def test_calls_that_overlap_are_counted_once_on_the_clock_and_each_in_full(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    first = story.call("Bash", {"command": "a"})
+    second = story.call("Bash", {"command": "b"})
+    story.result(first, claude_results.ran("1"), after_ms=4_000)
+    story.result(second, claude_results.ran("2"), after_ms=1_000)
+
+    (session,) = sheet(story.write(tmp_path / "s.jsonl")).sessions
+
+    assert parts(session.main.split) == {"tools": 5_000}
+    assert session.main.calls_ms == 9_000
+
+
+@requirement("time.wait")
+def test_a_call_that_was_denied_waited_all_its_time_and_that_is_known(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "rm x"})
+    story.result(call, claude_results.rejected("no"), after_ms=30_000)
+
+    (found,) = times(story, tmp_path)
+
+    assert (found.wait_ms, found.certainty, found.run_ms) == (30_000, "known", None)
+    assert parts(split_transcript(toolspan.read(tmp_path / "s.jsonl"))) == {"permission": 30_000}
+
+
+@requirement("time.wait")
+def test_a_tool_that_only_asks_a_person_is_a_wait(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("AskUserQuestion", {"questions": []})
+    story.result(call, "blue", after_ms=45_000)
+
+    assert parts(split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))) == {
+        "permission": 45_000
+    }
+
+
+@requirement("time.wait")
+def test_a_wait_is_inferred_only_where_the_tool_says_how_long_it_ran(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    silent = story.call("Bash", {"command": "make"})
+    story.result(silent, replace(claude_results.ran("ok"), **UNSAID), after_ms=20_000)
+    told = story.call("Glob", {"pattern": "*"})
+    found = replace(claude_results.matched_paths(["a"], took_ms=500), **UNSAID)
+    story.result(told, found, after_ms=20_000)
+
+    unknown, inferred = times(story, tmp_path)
+
+    assert (unknown.wait_ms, unknown.certainty, unknown.run_ms) == (None, "unknown", 20_000)
+    assert (inferred.wait_ms, inferred.certainty, inferred.run_ms) == (19_500, "inferred", 500)
+    assert parts(split_transcript(toolspan.read(tmp_path / "s.jsonl"))) == {
+        "tools": 20_500,
+        "permission": 19_500,
+    }
+
+
+@requirement("time.wait")
+def test_nobody_waited_where_the_client_wrote_that_a_rule_decided(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Glob", {"pattern": "*"})
+    story.result(call, claude_results.matched_paths(["a"], took_ms=500), after_ms=20_000)
+
+    (found,) = times(story, tmp_path)
+
+    assert (found.wait_ms, found.certainty, found.run_ms) == (0, "known", 20_000)
+
+
+@requirement("time.wait")
+def test_waiting_for_a_sibling_or_for_the_model_to_finish_is_no_wait_for_permission(
+    tmp_path: Path,
+) -> None:
+    story = TranscriptBuilder().prompt("go")
+    glob = story.call("Glob", {"pattern": "*"})
+    bash = story.call("Bash", {"command": "make"}, after_ms=5_000)  # the model still writes
+    story.result(bash, replace(claude_results.ran("ok"), **UNSAID), after_ms=10_000)
+    found = replace(claude_results.matched_paths(["a"], took_ms=100), **UNSAID)
+    story.result(glob, found, after_ms=100)
+
+    calls = {time.call.tool: time for time in times(story, tmp_path)}
+
+    assert (calls["Glob"].wait_ms, calls["Glob"].certainty) == (0, "inferred")
+
+
+@requirement("time.hooks")
+def test_hooks_have_their_own_time_and_the_tool_runs_after_them(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "make"})
+    story.wait(2_000).hook(call, "PreToolUse", command="check", took_ms=2_000)
+    story.result(call, claude_results.ran("ok"), after_ms=8_000)
+    story.wait(1_000).hook(call, "PostToolUse", command="format", took_ms=1_000)
+    story.text("done", after_ms=3_000)
+
+    found = split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))
+
+    assert parts(found) == {"model": 3_000, "tools": 8_000, "hooks": 3_000}
+
+
+@requirement("time.hooks")
+def test_a_call_that_a_hook_blocked_spent_its_time_there(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "rm"})
+    story.result(call, claude_results.blocked_by_hook("Bash", "check", "no"), after_ms=700)
+
+    assert parts(split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))) == {
+        "hooks": 700
+    }
+
+
+@requirement("time.resume")
+def test_a_result_written_when_the_client_came_back_tells_nothing_of_how_long_a_call_ran(
+    tmp_path: Path,
+) -> None:
+    story = TranscriptBuilder().prompt("go")
+    story.call("Bash", {"command": "make"}, after_ms=1_000)
+    story.resume(after_ms=3_600_000).prompt("go on")
+
+    found = split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))
+
+    assert found.tools_ms == 0
+
+
+@requirement("time.subagents")
+def test_a_subagent_has_a_split_of_its_own_and_is_a_running_tool_above(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Task", {"description": "look", "prompt": "look around"})
+    agent = story.agent(call).prompt("look around")
+    inner = agent.call("Read", {"file_path": "/a"}, after_ms=4_000)
+    agent.result(inner, claude_results.read("/a", "a"), after_ms=1_000).text("seen", after_ms=5_000)
+    report = claude_results.reported(
+        agent.agent_id, "seen", prompt="look around", calls=1, took_ms=10_000
+    )
+    story.until(agent).result(call, report)
+    path = story.write(tmp_path / "s.jsonl")
+
+    (session,) = sheet(*sorted(tmp_path.rglob("*.jsonl"))).sessions
+
+    assert path.exists()
+    assert parts(session.main.split) == {"tools": 10_000}
+    assert [parts(one.split) for one in session.agents] == [{"model": 9_000, "tools": 1_000}]
+
+
+@requirement("time.copies")
+def test_what_a_fork_copied_is_counted_once(tmp_path: Path) -> None:
+    story = TranscriptBuilder(session_id="one").prompt("go").text("yes", after_ms=5_000)
+    call = story.call("Bash", {"command": "make"})
+    story.result(call, claude_results.ran("ok"), after_ms=10_000)
+    fork = story.fork("two").prompt("another way", after_ms=60_000).text("well", after_ms=2_000)
+    paths = [story.write(tmp_path / "one.jsonl"), fork.write(tmp_path / "two.jsonl")]
+
+    both = sheet(*paths)
+
+    assert parts(both.split) == {"model": 7_000, "tools": 10_000, "idle": 60_000}
+    assert len(both.calls) == 1
+
+
+@requirement("time.window")
+def test_only_the_time_inside_a_window_counts(tmp_path: Path) -> None:
+    story = TranscriptBuilder(start=datetime(2026, 11, 2, 9, tzinfo=UTC)).prompt("go")
+    call = story.call("Bash", {"command": "make"})
+    story.result(call, claude_results.ran("ok"), after_ms=60_000).text("done", after_ms=60_000)
+    file = file_time(str(story.write(tmp_path / "s.jsonl")))
+
+    found = Timesheet.from_files(
+        [file],
+        since=datetime(2026, 11, 2, 9, 0, 30, tzinfo=UTC),
+        until=datetime(2026, 11, 2, 9, 1, 10, tzinfo=UTC),
+    )
+
+    assert parts(found.split) == {"tools": 30_000, "model": 10_000}
+
+
+@requirement("time.tools")
+def test_tools_are_ranked_by_their_time_and_calls_by_theirs(tmp_path: Path) -> None:
+    story = TranscriptBuilder().prompt("go")
+    for seconds in (1, 3):
+        call = story.call("Bash", {"command": f"sleep {seconds}"})
+        story.result(call, claude_results.ran("ok"), after_ms=seconds * 1_000)
+    call = story.call("Read", {"file_path": "/a"})
+    story.result(call, claude_results.read("/a", "a"), after_ms=10)
+    calls = times(story, tmp_path)
+
+    assert [(row.tool, row.calls, row.total_ms, row.max_ms) for row in time_by_tool(calls)] == [
+        ("Bash", 2, 4_000, 3_000),
+        ("Read", 1, 10, 10),
+    ]
+    assert [call.call.target for call in slowest_calls(calls, 2)] == ["sleep 3", "sleep 1"]
+
+
+START = datetime(2026, 11, 2, 9, tzinfo=UTC)
+ZONES = st.sampled_from([UTC, timezone(timedelta(hours=14)), timezone(timedelta(hours=-11)), None])
+
+
+@st.composite
+def stamps(draw: st.DrawFn) -> str | None:
+    """A time as a client, or a broken one, might write it: any zone, any order, or none at all."""
+    odd = draw(st.sampled_from(["time"] * 8 + ["none", "noise"]))
+    if odd != "time":
+        return None if odd == "none" else "yesterday"
+    moment = START + timedelta(milliseconds=draw(st.integers(-40_000, 40_000)))
+    zone = draw(ZONES)
+    return (moment.astimezone(zone) if zone else moment.replace(tzinfo=None)).isoformat()
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["prompt", "text", "call", "result", "denied", "pre", "post"]),
+        st.integers(0, 4),
+        stamps(),
+        st.integers(0, 90_000),
+    ),
+    max_size=24,
+)
+
+
+def line(kind: str, n: int, at: str | None, took: int) -> bytes:
+    name = f"toolu_{n}"
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": name, "content": "ok"}
+    match kind:
+        case "prompt":
+            told: dict[str, Any] = {"type": "user", "message": {"content": "go"}}
+        case "text":
+            content: list[dict[str, Any]] = [{"type": "text", "text": "well"}]
+            told = {"type": "assistant", "message": {"content": content}}
+        case "call":
+            content = [{"type": "tool_use", "id": name, "name": "Glob", "input": {}}]
+            told = {"type": "assistant", "message": {"id": f"m{n // 2}", "content": content}}
+        case "result":
+            own = {"durationMs": took, "filenames": []}
+            told = {"type": "user", "message": {"content": [block]}, "toolUseResult": own}
+        case "denied":
+            told = {"type": "user", "message": {"content": [{**block, "is_error": True}]}}
+            told["toolDenialKind"] = "user-rejected"
+        case _:
+            point = "PreToolUse" if kind == "pre" else "PostToolUse"
+            hook = {"type": "hook_success", "toolUseID": name, "hookEvent": point}
+            told = {"type": "attachment", "attachment": {**hook, "durationMs": took}}
+    return json.dumps({**told, "timestamp": at}).encode() + b"\n"
+
+
+@requirement("time.sum")
+@given(events=EVENTS)
+def test_parts_are_never_negative_and_sum_to_the_wall_time(
+    events: list[tuple[str, int, str | None, int]],
+) -> None:
+    data = b"".join(line(*event) for event in events)
+
+    transcript = toolspan.read(BytesSource(data))
+    found = split_transcript(transcript)
+    calls = measure_agent(build_timeline([read_content(transcript)])).calls
+
+    assert all(found.part_ms(part) >= 0 for part in TIME_PARTS)
+    assert sum(found.part_ms(part) for part in TIME_PARTS) == found.wall_ms
+    assert all(min(one.wait_ms or 0, one.run_ms or 0, one.hooks_ms) >= 0 for one in calls)
+    if found.began is not None and found.ended is not None:
+        assert found.wall_ms == (found.ended - found.began) // timedelta(milliseconds=1)

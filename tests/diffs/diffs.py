@@ -1,0 +1,82 @@
+"""Hunks for tests: written by hand, or made by difflib from two texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import SequenceMatcher
+
+from hypothesis import strategies as st
+
+from toolspan.types.hunk import Hunk
+
+NO_NEWLINE = "\\ No newline at end of file"
+
+# Few different lines, so that texts share some; only the line feed may end one.
+lines = st.sampled_from(
+    ["", "a", "b", "c", "\td", " e", "f\r", "\r", "g\u2028h", "i\x0cj", "k\x85", "-l", "\\ m"]
+)
+texts = st.builds(
+    lambda body, last: "".join(f"{line}\n" for line in body) + last,
+    st.lists(lines, max_size=20),
+    st.one_of(st.just(""), lines),
+)
+
+
+def hunk(span: str, *lines: str) -> Hunk:
+    """A hunk from the middle of its `@@ -1,3 +1,4 @@` line and its lines."""
+    numbers = re.fullmatch(r"-(\d+),(\d+) \+(\d+),(\d+)", span)
+    assert numbers is not None, span
+    old_start, old_lines, new_start, new_lines = map(int, numbers.groups())
+    return Hunk(
+        old_start=old_start,
+        old_lines=old_lines,
+        new_start=new_start,
+        new_lines=new_lines,
+        lines=lines,
+    )
+
+
+def hunks_between(old: str, new: str, *, context: int = 3, notes: bool = True) -> tuple[Hunk, ...]:
+    """What a client would write for this change; without `notes`, as some of them do."""
+    before, after = split(old), split(new)
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    groups = matcher.get_grouped_opcodes(context)
+    return tuple(one_hunk(group, before, after, notes=notes) for group in groups)
+
+
+def split(text: str) -> list[str]:
+    """The lines with their ends; unlike `splitlines`, only the line feed is one."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)
+
+
+def one_hunk(
+    group: list[tuple[str, int, int, int, int]], before: list[str], after: list[str], *, notes: bool
+) -> Hunk:
+    (_, old, _, new, _), (_, _, old_end, _, new_end) = group[0], group[-1]
+    found = [line for step in group for line in prefixed(step, before, after)]
+    shown = (part for line in found for part in rendered(line, notes=notes))
+    return Hunk(
+        old_start=old + (old_end > old),
+        old_lines=old_end - old,
+        new_start=new + (new_end > new),
+        new_lines=new_end - new,
+        lines=tuple(shown),
+    )
+
+
+def prefixed(
+    step: tuple[str, int, int, int, int], before: list[str], after: list[str]
+) -> Iterator[str]:
+    tag, old, old_end, new, new_end = step
+    if tag == "equal":
+        yield from (" " + line for line in before[old:old_end])
+    else:
+        yield from ("-" + line for line in before[old:old_end])
+        yield from ("+" + line for line in after[new:new_end])
+
+
+def rendered(line: str, *, notes: bool) -> tuple[str, ...]:
+    if line.endswith("\n"):
+        return (line[:-1],)
+    return (line, NO_NEWLINE) if notes else (line,)

@@ -1,0 +1,562 @@
+"""Claude Code's lines: what is read of them, what survives, what is named as odd."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from tests.strategies import claude_entries, json_values, odd_entries, to_json
+from toolspan.formats import json_repair
+from toolspan.formats.claude import records as claude
+from toolspan.formats.claude.records import (
+    ABSENT,
+    ApiMessage,
+    CallTarget,
+    Entry,
+    MessageBlock,
+    StructuredFacts,
+    decode_bodies,
+    decode_entries,
+    decode_entry,
+    encode_entry,
+)
+from toolspan.formats.decoding import (
+    DECODE_ERRORS,
+    DecodedLine,
+    TypedDecoder,
+    content_to_text,
+    extract_text,
+)
+from toolspan.types.ids import EntryId
+
+VIEW = TypedDecoder(Entry)
+
+
+def line(**keys: Any) -> bytes:
+    return to_json(keys)
+
+
+def blocks(entry: Entry) -> list[MessageBlock]:
+    assert entry.message is not None
+    assert isinstance(entry.message.content, list)
+    return entry.message.content
+
+
+def whole(data: bytes) -> Entry:
+    """The entry of a line with nothing odd about it."""
+    entry, odd = decode_entry(data)
+    assert odd == ()
+    return entry
+
+
+def shown(value: Any) -> Any:
+    """An entry as plain values; bodies by what they mean, not by how they are spelled."""
+    if isinstance(value, msgspec.Raw):
+        return json_repair.decode_document(bytes(value)) if bytes(value) else None
+    if isinstance(value, msgspec.Struct):
+        return {name: shown(getattr(value, name)) for name in value.__struct_fields__}
+    return [shown(item) for item in value] if isinstance(value, list) else value
+
+
+@requirement("wire.claude-file-form")
+def test_a_call_of_the_file_form_is_read() -> None:
+    data = line(
+        parentUuid="u0",
+        isSidechain=False,
+        userType="external",
+        cwd="/w",
+        sessionId="s1",
+        version="2.1.325",
+        gitBranch="HEAD",
+        type="assistant",
+        uuid="u1",
+        timestamp="2026-01-05T10:00:00.000Z",
+        requestId="req_1",
+        message={
+            "id": "msg_1",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-x",
+            "content": [
+                {"type": "text", "text": "Reading."},
+                {
+                    "type": "tool_use",
+                    "id": "toolu_1",
+                    "name": "Read",
+                    "input": {"file_path": "/w/a.py", "limit": 200},
+                },
+            ],
+            "stop_reason": None,
+            "usage": {"input_tokens": 3, "output_tokens": 9, "service_tier": "standard"},
+        },
+    )
+
+    entry = whole(data)
+
+    assert entry.is_known
+    assert (entry.type, entry.uuid, entry.parent_uuid) == ("assistant", "u1", "u0")
+    assert (entry.session, entry.version, entry.cwd) == ("s1", "2.1.325", "/w")
+    assert (entry.git_branch, entry.request_id, entry.is_sidechain) == ("HEAD", "req_1", False)
+    assert entry.message is not None
+    assert (entry.message.id, entry.message.model) == ("msg_1", "claude-x")
+    assert entry.message.usage == claude.MessageUsage(input_tokens=3, output_tokens=9)
+    text, call = blocks(entry)
+    assert extract_text(text.text) == "Reading."
+    assert (call.id, call.name, call.input) == ("toolu_1", "Read", CallTarget(file_path="/w/a.py"))
+
+
+@requirement("wire.claude-file-form")
+def test_a_result_of_the_file_form_is_read() -> None:
+    result = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "ok", "is_error": False}
+    structured = {"stdout": "ok", "interrupted": True, "durationMs": 1.5}
+
+    entry = whole(line(type="user", message={"content": [result]}, toolUseResult=structured))
+
+    assert entry.structured == StructuredFacts(interrupted=True, duration_ms=1.5)
+    (block,) = blocks(entry)
+    assert (block.tool_use_id, block.is_error) == ("toolu_1", False)
+    assert extract_text(block.content) == "ok"
+
+
+@requirement("wire.claude-stream-form")
+def test_the_stream_form_says_the_same_in_other_words() -> None:
+    data = line(
+        type="user",
+        session_id="s1",
+        request_id="req_1",
+        parent_tool_use_id="toolu_0",
+        message={
+            "role": "user",
+            "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}],
+        },
+        tool_use_result={"status": "async_launched", "agentId": "a1"},
+    )
+
+    entry = whole(data)
+
+    assert (entry.session, entry.request_id_snake) == ("s1", "req_1")
+    assert entry.parent_tool_use_id_snake == "toolu_0"
+    assert entry.structured == StructuredFacts(status="async_launched", agent_id="a1")
+    assert json_repair.is_same_json(
+        decode_bodies(data).structured or b"", b'{"status":"async_launched","agentId":"a1"}'
+    )
+
+
+@requirement("wire.claude-stream-form")
+def test_the_last_line_of_a_stream_names_refused_and_deferred_calls() -> None:
+    entry = whole(
+        line(
+            type="result",
+            subtype="success",
+            is_error=False,
+            permission_denials=[{"tool_name": "Bash", "tool_use_id": "toolu_1", "tool_input": {}}],
+            deferred_tool_use={"id": "toolu_2", "name": "Bash", "input": {}},
+        )
+    )
+
+    assert [denial.tool_use_id for denial in entry.permission_denials or ()] == ["toolu_1"]
+    assert entry.deferred_tool_use is not None
+    assert entry.deferred_tool_use.id == "toolu_2"
+
+
+@requirement("wire.unknown-types-are-entries")
+@pytest.mark.parametrize("kind", ["brand-new", "", "User"])
+def test_a_type_nobody_has_seen_is_an_entry_all_the_same(kind: str) -> None:
+    data = line(type=kind, uuid="u1", payload={"n": [1, 2.5]})
+
+    decoded = decode_entry(data)
+
+    assert decoded == DecodedLine(Entry(type=kind, uuid=EntryId("u1")), ())
+    assert not decoded.entry.is_known
+    assert json_repair.is_same_json(encode_entry(decoded.entry, data), data)
+
+
+@pytest.mark.parametrize("kind", ["user", "queue-operation", "artifact-3", "marble-origami-x"])
+def test_types_that_have_been_seen_are_known(kind: str) -> None:
+    assert decode_entry(line(type=kind)).entry.is_known
+
+
+def test_an_empty_object_is_an_entry_without_type() -> None:
+    assert decode_entry(b"{}") == DecodedLine(Entry(), ())
+
+
+@requirement("wire.unknown-fields-survive")
+def test_unknown_keys_survive_at_every_depth() -> None:
+    data = (
+        b'{"new":{"n":1.10,"big":123456789012345678901},"type":"assistant","message":{"x":null,'
+        b'"content":[{"type":"tool_use","id":"t","caller":{"type":"direct"},"input":{"a":1e400}},'
+        b'{"type":"tool_result","tool_use_id":"t","content":[{"type":"text","text":"\\u2028"}]},'
+        b'{"type":"brand_new","z":[]}],"usage":{"input_tokens":1,"speed":"fast"}},'
+        b'"toolUseResult":{"interrupted":false,"stdout":"x","extra":[[]]},"permissionDecision":{}}'
+    )
+
+    entry = whole(data)
+
+    assert json_repair.is_same_json(encode_entry(entry, data), data)
+
+
+@requirement("wire.unknown-fields-survive")
+@given(record=claude_entries(), ascii_only=st.booleans())
+def test_what_clients_write_survives_decoding_and_encoding(
+    record: dict[str, Any], ascii_only: bool
+) -> None:
+    data = to_json(record, ascii_only=ascii_only)
+
+    entry = whole(data)
+
+    assert json_repair.is_same_json(encode_entry(entry, data), data)
+
+
+@requirement("wire.unknown-fields-survive")
+@given(record=odd_entries(surrogates=True))
+def test_whatever_known_keys_hold_survives_decoding_and_encoding(record: dict[str, Any]) -> None:
+    data = to_json(record)
+
+    assert json_repair.is_same_json(encode_entry(decode_entry(data).entry, data), data)
+
+
+@requirement("wire.unknown-fields-survive")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"type":5}',
+        b'{"type":null,"uuid":"u1"}',
+        b'{"type":"user","message":{"content":[{"type":["text"]},7,null]}}',
+        b'{"type":"attachment","attachment":{"type":{},"toolUseID":3}}',
+        b'{"type":"progress","data":{"type":false}}',
+        b'{"type":"user","uuid":"\\ud83d","toolUseResult":{"durationMs":1e400}}',
+        b'{"type":"user","toolUseResult":{"durationMs":1.10,"timedOutAfterMs":12}}',
+        b'{"type":"user","toolUseResult":1e400}',
+        b'{"type":"user","toolUseResult":0.1000000000000000055511151231257827}',
+    ],
+)
+def test_odd_values_are_written_again_as_they_were(data: bytes) -> None:
+    decoded = decode_entry(data)
+
+    assert json_repair.is_same_json(encode_entry(decoded.entry, data), data)
+
+
+@requirement("wire.odd-values-are-named")
+def test_odd_values_are_named_and_the_rest_is_read() -> None:
+    data = line(
+        type="assistant",
+        uuid=7,
+        sessionId="s1",
+        isSidechain="yes",
+        message={
+            "id": "msg_1",
+            "model": ["claude"],
+            "usage": {"input_tokens": "three", "output_tokens": 9},
+            "content": [
+                {"type": "tool_use", "id": "toolu_1", "name": 3, "input": {"command": "ls"}},
+                "a text",
+                {"type": "tool_use", "id": "toolu_2", "name": "Read", "input": "/w/a.py"},
+            ],
+        },
+    )
+
+    entry, odd = decode_entry(data)
+
+    assert sorted(odd) == [
+        "isSidechain",
+        "message.content[0].name",
+        "message.content[1]",
+        "message.content[2].input",
+        "message.model",
+        "message.usage.input_tokens",
+        "uuid",
+    ]
+    assert (entry.type, entry.session, entry.uuid) == ("assistant", "s1", None)
+    assert entry.message is not None
+    assert (entry.message.id, entry.message.usage) == (
+        "msg_1",
+        claude.MessageUsage(output_tokens=9),
+    )
+    assert [(block.id, block.name) for block in blocks(entry)] == [
+        ("toolu_1", None),
+        (None, None),
+        ("toolu_2", "Read"),
+    ]
+
+
+@requirement("wire.odd-values-are-named")
+@pytest.mark.parametrize(
+    ("data", "odd"),
+    [
+        (b'{"type":"user","message":"hello"}', ("message",)),
+        (b'{"type":"user","message":[]}', ("message",)),
+        (b'{"type":"user","message":{"content":{"type":"text"}}}', ("message.content",)),
+        (b'{"type":"user","message":{"content":[[]]}}', ("message.content[0]",)),
+        (b'{"type":"attachment","attachment":"x"}', ("attachment",)),
+        (b'{"type":"user","toolUseResult":{"durationMs":"long"}}', ("toolUseResult.durationMs",)),
+        (b'{"type":"result","permission_denials":{}}', ("permission_denials",)),
+    ],
+)
+def test_each_odd_value_is_named_by_its_path(data: bytes, odd: tuple[str, ...]) -> None:
+    assert decode_entry(data).mismatches == odd
+
+
+@requirement("wire.odd-values-are-named")
+def test_a_number_beside_an_odd_value_is_not_odd_itself() -> None:
+    entry, odd = decode_entry(b'{"type":"user","uuid":5,"toolUseResult":{"durationMs":1.5}}')
+
+    assert odd == ("uuid",)
+    assert entry.structured == StructuredFacts(duration_ms=1.5)
+
+
+def test_half_of_a_surrogate_pair_is_no_odd_value() -> None:
+    data = b'{"type":"user","uuid":"u1","cwd":"/w/\\ud83d","message":{"content":"\\ude00"}}'
+
+    entry = whole(data)
+
+    assert (entry.cwd, entry.uuid) == ("/w/\ud83d", "u1")
+    assert entry.message == ApiMessage(content="\ude00")
+
+
+@requirement("wire.message-spread-from-a-string")
+def test_a_message_spread_from_a_string_is_survived() -> None:
+    spelled = {str(n): letter for n, letter in enumerate("event: message_start")}
+    data = line(type="assistant", uuid="u1", message={**spelled, "content": []})
+
+    entry = whole(data)
+
+    assert entry.message == ApiMessage(content=[])
+    assert json_repair.is_same_json(encode_entry(entry, data), data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b" ", b"null", b"[]", b"7", b'"x"', b"{", b"{}{}", b'{"type":NaN}'],
+)
+def test_what_is_not_one_object_is_a_value_error(data: bytes) -> None:
+    for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
+        with pytest.raises(ValueError):
+            step(data)
+
+
+@pytest.mark.parametrize("data", [b'{"type":"\xff"}', b'{"uuid":"\xed\xa0\x80"}'])
+def test_text_that_is_not_utf8_is_a_value_error(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        decode_entry(data)
+
+
+@requirement("wire.decoding-never-breaks")
+@given(data=st.binary() | odd_entries(surrogates=True).map(to_json))
+def test_decoding_any_bytes_gives_an_entry_or_a_value_error(data: bytes) -> None:
+    for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
+        with suppress(ValueError):
+            step(data)
+
+
+@requirement("wire.decoding-never-breaks")
+@pytest.mark.parametrize("key", ["type", "uuid", "message", "toolUseResult", "content", "x"])
+@pytest.mark.parametrize("depth", [*range(960, 1010, 3), 100_000])
+def test_nesting_too_deep_is_a_value_error_at_worst(key: str, depth: int) -> None:
+    data = f'{{"{key}":'.encode() + b"[" * depth + b"]" * depth + b"}"
+
+    for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
+        try:
+            step(data)
+        except ValueError as error:
+            assert "nested too deeply" in str(error)
+
+
+@requirement("wire.both-steps-agree")
+@given(record=claude_entries())
+def test_the_slow_step_reads_what_the_fast_step_reads(record: dict[str, Any]) -> None:
+    data = to_json(record)
+
+    entry, odd = VIEW.decode_loosely(data)
+
+    assert odd == ()
+    assert shown(entry) == shown(VIEW.decode_typed(data))
+
+
+@requirement("wire.both-steps-agree")
+@given(record=claude_entries())
+def test_bodies_and_entries_show_the_same_blocks(record: dict[str, Any]) -> None:
+    data = to_json(record)
+    message = decode_entry(data).entry.message
+    content = message.content if message else None
+    wanted = content if isinstance(content, list) else []
+
+    bodies = decode_bodies(data)
+
+    assert [(body.type, body.id, body.tool_use_id) for body in bodies.blocks] == [
+        (block.type, block.id, block.tool_use_id) for block in wanted
+    ]
+
+
+def by_line(data: bytes) -> list[tuple[Any, int, int]] | None:
+    """Line by line, with starts and ends, each whole and as expected; None when one is not."""
+    if data and not data.endswith(b"\n"):
+        return None
+    found = []
+    start = 0
+    for piece in data.split(b"\n")[:-1]:
+        try:
+            found.append((shown(VIEW.decode_typed(piece)), start, start + len(piece)))
+        except DECODE_ERRORS:
+            return None
+        start += len(piece) + 1
+    return found
+
+
+def at_once(data: bytes) -> list[tuple[Any, int, int]] | None:
+    found = decode_entries(data)
+    if found is None:
+        return None
+    entries, ends = found
+    starts = [0, *(end + 1 for end in ends)]
+    return [(shown(e), start, end) for e, start, end in zip(entries, starts, ends, strict=False)]
+
+
+@requirement("wire.many-lines-at-once")
+@given(
+    data=st.lists(
+        claude_entries().map(to_json)
+        | st.sampled_from([b"{}", b'{"type":"user"}', b"{", b"}", b'{"type":', b'"x"', b"", b"7"]),
+        max_size=5,
+    ).flatmap(
+        lambda pieces: st.lists(
+            st.sampled_from([b"\n", b"\n", b"\n\n", b" ", b"", b"\r\n", b" \n"]),
+            min_size=len(pieces),
+            max_size=len(pieces),
+        ).map(lambda gaps: b"".join(piece + gap for piece, gap in zip(pieces, gaps, strict=True)))
+    )
+)
+def test_many_lines_at_once_are_the_same_lines_or_none(data: bytes) -> None:
+    found = at_once(data)
+
+    assert found is None or found == by_line(data)
+
+
+@requirement("wire.many-lines-at-once")
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"type":"user"} {"type":"user"}\n\n',
+        b'{"type":"user"}{"type":"user"}\n\n',
+        b'{\n"type":"user"}\n{"type":"user"} {"type":"user"}\n',
+        b'{"type":\n"user"}\n{"type":"user"}{}\n',
+        b'{"type":"user"}\n\n{"type":"user"}\n',
+        b'{"type":"user"}\n{"type":"user"}',
+        b'{"type":"user"}\n{"type":5}\n',
+        b'{"type":"user"}\n{"type":"us\n',
+    ],
+)
+def test_lines_that_are_not_one_entry_each_are_left_to_a_closer_look(data: bytes) -> None:
+    assert decode_entries(data) is None
+
+
+@requirement("wire.many-lines-at-once")
+@given(records=st.lists(claude_entries(), min_size=1, max_size=5))
+def test_whole_lines_are_decoded_at_once(records: list[dict[str, Any]]) -> None:
+    data = b"".join(to_json(record) + b"\n" for record in records)
+
+    assert at_once(data) == by_line(data)
+    assert at_once(data) is not None
+
+
+@requirement("wire.seed-records")
+def test_the_call_of_seed_000_with_text_beside_it_decodes() -> None:
+    entry = whole(
+        b'{"type":"assistant","message":{"role":"assistant","content":[{"type":"text","text":'
+        b'"I will read it."},{"type":"tool_use","id":"toolu_01ReadFile123","name":"Read","input":'
+        b'{"file_path":"/src/auth/login.ts","limit":200}}],"stop_reason":null},"uuid":"msg-001"}'
+    )
+
+    assert blocks(entry)[1].id == "toolu_01ReadFile123"
+    assert (entry.uuid, entry.timestamp) == ("msg-001", None)
+
+
+@requirement("wire.seed-records")
+def test_the_hook_progress_of_seed_000_decodes() -> None:
+    entry = whole(
+        b'{"type":"progress","data":{"type":"hook_progress","hookEvent":"PreToolUse","hookName":'
+        b'"security_check","status":"running"},"parentToolUseID":"toolu_1","toolUseID":"toolu_1",'
+        b'"uuid":"prog-001"}'
+    )
+
+    assert entry.data is not None
+    assert (entry.data.hook_event, entry.data.hook_name) == ("PreToolUse", "security_check")
+    assert (entry.parent_tool_use_id, entry.tool_use_id) == ("toolu_1", "toolu_1")
+
+
+@requirement("wire.seed-records")
+def test_three_results_on_one_line_of_seed_000_decode() -> None:
+    results = [
+        {"type": "tool_result", "tool_use_id": f"toolu_01{letter}", "content": "Found"}
+        for letter in "ABC"
+    ]
+
+    entry = whole(line(type="user", message={"content": results}))
+
+    assert [block.tool_use_id for block in blocks(entry)] == ["toolu_01A", "toolu_01B", "toolu_01C"]
+
+
+@requirement("wire.seed-records")
+def test_the_structured_result_alone_of_seed_002_decodes() -> None:
+    assert decode_entry(b'{"toolUseResult":{}}') == DecodedLine(
+        Entry(tool_use_result=StructuredFacts()), ()
+    )
+
+
+@requirement("wire.seed-records")
+def test_the_stream_messages_of_seed_003_decode() -> None:
+    call = whole(
+        b'{"type":"assistant","message":{"id":"msg_01","type":"message","role":"assistant","model":'
+        b'"claude-sonnet-4","content":[{"type":"tool_use","id":"toolu_013","name":"TodoWrite",'
+        b'"input":{"todos":[{"id":"1","content":"Serve","status":"pending"}]}}],"stop_reason":'
+        b'"tool_use","usage":{"input_tokens":3,"cache_creation_input_tokens":18958,'
+        b'"cache_read_input_tokens":0,"output_tokens":109}},"session_id":"f2c0"}'
+    )
+    failure = whole(
+        b'{"type":"user","message":{"role":"user","content":[{"tool_use_id":"toolu_01D","type":'
+        b'"tool_result","content":"<tool_use_error>File has not been read yet.</tool_use_error>",'
+        b'"is_error":true}]},"session_id":"f2c0"}'
+    )
+
+    assert call.session == failure.session == "f2c0"
+    assert call.message is not None
+    assert call.message.usage == claude.MessageUsage(
+        input_tokens=3,
+        output_tokens=109,
+        cache_creation_input_tokens=18958,
+        cache_read_input_tokens=0,
+    )
+    assert blocks(failure)[0].is_error is True
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ("plain", "plain"),
+        (None, ""),
+        ({"a": 1}, ""),
+        ([{"type": "text", "text": "a"}, "b", {"type": "text", "text": "c"}], "a\nb\nc"),
+        ([{"type": "image", "source": {}}], "[image]"),
+        ([{"type": "tool_reference", "tool_name": "Bash"}], "[tool Bash]"),
+        ([{"type": 3}, None, 4], "\n\n"),
+    ],
+)
+def test_content_reads_as_text(content: Any, text: str) -> None:
+    assert content_to_text(content) == text
+    assert extract_text(msgspec.Raw(json.dumps(content).encode())) == text
+
+
+def test_an_absent_text_is_empty() -> None:
+    assert extract_text(ABSENT) == ""
+
+
+@requirement("wire.decoding-never-breaks")
+@given(data=st.binary() | json_values(surrogates=True).map(to_json))
+def test_the_text_of_any_bytes_is_some_text(data: bytes) -> None:
+    assert isinstance(extract_text(msgspec.Raw(data)), str)

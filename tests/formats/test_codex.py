@@ -1,0 +1,147 @@
+"""Codex's lines: typed views of every age, and back to equal JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from toolspan.formats import json_repair
+from toolspan.formats.codex import records
+from toolspan.formats.codex import records as codex_document
+from toolspan.formats.codex.calls import call_arguments, format_command, read_call_subject
+from toolspan.formats.codex.records import RolloutItem, extract_calls, item_tool_name
+from toolspan.testing.codex_builder import RolloutAge, RolloutBuilder
+
+
+def story(age: RolloutAge) -> RolloutBuilder:
+    made = RolloutBuilder(age=age).prompt("Show me the notes")
+    call = made.thinking("They are in a file").call("exec_command", {"cmd": "cat notes.txt"})
+    made.completed("CommandExecution", call, status="completed", exit_code=0)
+    return made.output(call, "Exit code: 0\nOutput:\nmilk").text("Milk").tokens(900, 20, cached=800)
+
+
+@requirement("codex.roundtrip")
+@pytest.mark.parametrize("age", ["bare", "enveloped", "paginated"])
+def test_every_line_of_every_age_is_written_again_as_equal_json(age: RolloutAge) -> None:
+    for line in story(age).lines:
+        record = records.decode_record(line).entry
+        assert record.is_known, line
+        assert json_repair.is_same_json(records.encode_record(record, line), line)
+
+
+KEYS = st.sampled_from(["type", "payload", "call_id", "output", "info", "item", "x", "timestamp"])
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@requirement("codex.roundtrip")
+@given(st.dictionaries(KEYS, JSON, max_size=5))
+def test_any_object_at_all_is_written_again_as_equal_json(found: dict[str, object]) -> None:
+    line = json_repair.encode_document(found)
+    record, _ = records.decode_record(line)
+    assert json_repair.is_same_json(records.encode_record(record, line), line)
+
+
+@requirement("codex.unknown")
+def test_an_unknown_kind_is_kept_and_known_as_such() -> None:
+    for line in (
+        b'{"type":"event_msg","payload":{"type":"from_the_future"}}',
+        b'{"type":"response_item","payload":{"type":"telepathy_call"}}',
+        b'{"type":"weather","payload":{"sun":true}}',
+    ):
+        record = records.decode_record(line).entry
+        assert not record.is_known
+        assert record.kind
+
+
+def test_a_value_of_another_type_is_named_and_the_rest_is_taken() -> None:
+    line = b'{"type":"response_item","payload":{"type":"function_call","name":7,"call_id":"c"}}'
+    record, odd = records.decode_record(line)
+    assert odd == ("payload.name",)
+    assert record.item.call_id == "c"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ('{"cmd":"ls"}', {"cmd": "ls"}),
+        ('"{\\"cmd\\":\\"ls\\"}"', {"cmd": "ls"}),
+        ("", {}),
+        ("  ", {}),
+        ("[1]", [1]),
+        ('{"cmd":', '{"cmd":'),
+        ("ls -l", "ls -l"),
+    ],
+)
+@requirement("codex.arguments")
+def test_arguments_are_json_in_a_string_and_stay_as_written_when_broken(
+    arguments: str, expected: object
+) -> None:
+    line = json.dumps({"type": "function_call", "arguments": arguments, "call_id": "c"}).encode()
+    item = records.decode_record(line).entry.item
+    assert json.loads(call_arguments(item)) == expected
+
+
+def test_free_text_becomes_the_input_of_an_object() -> None:
+    patch = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n+y\n*** End Patch\n"
+    line = json.dumps({"type": "custom_tool_call", "name": "apply_patch", "input": patch}).encode()
+    item = records.decode_record(line).entry.item
+    assert json.loads(call_arguments(item)) == {"input": patch}
+    assert read_call_subject(item).format_summary() == "src/a.py"
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        (["bash", "-lc", "ls | wc"], "ls | wc"),
+        (["powershell.exe", "-Command", "dir"], "dir"),
+        (["git", "log", "--grep=a b"], "git log '--grep=a b'"),
+        ("make test", "make test"),
+        ([1, 2], None),
+        (None, None),
+    ],
+)
+def test_a_command_reads_as_a_person_would_type_it(command: object, line: str | None) -> None:
+    assert format_command(command) == line
+
+
+def test_tools_of_servers_have_their_full_name() -> None:
+    assert item_tool_name(
+        RolloutItem(type="function_call", namespace="mcp__files", name="read")
+    ) == ("mcp__files__read")
+    assert item_tool_name(
+        RolloutItem(type="function_call", namespace="agents", name="spawn_agent")
+    ) == ("spawn_agent")
+    assert item_tool_name(RolloutItem(type="web_search_call")) == "web_search"
+
+
+def test_an_old_message_carries_its_calls() -> None:
+    line = b"""{"role":"assistant","content":"","tool_calls":[{"id":"c1","type":"function",
+        "function":{"name":"shell","arguments":"{}"}},{"id":"c2"}]}"""
+    calls = extract_calls(records.decode_record(line).entry.item)
+    assert [(call.call_id, call.name) for call in calls] == [("c1", "shell"), ("c2", None)]
+
+
+@requirement("codex.document")
+def test_a_document_is_taken_apart_into_items_with_their_places() -> None:
+    data = '{\n "session": {"id": "é"},\n "items": [ {"role":"user"}, {"a":["]"]} ]\n}\n'.encode()
+    found = codex_document.parse_document(data)
+    assert found.session == '{"id": "é"}'.encode()
+    assert found.is_complete
+    for line in found.lines:
+        assert data[line.offset : line.offset + line.length] == line.data
+    assert [json.loads(line.data) for line in found.lines] == [{"role": "user"}, {"a": ["]"]}]
+
+
+@requirement("codex.document")
+def test_of_a_document_that_was_cut_short_the_items_before_the_cut_are_left() -> None:
+    found = codex_document.parse_document(b'{"items":[{"role":"user"},{"role":"assi')
+    assert not found.is_complete
+    assert len(found.lines) == 1

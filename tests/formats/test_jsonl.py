@@ -1,0 +1,343 @@
+"""Bytes to lines: offsets, numbers, limits, and files that cannot be read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from toolspan.errors import SourceError
+from toolspan.formats import jsonl
+from toolspan.formats.jsonl import JsonLine, read_chunks, read_lines
+from toolspan.formats.source import BytesSource, FileSource, Source, ZstSource, source_for_path
+
+LINES = b'{"a":1}\n\n{"b":"\xc3\xa9"}\r\n{"c":3}\n'
+bytes_with_newlines = st.lists(st.sampled_from([b"\n", b"a", b"\r", b"\0", b"bc"])).map(b"".join)
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Reading in pieces of eight bytes."""
+    monkeypatch.setattr(jsonl, "CHUNK_SIZE", 8)
+    return 8
+
+
+def written(folder: Path, data: bytes, name: str = "t.jsonl") -> Source:
+    path = folder / name
+    path.write_bytes(data)
+    return source_for_path(path)
+
+
+def compressed(*frames: bytes) -> bytes:
+    return b"".join(zstandard.ZstdCompressor().compress(frame) for frame in frames)
+
+
+def split(data: bytes) -> list[JsonLine]:
+    """The lines as anyone would find them in memory."""
+    found = []
+    offset = 0
+    for number, piece in enumerate(data.split(b"\n"), start=1):
+        ended = offset + len(piece) < len(data)
+        if piece or ended:
+            found.append(JsonLine(number, offset, len(piece), piece, ended))
+        offset += len(piece) + 1
+    return found
+
+
+@requirement("wire.lines-know-their-place")
+def test_lines_know_their_numbers_and_offsets(tmp_path: Path) -> None:
+    assert list(read_lines(written(tmp_path, LINES))) == [
+        JsonLine(1, 0, 7, b'{"a":1}'),
+        JsonLine(2, 8, 0, b""),
+        JsonLine(3, 9, 11, '{"b":"é"}\r'.encode()),
+        JsonLine(4, 21, 7, b'{"c":3}'),
+    ]
+
+
+@requirement("wire.lines-know-their-place")
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.zst"])
+def test_reading_a_lines_range_again_gives_its_bytes(tmp_path: Path, name: str) -> None:
+    source = written(tmp_path, compressed(LINES) if name.endswith(".zst") else LINES, name)
+
+    for line in read_lines(source):
+        assert source.read(line.offset, line.length) == line.data
+
+
+@requirement("wire.torn-last-line")
+def test_a_last_line_without_newline_has_not_ended(tmp_path: Path) -> None:
+    lines = list(read_lines(written(tmp_path, b'{"a":1}\n{"b"')))
+
+    assert [(line.data, line.has_newline) for line in lines] == [
+        (b'{"a":1}', True),
+        (b'{"b"', False),
+    ]
+
+
+def test_a_carriage_return_stays_with_its_line(tmp_path: Path) -> None:
+    lines = list(read_lines(written(tmp_path, b"{}\r\n\r\n{}\r")))
+
+    assert [(line.offset, line.data) for line in lines] == [(0, b"{}\r"), (4, b"\r"), (6, b"{}\r")]
+
+
+@requirement("wire.newline-alone-splits")
+@pytest.mark.parametrize("mark", ["\u2028", "\u2029", "\u0085", "\v", "\f", "\x1c", "\r"])
+def test_a_separator_inside_a_string_does_not_split(tmp_path: Path, mark: str) -> None:
+    line = f'{{"text":"one{mark}two"}}'.encode()
+
+    assert [found.data for found in read_lines(written(tmp_path, line + b"\n" + line))] == [
+        line,
+        line,
+    ]
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\n\n\n", b"x", b"\r\n"])
+def test_files_with_hardly_anything_in_them(tmp_path: Path, data: bytes) -> None:
+    assert list(read_lines(written(tmp_path, data))) == split(data)
+
+
+def test_an_empty_file_has_neither_chunks_nor_lines(tmp_path: Path) -> None:
+    assert list(read_chunks(written(tmp_path, b""))) == []
+
+
+def test_a_line_longer_than_several_chunks_is_whole(tmp_path: Path) -> None:
+    long = b'"' + b"x" * (3 * jsonl.CHUNK_SIZE) + b'"'
+    data = b"{}\n" + long + b"\n{}\n"
+
+    assert list(read_lines(written(tmp_path, data))) == split(data)
+
+
+@requirement("wire.line-limit")
+def test_a_line_over_the_limit_comes_without_its_bytes(tmp_path: Path, small_chunks: int) -> None:
+    source = written(tmp_path, b"one\n" + b"x" * 50 + b"\nthree\n\nfive\n")
+
+    lines = list(read_lines(source, limit=20))
+
+    assert lines == [
+        JsonLine(1, 0, 3, b"one"),
+        JsonLine(2, 4, 50, b""),
+        JsonLine(3, 55, 5, b"three"),
+        JsonLine(4, 61, 0, b""),
+        JsonLine(5, 62, 4, b"five"),
+    ]
+    assert [line.is_oversized for line in lines] == [False, True, False, False, False]
+
+
+@requirement("wire.line-limit")
+def test_a_line_over_the_limit_at_the_end_of_the_file_has_not_ended(
+    tmp_path: Path, small_chunks: int
+) -> None:
+    source = written(tmp_path, b"one\n" + b"x" * 50)
+
+    assert list(read_lines(source, limit=20)) == [
+        JsonLine(1, 0, 3, b"one"),
+        JsonLine(2, 4, 50, b"", has_newline=False),
+    ]
+
+
+@requirement("wire.line-limit")
+def test_a_line_of_just_the_limit_keeps_its_bytes(tmp_path: Path, small_chunks: int) -> None:
+    data = b"x" * 20 + b"\n" + b"y" * 21 + b"\n"
+
+    lines = list(read_lines(written(tmp_path, data), limit=20))
+
+    assert [line.data for line in lines] == [b"x" * 20, b""]
+
+
+@requirement("wire.resume-at-an-offset")
+@pytest.mark.parametrize("name", ["t.jsonl", "t.jsonl.zst"])
+def test_reading_can_begin_at_any_line(tmp_path: Path, name: str) -> None:
+    source = written(tmp_path, compressed(LINES) if name.endswith(".zst") else LINES, name)
+    whole = list(read_lines(source))
+
+    for n, line in enumerate(whole):
+        assert list(read_lines(source, offset=line.offset, number=line.number)) == whole[n:]
+
+
+def test_beginning_past_the_end_finds_nothing(tmp_path: Path) -> None:
+    assert list(read_lines(written(tmp_path, LINES), offset=len(LINES) + 5, number=9)) == []
+
+
+@requirement("wire.chunks-hold-whole-lines")
+def test_chunks_hold_whole_lines_and_join_to_the_file(tmp_path: Path, small_chunks: int) -> None:
+    pieces, sizes, lines = [], [], []
+    for chunk in read_chunks(written(tmp_path, LINES + b"torn")):
+        pieces.append(bytes(chunk.data[chunk.start : chunk.end]))
+        sizes.append(chunk.source_length)
+        lines += [line.data for line in chunk.iter_lines(1)]
+
+    assert b"".join(pieces) == LINES + b"torn"
+    assert all(piece.endswith(b"\n") for piece in pieces[:-1])
+    assert sum(sizes) == len(LINES + b"torn")
+    assert lines == [line.data for line in split(LINES + b"torn")]
+
+
+@requirement("wire.chunks-hold-whole-lines")
+def test_two_files_can_be_read_side_by_side(small_chunks: int) -> None:
+    first, second = LINES, LINES.swapcase()
+
+    pieces: tuple[list[bytes], list[bytes]] = ([], [])
+    for chunks in zip(
+        read_chunks(BytesSource(first)), read_chunks(BytesSource(second)), strict=True
+    ):
+        for chunk, found in zip(chunks, pieces, strict=True):
+            found.append(bytes(chunk.data[chunk.start : chunk.end]))
+
+    assert [b"".join(found) for found in pieces] == [first, second]
+
+
+@requirement("wire.newline-alone-splits")
+@requirement("wire.lines-know-their-place")
+@given(data=bytes_with_newlines | st.binary(), chunk=st.integers(1, 9))
+def test_any_bytes_split_as_in_memory_whatever_the_chunks(data: bytes, chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "CHUNK_SIZE", chunk)
+        lines = list(read_lines(BytesSource(data)))
+
+    assert lines == split(data)
+    assert b"".join(line.data + b"\n" * line.has_newline for line in lines) == data
+
+
+@requirement("wire.line-limit")
+@given(data=bytes_with_newlines, chunk=st.integers(1, 4), limit=st.integers(4, 9))
+def test_a_limit_changes_nothing_but_the_bytes_of_long_lines(
+    data: bytes, chunk: int, limit: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "CHUNK_SIZE", chunk)
+        lines = list(read_lines(BytesSource(data), limit=limit))
+
+    assert lines == [
+        JsonLine(
+            line.number,
+            line.offset,
+            line.length,
+            line.data if line.length <= limit else b"",
+            line.has_newline,
+        )
+        for line in split(data)
+    ]
+
+
+@requirement("wire.resume-at-an-offset")
+@given(data=bytes_with_newlines, chunk=st.integers(1, 9), which=st.integers(min_value=0))
+def test_beginning_at_a_line_gives_the_rest_of_the_lines(
+    data: bytes, chunk: int, which: int
+) -> None:
+    whole = split(data)
+    n = which % (len(whole) + 1)
+    rest = whole[n:]
+    offset = rest[0].offset if rest else len(data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsonl, "CHUNK_SIZE", chunk)
+        found = list(read_lines(BytesSource(data), offset=offset, number=n + 1))
+
+    assert found == rest
+
+
+@requirement("wire.compressed-files")
+def test_a_compressed_file_reads_like_the_plain_one(tmp_path: Path) -> None:
+    source = written(tmp_path, compressed(LINES), "t.jsonl.zst")
+
+    assert isinstance(source, ZstSource)
+    assert list(read_lines(source)) == split(LINES)
+
+
+@requirement("wire.compressed-files")
+def test_a_compressed_file_of_several_frames_is_read_to_its_end(tmp_path: Path) -> None:
+    source = written(tmp_path, compressed(LINES[:5], b"", LINES[5:], LINES), "t.jsonl.zst")
+
+    assert list(read_lines(source)) == split(LINES + LINES)
+    assert source.read(len(LINES), 7) == b'{"a":1}'
+
+
+@requirement("wire.compressed-files")
+def test_a_compressed_line_longer_than_several_chunks_is_whole(tmp_path: Path) -> None:
+    data = b"{}\n" + b"x" * (3 * jsonl.CHUNK_SIZE) + b"\n{}\n"
+
+    assert list(read_lines(written(tmp_path, compressed(data), "t.jsonl.zst"))) == split(data)
+
+
+@requirement("wire.unreadable-sources")
+@pytest.mark.parametrize(
+    "data",
+    [b"this is not Zstandard", compressed(LINES) + b"tail", compressed(LINES)[:-3]],
+    ids=["another format", "something after it", "cut short"],
+)
+def test_broken_compressed_data_is_an_error_that_names_the_file(
+    tmp_path: Path, data: bytes
+) -> None:
+    source = written(tmp_path, data, "broken.jsonl.zst")
+
+    with pytest.raises(SourceError, match=r"broken\.jsonl\.zst: .*Zstandard"):
+        list(read_lines(source))
+    with pytest.raises(SourceError, match=r"broken\.jsonl\.zst: .*Zstandard"):
+        source.read(5, 1 << 20)
+
+
+@requirement("wire.unreadable-sources")
+@pytest.mark.parametrize("name", ["away.jsonl", "away.jsonl.zst"])
+def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path, name: str) -> None:
+    source = source_for_path(tmp_path / name)
+
+    with pytest.raises(SourceError, match=rf"{name}: No such file or directory"):
+        list(read_lines(source))
+    with pytest.raises(SourceError, match=rf"{name}: No such file or directory"):
+        source.read(0, 1)
+
+
+@requirement("wire.unreadable-sources")
+@pytest.mark.parametrize("name", ["folder", "folder.zst"])
+def test_a_folder_is_an_error_that_says_so(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+
+    with pytest.raises(SourceError, match=rf"{name}: Is a directory"):
+        list(read_lines(source_for_path(tmp_path / name)))
+
+
+@requirement("wire.unreadable-sources")
+def test_a_link_that_leads_nowhere_is_an_error_that_names_it(tmp_path: Path) -> None:
+    (tmp_path / "round.jsonl").symlink_to("round.jsonl")
+
+    with pytest.raises(SourceError, match=r"round\.jsonl: .*symbolic links"):
+        list(read_lines(source_for_path(tmp_path / "round.jsonl")))
+
+
+@requirement("wire.unreadable-sources")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_one_may_not_read_is_an_error_that_says_so(tmp_path: Path) -> None:
+    source = written(tmp_path, LINES, "locked.jsonl")
+    (tmp_path / "locked.jsonl").chmod(stat.S_IWUSR)
+
+    with pytest.raises(SourceError, match=r"locked\.jsonl: Permission denied"):
+        list(read_lines(source))
+
+
+@requirement("wire.unreadable-sources")
+@pytest.mark.parametrize("path", ["a\0b.jsonl", "a\0b.jsonl.zst"])
+def test_a_path_with_a_nul_is_an_error_that_says_so(path: str) -> None:
+    with pytest.raises(SourceError, match="null byte"):
+        list(read_lines(source_for_path(path)))
+
+
+def test_a_path_given_as_text_is_named_as_given(tmp_path: Path) -> None:
+    path = str(tmp_path / "t.jsonl")
+
+    assert source_for_path(path).name == path
+    assert isinstance(source_for_path(path), FileSource)
+
+
+def test_a_range_past_the_end_is_shorter(tmp_path: Path) -> None:
+    for source in (
+        written(tmp_path, b"abcdef"),
+        written(tmp_path, compressed(b"abcdef"), "t.zst"),
+        BytesSource(b"abcdef"),
+    ):
+        assert source.read(4, 10) == b"ef"
+        assert source.read(9, 10) == b""

@@ -1,0 +1,361 @@
+"""Forms that are seldom seen: long first lines, pipes, odd values, texts cut or spilled."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import pytest
+import zstandard
+from msgspec import Raw
+
+from tests.requirement import requirement
+from toolspan.errors import SourceError
+from toolspan.formats import json_repair
+from toolspan.formats.claude.narrow import narrow_text_result
+from toolspan.formats.claude.narrow_text import strip_reminders
+from toolspan.formats.claude.records import (
+    decode_permission_decision,
+    parse_task_notices,
+    unknown_keys,
+)
+from toolspan.formats.claude.results import (
+    BashOutputResult,
+    GlobResult,
+    GrepResult,
+    TaskOutputResult,
+)
+from toolspan.formats.codex.calls import (
+    call_arguments,
+    event_command,
+    parse_output,
+    read_call_subject,
+)
+from toolspan.formats.codex.records import (
+    ABSENT,
+    RolloutItem,
+    extract_calls,
+    item_tool_name,
+    parse_document,
+)
+from toolspan.formats.codex.results import (
+    McpResult,
+    OtherResult,
+    PatchResult,
+    narrow_input,
+    narrow_result,
+)
+from toolspan.formats.detect import choose_dialect, detect_dialect_in
+from toolspan.formats.jsonl import read_lines
+from toolspan.formats.source import BytesSource, source_for_path
+from toolspan.testing.codex_builder import RolloutBuilder
+
+MEGABYTE = 1 << 20
+
+
+def raw(value: object) -> Raw:
+    return Raw(json.dumps(value).encode())
+
+
+@requirement("codex.long")
+@pytest.mark.parametrize(
+    ("start", "dialect"),
+    [
+        (b'{"timestamp":"t","type":"session_meta","payload":{"x":"', "codex"),
+        (b'{"timestamp":"t","ordinal":0,"type":"response_item","payload":{"x":"', "codex"),
+        (b'{"sessionId":"s","type":"user","message":{"content":"', "claude"),
+        (b'{"session_id":"s","type":"user","message":{"content":"', "claude"),
+        (b'{"milk":"', "unknown"),
+    ],
+)
+def test_a_first_line_too_long_to_decode_tells_by_its_beginning(start: bytes, dialect: str) -> None:
+    assert detect_dialect_in(start + b"x" * MEGABYTE) == dialect
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "dialect"),
+    [
+        ("s.jsonl", b'{"type":"user","message":{"content":"payload: {}"}}\n', "claude"),
+        ("s.jsonl", b'{"type":"mode","mode":"x"}\n', "claude"),
+        ("s.jsonl", b'{"type":"session_meta","payload":{}}\n', "codex"),
+        ("s.jsonl", b'{"type":"mode","payload":1}\n', "claude"),
+        ("rollout-x.jsonl", b"garbage\n", "codex"),
+        ("rollout-x.jsonl", b'{"type":"user","message":{"content":"x"},"uuid":"u"}\n', "claude"),
+        ("/rollout-old/notes.jsonl", b"garbage\n", "claude"),
+    ],
+)
+def test_name_and_first_bytes_tell_in_which_dialect_to_read(
+    name: str, data: bytes, dialect: str
+) -> None:
+    assert choose_dialect(name, b"before" + data + b"after", 6, 6 + len(data)) == dialect
+
+
+@requirement("wire.unreadable-sources")
+@pytest.mark.parametrize("name", ["pipe.jsonl", "pipe.jsonl.zst"])
+def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+
+    with pytest.raises(SourceError, match=f"{name}: not a regular file"):
+        source_for_path(tmp_path / name).open()
+
+
+@requirement("codex.read")
+def test_a_rollout_that_is_packed_or_unpacked_meanwhile_is_found_by_its_old_name(
+    tmp_path: Path,
+) -> None:
+    data = RolloutBuilder().prompt("go").data()
+    plain, packed = tmp_path / "rollout-x.jsonl", tmp_path / "rollout-x.jsonl.zst"
+    old_plain, old_packed = source_for_path(plain), source_for_path(packed)
+
+    packed.write_bytes(zstandard.compress(data))
+    assert (old_plain.read(3, 9), old_plain.open(3).read(9)) == (data[3:12], data[3:12])
+    packed.unlink()
+    plain.write_bytes(data)
+    assert (old_packed.read(3, 9), old_packed.open(3).read(9)) == (data[3:12], data[3:12])
+
+
+@requirement("wire.resume-at-an-offset")
+def test_a_compressed_file_can_be_read_from_far_behind(tmp_path: Path) -> None:
+    data = b"x" * (3 * MEGABYTE) + b"\nlast\n"
+    path = tmp_path / "s.jsonl.zst"
+    path.write_bytes(zstandard.compress(data))
+
+    assert source_for_path(path).read(3 * MEGABYTE + 1, 4) == b"last"
+    assert source_for_path(path).read(10 * MEGABYTE, 4) == b""
+
+
+class Spooled:
+    """A source whose streams are of another sort than those of files."""
+
+    name = "spooled"
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def open(self, offset: int = 0) -> BinaryIO:
+        stream = tempfile.SpooledTemporaryFile()  # noqa: SIM115 - whoever reads closes it
+        stream.write(self._data)
+        stream.seek(offset)
+        return cast(BinaryIO, stream)
+
+    def read(self, offset: int, length: int) -> bytes:
+        return self._data[offset : offset + length]
+
+
+@requirement("wire.lines-know-their-place")
+def test_a_source_of_ones_own_is_read_like_a_file() -> None:
+    data = b'{"a":1}\n{"longer":"than a sip"}\nlast'
+
+    assert list(read_lines(Spooled(data))) == list(read_lines(BytesSource(data)))
+
+
+def test_a_document_that_no_quick_encoder_takes_is_written_all_the_same() -> None:
+    odd = {"half": "\ud83d", "empty": [{}, []], "big": 10**30, "pair": (1, None)}
+
+    encoded = json_repair.encode_document(odd)
+
+    assert encoded.isascii()
+    assert json.loads(encoded) == {**odd, "pair": [1, None]}
+
+
+@requirement("wire.recovers-invalid-utf8")
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b"", ""),
+        (b'{"a":1}', {"a": 1}),
+        (b'{"a":"\xff"}', {"a": "\ufffd"}),
+        (b"\xff{", "\ufffd{"),
+        (b'{"torn', '{"torn'),
+    ],
+)
+def test_what_is_no_document_is_given_as_text(data: bytes, value: object) -> None:
+    assert json_repair.decode_readable(data) == value
+
+
+@requirement("wire.recovered-records-decode")
+def test_a_line_too_long_to_search_is_torn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_repair, "_RECOVER_LIMIT", 20)
+
+    assert json_repair.recover_objects(b'{"a":1}{"b":2}').reason == "glued_records"
+    assert json_repair.recover_objects(b'{"a":1}{"b":2}{"c":3}') == ([], "torn_line")
+
+
+def test_keys_that_nobody_has_described_are_named_with_their_path() -> None:
+    blocks = [{"type": "text", "newer": 1}, "no block"]
+    message = {"role": "user", "fresh": 1, "0": "h", "1": "i", "content": blocks}
+
+    assert list(unknown_keys({"type": "user", "odd": 1, "message": message})) == [
+        "odd",
+        "message.fresh",
+        "message.<number>",
+        "message.<number>",
+        "message.content.newer",
+    ]
+    assert list(unknown_keys({"type": "user", "message": "words"})) == []
+    assert list(unknown_keys({"message": {"content": "words"}})) == []
+
+
+@pytest.mark.parametrize("value", [[1], "accept", {"decision": 7}])
+def test_a_decision_of_another_shape_is_none(value: object) -> None:
+    assert decode_permission_decision(raw(value)) is None
+
+
+def test_a_notice_that_was_cut_is_still_one() -> None:
+    (notice,) = parse_task_notices("x <task-notification><task-id>b1</task-id><status>done")
+
+    assert (notice.task_id, notice.status, notice.call_id) == ("b1", None, None)
+    assert parse_task_notices("nothing") == []
+
+
+@requirement("codex.arguments")
+def test_what_an_item_is_about_is_told_in_a_few_words() -> None:
+    def told(**given: object) -> str | None:
+        return read_call_subject(
+            RolloutItem(type="function_call", arguments=raw(json.dumps(given)))
+        ).format_summary()
+
+    assert told(cmd=["bash", "-lc", "make"]) == "make"
+    assert told(command=["ls", "a b"]) == "ls 'a b'"
+    assert told(command=[1]) is None
+    assert told(path="  ", query="milk") == "milk"
+    assert told(plan=[{"step": "look"}]) == "look"
+    assert told(questions=[{"question": "why?"}]) == "why?"
+    assert told(targets=["a1"]) == "a1"
+    assert told(targets=[7]) is None
+    assert told(input="*** Begin Patch\n*** Update File: a.txt\n") == "a.txt"
+    assert told(session_id=41) == "process 41"
+    assert told(cell_id=True) is None
+    assert (
+        read_call_subject(RolloutItem(type="function_call", arguments=raw("[1]"))).format_summary()
+        is None
+    )
+
+
+@requirement("codex.arguments")
+def test_arguments_in_more_strings_than_anybody_has_seen_stay_as_they_are() -> None:
+    wrapped: object = {"a": 1}
+    for _ in range(4):
+        wrapped = json.dumps(wrapped)
+
+    found = call_arguments(RolloutItem(type="function_call", arguments=raw(wrapped)))
+
+    assert json.loads(found) == json.dumps({"a": 1})
+    assert call_arguments(RolloutItem(type="function_call", arguments=raw("  "))) == b"{}"
+    assert call_arguments(RolloutItem(type="image_generation_call")) == b"{}"
+    assert call_arguments(RolloutItem(type="web_search_call")) == b"{}"
+
+
+def test_the_command_of_an_event_may_be_missing_or_odd() -> None:
+    assert event_command(ABSENT) is None
+    assert event_command(raw({"a": 1})) is None
+    assert event_command(Raw(b"\xff")) is None
+    assert event_command(raw(["sh", "-c", "ls"])) == "ls"
+
+
+@requirement("codex.kinds")
+def test_tools_that_are_items_of_their_own_have_names() -> None:
+    names = {
+        kind: item_tool_name(RolloutItem(type=kind))
+        for kind in ("local_shell_call", "web_search_call", "image_generation_call")
+    }
+
+    assert list(names.values()) == ["local_shell", "web_search", "image_generation"]
+    assert item_tool_name(RolloutItem(type="tool_search_call")) == "tool_search"
+    assert (
+        item_tool_name(RolloutItem(type="function_call", name="q", namespace="mcp__db"))
+        == "mcp__db__q"
+    )
+    assert item_tool_name(RolloutItem(type="function_call", name="q", namespace="own")) == "q"
+    assert extract_calls(RolloutItem(tool_calls=raw({"no": "list"}))) == []
+    assert [call.name for call in extract_calls(RolloutItem(tool_calls=raw([{"id": "c1"}])))] == [
+        None
+    ]
+
+
+@requirement("codex.document")
+@pytest.mark.parametrize(
+    ("data", "session", "lines", "whole"),
+    [
+        (b'{"items":[],"session":{"id":"s"}}', b'{"id":"s"}', 0, True),
+        (b'{"session":{"id":"s"},"items":[{"a":1},{"b":2}]}', b'{"id":"s"}', 2, True),
+        (b'{"session":{"id":"s', None, 0, False),
+        (b'{"items":[{"a":1},{"b":', None, 1, False),
+        (b'{"items":7}', None, 0, True),
+        (b"{}", None, 0, True),
+        (b"", None, 0, False),
+    ],
+)
+def test_a_document_is_taken_apart_as_far_as_it_goes(
+    data: bytes, session: bytes | None, lines: int, whole: bool
+) -> None:
+    found = parse_document(data)
+
+    assert (found.session, len(found.lines), found.is_complete) == (session, lines, whole)
+    for line in found.lines:
+        assert data[line.offset : line.offset + line.length] == line.data
+
+
+@requirement("codex.outputs")
+def test_headers_that_cannot_be_read_leave_the_words() -> None:
+    many = "Exit code: 1\n" * 40
+    assert parse_output(raw(many)).text == "Exit code: 1\n" * 22  # no header is that long
+    assert parse_output(raw("Wall time: 1.2.3 seconds\nOutput:\nx")).wall_ms is None
+    assert parse_output(raw({"content": [1], "success": "?"})).flag is None
+    metadata = {"exit_code": 1 << 40, "duration_seconds": 1.5}
+    found = parse_output(raw(json.dumps({"output": "x", "metadata": metadata})))
+    assert (found.text, found.exit_code, found.wall_ms) == ("x", None, 1500.0)
+
+
+@requirement("codex.mcp")
+def test_a_result_is_narrowed_with_whatever_its_event_tells() -> None:
+    patch = RolloutItem(
+        done=None, changes=raw({"a": {"add": {"content": "x"}}, "b": {"type": "delete"}})
+    )
+    found = narrow_result("apply_patch", raw("done"), patch)
+    assert isinstance(found, PatchResult)
+    assert {path: change.type for path, change in found.changes.items()} == {
+        "a": "add",
+        "b": "delete",
+    }
+    odd = narrow_result("apply_patch", raw("done"), RolloutItem(changes=raw({"a": 7})))
+    assert isinstance(odd, PatchResult)
+    assert odd.changes == {}
+    assert narrow_result("mcp__db__q", raw("rows"), None) == McpResult(
+        content=({"type": "text", "text": "rows"},)
+    )
+    assert narrow_result("mcp__db__q", raw(7), None) == McpResult(content=())
+    assert narrow_result("view_image", raw("x"), None) == OtherResult(data=b'"x"')
+    assert narrow_input("mcp__db__q", b"[1]").__class__.__name__ == "UnknownInput"
+
+
+def test_texts_that_were_spilled_or_asked_for_by_status_are_narrowed() -> None:
+    spilled = (
+        "<persisted-output>\nOutput too large. Full output saved to: /tmp/x.txt\n\n"
+        "Preview (first 2KB):\na:1:milk\n...\n</persisted-output>"
+    )
+    assert narrow_text_result("Grep", spilled) == GrepResult(
+        mode="content", filenames=(), content="a:1:milk"
+    )
+    assert not isinstance(narrow_text_result("Glob", spilled), GlobResult)
+    status = "<retrieval_status>success</retrieval_status>\n<task_id>b1</task_id>"
+    assert isinstance(narrow_text_result("BashOutput", status), TaskOutputResult)
+    assert not isinstance(narrow_text_result("BashOutput", "plain words"), BashOutputResult)
+
+
+@pytest.mark.parametrize(
+    ("text", "body"),
+    [
+        ("a\n\n<system-reminder>\nx\n</system-reminder>\n", "a"),
+        ("a\n<system-reminder>x</system-reminder>\n<system-reminder>y</system-reminder>", "a"),
+        ("<system-reminder>x</system-reminder>", ""),
+        ("a <system-reminder>x</system-reminder>", "a <system-reminder>x</system-reminder>"),
+        ("a\n</system-reminder>", "a\n</system-reminder>"),
+        ("a\n", "a\n"),
+    ],
+)
+def test_only_notes_on_lines_of_their_own_are_taken_off(text: str, body: str) -> None:
+    assert strip_reminders(text) == body

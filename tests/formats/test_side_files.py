@@ -1,0 +1,152 @@
+"""Small files and lines beside the conversation: kept copies, running processes, names of files."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path, PurePath
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.formats.claude.file_backups import Backup, parse_backups
+from toolspan.formats.claude.paths import (
+    HOOK_LOG_NAME,
+    config_dir,
+    hook_log_path,
+    is_inside_folder,
+    parse_file_name,
+    project_name,
+)
+from toolspan.formats.claude.running_processes import RunningProcess, list_running_processes
+from toolspan.formats.codex.paths import codex_home, parse_thread_id
+
+THREAD = "0199a0c2-0000-7000-8000-00000000000f"
+
+
+def line(**fields: object) -> bytes:
+    return json.dumps(fields).encode()
+
+
+KEPT = {"backupFileName": "abc@v1", "version": 1, "backupTime": "2026-11-02T09:00:00Z"}
+
+
+@requirement("files.backups")
+def test_the_copies_that_a_line_tells_of_are_found_in_both_of_its_forms() -> None:
+    files = {"a.txt": KEPT, "/b.txt": {"backupFileName": None}}
+    snapshot = line(type="file-history-snapshot", snapshot={"trackedFileBackups": files})
+    delta = line(type="file-history-delta", trackingPath="c.txt", backup=KEPT)
+
+    assert list(parse_backups(snapshot)) == [
+        Backup(path="a.txt", name="abc@v1", at="2026-11-02T09:00:00Z"),
+        Backup(path="/b.txt", name=None, at=""),
+    ]
+    assert [one.path for one in parse_backups(delta)] == ["c.txt"]
+
+
+@requirement("files.backups")
+@pytest.mark.parametrize(
+    "data",
+    [
+        line(type="user"),
+        line(type="file-history-snapshot"),
+        line(type="file-history-delta", trackingPath="c.txt"),
+        line(type="file-history-delta", backup=KEPT),
+        line(type="user", text="file-history-snapshot"),
+        line(type="file-history-snapshot", snapshot=[1]),
+        b'{"type":"file-history-snapshot","snapshot":',
+        b'{"type":"file-history-snapshot","x":"\xff"}',
+        b'{"type":"file-history-delta","x":' + b"[" * 2_000 + b"]" * 2_000 + b"}",
+    ],
+)
+def test_a_line_that_tells_of_no_copy_gives_none(data: bytes) -> None:
+    assert list(parse_backups(data)) == []
+
+
+@requirement("live.registry")
+def test_the_processes_that_a_client_lists_come_by_number(tmp_path: Path) -> None:
+    sessions = tmp_path / "sessions"
+    sessions.mkdir()
+    for pid in (300, 7):
+        (sessions / f"{pid}.json").write_bytes(line(pid=pid, sessionId=f"s{pid}", status="busy"))
+    (sessions / "half.json").write_bytes(b'{"pid":1')
+    (sessions / "other.json").write_bytes(line(name="no process"))
+    (sessions / "notes.txt").write_bytes(line(pid=9, sessionId="s9"))
+    (sessions / "elsewhere.json").symlink_to(sessions / "7.json")
+    (sessions / "folder.json").mkdir()
+    os.mkfifo(sessions / "pipe.json")  # whoever opens it to read waits for ever
+
+    assert list_running_processes(tmp_path) == [
+        RunningProcess(pid=7, session_id="s7", status="busy"),
+        RunningProcess(pid=300, session_id="s300", status="busy"),
+    ]
+    assert list_running_processes(tmp_path / "gone") == []
+
+
+@requirement("discover.layouts")
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/p/x/s1.jsonl", ("session", "s1", None, "s1", "x")),
+        ("s1.jsonl.zst", ("session", "s1", None, "s1", None)),
+        ("/s1.jsonl", ("session", "s1", None, "s1", None)),
+        ("/p/x/agent-a1.jsonl", ("agent", "agent-a1", "a1", None, "x")),
+        ("/p/x/s1/subagents/agent-a1.jsonl", ("agent", "agent-a1", "a1", "s1", "x")),
+        ("/p/x/s1/subagents/w/f/agent-a1.jsonl", ("agent", "agent-a1", "a1", "s1", "x")),
+        ("subagents/acompact-a1.jsonl", ("agent", "acompact-a1", "a1", "", None)),
+        ("/p/history.jsonl", ("other", "history", None, None, None)),
+        ("/p/x/s1/tool-results/a.jsonl", ("other", "a", None, None, None)),
+        ("/c/projects/x/memory/a.jsonl", ("other", "a", None, None, None)),
+        ("/c/x/memory/a.jsonl", ("session", "a", None, "a", "memory")),
+        ("/p/a.txt", ("other", "a.txt", None, None, None)),
+        (f"/c/rollout-2026-11-02T09-00-00-{THREAD}.jsonl", ("session", THREAD, None, THREAD, None)),
+        ("/c/rollout-odd.json", ("session", "rollout-odd", None, "rollout-odd", None)),
+    ],
+)
+def test_a_path_says_what_lies_there(path: str, told: tuple[str | None, ...]) -> None:
+    assert tuple(parse_file_name(PurePath(path))) == told
+
+
+def test_hooks_note_a_session_and_its_subagents_in_one_file() -> None:
+    session = Path("/p/x/s1.jsonl")
+
+    assert hook_log_path(session) == Path("/p/x/s1") / HOOK_LOG_NAME
+    assert hook_log_path(Path("/p/x/s1/subagents/agent-a1.jsonl")) == hook_log_path(session)
+    assert parse_file_name(hook_log_path(session)).role == "other"
+
+
+def test_a_thread_is_named_by_its_rollout_only_in_full() -> None:
+    assert parse_thread_id(f"rollout-2026-11-02T09-00-00-{THREAD}") == THREAD
+    assert parse_thread_id(f"rollout-2026-11-02-{THREAD}_{THREAD}") == THREAD
+    assert parse_thread_id("rollout-2026-11-02T09-00-00") is None
+
+
+def test_the_clients_folders_are_where_the_environment_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", "/home/dev")
+
+    assert config_dir({}) == Path("/home/dev/.claude")
+    assert config_dir({"CLAUDE_CONFIG_DIR": "~/c"}) == Path("/home/dev/c")
+    assert codex_home({}) == Path("/home/dev/.codex")
+    assert codex_home({"CODEX_HOME": "~/x"}) == Path("/home/dev/x")
+
+
+def test_a_project_is_named_after_its_folder() -> None:
+    assert project_name("/home/dev/my.pro_ject") == "-home-dev-my-pro-ject"
+    assert project_name("/caf\u00e9") == project_name("/cafe\u0301") == "-caf-"
+    assert len(project_name("/x" * 300)) == 200
+
+
+@requirement("discover.links-stay-inside")
+def test_a_path_is_inside_where_its_links_lead(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    own.mkdir()
+    other.mkdir()
+    (own / "out").symlink_to(other)
+    (own / "round").symlink_to("round")
+
+    assert is_inside_folder(own / "a.txt", own)
+    assert not is_inside_folder(own / ".." / "other", own)
+    assert not is_inside_folder(own / "out" / "a.txt", own)
+    assert not is_inside_folder(Path("a\0b"), own)

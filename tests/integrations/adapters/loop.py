@@ -1,0 +1,47 @@
+"""A loop of another library: what all of them are given, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from toolspan import Runner, Session
+
+LONG = 30
+"""Seconds after which a loop is stuck."""
+
+
+class Asked(NamedTuple):
+    """A call that the model of a loop asks for."""
+
+    tool: str
+    id: str
+    given: dict[str, object]
+
+
+class Picture(NamedTuple):
+    """A picture that the model of a loop is shown."""
+
+    media_type: str
+    data: bytes
+
+
+class Told(NamedTuple):
+    """What the model of a loop is told of a call."""
+
+    id: str
+    failed: bool
+    content: str | Picture
+
+
+class Loop(Protocol):
+    """The results in a loop whose model asks for these calls, a turn each."""
+
+    async def __call__(
+        self, host: Session | Runner, /, *turns: Sequence[Asked]
+    ) -> Sequence[Told]: ...
+
+
+def call(tool: str, call_id: str, **given: object) -> Asked:
+    """A call by its tool, its id and its input."""
+    return Asked(tool, call_id, given)

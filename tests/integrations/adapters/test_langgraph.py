@@ -1,0 +1,61 @@
+"""Toolspan in the place of LangGraph's own tool node, with a scripted model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
+from tests.integrations.adapters.langgraph_loop import block
+from tests.integrations.adapters.loop import LONG, call
+from tests.requirement import requirement
+from toolspan import Session, ToolspanError
+from toolspan.integrations.langgraph import ToolspanNode
+
+
+@requirement("adapters.one-result")
+@pytest.mark.anyio
+async def test_calls_whose_input_is_no_json_are_answered_and_answered_ones_are_not_run_again(
+    tmp_path: Path,
+) -> None:
+    asked = AIMessage(
+        content="",
+        tool_calls=[
+            block(call("Bash", "a", command="touch again")),
+            block(call("Bash", "b", command="echo b")),
+            block(call("Nothing", "n")),
+        ],
+        invalid_tool_calls=[
+            {
+                "name": "Bash",
+                "args": '{"command": ',
+                "id": "c",
+                "error": "cut",
+                "type": "invalid_tool_call",
+            }
+        ],
+    )
+    done = ToolMessage("done before", tool_call_id="a")
+    async with Session(cwd=tmp_path, transcript=None) as session:
+        with anyio.fail_after(LONG):
+            found = await ToolspanNode(session).ainvoke([asked, done])
+    assert isinstance(found, list)
+    ended = [("b", "success"), ("n", "error"), ("c", "error")]
+    assert [(one.tool_call_id, one.status) for one in found] == ended
+    assert "No such tool available: Nothing" in found[1].content
+    assert not (tmp_path / "again").exists()
+
+
+@requirement("adapters.faults")
+@pytest.mark.anyio
+@pytest.mark.parametrize("state", [{}, {"messages": []}, {"messages": [HumanMessage("x")]}, 7])
+async def test_a_state_without_calls_is_told(tmp_path: Path, state: object) -> None:
+    async with Session(cwd=tmp_path, transcript=None) as session:
+        node = ToolspanNode(session)
+        assert "Bash" in str(node.schemas())
+        with pytest.raises(ToolspanError):
+            await node.ainvoke(state)
+        with pytest.raises(ToolspanError, match="ainvoke"):
+            node.invoke({"messages": []})

@@ -1,0 +1,126 @@
+"""What holds in the loop of every other library."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from pathlib import Path
+from typing import cast
+
+import anyio
+import pytest
+from PIL import Image
+
+import toolspan
+from tests.integrations.adapters.loop import LONG, Loop, Picture, call
+from tests.requirement import requirement
+from tests.runtime.waiting import meeting
+from toolspan import Rules, Session, coding_tools, tool
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(params=["langgraph", "pydantic_ai"])
+def results(request: pytest.FixtureRequest) -> Loop:
+    return cast("Loop", importlib.import_module(f"tests.adapters.{request.param}_loop").results)
+
+
+@requirement("adapters.one-result")
+async def test_every_call_gets_one_result_in_order_and_is_on_record(
+    results: Loop, tmp_path: Path
+) -> None:
+    (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
+    transcript = tmp_path / "s.jsonl"
+    async with Session(cwd=tmp_path, transcript=transcript) as session:
+        late, failed, file, odd, again, whole = await results(
+            session,
+            [
+                call("Bash", "s", command="sleep 0.1; echo late"),
+                call("Bash", "b", command="exit 3"),
+            ],
+            [call("Read", "r", file_path=str(tmp_path / "a.txt")), call("Bash", "w", cmd="x")],
+            [call("Bash", "b", command="echo the same id")],
+            [call("Read", "r", file_path=str(tmp_path / "a.txt"))],
+        )
+    assert [one.id for one in (late, failed, file, odd, again, whole)] == list("sbrwbr")
+    assert (late.failed, late.content) == (False, "late")
+    assert (failed.failed, "Exit code 3" in str(failed.content)) == (True, True)
+    assert (file.failed, file.content) == (False, "1\thello\n2\t")
+    assert (odd.failed, "InputValidationError" in str(odd.content)) == (True, True)
+    assert (again.failed, whole.failed) == (False, False)
+    states = [span.state for span in toolspan.read(transcript).spans]
+    assert states == ["succeeded", "failed", "succeeded", "failed", "succeeded", "succeeded"]
+
+
+@requirement("adapters.one-result")
+async def test_pictures_are_pictures_and_a_runner_will_do(results: Loop, tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4), "red").save(tmp_path / "a.png")
+    async with toolspan.Runner(coding_tools(), cwd=tmp_path) as runner:
+        (found,) = await results(runner, [call("Read", "r", file_path=str(tmp_path / "a.png"))])
+    assert isinstance(found.content, Picture)
+    assert found.content.media_type == "image/png"
+    assert found.content.data.startswith(b"\x89PNG")
+
+
+@requirement("adapters.denied")
+async def test_a_refusal_reaches_the_model_as_a_result(results: Loop, tmp_path: Path) -> None:
+    rules = Rules(deny=["Bash(touch:*)"])
+    async with Session(cwd=tmp_path, transcript=None, policies=[rules]) as session:
+        (found,) = await results(session, [call("Bash", "b", command="touch made")])
+    assert found.failed
+    assert "has been denied" in str(found.content)
+    assert not (tmp_path / "made").exists()
+
+
+@requirement("adapters.faults")
+async def test_a_tool_that_raises_does_not_break_the_loop(results: Loop, tmp_path: Path) -> None:
+    @tool
+    def broken() -> str:
+        """Fail."""
+        raise KeyError("gone")
+
+    async with Session(cwd=tmp_path, transcript=None, tools=[broken]) as session:
+        (found,) = await results(session, [call("broken", "b")])
+    assert found.failed
+    assert "gone" in str(found.content)
+
+
+@requirement("adapters.parallel")
+async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(
+    results: Loop, tmp_path: Path
+) -> None:
+    inside: list[str] = []
+
+    @tool
+    async def alone(name: str) -> str:
+        """Be the only one."""
+        assert not inside
+        inside.append(name)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        inside.remove(name)
+        return name
+
+    async with Session(cwd=tmp_path, transcript=None, tools=[meeting(), alone]) as session:
+        found = await results(
+            session,
+            [call("meet", "1"), call("meet", "2")],
+            [call("alone", "3", name="a"), call("alone", "4", name="b")],
+        )
+    assert [one.content for one in found] == ["met", "met", "a", "b"]
+
+
+@requirement("adapters.parallel")
+async def test_a_run_that_is_cancelled_ends_its_calls_and_records_them(
+    results: Loop, tmp_path: Path
+) -> None:
+    transcript = tmp_path / "s.jsonl"
+    async with Session(cwd=tmp_path, transcript=transcript) as session:
+        with anyio.fail_after(LONG):
+            async with anyio.create_task_group() as group:
+                command = "touch up; exec sleep 1000"
+                group.start_soon(results, session, [call("Bash", "b", command=command)])
+                while not (tmp_path / "up").exists():
+                    await anyio.sleep(0.01)
+                group.cancel_scope.cancel()
+    assert [span.state for span in toolspan.read(transcript).spans] == ["interrupted"]

@@ -1,0 +1,312 @@
+"""Calls of MCP tools, told in the words of the client versions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import pytest
+
+from tests.integrations.mcp_client.stage import LONG, talk, text
+from tests.requirement import requirement
+from toolspan.integrations.mcp_client.config import MAX_NAME_CHARS, mcp_tool_name
+from toolspan.types.events import Finished
+from toolspan.types.ids import CallId
+
+pytestmark = pytest.mark.anyio
+
+
+@requirement("mcp.names")
+async def test_tools_are_named_after_server_and_tool(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        tools = conversation.servers.tools()
+
+        assert "mcp__chaos__odd_letters_" in tools
+        found = tools.find("mcp__chaos__echo")
+        assert found is not None
+        assert found.schema() == {
+            "name": "mcp__chaos__echo",
+            "description": "does echo",
+            "input_schema": {
+                "type": "object",
+                "properties": {"n": {"type": "integer"}, "words": {"type": "string"}},
+            },
+        }
+        assert text(await conversation.call("mcp__chaos__odd_letters_", n=1)) == '{"n": 1}'
+
+
+@requirement("mcp.names")
+def test_long_names_are_cut_and_stay_apart() -> None:
+    names = {mcp_tool_name("server", "t" * 100 + letter) for letter in "ab"}
+
+    assert len(names) == 2
+    assert {len(name) for name in names} == {MAX_NAME_CHARS}
+
+
+@requirement("mcp.arguments")
+async def test_arguments_go_to_the_server_as_they_are(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        odd = await conversation.call("echo", n="not a number", more=[1.0, {"deep": None}])
+
+        assert json.loads(text(odd)) == {"n": "not a number", "more": [1, {"deep": None}]}
+        assert '"more": [1, ' in text(odd)
+
+
+@requirement("mcp.strict")
+async def test_strict_holds_arguments_against_the_schema(tmp_path: Path) -> None:
+    async with talk(tmp_path, validate="strict") as conversation:
+        bad = await conversation.call("echo", n="not a number")
+        good = await conversation.call("echo", n=1)
+
+        assert "'not a number' is not of type 'integer'" in text(bad)
+        assert bad.span.error_kind == "invalid_input"
+        assert text(good) == '{"n": 1}'
+        assert conversation.health.calls == 1
+
+
+@requirement("mcp.meta")
+async def test_a_call_tells_the_server_its_id_and_a_progress_token(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        meta = json.loads(text(await conversation.call("meta")))
+
+    assert meta["claudecode/toolUseId"] == "toolu_0"
+    assert meta["progressToken"] is not None
+
+
+@requirement("mcp.progress")
+async def test_progress_becomes_events_of_the_call(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        done = await conversation.call("progress")
+
+        assert text(done) == "done"
+        assert conversation.progress[-1] == {
+            "server": "chaos",
+            "tool": "progress",
+            "done": 2.0,
+            "total": 2.0,
+            "message": "step 2",
+        }
+
+
+@requirement("mcp.concurrent")
+async def test_tools_that_only_read_run_at_the_same_time(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        met = await conversation.calls(("meet", {}), ("meet", {}))
+        others = conversation.servers.tools().find("mcp__chaos__pid")
+
+    assert [text(one) for one in met] == ["met", "met"]
+    assert others is not None
+    assert others.concurrent is False
+
+
+@requirement("mcp.cancel")
+async def test_an_interrupted_call_is_cancelled_at_the_server(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation, anyio.create_task_group() as group:
+        ended: list[Finished] = []
+
+        async def hang() -> None:
+            ended.append(await conversation.call("hang"))
+
+        group.start_soon(hang)
+        asked = await conversation.hears("tools/call")
+        conversation.runner.cancel(CallId("toolu_0"))
+        told = await conversation.hears("notifications/cancelled")
+
+        assert told["params"] == {"requestId": asked["id"], "reason": "caller cancelled"}
+    assert ended[0].span.state == "interrupted"
+
+
+@requirement("mcp.timeout")
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.1.325", 'MCP server "chaos" tool "hang" timed out after 1s'),
+        ("2.0.65", "MCP error -32001: Request timed out"),
+    ],
+)
+async def test_a_call_without_an_answer_times_out(version: str, words: str, tmp_path: Path) -> None:
+    async with talk(tmp_path, version=version, env={"MCP_TOOL_TIMEOUT": "1100"}) as conversation:
+        late = await conversation.call("hang")
+        await conversation.hears("notifications/cancelled")
+
+        assert (text(late), late.structured) == (words, f"Error: {words}")
+        assert (late.span.state, late.span.error_kind) == ("timed_out", "mcp_timeout")
+        assert conversation.health.timeouts == 1
+
+
+@requirement("mcp.timeout")
+async def test_silence_ends_a_call_and_progress_does_not_end_it_sooner(tmp_path: Path) -> None:
+    env = {"CLAUDE_CODE_MCP_TOOL_IDLE_TIMEOUT": "1000"}
+    async with talk(tmp_path, env=env) as conversation:
+        silent = await conversation.call("hang")
+        lively = await conversation.call("progress")
+
+    assert text(silent) == 'MCP server "chaos" tool "hang" timed out after 1s'
+    assert text(lively) == "done"
+
+
+class Words(NamedTuple):
+    """What a client says of a call that a server did not answer well."""
+
+    crashed: str
+    afterwards: str
+    refused: str
+    failed: str
+
+
+SAID = {
+    "2.1.325": Words("Connection closed", "{}", "no such thing", "first\nsecond"),
+    "2.1.80": Words(
+        "MCP error -32000: Connection closed", "{}", "MCP error -32602: no such thing", "first"
+    ),
+    "2.0.65": Words(
+        "MCP error -32000: Connection closed", "Not connected",
+        "MCP error -32602: no such thing", "first",
+    ),
+}  # fmt: skip
+
+
+@requirement("mcp.crash")
+@pytest.mark.parametrize("version", SAID)
+async def test_a_crash_is_told_and_the_next_call_restarts_the_server(
+    version: str, tmp_path: Path
+) -> None:
+    said = SAID[version]
+    async with talk(tmp_path, version=version) as conversation:
+        died = await conversation.call("die")
+        again = await conversation.call("echo")
+
+        assert (text(died), text(again)) == (said.crashed, said.afterwards)
+        assert died.span.error_kind == "mcp_no_response"
+        assert conversation.health.restarts == (1 if said.afterwards == "{}" else 0)
+
+
+@requirement("mcp.errors")
+@pytest.mark.parametrize("version", SAID)
+async def test_both_kinds_of_errors_are_told(version: str, tmp_path: Path) -> None:
+    said = SAID[version]
+    async with talk(tmp_path, version=version) as conversation:
+        refuse, fail = await conversation.call("refuse"), await conversation.call("fail")
+
+        assert [text(refuse), text(fail)] == [said.refused, said.failed]
+        assert fail.structured == f"Error: {said.failed}"
+        assert conversation.health.errors == {"protocol": 1, "tool": 1}
+
+
+@requirement("mcp.structured")
+async def test_structured_content_wins_and_is_kept_beside(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        done = await conversation.call("structured")
+
+    assert done.content == '{"n":3,"s":"é"}'
+    assert done.structured == done.content
+    assert done.beside == {
+        "mcpMeta": {"structuredContent": {"n": 3, "s": "é"}},
+        "mcpCallNotReadOnly": "no_hint",
+    }
+
+
+@requirement("mcp.blocks")
+async def test_resources_links_and_sounds_become_texts(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        mixed, drawing = await conversation.call("mixed"), await conversation.call("picture")
+
+    inside, blob, link, sound = text(mixed).split("\n")
+    assert inside == "[Resource from chaos at mem://t] inside"
+    assert link == "[Resource link: link] mem://l"
+    assert _saved(blob, "[Resource from chaos at mem://b] ", "application/octet-stream, 3") == (
+        b"\0\1\2"
+    )
+    assert _saved(sound, "[Audio from chaos] ", "audio/wav, 3") == b"\0\1\2"
+    assert _saved(text(drawing), "[Image from chaos] ", "image/svg+xml, 6") == b"<svg/>"
+    assert mixed.beside["mcpMeta"] == {"resourceLinks": [{"uri": "mem://l", "name": "link"}]}
+
+
+def _saved(words: str, head: str, about: str) -> bytes:
+    start = f"{head}Binary content ({about} bytes) saved to "
+    assert words.startswith(start)
+    return Path(words.removeprefix(start)).read_bytes()
+
+
+@requirement("mcp.blocks")
+async def test_old_clients_leave_out_what_they_cannot_show(tmp_path: Path) -> None:
+    async with talk(tmp_path, version="2.0.65") as conversation:
+        drawing = await conversation.call("picture")
+
+    assert (drawing.content, drawing.structured) == ([], [])
+
+
+@requirement("mcp.large")
+async def test_a_large_result_goes_to_a_file(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        large = await conversation.call("huge", n=60_000)
+
+    assert large.span.result is not None
+    path = large.span.result.persisted_path
+    assert path is not None
+    assert path.endswith("toolu_0.json")
+    assert text(large).startswith("<persisted-output>\nOutput too large (58.6KB).")
+    assert json.loads(Path(path).read_bytes()) == large.structured
+
+
+@requirement("mcp.list-changed")
+async def test_a_changed_list_is_fetched_and_told(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        changed = anyio.Event()
+        conversation.servers.on_change = changed.set
+        await conversation.call("change")
+        with anyio.fail_after(LONG):
+            await changed.wait()
+
+        assert "mcp__chaos__late" in conversation.servers.tools()
+
+
+@requirement("mcp.resources")
+async def test_resources_are_listed_and_read(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        listed = await conversation.call("ListMcpResourcesTool")
+        read = await conversation.call("ReadMcpResourceTool", server="chaos", uri="mem://x")
+        nowhere = await conversation.call("ReadMcpResourceTool", server="nope", uri="mem://x")
+
+    assert listed.content == '[{"name":"ex","uri":"mem://x","size":3,"server":"chaos"}]'
+    assert listed.structured == [{"name": "ex", "uri": "mem://x", "size": 3, "server": "chaos"}]
+    piece = json.loads(text(read))["contents"][0]
+    assert (
+        _saved(piece["text"], "[Resource from chaos at mem://x] ", "application/octet-stream, 2")
+        == b"\0\1"
+    )
+    assert text(nowhere) == 'Server "nope" not found. Available servers: chaos'
+
+
+@requirement("mcp.resources")
+async def test_a_server_without_tools_and_resources_adds_nothing(tmp_path: Path) -> None:
+    async with talk(tmp_path, "bare") as conversation:
+        assert conversation.health.state == "connected"
+        assert conversation.servers.tools().names == ()
+
+
+@requirement("mcp.environment")
+async def test_a_server_gets_little_of_our_environment(tmp_path: Path) -> None:
+    secret = {"OUR_SECRET": "s"}
+    async with talk(tmp_path, env=secret) as conversation:
+        environment = json.loads(text(await conversation.call("env")))
+
+    assert "OUR_SECRET" not in environment
+    assert environment["CLAUDE_PROJECT_DIR"] == str(tmp_path)
+    assert "PATH" in environment
+
+
+@requirement("mcp.health")
+async def test_health_counts_what_happened(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        health = conversation.health
+        assert (health.state, health.p95, health.protocol) == ("connected", None, "2025-11-25")
+        for _ in range(3):
+            await conversation.call("echo")
+        await conversation.call("die")
+
+        assert (health.calls, health.errors, len(health.times)) == (4, {"closed": 1}, 3)
+        assert health.p95 == max(health.times)
+    assert health.state == "closed"

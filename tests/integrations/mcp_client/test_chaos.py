@@ -1,0 +1,250 @@
+"""Whatever a server does, every call settles once and nothing of the server is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from tests.integrations.mcp_client.stage import LONG, config, talk, text
+from tests.requirement import requirement
+from toolspan.integrations.mcp_client import McpServers
+from toolspan.runtime.process import is_subreaper
+from toolspan.types.events import Finished
+
+pytestmark = pytest.mark.anyio
+
+QUICK = {"MCP_TOOL_TIMEOUT": "300"}
+
+
+@requirement("mcp.settles-once")
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("hang", "timed out after"),
+        ("half", "timed out after"),
+        ("wrong_id", "timed out after"),
+        ("die", "Connection closed"),
+        ("close_stdout", "Connection closed"),
+        ("endless", "Connection closed"),
+        ("misfit", "Invalid answer of the server"),
+        ("refuse", "no such thing"),
+        ("twice", "twice"),
+        ("garbage", "garbage"),
+        ("surrogate", "cut in \ufffd half"),
+    ],
+)
+async def test_a_call_settles_once_and_the_next_one_works(
+    tool: str, words: str, tmp_path: Path
+) -> None:
+    env = QUICK if "timed out" in words else {}
+    async with talk(tmp_path, env=env) as conversation:
+        bad = await conversation.call(tool)
+        good = await conversation.call("echo", words="hi")
+
+        assert words in text(bad)
+        assert text(good) == '{"words": "hi"}'
+        assert set(conversation.finished.values()) == {1}
+
+
+@requirement("mcp.misfit-answer")
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("null_result", "result: Input should be an object"),
+        ("number_result", "result: Input should be an object"),
+        ("null_error", "error: Input should be a"),
+        ("neither", "result: Field required"),
+        ("no_version", "jsonrpc: Field required"),
+    ],
+)
+async def test_an_answer_that_is_none_ends_its_call_at_once(
+    tool: str, words: str, tmp_path: Path
+) -> None:
+    async with talk(tmp_path) as conversation:  # nothing here would end within ten minutes
+        bad = await conversation.call(tool)
+        good = await conversation.call("echo", words="hi")
+
+        assert text(bad).startswith(f"Invalid answer of the server: {words}")
+        assert text(good) == '{"words": "hi"}'
+        assert conversation.health.errors == {"unreadable": 1}
+
+
+@requirement("mcp.settles-once")
+async def test_a_server_that_stops_reading_costs_only_its_call(tmp_path: Path) -> None:
+    async with talk(tmp_path, env=QUICK) as conversation:
+        deaf = await conversation.call("deaf")
+        full = [await conversation.call("echo", words="x" * 300_000) for _ in range(3)]
+
+    assert {one.span.state for one in [deaf, *full]} == {"timed_out"}
+    assert set(conversation.finished.values()) == {1}
+
+
+@requirement("mcp.flood")
+async def test_floods_and_large_answers_pass_through(tmp_path: Path) -> None:
+    async with talk(tmp_path, "noisy", "chatty") as conversation:
+        flooded = await conversation.call("flood", n=3_000)
+        huge = await conversation.call("huge", n=20_000_000)
+
+        assert text(flooded) == "flooded"
+        assert huge.span.state == "succeeded"
+        assert "Output too large (19.1MB)" in text(huge)
+        assert conversation.health.garbage_lines > 3_000
+
+
+@requirement("mcp.in-flight")
+async def test_all_calls_in_flight_settle_when_the_server_dies(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        waiting: list[tuple[str, dict[str, object]]] = [("hang", {})] * 8
+
+        async def kill() -> None:
+            while len([m for m in conversation.heard() if m.get("method") == "tools/call"]) < 8:
+                await anyio.lowlevel.checkpoint()
+            for child in psutil.Process().children():
+                if str(tmp_path) in " ".join(child.cmdline()):
+                    child.kill()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(kill)
+            ended = await conversation.calls(*waiting)
+
+    assert {text(one) for one in ended} == {"Connection closed"}
+    assert conversation.health.errors == {"closed": 8}
+
+
+@requirement("mcp.in-flight")
+@pytest.mark.parametrize("end", ["die", "endless", "close_stdout"])
+async def test_a_call_beside_the_one_that_ends_the_server_ends_with_it(
+    end: str, tmp_path: Path
+) -> None:
+    async with talk(tmp_path) as conversation:  # a call may take ten minutes here
+        ended: list[Finished] = []
+
+        async def call(tool: str) -> None:
+            ended.append(await conversation.call(tool))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "hang")
+            await conversation.hears("tools/call")
+            group.start_soon(call, end)
+
+    assert [text(one) for one in ended] == ["Connection closed"] * 2
+    assert conversation.health.errors == {"closed": 2}
+
+
+@requirement("mcp.in-flight")
+async def test_what_a_dead_server_left_behind_does_not_keep_its_calls(tmp_path: Path) -> None:
+    async with talk(tmp_path) as conversation:
+        await conversation.call("fork")  # it has the server's pipes, and stays
+        ended: list[Finished] = []
+
+        async def call(tool: str) -> None:
+            ended.append(await conversation.call(tool))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "hang")
+            with anyio.fail_after(LONG):
+                while len([m for m in conversation.heard() if m.get("method") == "tools/call"]) < 2:
+                    await anyio.lowlevel.checkpoint()
+            group.start_soon(call, "die")
+
+    assert [text(one) for one in ended] == ["Connection closed"] * 2
+
+
+@requirement("mcp.nothing-left")
+@pytest.mark.parametrize("habits", [(), ("stubborn",), ("noisy",), ("mute",), ("dead",)])
+async def test_nothing_of_a_server_is_left(habits: tuple[str, ...], tmp_path: Path) -> None:
+    async with talk(tmp_path, env={"MCP_TIMEOUT": "2000"}):
+        pass  # the SDK and the loop have opened what they keep
+    before, tasks = descriptors(), asyncio.all_tasks()
+
+    async with talk(tmp_path, *habits, env={**QUICK, "MCP_TIMEOUT": "1000"}) as conversation:
+        if conversation.health.state == "connected":
+            grandchild = int(text(await conversation.call("fork")))
+            await conversation.call("hang")
+            await conversation.call("die")
+            await conversation.call("echo")
+        else:
+            grandchild = None
+
+    assert asyncio.all_tasks() == tasks
+    assert descriptors() == before
+    assert [one for one in psutil.Process().children(recursive=True) if _ours(one, tmp_path)] == []
+    assert grandchild is None or not _runs(grandchild)
+
+
+def descriptors() -> int:
+    return psutil.Process().num_fds()
+
+
+def _ours(process: psutil.Process, folder: Path) -> bool:
+    return process.status() != psutil.STATUS_ZOMBIE and str(folder) in " ".join(process.cmdline())
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE or is_subreaper()
+    except psutil.NoSuchProcess:
+        return False
+
+
+@requirement("mcp.connect")
+@pytest.mark.parametrize(
+    ("habit", "reason"),
+    [("mute", "no answer within 0.5 s"), ("dead", "Connection closed (it said: no database)")],
+)
+async def test_a_server_that_does_not_start_is_left_out_with_the_reason(
+    habit: str, reason: str, tmp_path: Path
+) -> None:
+    async with talk(tmp_path, habit, env={"MCP_TIMEOUT": "500"}) as conversation:
+        assert conversation.servers.tools().names == ()
+        assert (conversation.health.state, conversation.health.reason) == ("failed", reason)
+
+
+async def open_gate(gate: Path) -> None:
+    await anyio.to_thread.run_sync(lambda: gate.write_text("go", encoding="utf-8"))
+
+
+@requirement("mcp.connect")
+async def test_a_slow_start_is_waited_for(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    with anyio.fail_after(LONG):
+        async with anyio.create_task_group() as group:
+            group.start_soon(open_gate, gate)
+            async with talk(tmp_path, f"gate={gate}") as conversation:
+                assert text(await conversation.call("echo")) == "{}"
+
+
+@requirement("mcp.connect")
+async def test_one_server_that_fails_does_not_keep_the_others(tmp_path: Path) -> None:
+    servers = config(tmp_path / "log")
+    both = {**servers["mcpServers"], "gone": {"command": str(tmp_path / "none")}}  # type: ignore[dict-item]
+    async with talk(tmp_path, servers={"mcpServers": both}) as conversation:
+        assert text(await conversation.call("echo")) == "{}"
+        gone = conversation.servers.health["gone"]
+        assert gone.state == "failed"
+        assert "No such file" in str(gone.reason)
+
+
+@requirement("mcp.nothing-left")
+async def test_cancelling_the_start_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    servers = McpServers(config(tmp_path / "log", "mute"), cwd=tmp_path)
+    with anyio.fail_after(LONG):
+        async with anyio.create_task_group() as group:
+
+            async def enter() -> None:
+                async with servers:
+                    raise AssertionError("it never starts")
+
+            group.start_soon(enter)
+            while b"initialize" not in (tmp_path / "log").read_bytes():
+                await anyio.lowlevel.checkpoint()
+            group.cancel_scope.cancel()
+
+    assert [one for one in psutil.Process().children(recursive=True) if _ours(one, tmp_path)] == []

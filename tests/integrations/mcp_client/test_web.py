@@ -1,0 +1,198 @@
+"""Servers at an address: streamable HTTP and legacy SSE."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from tests.integrations.mcp_client.stage import LONG, Talk, talk, text
+from tests.integrations.mcp_client.web_server import WebServer
+from tests.requirement import requirement
+from toolspan.types.events import Finished
+
+pytestmark = pytest.mark.anyio
+
+WIRES = {"http": "/mcp", "sse": "/sse"}
+
+
+@pytest.fixture
+def web() -> Iterator[WebServer]:
+    with WebServer() as server:
+        yield server
+
+
+@asynccontextmanager
+async def online(
+    folder: Path, web: WebServer, wire: str = "http", **env: str
+) -> AsyncIterator[Talk]:
+    """A conversation with a server elsewhere."""
+    address = {"type": wire, "url": web.url + WIRES[wire], "headers": {"X-Key": "${KEY}"}}
+    servers: dict[str, object] = {"mcpServers": {"chaos": address}}
+    async with talk(folder, servers=servers, env={"KEY": "k", **env}) as conversation:
+        yield conversation
+
+
+async def in_flight(web: WebServer, number: int) -> None:
+    """Wait until the server has so many calls to answer."""
+    with anyio.fail_after(LONG):
+        while web.methods.count("tools/call") < number:
+            await anyio.sleep(0.01)
+
+
+@requirement("mcp.remote")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_a_server_elsewhere_is_called(wire: str, web: WebServer, tmp_path: Path) -> None:
+    async with online(tmp_path, web, wire) as conversation:
+        done = await conversation.call("echo", words="hi")
+
+    assert text(done) == '{"words": "hi"}'
+    assert {headers["x-key"] for headers in web.headers} == {"k"}
+
+
+@requirement("mcp.remote")
+async def test_progress_comes_through_a_stream(web: WebServer, tmp_path: Path) -> None:
+    async with online(tmp_path, web) as conversation:
+        done = await conversation.call("news", n=1)
+
+        assert text(done) == '{"n": 1}'
+        assert [news["message"] for news in conversation.progress] == ["nearly"]
+
+
+@requirement("mcp.remote-settles")
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("tool", ["hang", "drop", "crash"])
+async def test_a_call_that_is_not_answered_settles_and_the_next_one_works(
+    tool: str, wire: str, web: WebServer, tmp_path: Path
+) -> None:
+    async with online(tmp_path, web, wire, MCP_TOOL_TIMEOUT="1000") as conversation:
+        bad = await conversation.call(tool)
+        good = await conversation.call("echo", n=1)
+
+        assert bad.span.state in ("failed", "timed_out")
+        assert text(good) == '{"n": 1}'
+        assert set(conversation.finished.values()) == {1}
+
+
+@requirement("mcp.misfit-answer")
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("tool", ["empty", "broken"])
+async def test_an_answer_that_is_none_from_elsewhere_ends_its_call_at_once(
+    tool: str, wire: str, web: WebServer, tmp_path: Path
+) -> None:
+    async with online(tmp_path, web, wire) as conversation:
+        bad = await conversation.call(tool)
+        good = await conversation.call("echo", n=1)
+
+        assert text(bad).startswith("Invalid answer of the server: ")
+        assert "\n" not in text(bad)
+        assert text(good) == '{"n": 1}'
+        assert conversation.health.errors == {"unreadable": 1}
+
+
+@requirement("mcp.settles-once")
+async def test_half_of_a_letter_in_a_stream_from_elsewhere_costs_no_call(
+    web: WebServer, tmp_path: Path
+) -> None:
+    async with online(tmp_path, web, "sse") as conversation:
+        done = await conversation.call("halves")
+
+    assert text(done) == "cut in \ufffd half"
+
+
+@requirement("mcp.in-flight")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
+    wire: str, web: WebServer, tmp_path: Path
+) -> None:
+    async with online(tmp_path, web, wire) as conversation:
+        ended: list[Finished] = []
+
+        async def hang() -> None:
+            ended.append(await conversation.call("hang"))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(hang)
+            group.start_soon(hang)
+            await in_flight(web, 2)
+            web.die()
+        good = await conversation.call("echo", n=1)
+
+    assert {text(one) for one in ended} <= {"fetch failed", "Connection closed"}
+    assert conversation.health.errors == {"closed": 2}
+    assert text(good) == '{"n": 1}'
+
+
+@requirement("mcp.in-flight")
+async def test_a_call_whose_connection_is_dropped_takes_no_other_along(
+    web: WebServer, tmp_path: Path
+) -> None:
+    async with online(tmp_path, web, MCP_TOOL_TIMEOUT="1000") as conversation:
+        ended: dict[str, Finished] = {}
+
+        async def call(tool: str) -> None:
+            ended[tool] = await conversation.call(tool)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call, "hang")
+            await in_flight(web, 1)
+            await call("drop")
+            assert set(ended) == {"drop"}
+
+    assert text(ended["drop"]) == "fetch failed"
+    assert "timed out after" in text(ended["hang"])
+    assert conversation.health.restarts == 0
+
+
+@requirement("mcp.remote-settles")
+@pytest.mark.parametrize("tool", ["drop", "crash"])
+async def test_a_message_that_does_not_arrive_is_not_waited_for(
+    tool: str, web: WebServer, tmp_path: Path
+) -> None:
+    async with online(tmp_path, web, "sse") as conversation:
+        bad = await conversation.call(tool)
+        good = await conversation.call("echo", n=1)
+
+    assert text(bad) == "Connection closed"
+    assert text(good) == '{"n": 1}'
+
+
+@requirement("mcp.session-lost")
+async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(
+    web: WebServer, tmp_path: Path
+) -> None:
+    async with online(tmp_path, web) as conversation:
+        web.forget()
+        done = await conversation.call("echo", n=2)
+
+        assert text(done) == '{"n": 2}'
+        assert web.methods.count("initialize") == 2
+        assert conversation.health.restarts == 1
+
+
+@requirement("mcp.connect")
+async def test_an_address_where_nobody_listens_is_told(tmp_path: Path) -> None:
+    with WebServer() as server:
+        pass  # it is gone, and has an address
+    async with online(tmp_path, server) as conversation:
+        assert conversation.health.state == "failed"
+        assert conversation.servers.tools().names == ()
+
+
+@requirement("mcp.nothing-left")
+@pytest.mark.parametrize("wire", WIRES)
+async def test_nothing_of_a_connection_is_left(wire: str, web: WebServer, tmp_path: Path) -> None:
+    before = asyncio.all_tasks()
+    async with online(tmp_path, web, wire, MCP_TOOL_TIMEOUT="300") as conversation:
+        await conversation.call("hang")
+        await conversation.call("drop")
+
+    assert asyncio.all_tasks() == before
+    here = psutil.Process().net_connections("tcp")
+    port = int(web.url.rpartition(":")[2])
+    assert [one for one in here if getattr(one.raddr, "port", None) == port] == []

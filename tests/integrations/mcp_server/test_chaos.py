@@ -1,0 +1,284 @@
+"""`toolspan mcp` and clients that do not behave."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.integrations.mcp_server.stage import (
+    COMMAND,
+    HELLO,
+    LONG,
+    READY,
+    recorded,
+    request,
+    until,
+)
+from tests.requirement import requirement
+from toolspan import read
+from toolspan.integrations.mcp_server.transport import _parse_line
+from toolspan.reading.repair import repair
+
+pytestmark = pytest.mark.anyio
+
+FREE = ("--permission-mode", "bypassPermissions")
+
+
+@contextmanager
+def server(folder: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    transcript = str(folder.parent / f"{folder.name}.jsonl")
+    with subprocess.Popen(
+        [sys.executable, *COMMAND, *FREE, "--transcript", transcript, *options],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder.parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def say(process: subprocess.Popen[bytes], *lines: str | bytes) -> None:
+    assert process.stdin is not None
+    for line in lines:
+        process.stdin.write((line.encode() if isinstance(line, str) else line) + b"\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[bytes]) -> dict[str, object]:
+    assert process.stdout is not None
+    found: dict[str, object] = json.loads(process.stdout.readline())
+    return found
+
+
+def call(number: int, tool: str, **given: object) -> str:
+    return request(number, "tools/call", name=tool, arguments=given)
+
+
+@requirement("serve.garbage")
+def test_lines_that_are_no_messages_are_answered_and_the_server_goes_on(folder: Path) -> None:
+    with server(folder) as process:
+        say(process, HELLO, READY)
+        assert hear(process)["id"] == 0
+        complaints = []
+        for line in (b"{", b"\xff\xfe\x00", b"[]", b'"x"', b'{"a":1}', b"[" * 5_000, b"null"):
+            say(process, line)
+            complaints.append(hear(process))
+        say(process, b"", b"   ", call(1, "Bash", command="echo fine"))
+        answer = hear(process)
+    codes = {one["error"]["code"] for one in complaints if isinstance(one["error"], dict)}
+    assert codes == {-32700, -32600}
+    assert {one["id"] for one in complaints} == {None}
+    assert answer["id"] == 1
+    assert "fine" in json.dumps(answer["result"])
+
+
+@requirement("serve.garbage")
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
+def test_no_line_is_too_strange_to_be_read(line: bytes) -> None:
+    _parse_line(line.replace(b"\n", b""))
+
+
+@requirement("serve.garbage")
+def test_half_of_a_surrogate_pair_is_no_reason_to_leave_a_call_unanswered(folder: Path) -> None:
+    with server(folder) as process:
+        say(process, HELLO, READY)
+        hear(process)
+        say(process, call(1, "Bash", command="echo cut in \ud83d half"))
+        answer = hear(process)
+    assert answer["id"] == 1
+    assert "cut in \ufffd half" in json.dumps(answer["result"], ensure_ascii=False)
+
+
+@requirement("serve.garbage")
+def test_a_message_that_is_none_is_complained_of_under_its_id(folder: Path) -> None:
+    strange = [
+        b'{"id":1,"method":7}',
+        b'{"id":"x","jsonrpc":"3"}',
+        b'{"id":1.5,"jsonrpc":"2.0","method":"ping"}',
+    ]
+    with server(folder) as process:
+        say(process, HELLO, READY)
+        hear(process)
+        say(process, *strange)
+        answers = [hear(process) for _ in strange]
+    assert [one["id"] for one in answers] == [1, "x", None]
+    assert all("error" in one for one in answers)
+
+
+@requirement("serve.garbage")
+def test_requests_that_make_no_sense_get_an_error_each(folder: Path) -> None:
+    strange = [
+        request(1, "tools/call"),
+        request(2, "tools/call", name=7),
+        request(3, "tools/call", name="Bash", arguments="x"),
+        request(4, "no/such"),
+        request(5, "tools/call", name="Bash", arguments={"command": "echo"}, requestState="none"),
+        call(6, "Bash", command=["not", "a", "text"]),
+        call(7, "../../etc", x=1),
+    ]
+    with server(folder) as process:
+        say(process, HELLO, READY, *strange)
+        answers = [hear(process) for _ in range(len(strange) + 1)]
+        say(process, request(8, "tools/list"))
+        assert hear(process)["id"] == 8
+    by_id = {one["id"]: one for one in answers}
+    assert set(by_id) == set(range(8))
+    assert all("error" in by_id[number] for number in (1, 2, 3, 4, 5))
+    for number in (6, 7):
+        result = by_id[number]["result"]
+        assert isinstance(result, dict)
+        assert result["isError"] is True
+
+
+async def set_to_work(process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Ask for a command that does not end by itself, and wait until it runs."""
+    say(process, HELLO, READY, call(1, "Bash", command="echo $$ > pid; exec sleep 1000"))
+    await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
+
+
+@requirement("serve.end")
+async def test_the_end_of_the_input_ends_running_calls_and_the_server(folder: Path) -> None:
+    with server(folder) as process:
+        await set_to_work(process, folder)
+        assert process.stdin is not None
+        process.stdin.close()
+        code = process.wait(LONG)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert code == 0
+    assert not Path(f"/proc/{(folder / 'pid').read_text().strip()}").exists()
+    assert [span.state for span in recorded(folder).spans] == ["interrupted"]
+
+
+@requirement("serve.end")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+async def test_a_signal_ends_running_calls_and_the_server(folder: Path, number: int) -> None:
+    with server(folder) as process:
+        await set_to_work(process, folder)
+        process.send_signal(number)
+        code = process.wait(LONG)
+    assert code == 128 + number
+    assert [span.state for span in recorded(folder).spans] == ["interrupted"]
+
+
+@requirement("serve.end")
+async def test_a_client_that_stops_reading_cannot_keep_the_server(folder: Path) -> None:
+    (folder / "big").write_text("x" * 79 + "\n", encoding="utf-8")
+    with server(folder) as process:
+        say(process, HELLO, READY)
+        for number in range(1, 60):
+            say(process, call(number, "Bash", command="head -c 20000 /dev/zero | tr '\\0' x"))
+        assert process.stdin is not None
+        await until((folder.parent / f"{folder.name}.jsonl").exists)
+        await until(lambda: len(recorded(folder).spans) > 8)
+        process.stdin.close()  # and its output was never read
+        assert process.wait(LONG) == 0
+
+
+@requirement("serve.end")
+async def test_a_client_that_dies_takes_its_calls_along(folder: Path) -> None:
+    with server(folder) as process:
+        await set_to_work(process, folder)
+        assert process.stdout is not None
+        process.stdout.close()  # its input stays open: only writing tells that it is gone
+        say(process, request(2, "tools/list"))
+        assert process.wait(LONG) == 0
+    assert [span.state for span in recorded(folder).spans] == ["interrupted"]
+
+
+@requirement("serve.end")
+def test_nothing_but_the_protocol_is_printed(folder: Path) -> None:
+    settings_file = folder / "settings.json"
+    hook = {"type": "command", "command": "echo noise; echo more >&2"}
+    settings_file.write_text(
+        json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}), encoding="utf-8"
+    )
+    with server(folder, "--settings", str(settings_file)) as process:
+        say(process, HELLO, READY, call(1, "Bash", command="echo hi; echo err >&2"))
+        answers = [hear(process), hear(process)]
+        out, err = process.communicate(timeout=LONG)
+    assert [one["id"] for one in answers] == [0, 1]
+    assert (out, err) == (b"", b"")
+
+
+@requirement("serve.end")
+def test_a_wrong_option_is_told_before_anything_is_served(folder: Path) -> None:
+    with server(folder, "--settings", "nowhere.json") as process:
+        out, err = process.communicate(HELLO.encode() + b"\n", timeout=LONG)
+    assert (process.returncode, out) == (2, b"")
+    assert err.startswith(b"toolspan: ")
+
+
+@requirement("serve.garbage")
+async def test_many_calls_at_once_get_one_answer_each(folder: Path) -> None:
+    (folder / "a").write_text("a\n", encoding="utf-8")
+    calls = [
+        call(n, *(("Read",) if n % 2 else ("Nothing",)), file_path=str(folder / "a"))
+        for n in range(1, 101)
+    ]
+    with server(folder) as process:
+        say(process, HELLO, READY)
+        hear(process)
+        async with anyio.create_task_group() as group:
+            group.start_soon(anyio.to_thread.run_sync, say, process, *calls)
+            answers = [await anyio.to_thread.run_sync(hear, process) for _ in calls]
+    assert {one["id"] for one in answers} == set(range(1, 101))
+
+
+@requirement("serve.end")
+async def test_what_a_killed_server_has_recorded_can_be_read_and_mended(folder: Path) -> None:
+    with server(folder) as process:
+        say(process, HELLO, READY, call(1, "Bash", command="echo one"))
+        say(process, call(2, "Bash", command="echo $$ > pid; exec sleep 1000"))
+        await until(lambda: (folder / "pid").exists() and (folder / "pid").read_text() != "")
+        process.kill()
+        process.wait(LONG)
+    pid = int((folder / "pid").read_text(encoding="utf-8"))
+    try:
+        assert [span.state for span in recorded(folder).spans] == ["succeeded", "never_answered"]
+        done = repair(folder.parent / f"{folder.name}.jsonl")
+        assert done.path is not None
+        assert all(span.result is not None for span in read(done.path).spans)
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@requirement("serve.recorded")
+def test_two_servers_in_one_folder_record_a_session_each(folder: Path) -> None:
+    command = [sys.executable, *COMMAND, *FREE]
+    home = {**os.environ, "HOME": str(folder.parent)}
+    home.pop("CLAUDE_CONFIG_DIR", None)
+    servers = [
+        subprocess.Popen(
+            command, cwd=folder, env=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(2)
+    ]
+    for number, one in enumerate(servers):
+        gate = f"touch {number}; until [ -e {1 - number} ]; do :; done; echo {number}"
+        say(one, HELLO, READY, call(1, "Bash", command=gate))
+    answers = [[hear(one), hear(one)][1] for one in servers]
+    for one in servers:
+        one.communicate(timeout=LONG)
+    assert [one.returncode for one in servers] == [0, 0]
+    assert [answer["result"]["content"][0]["text"] for answer in answers] == ["0", "1"]  # type: ignore[index]
+    sessions = list((folder.parent / ".claude/projects").glob("*/*.jsonl"))
+    found = sorted(span.state for path in sessions for span in read(path).spans)
+    assert (len(sessions), found) == (2, ["succeeded", "succeeded"])

@@ -1,0 +1,372 @@
+"""Recorded calls are run again in a copy, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.errors import ToolspanError
+from toolspan.integrations.replay import Replay, ReplayLimits, ReplayOutcome, open_scratch
+from toolspan.integrations.replay.compare import normalize_result, short_diff
+from toolspan.integrations.replay.scratch import PathMapping
+from toolspan.runtime.profiles import profile
+from toolspan.session import Session
+from toolspan.testing import TranscriptBuilder
+from toolspan.testing.codex_builder import RolloutBuilder
+from toolspan.tools import coding_tools
+
+pytestmark = pytest.mark.anyio
+PATIENCE = 60
+TOOLS = ("Read", "Write", "Edit", "Glob", "Grep", "Bash", "WebFetch", "TodoWrite")
+Calls = Sequence[tuple[str, dict[str, object]]]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "a.txt").write_text("one\ntwo\n")
+    (folder / "b.txt").write_text("bee\n")
+    return folder
+
+
+async def record(project: Path, *batches: Calls) -> Path:
+    """A real session's transcript; call ids are `c0`, `c1`, …"""
+    path = project.parent / "session.jsonl"
+    tools = coding_tools(profile(), only=TOOLS)
+    number = 0
+    async with Session(cwd=project, tools=tools, transcript=path) as session:
+        session.say("Go on.")
+        for batch in batches:
+            blocks = []
+            for name, given in batch:
+                blocks.append(
+                    {"type": "tool_use", "id": f"c{number}", "name": name, "input": given}
+                )
+                number += 1
+            await session.run({"role": "assistant", "model": "m", "content": blocks})
+    return path
+
+
+async def replayed(
+    path: Path, project: Path | None, *, bash: bool = False, look: Callable[[Path], object] = id
+) -> dict[str, ReplayOutcome]:
+    """What became of each call; `look` is shown the copy at the end."""
+    found: dict[str, ReplayOutcome] = {}
+    with anyio.fail_after(PATIENCE), open_scratch(project) as scratch:
+        replay = Replay([toolspan.read(path)], scratch, limits=ReplayLimits(bash=bash))
+        await replay.run(lambda one: found.update({one.call: one}))
+        look(scratch.project)
+    assert not scratch.root.exists()
+    return found
+
+
+def answered(
+    session: TranscriptBuilder, tool: str, given: Mapping[str, object], call: str, said: str
+) -> None:
+    session.result(session.call(tool, given, id=call), said)
+
+
+def verdicts(found: dict[str, ReplayOutcome]) -> list[str]:
+    return [one.verdict for one in found.values()]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@requirement("replay.same")
+async def test_what_was_recorded_comes_out_the_same(project: Path) -> None:
+    a = str(project / "a.txt")
+    path = await record(
+        project,
+        [("Read", {"file_path": a}), ("Read", {"file_path": str(project / "none")})],
+        [
+            ("Edit", {"file_path": a, "old_string": "two", "new_string": "three"}),
+            ("Edit", {"file_path": a, "old_string": "absent", "new_string": ""}),
+            ("Write", {"file_path": str(project / "new/c.txt"), "content": "sea\n"}),
+        ],
+        [("Glob", {"pattern": "**/*.txt"}), ("Grep", {"pattern": "three"})],
+    )
+    before = contents(project)
+
+    found = await replayed(path, project)
+
+    assert verdicts(found) == ["same"] * 7
+    assert found["c3"].state == "failed"
+    assert contents(project) == before
+
+
+@requirement("replay.before")
+async def test_files_are_first_put_as_they_were_then(project: Path) -> None:
+    a = str(project / "a.txt")
+    path = await record(
+        project,
+        [("Read", {"file_path": a})],
+        [("Edit", {"file_path": a, "old_string": "two", "new_string": "2"})],
+    )
+    (project / "a.txt").write_text("something else\n")
+
+    assert verdicts(await replayed(path, project)) == ["same", "same"]
+    assert (project / "a.txt").read_text() == "something else\n"
+    (project / "a.txt").unlink()
+    assert verdicts(await replayed(path, None)) == ["same", "same"]
+
+
+@requirement("replay.differs")
+async def test_what_comes_out_otherwise_is_told_with_a_diff(project: Path) -> None:
+    a, b = str(project / "a.txt"), str(project / "b.txt")
+    path = await record(
+        project,
+        [("Read", {"file_path": a}), ("Read", {"file_path": b})],
+        [("Edit", {"file_path": a, "old_string": "two", "new_string": "2"})],
+        [("Grep", {"pattern": "bee", "output_mode": "content", "path": str(project)})],
+    )
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        for block in line.get("message", {}).get("content", ()):
+            if isinstance(block, dict) and block.get("tool_use_id") == "c1":
+                block["content"] = "1\twasp"
+                del line["toolUseResult"]
+            if isinstance(block, dict) and block.get("tool_use_id") == "c3":
+                block["is_error"] = True
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    found = await replayed(path, project)
+
+    assert verdicts(found) == ["same", "differs", "same", "differs"]
+    (difference,) = found["c1"].differences
+    assert difference.what == "content"
+    assert "-1\twasp" in difference.diff
+    assert "+1\tbee" in difference.diff
+    assert [one.what for one in found["c3"].differences] == ["state", "error flag"]
+
+
+@requirement("replay.bash")
+async def test_commands_run_only_when_asked_for_and_in_the_copy(project: Path) -> None:
+    made = project / "made.txt"
+    command = f"echo made > {made}; pwd; date +%s.%N > stamp; date"
+    path = await record(
+        project, [("Bash", {"command": command})], [("Read", {"file_path": str(made)})]
+    )
+    made.unlink()
+    (project / "stamp").unlink()
+
+    without = await replayed(path, project)
+    assert without["c0"].reason == "commands are run only with --bash"
+    assert without["c1"].verdict == "same"
+    assert without["c1"].notes == ()
+
+    copies: list[dict[str, bytes]] = []
+    assert verdicts(
+        await replayed(path, project, bash=True, look=lambda copy: copies.append(contents(copy)))
+    ) == ["same", "same"]
+    assert set(copies[0]) == {"a.txt", "b.txt", "made.txt", "stamp"}
+    assert set(contents(project)) == {"a.txt", "b.txt"}
+
+
+@requirement("replay.catch-up")
+async def test_a_file_that_a_skipped_command_changed_is_put_as_the_next_call_met_it(
+    project: Path,
+) -> None:
+    a = str(project / "a.txt")
+    path = await record(
+        project,
+        [("Read", {"file_path": a})],
+        [("Bash", {"command": f"echo new > {a}"})],
+        [("Read", {"file_path": a})],
+        [("Edit", {"file_path": a, "old_string": "new", "new_string": "newer"})],
+    )
+
+    found = await replayed(path, project)
+
+    assert verdicts(found) == ["same", "skipped", "same", "same"]
+    assert "put as it was" in found["c2"].notes[0]
+
+
+@requirement("replay.confined")
+async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
+    tmp_path: Path, project: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "victim.txt").write_text("mine\n")
+    (project / "out").symlink_to(outside)
+    (project / "inner").symlink_to(project / "b.txt")
+    (project / "loop").symlink_to("loop")
+    os.mkfifo(project / "pipe")
+    hostile = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
+    paths = [
+        outside / "victim.txt",
+        f"{project}/../outside/victim.txt",
+        f"{project}/out/victim.txt",
+        f"{project}/out/../../outside/victim.txt",
+        "~/victim.txt",
+        f"{project}x/victim.txt",
+        f"{project}/nul\0.txt",
+    ]
+    for number, path in enumerate(paths):
+        given = {"file_path": str(path), "content": "yours\n"}
+        answered(hostile, "Write", given, f"w{number}", "File created")
+    answered(hostile, "Glob", {"pattern": "../../**/*"}, "g1", "No files found")
+    answered(hostile, "Read", {"file_path": "/etc/hostname"}, "r1", "1\tx")
+    patch = f"*** Begin Patch\n*** Add File: {outside}/p.txt\n+x\n*** End Patch\n"
+    answered(hostile, "apply_patch", {"input": patch}, "p1", "Done!")
+    transcript = tmp_path / "hostile.jsonl"
+    transcript.write_bytes(b"\n".join(hostile.lines()) + b"\n")
+    copies: list[dict[str, bytes]] = []
+
+    found = await replayed(
+        transcript, project, bash=False, look=lambda copy: copies.append(contents(copy))
+    )
+
+    skipped = [call for call, one in found.items() if one.verdict == "skipped"]
+    assert skipped == ["w0", "w1", "w3", "w4", "w5", "w6", "g1", "r1", "p1"]
+    assert contents(outside) == {"victim.txt": b"mine\n"}
+    assert copies[0]["out/victim.txt"] == b"yours\n"  # a folder of the copy: the link is not there
+    assert copies[0]["inner"] == b"bee\n"
+    assert not (tmp_path / "projectx").exists()
+
+
+@requirement("replay.confined")
+async def test_a_link_that_a_command_makes_leads_no_later_call_out_of_the_copy(
+    tmp_path: Path, project: Path
+) -> None:
+    victim = tmp_path / "victim.txt"
+    victim.write_text("mine\n")
+    session = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
+    answered(session, "Bash", {"command": f"ln -s {victim} {project}/way"}, "b1", "")
+    given = {"file_path": f"{project}/way", "content": "yours\n"}
+    answered(session, "Write", given, "w1", "updated")
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b"\n".join(session.lines()) + b"\n")
+
+    found = await replayed(path, project, bash=True)
+
+    assert found["w1"].reason == "it leads out of the project"
+    assert victim.read_text() == "mine\n"
+
+
+@requirement("replay.limit")
+async def test_a_folder_that_is_too_large_is_not_copied(project: Path) -> None:
+    (project / "big").write_bytes(b"x" * 5000)
+    too_much = pytest.raises(ToolspanError, match="too much to copy")
+    with too_much, open_scratch(project, max_bytes=4096):
+        raise AssertionError
+
+
+@requirement("replay.copy")
+async def test_the_copy_has_modes_and_times_and_no_git(project: Path) -> None:
+    script = project / "run.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    os.utime(script, (1, 1))
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+
+    with open_scratch(project) as scratch:
+        copied = scratch.project / "run.sh"
+        assert copied.stat().st_mode & 0o777 == 0o755
+        assert copied.stat().st_mtime == 1
+        assert not (scratch.project / ".git").exists()
+        assert scratch.omitted == [".git: never copied"]
+        copied.parent.chmod(0o500)
+    assert not scratch.root.exists()
+
+
+@requirement("replay.copy")
+async def test_the_files_of_a_commit_can_be_taken_instead(project: Path) -> None:
+    git = ["git", "-C", str(project), "-c", "user.name=n", "-c", "user.email=e@e"]
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "first"], check=True)
+    (project / "a.txt").write_text("later\n")
+
+    with open_scratch(project, commit="HEAD") as scratch:
+        assert (scratch.project / "a.txt").read_text() == "one\ntwo\n"
+    for name in ("nosuch", "--output=x"):
+        with pytest.raises(ToolspanError), open_scratch(project, commit=name):
+            raise AssertionError
+
+
+@requirement("replay.codex")
+async def test_patches_of_codex_are_applied_again(tmp_path: Path, project: Path) -> None:
+    rollout = RolloutBuilder(cwd=str(project)).prompt("Go on.")
+    patch = (
+        "*** Begin Patch\n*** Update File: a.txt\n@@\n one\n-two\n+three\n"
+        "*** Add File: new/c.txt\n+sea\n*** Delete File: b.txt\n*** End Patch\n"
+    )
+    good = rollout.call("shell", {"command": ["apply_patch", patch]})
+    rollout.output(good, json.dumps({"output": "Success.", "metadata": {"exit_code": 0}}))
+    listing = rollout.call("shell", {"command": ["bash", "-lc", "cat a.txt"]})
+    rollout.output(listing, json.dumps({"output": "one\nthree\n", "metadata": {"exit_code": 0}}))
+    copies: list[dict[str, bytes]] = []
+    path = rollout.write(tmp_path / "home")
+
+    found = await replayed(
+        path, project, bash=True, look=lambda copy: copies.append(contents(copy))
+    )
+
+    assert verdicts(found) == ["same", "same"], found
+    assert copies == [{"a.txt": b"one\nthree\n", "new/c.txt": b"sea\n"}]
+    assert set(contents(project)) == {"a.txt", "b.txt"}
+
+
+@requirement("replay.skipped")
+async def test_what_cannot_be_run_again_is_skipped_with_the_reason(
+    tmp_path: Path, project: Path
+) -> None:
+    session = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
+    calls = {
+        "WebFetch": "it needs the network",
+        "mcp__s__t": "it needs an MCP server",
+        "Task": "it needs a model",
+        "AskUserQuestion": "it needs a person",
+        "Mystery": "this tool is not run again",
+    }
+    for name in calls:
+        answered(session, name, {}, f"c{name}", "fine")
+    gone = {"file_path": f"{project}/gone.txt"}
+    answered(session, "Read", gone, "r1", "1\tx")
+    session.call("Read", {"file_path": f"{project}/a.txt"}, id="r2")
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(b"\n".join(session.lines()) + b"\n")
+
+    found = await replayed(path, project)
+
+    reasons = [one.reason for one in found.values()]
+    assert reasons[: len(calls)] == list(calls.values())
+    assert found["r2"].reason == "it has no result"
+
+
+def test_what_differs_every_time_is_taken_for_equal_in_commands_only() -> None:
+    ground = PathMapping("/home/m/app", Path("/tmp/copy/project"))
+    then = "/home/m/app/x 2026-11-04T10:00:00Z took 1.2s at 0x7f3a99aa0010 in /tmp/abc"
+    now = "/tmp/copy/project/x 2026-11-05T11:30:10Z took 0.9s at 0x7f3a99aa0999 in /tmp/def"
+    assert normalize_result(then, "Bash", ground) == normalize_result(now, "Bash", ground)
+    assert normalize_result(then, "Edit", ground) != normalize_result(now, "Edit", ground)
+    assert normalize_result("b\na", "Glob", ground) == normalize_result("a\nb", "Glob", ground)
+    assert len(short_diff("\n".join(map(str, range(99))), "")) == 21
+
+
+def test_a_recorded_folder_is_told_from_its_neighbours() -> None:
+    ground = PathMapping("/home/m/app", Path("/copy"))
+    assert ground.to_copy_path("/home/m/app/a/../b") == Path("/copy/b")
+    assert ground.to_copy_path("a.txt") == Path("/copy/a.txt")
+    assert ground.to_copy_path("/home/m/app2/a") is None
+    assert ground.to_copy_path("/home/m/app/../x") is None
+    assert ground.into_copy("cat /home/m/app/a /home/m/app2 /home/m/app") == (
+        "cat /copy/a /home/m/app2 /copy"
+    )
+    assert PathMapping("/", Path("/copy")).into_copy("ls /") == "ls /"
+    assert PathMapping("/", Path("/copy")).to_copy_path("/etc/../../x") == Path("/copy/x")
+    windows = PathMapping("C:\\work\\app", Path("/copy"))
+    assert windows.to_copy_path("C:\\work\\app\\src\\a.py") == Path("/copy/src/a.py")

@@ -1,0 +1,135 @@
+"""Whatever happens to a transcript: it goes on, and what is still there stays there."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.reading.repair.damage import Turn, calls_in, damaged, harms, recorded, turns, versions
+from tests.requirement import requirement
+from tests.session.recording.story import SESSION
+from toolspan.errors import ToolspanError
+from toolspan.formats.detect import detect_dialect
+from toolspan.formats.source import source_for_path
+from toolspan.reading.diagnostics import check
+from toolspan.reading.repair import repair
+from toolspan.session.resume import load_history
+from toolspan.testing import check_history
+
+
+class Broken(NamedTuple):
+    """A session, and what happened to its transcript."""
+
+    story: list[Turn]
+    harm: list[tuple[str, int, int]]
+    version: str
+
+    @contextmanager
+    def transcript(self) -> Iterator[Path]:
+        """The file, with all harm done to it."""
+        with session(self.story, self.version) as path:
+            path.write_bytes(damaged(path.read_bytes(), self.harm))
+            yield path
+
+
+any_damage = st.builds(Broken, turns, harms, versions)
+
+
+@contextmanager
+def session(story: list[Turn], version: str) -> Iterator[Path]:
+    """The transcript of a story, recorded."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{SESSION}.jsonl"
+        recorded(path, story, version)
+        yield path
+
+
+def told(path: Path) -> tuple[Counter[str], dict[str, str]]:
+    """The calls of a history, and their results; it is one that a server takes."""
+    messages = load_history(path)
+    assert not messages or check_history(messages) == []
+    calls: Counter[str] = Counter()
+    results: dict[str, str] = {}
+    for message in messages:
+        content = message["content"]
+        assert isinstance(content, list)
+        for block in content:
+            if block["type"] == "tool_use":
+                calls[block["id"]] += 1
+            elif block["type"] == "tool_result":
+                results[block["tool_use_id"]] = block.get("content", "")
+    return calls, results
+
+
+def is_whole(story: list[Turn]) -> bool:
+    return all(answered for _, answered in story)
+
+
+@requirement("past.any-damage")
+@settings(max_examples=150)
+@given(any_damage)
+def test_any_damaged_transcript_goes_on_with_each_call_once_and_its_own_result(
+    broken: Broken,
+) -> None:
+    with broken.transcript() as path:
+        calls, results = told(path)
+        _, there = calls_in(path)
+
+    assert all(count == 1 for count in calls.values())
+    for name, words in results.items():
+        assert words == there.get(name, words)
+
+
+@requirement("past.any-cut")
+@settings(max_examples=100)
+@given(turns, st.integers(0, 1_000_000), versions)
+def test_a_transcript_cut_anywhere_goes_on_with_everything_that_was_whole(
+    story: list[Turn], cut: int, version: str
+) -> None:
+    with session(story, version) as path:
+        data = path.read_bytes()
+        path.write_bytes(data[: cut % (len(data) + 1)])
+        calls, results = told(path)
+        asked, there = calls_in(path)
+
+    assert set(calls) == set(results) == asked
+    assert {name: results[name] for name in there} == there
+
+
+@requirement("repair.any-damage")
+@settings(max_examples=150)
+@given(any_damage)
+def test_any_damaged_session_is_repaired_to_one_without_errors_that_lost_nothing(
+    broken: Broken,
+) -> None:
+    with broken.transcript() as path:
+        before = path.read_bytes()
+        if detect_dialect(source_for_path(path)) != "claude":
+            with pytest.raises(ToolspanError):
+                repair(path)
+            return
+        repaired = repair(path)
+        assert path.read_bytes() == before
+        if repaired.path is None:
+            assert not [one for one in check(path).findings if one.severity == "error"]
+            return
+        wrong = [one for one in check(repaired.path).findings if one.severity != "info"]
+        calls, results = told(repaired.path)
+        asked, there = calls_in(path)
+        kept, answered = calls_in(repaired.path)
+        again = repair(repaired.path)
+
+    assert wrong == []
+    assert again.changes == []
+    assert asked <= kept == set(answered)
+    assert {name: answered[name] for name in there if name in asked}.items() <= there.items()
+    assert all(count == 1 for count in calls.values())
+    assert all(results[name] == answered[name] for name in results)

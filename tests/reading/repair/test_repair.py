@@ -1,0 +1,190 @@
+"""`toolspan repair`: what it writes, what it says, and what it leaves alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.oracle.defects import DEFECTS, Lines, base
+from tests.requirement import requirement
+from tests.session.recording.story import SESSION, finished, message, recorder, use
+from toolspan.cli.app import app
+from toolspan.reading.diagnostics import check
+from toolspan.reading.repair import repair
+from toolspan.session.resume import load_history
+from toolspan.testing import project_name
+
+
+def session(folder: Path) -> Path:
+    """A sound session with a subagent and a spilled output."""
+    path = folder / f"{SESSION}.jsonl"
+    keeper = recorder(path)
+    base(keeper)
+    agent = keeper.subagent_recorder("a1", {"toolUseId": "toolu_z"})
+    agent.record_prompt("sub")
+    agent.record_reply(message(use("toolu_s", "Bash", command="s")))
+    agent.record_result(finished("toolu_s", "Bash", "of s"))
+    agent.close()
+    keeper.results_folder.mkdir(parents=True)
+    (keeper.results_folder / "toolu_a.txt").write_text("long", encoding="utf-8")
+    keeper.close()
+    return path
+
+
+def asked(*words: str | Path, root: Path | None = None) -> Result:
+    env = {"CLAUDE_CONFIG_DIR": str(root) if root else None}
+    return CliRunner().invoke(app, ["repair", *map(str, words)], env=env)
+
+
+def told(path: Path) -> list[tuple[str, object]]:
+    """What a history says, block by block."""
+    found: list[tuple[str, object]] = []
+    for one in load_history(path):
+        assert isinstance(one["content"], list)
+        found += [(b["type"], b.get("text") or b.get("id") or b["content"]) for b in one["content"]]
+    return found
+
+
+@requirement("repair.copy")
+def test_the_copy_is_a_session_of_its_own_and_the_original_is_left_alone(tmp_path: Path) -> None:
+    path = session(tmp_path)
+    whole = told(path)
+    data = path.read_bytes()
+    path.write_bytes(data.replace(b"\n", b"", 1) + b'{"torn')
+    before = path.read_bytes()
+    done = repair(path)
+
+    assert path.read_bytes() == before
+    assert done.path is not None
+    assert done.path.parent == path.parent
+    assert told(done.path) == whole
+    assert {change.code for change in done.changes} == {"glued_records", "torn_last_line"}
+    lines = [json.loads(line) for line in done.path.read_bytes().splitlines()]
+    assert {line["sessionId"] for line in lines} == {done.session_id} != {str(SESSION)}
+    beside = done.path.with_suffix("")
+    (agent,) = (beside / "subagents").glob("*.jsonl")
+    assert {json.loads(x)["sessionId"] for x in agent.read_bytes().splitlines()} == {
+        done.session_id
+    }
+    assert (beside / "subagents" / "agent-a1.meta.json").exists()
+    assert (beside / "tool-results" / "toolu_a.txt").read_text(encoding="utf-8") == "long"
+    assert check(done.path).is_healthy
+
+
+@requirement("repair.defects")
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.__name__)
+def test_each_defect_is_mended_and_nothing_but_what_it_took_is_gone(
+    defect: Any, tmp_path: Path
+) -> None:
+    path = session(tmp_path)
+    lines: Lines = path.read_bytes().splitlines()
+    path.write_bytes(defect(lines))
+    there = told(path)
+    done = repair(path)
+
+    assert done.path is not None or defect.__name__ == "not_an_object" or not done.changes
+    if done.path is not None:
+        assert [one for one in check(done.path).findings if one.severity != "info"] == []
+        assert told(done.path) == there
+
+
+@requirement("repair.odd-fields")
+@pytest.mark.parametrize("odd", [["x"], {"x": 1}, 7, True])
+@pytest.mark.parametrize("field", ["message.id", "agentId", "toolUseID", "tool_use.id"])
+def test_a_field_of_another_type_stops_no_repair(field: str, odd: object, tmp_path: Path) -> None:
+    path = session(tmp_path)
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    replies = [line for line in lines if line["type"] == "assistant"]
+    for line in replies if field in ("message.id", "agentId") else replies[-1:]:
+        match field:
+            case "message.id":
+                line["message"]["id"] = odd
+            case "agentId":
+                line["agentId"] = odd
+            case "toolUseID":
+                line["attachment"] = {"type": "hook_deferred_tool", "toolUseID": odd}
+            case _:
+                use = {"type": "tool_use", "id": odd, "name": "Bash", "input": {}}
+                line["message"]["content"] += [use, {**use, "id": "toolu_z"}]
+    data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
+    path.write_bytes(data + b'{"torn')
+    whole = told(path)
+
+    done = asked(path, "--json")
+
+    assert done.exit_code == 0, done.output
+    copy = Path(json.loads(done.stdout)["file"])
+    assert told(copy) == [one for one in whole if one[1] != odd]
+
+
+@requirement("repair.nothing")
+def test_a_sound_session_is_left_as_it_is(tmp_path: Path) -> None:
+    path = session(tmp_path)
+    done = asked(path)
+
+    assert done.exit_code == 0
+    assert "nothing to repair" in done.stdout
+    assert list(tmp_path.glob("*.jsonl")) == [path]
+
+
+@requirement("repair.cli")
+def test_the_command_says_what_was_changed_and_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "it's mine"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    folder = tmp_path / "projects" / project_name(str(project))
+    path = folder / f"{SESSION}.jsonl"
+    keeper = recorder(path)
+    keeper.record_prompt("go")
+    keeper.record_reply(message(use("toolu_a", "Bash", command="x")))
+    keeper.close()
+    dry = json.loads(asked("--dry-run", "--json", root=tmp_path).stdout)
+    assert [one["code"] for one in dry["changes"]] == ["unanswered_call"]
+    assert list(folder.glob("*.jsonl")) == [path]
+
+    done = asked(str(SESSION)[:8], root=tmp_path)
+    (copy,) = set(folder.glob("*.jsonl")) - {path}
+
+    assert done.exit_code == 0
+    assert "toolu_a is answered" in done.stdout
+    assert f"claude --resume {copy.stem}" in done.stdout
+    assert f"toolspan run --resume {copy.stem}" in done.stdout
+
+
+@requirement("repair.elsewhere")
+def test_a_session_that_lies_elsewhere_is_first_to_be_put_where_clients_look(
+    tmp_path: Path,
+) -> None:
+    keeper = recorder(tmp_path / f"{SESSION}.jsonl")
+    keeper.record_prompt("go")
+    keeper.record_reply(message(use("toolu_a", "Bash", command="x")))
+    keeper.close()
+
+    told = json.loads(asked(keeper.path, "--json", root=tmp_path / "home").stdout)
+    place = tmp_path / "home" / "projects" / project_name(told["cwd"])
+
+    assert told["put_into"] == str(place)
+    assert f"\n  {place}\n" in asked(keeper.path, root=tmp_path / "home").stdout
+
+
+@requirement("repair.cli")
+@pytest.mark.parametrize("what", ["missing", "codex", "folder"])
+def test_what_cannot_be_repaired_gets_one_line(what: str, tmp_path: Path) -> None:
+    place = tmp_path / "rollout-2026-01-01T00-00-00-0d6a1a0e-7f5e-4f0b-9a54-0d9f5a1c2b3d.jsonl"
+    meta = {"timestamp": "x", "type": "session_meta", "payload": {"id": "x", "cwd": "/"}}
+    if what == "codex":
+        place.write_text(json.dumps(meta) + "\n", encoding="utf-8")
+    if what == "folder":
+        place = tmp_path / "folder"
+        for name in ("a", "b"):
+            recorder(place / f"{name}.jsonl").record_prompt("x")
+    done = asked(place)
+
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,293 @@
+"""What a rollout tells beside its calls: ends, forks, subagents, names, odd lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.formats.source import BytesSource
+from toolspan.reading.transcript import Transcript
+from toolspan.testing import codex_builder
+from toolspan.testing.codex_builder import RolloutBuilder
+from toolspan.types.span import Note, Notification, Span
+
+NAME = "rollout-x.jsonl"
+
+
+def read(made: RolloutBuilder) -> Transcript:
+    return toolspan.read(BytesSource(made.data(), NAME))
+
+
+def only(made: RolloutBuilder) -> Span:
+    (span,) = read(made).spans
+    return span
+
+
+def ran(code: int | None = None, **end: object) -> Span:
+    """One command whose output says nothing of its end, and an event that does."""
+    made = RolloutBuilder()
+    call = made.call("exec_command", {"cmd": "make"})
+    made.output(call, "some words")
+    return only(made.event("exec_command_end", call_id=call, exit_code=code, **end))
+
+
+@requirement("codex.events")
+@pytest.mark.parametrize(
+    ("end", "state", "kind"),
+    [
+        ({"success": True}, "succeeded", None),
+        ({"success": False}, "failed", "unknown"),
+        ({"code": 0}, "succeeded", None),
+        ({"code": 3}, "failed", "command_failed"),
+        ({"status": "completed"}, "succeeded", None),
+        ({"status": "failed", "error": "no such file or directory"}, "failed", "unknown"),
+        ({"status": "declined"}, "denied", "user_denied"),
+        ({}, "succeeded", None),
+    ],
+)
+def test_the_event_of_a_commands_end_decides_what_its_words_do_not(
+    end: dict[str, object], state: str, kind: str | None
+) -> None:
+    code = end.pop("code", None)
+    assert code is None or isinstance(code, int)
+    span = ran(code, **end)
+
+    assert (span.state, span.error_kind) == (state, kind)
+
+
+@requirement("codex.events")
+def test_an_event_that_says_it_went_well_beats_words_that_look_like_a_failure() -> None:
+    made = RolloutBuilder()
+    call = made.call("apply_patch", "*** Begin Patch\n*** End Patch\n")
+    made.output(call, "error: it printed this", custom=True)
+    assert only(made).state == "failed"
+
+    assert only(made.event("patch_apply_end", call_id=call, success=True)).state == "succeeded"
+
+
+@requirement("codex.times")
+@pytest.mark.parametrize(
+    ("took", "seconds"),
+    [
+        ({"secs": 2, "nanos": 500_000_000}, 2.5),
+        (2.5, 2.5),
+        ("2.5s", 2.5),
+        ("2500ms", 2.5),
+        ("2500000µs", 2.5),
+        ("a while", None),
+        (None, None),
+        ([2.5], None),
+    ],
+)
+def test_a_duration_comes_as_an_object_a_number_or_words(
+    took: object, seconds: float | None
+) -> None:
+    made = RolloutBuilder(age="enveloped")
+    call = made.call("mcp__db__query", {})
+    made.output(call, "rows")
+    made.event("mcp_tool_call_end", call_id=call, duration=took, result={"Ok": {"content": []}})
+
+    span = only(made)
+
+    assert span.duration is not None
+    assert span.duration.total_seconds() == (seconds or 0)
+
+
+@requirement("codex.mcp")
+@pytest.mark.parametrize(
+    ("result", "state"),
+    [
+        ({"Ok": {"isError": True, "content": []}}, "failed"),
+        ({"Ok": {"is_error": True, "content": []}}, "failed"),
+        ({"Ok": {"content": []}}, "succeeded"),
+        ({"Err": "no route"}, "failed"),
+        ({}, "succeeded"),
+        ("?", "succeeded"),
+        (None, "succeeded"),
+    ],
+)
+def test_what_a_server_gave_back_decides_if_it_says_anything(result: object, state: str) -> None:
+    made = RolloutBuilder()
+    call = made.call("mcp__db__query", {})
+    made.output(call, "rows")
+    told = {} if result is None else {"result": result}
+
+    assert only(made.event("mcp_tool_call_end", call_id=call, **told)).state == state
+
+
+@requirement("codex.events")
+@pytest.mark.parametrize("error", [{"message": "broken"}, "broken", [1], {"message": 7}])
+def test_an_item_that_failed_tells_its_reason_if_it_has_one(error: object) -> None:
+    made = RolloutBuilder(age="paginated")
+    call = made.call("exec_command", {"cmd": "make"})
+    made.output(call, "some words")
+    made.completed("CommandExecution", call, status="failed", error=error, exit_code=4)
+
+    span = only(made)
+
+    assert (span.state, span.error_kind) == ("failed", "command_failed")
+    told = next(one.text for one in span.evidence if one.rule == "CommandExecution")
+    assert told == ("broken" if error in ("broken", {"message": "broken"}) else None)
+
+
+@requirement("codex.processes")
+def test_a_process_that_ends_after_its_call_returned_is_news_of_that_call() -> None:
+    made = RolloutBuilder()
+    call = made.call("exec_command", {"cmd": "serve"})
+    made.output(call, codex_builder.running_output(41))
+    made.event("exec_command_end", call_id=call, exit_code=1, status="failed")
+
+    (news,) = [one for one in only(made).events if isinstance(one, Notification)]
+
+    assert (news.task_id, news.status, news.summary) == ("41", "failed", "exit code 1")
+
+
+@requirement("codex.scripts")
+def test_everything_a_script_does_is_told_in_a_line() -> None:
+    made = RolloutBuilder(age="paginated")
+    made.call("exec", "await tools.run()")
+    made.completed("CommandExecution", "i1", command=["bash", "-lc", "make"], status="completed")
+    made.completed("CommandExecution", "i2", command="make", status="failed", exit_code=2)
+    made.completed("McpToolCall", "i3", server="db", tool="query", status="completed")
+    made.completed("FileChange", "i4", changes={"a.txt": {}, "b.txt": {}}, status="completed")
+    made.completed("WebSearch", "i5", query="milk", status="completed")
+    made.completed("ImageView", "i6", path="/a.png", status="completed")
+    made.completed("FileChange", "i7", changes=[1], status="completed")
+    made.completed("Unheard", "i8")
+    made.event("exec_command_end", call_id="i9", command=["ls"], status="completed")
+
+    notes = [one.text for one in only(made).events if isinstance(one, Note)]
+
+    assert notes == [
+        "CommandExecution: make (completed)",
+        "CommandExecution: make (failed, exit code 2)",
+        "mcp__db__query (completed)",
+        "FileChange: a.txt, b.txt (completed)",
+        "WebSearch: milk (completed)",
+        "ImageView: /a.png (completed)",
+        "FileChange (completed)",
+        "exec_command_end: ls (completed)",
+    ]
+
+
+@requirement("codex.events")
+def test_the_end_of_a_call_may_stand_before_it() -> None:
+    made = RolloutBuilder()
+    made.event("exec_command_end", call_id="call_1", exit_code=3)
+    made.output(made.call("exec_command", {"cmd": "make"}, id="call_1"), "words")
+
+    assert only(made).state == "failed"
+
+
+@requirement("codex.forks")
+@pytest.mark.parametrize(
+    "meta",
+    [
+        {"parent_thread_id": "0199-parent"},
+        {"source": {"subagent": {"thread_spawn": {"parent_thread_id": "0199-parent"}}}},
+    ],
+)
+def test_a_subagent_names_the_thread_that_started_it(meta: dict[str, object]) -> None:
+    made = RolloutBuilder(meta={**meta, "agent_role": "explorer"}).prompt("look")
+    made.call("exec_command", {"cmd": "ls"})
+
+    transcript = read(made)
+
+    assert transcript.info.agent_id == made.thread_id
+    assert transcript.info.session_id == "0199-parent"
+    assert transcript.role == "explorer"
+    assert [span.call.agent_id for span in transcript.spans] == [made.thread_id]
+
+
+@requirement("codex.forks")
+@pytest.mark.parametrize(
+    "source", ["exec", None, [1], {"subagent": "review"}, {"subagent": None}, {"custom": "x"}]
+)
+def test_a_source_of_another_form_starts_no_subagent(source: object) -> None:
+    info = read(RolloutBuilder(meta={"source": source}).prompt("look")).info
+
+    assert info.agent_id is None
+    assert info.first_prompt == "look"
+
+
+@requirement("codex.forks")
+def test_a_history_that_counts_its_lines_ends_where_it_says() -> None:
+    parent = RolloutBuilder(age="paginated").prompt("old")
+    parent.call("exec_command", {"cmd": "old"}, id="call_old")
+    base = {"thread_id": parent.thread_id}
+    made = RolloutBuilder(
+        age="paginated",
+        thread_id="01ff0000-0000-7000-8000-00000000000f",  # later than any turn
+        meta={
+            "history_base": base,
+            "subagent_history_start_ordinal": 1 + len(parent.lines),
+            "parent_thread_id": parent.thread_id,
+        },
+    )
+    for line in parent.lines:
+        record = json.loads(line)
+        made.line(record["type"], record["payload"])
+    made.call("exec_command", {"cmd": "new"}, id="call_new")
+
+    spans = {span.id: span.call.agent_id for span in read(made).spans}
+
+    assert spans == {"call_old": None, "call_new": made.thread_id}
+
+
+@requirement("codex.unknown")
+def test_lines_that_lack_what_they_are_about_are_survived() -> None:
+    made = RolloutBuilder()
+    made.line("session_meta", {"cwd": "/elsewhere"}).line("turn_context", {"model": None})
+    made.event("token_count", info=None).event("thread_name_updated", name="Milk")
+    call = made.call("exec_command", {"cmd": "ls"})
+    made.output(call, codex_builder.command_output("a")).output(
+        call, codex_builder.command_output("again")
+    )
+
+    transcript = read(made)
+
+    assert transcript.info.title == "Milk"
+    (span,) = transcript.spans
+    assert [copy.what for copy in span.copies] == ["result"]
+    assert transcript.tokens.input_tokens == 0
+
+
+@requirement("codex.document")
+@pytest.mark.parametrize(
+    ("cut", "calls", "codes"), [(0, 1, []), (1, 1, ["torn_last_line"]), (30, 0, ["torn_last_line"])]
+)
+def test_a_document_that_was_cut_short_is_read_to_the_cut(
+    cut: int, calls: int, codes: list[str]
+) -> None:
+    item = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1"}
+    data = json.dumps({"items": [item], "version": 1, "session": {"id": "s1"}}).encode()
+    data = data.replace(b', "version": 1, "session": {"id": "s1"}', b"") if cut else data
+
+    transcript = toolspan.read(BytesSource(data[: len(data) - cut], "rollout-2025-05-09.json"))
+
+    assert len(transcript.spans) == calls
+    assert [found.code for found in transcript.findings] == codes
+    assert transcript.info.session_id == ("s1" if not cut else None)
+
+
+@requirement("codex.states")
+def test_those_that_succeeded_are_named_whether_or_not_the_spans_were_made(tmp_path: Path) -> None:
+    made = RolloutBuilder()
+    made.output(
+        made.call("exec_command", {"cmd": "a"}, id="call_a"), codex_builder.command_output("x")
+    )
+    made.output(
+        made.call("exec_command", {"cmd": "b"}, id="call_b"),
+        codex_builder.command_output("x", code=2),
+    )
+    path = made.write(tmp_path)
+
+    quick, whole = toolspan.read(path), toolspan.read(path)
+    assert [span.id for span in whole.spans] == ["call_a", "call_b"]
+
+    for transcript in (quick, whole):
+        assert [name.split()[0] for name in transcript.success_keys] == ["call_a"]

@@ -1,0 +1,101 @@
+"""Rollouts that grow are followed like other transcripts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import toolspan
+from tests.requirement import requirement
+from toolspan.errors import SourceError
+from toolspan.reading.follow import (
+    CallAppeared,
+    CallChanged,
+    Follower,
+    FollowUpdate,
+    SessionFollower,
+)
+from toolspan.testing import codex_builder
+from toolspan.testing.codex_builder import RolloutBuilder
+from toolspan.types.span import Span
+
+
+def told(updates: list[FollowUpdate]) -> list[tuple[str, str]]:
+    return [
+        (update.span.call.target or "", update.span.state)
+        for update in updates
+        if isinstance(update, CallAppeared | CallChanged)
+    ]
+
+
+@requirement("codex.follow")
+def test_calls_of_a_growing_rollout_are_open_until_their_output_comes(tmp_path: Path) -> None:
+    made = RolloutBuilder().prompt("Do it")
+    path = made.write(tmp_path)
+    follower = Follower(path)
+    assert follower.poll() == []
+    first = made.call("exec_command", {"cmd": "a"})
+    second = made.call("exec_command", {"cmd": "b"})
+    made.write(tmp_path)
+    assert told(follower.poll()) == [("a", "requested"), ("b", "requested")]
+    made.event("exec_command_begin", call_id=first)
+    made.event("exec_approval_request", call_id=second, command=["b"])
+    made.write(tmp_path)
+    assert told(follower.poll()) == [("a", "running"), ("b", "awaiting_permission")]
+    made.output(first, codex_builder.command_output()).abort()
+    made.write(tmp_path)
+    assert told(follower.poll()) == [("a", "succeeded"), ("b", "interrupted")]
+
+
+@requirement("codex.follow")
+def test_following_ends_with_what_reading_says(tmp_path: Path) -> None:
+    made = RolloutBuilder(age="paginated").prompt("Do it")
+    start = made.call("exec_command", {"cmd": "make"})
+    made.output(start, codex_builder.running_output(4))
+    poll = made.call("write_stdin", {"session_id": 4})
+    made.output(poll, codex_builder.command_output("done")).prompt("Then")
+    made.call("exec_command", {"cmd": "left"})
+    made.compact("so far").prompt("And")
+    made.call("exec_command", {"cmd": "open"})
+    path = tmp_path / "rollout-x.jsonl"
+    path.write_bytes(b"")
+    follower = Follower(path)
+    known: dict[str, Span] = {}
+    for line in made.lines:
+        with path.open("ab") as stream:
+            stream.write(line[:9])
+        follower.poll()
+        with path.open("ab") as stream:
+            stream.write(line[9:] + b"\n")
+        known |= {
+            u.span.id: u.span for u in follower.poll() if isinstance(u, CallAppeared | CallChanged)
+        }
+    known |= {
+        u.span.id: u.span for u in follower.finish() if isinstance(u, CallAppeared | CallChanged)
+    }
+    expected = toolspan.read(path).spans
+    assert [(s.id, s.state, s.branch, s.background) for s in known.values()] == [
+        (s.id, s.state, s.branch, s.background) for s in expected
+    ]
+
+
+@requirement("codex.follow")
+def test_a_session_is_followed_with_the_subagents_that_lie_beside_it(tmp_path: Path) -> None:
+    made = RolloutBuilder().prompt("Do it")
+    spawn = made.call("spawn_agent", {"message": "look"})
+    child = made.fork(agent="Mill")
+    made.output(spawn, f'{{"agent_id":"{child.thread_id}"}}')
+    child.prompt("look", after_ms=10).call("exec_command", {"cmd": "inside"})
+    path = made.write(tmp_path)
+    child.write(tmp_path)
+    follower = SessionFollower(path)
+    follower.poll()
+    assert ("inside", "requested") in told(follower.poll())
+
+
+def test_a_document_cannot_be_followed(tmp_path: Path) -> None:
+    path = tmp_path / "rollout-2025-05-09-dd4e206e-cc06-40ce-8c2e-c188aa04b6f4.json"
+    path.write_text('{"session":{"id":"x"},"items":[]}\n')
+    with pytest.raises(SourceError, match="one JSON document"):
+        Follower(path).poll()

@@ -1,0 +1,176 @@
+"""What `check` finds line by line: what nobody has described, is no text, or does not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan import check
+from toolspan.formats.source import BytesSource
+from toolspan.reading import diagnostics
+from toolspan.reading.diagnostics import DiagnosticReport
+from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing.codex_builder import RolloutBuilder
+
+UUID = "0d6a1a0e-7f5e-4f0b-9a54-0d9f5a1c2b3d"
+
+
+def examined(data: bytes, name: str = "s.jsonl", *, roundtrip: bool = False) -> DiagnosticReport:
+    return check(BytesSource(data, name), roundtrip=roundtrip)
+
+
+def told(found: DiagnosticReport) -> list[tuple[str, int]]:
+    return [(each.code, each.count) for each in found.findings]
+
+
+def about(found: DiagnosticReport, code: str) -> list[str]:
+    """What stands in brackets after the sentence that all findings of a code share."""
+    told = [each.explanation for each in found.findings if each.code == code]
+    return [text.rpartition(" (")[2].removesuffix(")") for text in told]
+
+
+def line(**fields: object) -> bytes:
+    return json.dumps(fields).encode()
+
+
+@requirement("doctor.findings")
+def test_inputs_and_results_with_unknown_keys_are_told_by_tool_and_path() -> None:
+    story = TranscriptBuilder().prompt("go")
+    for _ in range(2):
+        call = story.call("Bash", {"command": "ls", "brandNew": 1})
+        story.result(call, "a", structured={"stdout": "a", "newer": 1})
+
+    found = examined(story.data())
+
+    assert about(found, "unknown_input") == ["Bash: brandNew"]
+    assert about(found, "unknown_result") == ["Bash: newer"]
+    assert ("unknown_input", 2) in told(found)
+    assert ("unknown_result", 2) in told(found)
+
+
+@requirement("doctor.findings")
+@pytest.mark.parametrize(
+    "content",
+    [
+        "words",
+        [],
+        [{"type": "tool_result", "content": "x"}],
+        [{"type": "tool_result", "tool_use_id": "toolu_gone", "content": "x"}],
+        [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}] * 2,
+    ],
+)
+def test_a_companion_that_is_of_no_certain_call_says_nothing(content: object) -> None:
+    story = TranscriptBuilder().prompt("go")
+    story.call("Bash", {"command": "ls"}, id="toolu_1")
+    message = {"role": "user", "content": content}
+    story.raw(line(type="user", message=message, toolUseResult={"newer": 1}))
+
+    assert about(examined(story.data()), "unknown_result") == []
+
+
+@requirement("codex.unknown")
+def test_what_nobody_has_described_in_a_rollout_is_told() -> None:
+    made = RolloutBuilder().prompt("go")
+    made.call("exec_command", {"cmd": "ls", "brandNew": 1})
+    made.event("surprise", text="x").line("wonder", {}).raw(line(type="odd", payload=7))
+    made.item({"type": "function_call", "name": "exec_command", "later": 1, "arguments": "{}"})
+
+    found = examined(made.data(), "rollout-x.jsonl")
+
+    assert about(found, "unknown_input") == ["exec_command: brandNew"]
+    assert about(found, "unknown_field") == ["response_item/function_call.later"]
+    assert about(found, "unknown_type") == ["event_msg/surprise", "wonder", "odd"]
+
+
+@requirement("doctor.roundtrip")
+@pytest.mark.parametrize("client", ["claude", "codex"])
+def test_every_line_that_decodes_is_written_again_as_equal_json(client: str) -> None:
+    story, made = TranscriptBuilder().prompt("go"), RolloutBuilder().prompt("go")
+    data = story.data() if client == "claude" else made.data()
+    deep = b'{"type":"x","deep":' + b"[" * 5_000 + b"]" * 5_000 + b"}\n"
+    name = "s.jsonl" if client == "claude" else "rollout-x.jsonl"
+
+    found = examined(data + b"[1]\n" + deep, name, roundtrip=True)
+
+    assert found.roundtrip_equal == len(data.splitlines())
+    assert "not_an_object" in [code for code, _ in told(found)]
+
+
+@requirement("doctor.findings")
+def test_bytes_that_are_no_text_are_told_where_reading_passes_over_them() -> None:
+    story = TranscriptBuilder().prompt("go")
+    call = story.call("Bash", {"command": "ls"})
+    story.result(call, "XX", structured={"stdout": "XX"})
+    data = story.data().replace(b"XX", b"\xff")
+
+    found = examined(data)
+
+    assert ("invalid_utf8", 1) in told(found)
+    assert (found.counts.malformed, found.is_healthy) == (1, False)
+
+
+def test_a_giant_line_is_searched_for_drift_only_when_all_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(diagnostics, "_DRIFT_SIZE_LIMIT", 1_000)
+    data = TranscriptBuilder().prompt("go").raw(line(type="new", text="x" * 2_000)).data()
+
+    assert about(examined(data), "unknown_type") == []
+    assert len(about(examined(data, roundtrip=True), "unknown_type")) == 1
+
+
+@requirement("doctor.findings")
+def test_lines_of_another_session_are_told_in_a_file_that_is_named_after_one() -> None:
+    story = TranscriptBuilder(session_id=UUID).prompt("go")
+    stranger = TranscriptBuilder(session_id=UUID.replace("0", "f")).prompt("mine").text("yes")
+
+    found = examined(story.data() + stranger.data(), f"{UUID}.jsonl")
+
+    assert ("foreign_session", 2) in told(found)
+    assert "foreign_session" not in dict(told(examined(stranger.data(), "notes.jsonl")))
+
+
+@requirement("doctor.patches-fit-their-files")
+@pytest.mark.parametrize("before", ["one\n", "other\n"])
+def test_patches_of_whole_files_and_of_several_edits_are_held_against_them(before: str) -> None:
+    hunk = {"oldStart": 1, "oldLines": 1, "newStart": 1, "newLines": 1, "lines": ["-one", "+two"]}
+    story = TranscriptBuilder().prompt("go")
+    write = story.call("Write", {"file_path": "/a", "content": "two\n"})
+    story.result(
+        write,
+        "ok",
+        structured={
+            "type": "update", "filePath": "/a", "content": "two\n", "originalFile": before,
+            "structuredPatch": [hunk],
+        },
+    )  # fmt: skip
+    edits = [{"old_string": "one", "new_string": "two", "replace_all": False}]
+    multi = story.call("MultiEdit", {"file_path": "/a", "edits": edits})
+    story.result(
+        multi,
+        "ok",
+        structured={
+            "filePath": "/a", "edits": edits, "originalFileContents": before,
+            "structuredPatch": [hunk], "userModified": False,
+        },
+    )  # fmt: skip
+    plain = story.call("Edit", {"file_path": "/a", "old_string": "one", "new_string": "two"})
+    story.result(plain, claude_results.ran("ok"))  # what it tells is no patch
+
+    mismatches = [count for code, count in told(examined(story.data())) if code == "patch_mismatch"]
+
+    assert mismatches == ([] if before == "one\n" else [2])
+
+
+@requirement("tree.broken-links-are-survived")
+def test_a_conversation_of_nothing_but_asides_has_no_active_branch(tmp_path: Path) -> None:
+    data = b"".join(
+        line(type="user", uuid=name, parentUuid=above, isSidechain=True, message={"content": "x"})
+        + b"\n"
+        for name, above in (("a", None), ("b", "a"), ("c", "gone"))
+    )
+
+    assert ("missing_parent", 1) in told(examined(data))

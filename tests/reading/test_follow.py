@@ -1,0 +1,468 @@
+"""Following files that grow, shrink, move and break: no half lines, no lost calls, no way back."""
+
+from __future__ import annotations
+
+import os
+import queue
+import tempfile
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import Recorded, claude_transcripts, mutated, mutations
+from toolspan.errors import SourceError
+from toolspan.reading.follow import (
+    CallAppeared,
+    CallChanged,
+    FileReset,
+    FolderFollower,
+    Follower,
+    FollowUpdate,
+    SessionFollower,
+    follow,
+)
+from toolspan.reading.rows import make_call_row
+from toolspan.reading.transcript import read
+from toolspan.testing import TranscriptBuilder
+from toolspan.types.span import Span
+from toolspan.types.state import OPEN_STATES
+
+PATIENCE = 20  # seconds; only a test that fails waits so long
+
+
+def append(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab", buffering=0) as stream:
+        stream.write(data)
+
+
+def told(updates: Iterable[FollowUpdate]) -> list[tuple[str, ...]]:
+    """Updates in short: what happened, to which call, and its states."""
+    found: list[tuple[str, ...]] = []
+    for update in updates:
+        match update:
+            case CallAppeared(span=span):
+                found.append(("new", span.id, span.state))
+            case CallChanged(span=span, before=before):
+                found.append(("changed", span.id, before.state, span.state))
+            case FileReset(reason=reason):
+                found.append(("reset", reason))
+    return found
+
+
+def everything(span: Span) -> tuple[object, ...]:
+    """All that a span says; its shelf apart."""
+    return (make_call_row(span, ""), span.events, span.copies)
+
+
+def one_call(**kwargs: str) -> list[bytes]:
+    """A prompt, a call `c1` and its result, as lines with their newlines."""
+    session = TranscriptBuilder(**kwargs).prompt("Go on.")  # type: ignore[arg-type]
+    session.call("Bash", {"command": "make"}, id="c1")
+    session.result("c1", "fine", after_ms=1500)
+    return ended(session)
+
+
+def ended(session: TranscriptBuilder) -> list[bytes]:
+    return [line + b"\n" for line in session.lines()]
+
+
+def in_two_steps(
+    session: TranscriptBuilder, at: int, path: Path
+) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """What is told of a file that has its lines up to one, and then of its rest."""
+    lines = ended(session)
+    follower = Follower(path)
+    append(path, b"".join(lines[:at]))
+    first = told(follower.poll())
+    append(path, b"".join(lines[at:]))
+    return first, told(follower.poll())
+
+
+def under_way() -> TranscriptBuilder:
+    """A session in which a command has begun."""
+    session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
+    session.call("Bash", {"command": "make"}, id="c1")
+    return session.progress("c1", "bash_progress", output="")
+
+
+def eventful() -> bytes:
+    """A session in which much happens: batches, hooks, progress, an interrupt, a rewind."""
+    session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
+    session.call("Read", {"file_path": "/w/é.py"}, id="c1")
+    session.call("Bash", {"command": "make"}, id="c2")
+    session.result("c2", "Exit code 2\nno rule", is_error=True)
+    session.result("c1", "text")
+    asked = session.last
+    session.call("Edit", {"file_path": "/w/é.py"}, id="c3")
+    session.hook("c3", "PreToolUse", command="check", outcome="blocked", text="no")
+    session.result("c3", "PreToolUse:Edit hook error: no", is_error=True)
+    session.call("Bash", {"command": "sleep 9"}, id="c4")
+    session.progress("c4", "bash_progress", output="…")
+    session.interrupt().rewind(asked).prompt("Again.")
+    session.call("Grep", {"pattern": "x"}, id="c5")
+    return session.data()
+
+
+def polled(data: bytes, cuts: Iterable[int]) -> tuple[list[Span], list[Span]]:
+    """The last span of each call when a file grows in these steps, and what `read` says of it."""
+    spans: dict[str, Span] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "s.jsonl"
+        follower = Follower(path)
+        at = 0
+        for cut in (*sorted(cuts), len(data)):
+            append(path, data[at:cut])
+            at = cut
+            take(follower.poll(), spans)
+        take(follower.finish(), spans)
+        assert follower.poll() == []
+        transcript = read(path)
+        assert follower.findings == transcript.findings
+        return list(spans.values()), transcript.spans
+
+
+def take(updates: list[FollowUpdate], spans: dict[str, Span]) -> None:
+    """Apply updates as anyone would, and see that they fit what was told before."""
+    assert len({u.span.id for u in updates if not isinstance(u, FileReset)}) == len(updates)
+    for update in updates:
+        assert not isinstance(update, FileReset)
+        if isinstance(update, CallChanged):
+            assert spans[update.span.id] == update.before != update.span
+            assert update.before.state in OPEN_STATES or update.span.state not in OPEN_STATES
+        else:
+            assert update.span.id not in spans
+        spans[update.span.id] = update.span
+
+
+def same(found: list[Span], wanted: list[Span]) -> bool:
+    return sorted(map(str, map(everything, found))) == sorted(map(str, map(everything, wanted)))
+
+
+def test_a_call_appears_as_requested_and_ends_with_its_result(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    follower = Follower(path)
+    prompt, call, result = one_call()
+
+    append(path, prompt)
+    assert told(follower.poll()) == []
+    append(path, call)
+    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert told(follower.poll()) == []
+    append(path, result)
+    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+
+
+def test_progress_shows_that_a_call_runs(tmp_path: Path) -> None:
+    first, then = in_two_steps(under_way(), -1, tmp_path / "s.jsonl")
+
+    assert first == [("new", "c1", "requested")]
+    assert then == [("changed", "c1", "requested", "running")]
+
+
+def test_half_a_line_waits_for_its_newline(tmp_path: Path) -> None:
+    prompt, call, _ = one_call()
+    follower = Follower(tmp_path / "s.jsonl")
+    append(follower.path, prompt)
+
+    for n in range(len(call) - 1):
+        append(follower.path, call[n : n + 1])
+        assert follower.poll() == []
+    append(follower.path, b"\n")
+    assert told(follower.poll()) == [("new", "c1", "requested")]
+
+
+def test_a_file_that_grows_byte_by_byte_ends_as_it_is_read() -> None:
+    data = eventful()
+
+    found, wanted = polled(data, range(len(data)))
+
+    assert same(found, wanted)
+    assert {span.state for span in wanted} >= {"interrupted", "blocked_by_hook", "never_answered"}
+    assert "abandoned" in {span.branch for span in wanted}
+
+
+@given(st.lists(st.integers(0), max_size=8))
+def test_any_steps_in_which_a_session_grows_end_as_it_is_read(cuts: list[int]) -> None:
+    data = eventful()
+
+    assert same(*polled(data, [cut % len(data) for cut in cuts]))
+
+
+@given(claude_transcripts(), mutations() | st.just([]), st.lists(st.integers(0), max_size=6))
+def test_any_file_that_grows_in_any_steps_ends_as_it_is_read(
+    recorded: Recorded, damage: list[tuple[str, int, int]], cuts: list[int]
+) -> None:
+    data = mutated(recorded.data, damage)
+
+    assert same(*polled(data, [cut % (len(data) + 1) for cut in cuts]))
+
+
+def test_an_interrupt_marker_corrects_a_refusal(tmp_path: Path) -> None:
+    first, then = in_two_steps(under_way().interrupt(), -1, tmp_path / "s.jsonl")
+
+    assert first == [("new", "c1", "denied")]
+    assert then == [("changed", "c1", "denied", "interrupted")]
+
+
+def test_a_later_refusal_in_the_same_words_explains_a_failure(tmp_path: Path) -> None:
+    session = TranscriptBuilder().prompt("Go on.")
+    session.call("Edit", {"file_path": "/w/a"}, id="c1")
+    session.result("c1", "Not on a Friday.", is_error=True)
+    before = len(session.lines())
+    session.call("Bash", {"command": "make"}, id="c2")
+    session.result("c2", "Not on a Friday.", is_error=True)
+    first, then = in_two_steps(session, before, tmp_path / "s.jsonl")
+
+    assert first == [("new", "c1", "failed")]
+    assert then == [("changed", "c1", "failed", "denied"), ("new", "c2", "denied")]
+
+
+def test_updates_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
+    session = TranscriptBuilder().prompt("Go on.")
+    for call_id in ("c1", "c2", "c3"):
+        session.call("Read", {"file_path": call_id}, id=call_id)
+    asked = len(session.lines())
+    session.result("c3", "three").result("c1", "one")
+    first, then = in_two_steps(session, asked, tmp_path / "s.jsonl")
+
+    assert [step[1] for step in first] == ["c1", "c2", "c3"]
+    assert [step[1] for step in then] == ["c1", "c3"]
+
+
+def test_a_call_that_the_conversation_left_behind_is_not_open(tmp_path: Path) -> None:
+    session = TranscriptBuilder(version="2.1.80").prompt("Go on.")
+    session.call("Bash", {"command": "make"}, id="c1")
+    killed = len(session.lines())
+    session.resume().prompt("Again.").call("Bash", {"command": "make"}, id="c2", message="m2")
+    lines = ended(session)
+    follower = Follower(tmp_path / "s.jsonl")
+
+    append(follower.path, b"".join(lines[:killed]))
+    assert told(follower.catch_up()) == [("new", "c1", "requested")]
+    append(follower.path, b"".join(lines[killed:]))
+    left = ("changed", "c1", "requested", "never_answered")
+    assert told(follower.poll()) == [left, ("new", "c2", "requested")]
+
+
+def test_catching_up_tells_only_open_calls(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    path.write_bytes(eventful())
+
+    follower = Follower(path)
+
+    assert told(follower.catch_up()) == [("new", "c5", "requested")]
+    assert told(follower.poll()) == []
+
+
+def test_finishing_settles_open_calls_and_takes_the_torn_last_line(tmp_path: Path) -> None:
+    prompt, call, result = one_call()
+    other = call.replace(b'"c1"', b'"c2"').rstrip(b"\n")
+    follower = Follower(tmp_path / "s.jsonl")
+    append(follower.path, prompt + call + other)
+
+    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert told(follower.finish()) == [
+        ("changed", "c1", "requested", "never_answered"),
+        ("new", "c2", "never_answered"),
+    ]
+    append(follower.path, result)
+    assert follower.poll() == []
+
+
+def test_what_was_read_is_not_read_again(tmp_path: Path) -> None:
+    first = b"".join(one_call())
+    padding = b'{"type":"mode","mode":"%s"}\n' % (b"x" * 5_000)
+    follower = Follower(tmp_path / "s.jsonl")
+    append(follower.path, first + padding + padding)
+    follower.poll()
+
+    with follower.path.open("r+b") as stream:  # spoil what a second reading would have to see
+        stream.seek(len(first) + 3_000)
+        stream.write(b"\n{}\n")
+    append(follower.path, one_call()[1].replace(b'"c1"', b'"c2"'))
+    os.utime(follower.path, ns=(0, 0))
+
+    assert told(follower.poll()) == [("new", "c2", "requested")]
+    assert follower.findings == []
+
+
+def test_a_truncated_file_is_told_anew(tmp_path: Path) -> None:
+    lines = one_call()
+    follower = Follower(tmp_path / "s.jsonl")
+    append(follower.path, b"".join(lines))
+    follower.poll()
+
+    os.truncate(follower.path, len(lines[0] + lines[1]))
+    assert told(follower.poll()) == [("reset", "truncated"), ("new", "c1", "requested")]
+    os.truncate(follower.path, 0)
+    assert told(follower.poll()) == [("reset", "truncated")]
+    append(follower.path, b"".join(lines))
+    assert told(follower.poll()) == [("new", "c1", "succeeded")]
+
+
+def test_cutting_off_half_a_line_changes_nothing(tmp_path: Path) -> None:
+    prompt, call, result = one_call()
+    follower = Follower(tmp_path / "s.jsonl")
+    append(follower.path, prompt + call + result[:40])
+    follower.poll()
+
+    os.truncate(follower.path, len(prompt + call) + 10)
+    assert told(follower.poll()) == []
+    append(follower.path, result[10:])
+    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+
+
+def test_a_file_in_the_place_of_another_is_told_anew(tmp_path: Path) -> None:
+    follower = Follower(tmp_path / "s.jsonl")
+    append(follower.path, b"".join(one_call()))
+    follower.poll()
+
+    rotated = follower.path.rename(tmp_path / "old.jsonl")
+    assert told(follower.poll()) == []
+    append(follower.path, b"".join(one_call()).replace(b'"c1"', b'"c2"'))
+    assert told(follower.poll()) == [("reset", "replaced"), ("new", "c2", "succeeded")]
+    assert rotated.exists()
+
+
+@pytest.mark.parametrize("more", [b"", b'{"type":"mode"}\n'], ids=["same-size", "longer"])
+def test_a_file_with_other_content_is_told_anew(tmp_path: Path, more: bytes) -> None:
+    follower = Follower(tmp_path / "s.jsonl")
+    data = b"".join(one_call())
+    append(follower.path, data)
+    follower.poll()
+
+    with follower.path.open("r+b") as stream:
+        stream.write(data.replace(b'"c1"', b'"c2"') + more)
+    os.utime(follower.path, ns=(1, 1))  # two writes may fall into one tick of the file system
+
+    assert told(follower.poll()) == [("reset", "rewritten"), ("new", "c2", "succeeded")]
+
+
+def test_a_deleted_file_keeps_its_calls_until_it_comes_back(tmp_path: Path) -> None:
+    lines = one_call()
+    follower = Follower(tmp_path / "s.jsonl")
+    append(follower.path, b"".join(lines[:2]))
+    follower.poll()
+
+    away = follower.path.rename(tmp_path / "away")
+    assert follower.poll() == []
+    away.rename(follower.path)
+    append(follower.path, lines[2])
+    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    follower.path.unlink()
+    assert told(follower.finish()) == []
+
+
+def test_a_file_may_come_later_and_its_folder_too(tmp_path: Path) -> None:
+    follower = Follower(tmp_path / "new" / "s.jsonl")
+
+    assert follower.poll() == []
+    append(follower.path, b"".join(one_call()))
+    assert told(follower.poll()) == [("new", "c1", "succeeded")]
+
+
+def test_damage_does_not_stop_the_following(tmp_path: Path) -> None:
+    prompt, call, result = one_call()
+    follower = Follower(tmp_path / "s.jsonl")
+
+    append(follower.path, prompt.rstrip(b"\n"))
+    append(follower.path, call)  # glued to the line before
+    assert told(follower.poll()) == [("new", "c1", "requested")]
+    append(follower.path, b"\0" * 4096)
+    assert told(follower.poll()) == []
+    append(follower.path, result)
+    assert told(follower.poll()) == [("changed", "c1", "requested", "succeeded")]
+    append(follower.path, b'{"type":"user","mess\n\xff\xfe\n')
+    assert told(follower.poll()) == []
+    assert [found.code for found in follower.findings] == [
+        "glued_records", "nul_bytes", "torn_line", "invalid_utf8",
+    ]  # fmt: skip
+
+
+def test_compressed_files_and_folders_cannot_be_followed(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"s\.jsonl\.zst: a compressed transcript does not grow"):
+        Follower(tmp_path / "s.jsonl.zst")
+    with pytest.raises(SourceError, match="not a file that can be followed"):
+        Follower(tmp_path).poll()
+
+
+@pytest.mark.parametrize("version", ["2.0.65", "2.1.325"], ids=["beside", "nested"])
+def test_a_subagent_that_starts_later_is_followed_too(tmp_path: Path, version: str) -> None:
+    session = TranscriptBuilder(version=version).prompt("Go on.")
+    session.call("Task", {"prompt": "Look."}, id="c1")
+    agent = session.agent("c1").prompt("Look.")
+    agent.call("Grep", {"pattern": "x"}, id="a1")
+    files = session.files()
+    follower = SessionFollower(tmp_path / f"{session.session_id}.jsonl")
+    append(follower.path, files.pop(follower.path.name))
+    append(tmp_path / "agent-99.jsonl", b"".join(one_call(session_id="another", version=version)))
+
+    assert told(follower.poll()) == [("new", "c1", "requested")]
+    for name, data in files.items():
+        append(tmp_path / name, data)
+    begun = [("changed", "c1", "requested", "running")] if version == "2.1.325" else []
+    assert told(follower.poll()) == [*begun, ("new", "a1", "requested")]
+    assert told(follower.poll([tmp_path / "unrelated.txt"])) == []
+    states = ["never_answered", "never_answered"]
+    assert [step[-1] for step in told(follower.finish())] == states
+
+
+def test_a_folder_is_read_only_where_something_happens(tmp_path: Path) -> None:
+    prompt, call, result = one_call()
+    old, young = tmp_path / "p" / "old.jsonl", tmp_path / "p" / "young.jsonl"
+    append(old, prompt + call)
+    os.utime(old, (1_000, 1_000))
+    append(young, prompt + call)
+    append(tmp_path / "p" / "packed.jsonl.zst", b"")
+    follower = FolderFollower(tmp_path, asleep_before=2_000)
+
+    assert [(u.file, u.span.state) for u in follower.catch_up() if isinstance(u, CallAppeared)] == [
+        (str(young), "requested")
+    ]
+    append(old, result)
+    append(tmp_path / "q" / "new.jsonl", prompt + call)
+    ended_now = ("changed", "c1", "requested", "succeeded")
+    assert told(follower.poll([old])) == [ended_now]
+    assert told(follower.poll()) == [("new", "c1", "requested")]
+    assert follower.problems == {}
+
+
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    append(first, b"".join(one_call()))
+    append(second, one_call()[0])
+    follower = FolderFollower(tmp_path)
+    follower.poll()
+
+    first.unlink()
+    first.mkdir()
+    append(second, one_call()[1])
+
+    assert told(follower.poll([first, second])) == [("new", "c1", "requested")]
+    assert list(follower.problems) == [first]
+
+
+def test_following_waits_for_a_file_and_then_for_each_line(tmp_path: Path) -> None:
+    path = tmp_path / "later" / "s.jsonl"
+    stop = threading.Event()
+    heard: queue.Queue[FollowUpdate] = queue.Queue()
+
+    def listen() -> None:
+        for update in follow(path, stop=stop):
+            heard.put(update)
+
+    thread = threading.Thread(target=listen, daemon=True)
+    thread.start()
+    prompt, call, result = one_call()
+    append(path, prompt + call)
+    assert told([heard.get(timeout=PATIENCE)]) == [("new", "c1", "requested")]
+    append(path, result)
+    assert told([heard.get(timeout=PATIENCE)]) == [("changed", "c1", "requested", "succeeded")]
+    stop.set()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()

@@ -1,0 +1,164 @@
+"""Calls added up: errors by what they are, tools and servers by how they fare."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan import read
+from toolspan.analysis.stats import (
+    RecoveryStatus,
+    group_errors,
+    percentile,
+    server_stats,
+    tool_stats,
+)
+from toolspan.formats.source import BytesSource
+from toolspan.reading.rows import CallRow, make_call_row
+from toolspan.testing import TranscriptBuilder, claude_results
+from toolspan.testing.claude_results import Body
+
+MISSING = "File does not exist."
+
+
+def rows_of(story: TranscriptBuilder) -> list[CallRow]:
+    return [
+        make_call_row(span, "s.jsonl") for span in read(BytesSource(story.data(), "s.jsonl")).spans
+    ]
+
+
+def timed(tool: str, *took_ms: int, body: Body | None = None) -> list[CallRow]:
+    """Calls of one tool, one after the other, that took so long."""
+    story = TranscriptBuilder().prompt("go")
+    for ms in took_ms:
+        story.result(
+            story.call(tool, {"command": "x"}), body or claude_results.ran("ok"), after_ms=ms
+        )
+    return rows_of(story)
+
+
+@requirement("errors.groups")
+def test_the_most_frequent_error_comes_first_and_success_is_none() -> None:
+    story = TranscriptBuilder(session_id="s").prompt("go")
+    story.result(story.call("Bash", {"command": "make"}), claude_results.exited(2, "no rule"))
+    for path in ("/a", "/b"):
+        story.result(
+            story.call("Read", {"file_path": path}), claude_results.failed(MISSING), after_ms=10
+        )
+    story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("ok"))
+
+    first, second = group_errors(rows_of(story))
+
+    assert (first.kind, first.tool, first.count) == ("not_found", "Read", 2)
+    assert (second.kind, second.tool, second.count) == ("command_failed", "Bash", 1)
+    assert first.states == {"failed": 2}
+    assert first.first is not None
+    assert first.last is not None
+    assert first.first < first.last
+    assert first.example.target == "/b"  # the last one
+    assert (first.recovered, first.recovered_by) == (None, {})  # nobody looked
+
+
+@requirement("errors.recovered")
+def test_a_group_counts_those_of_its_calls_that_were_made_good() -> None:
+    story = TranscriptBuilder().prompt("go")
+    for path in ("/a", "/b", "/c"):
+        story.result(story.call("Read", {"file_path": path}), claude_results.failed(MISSING))
+    rows = rows_of(story)
+    names = [(row.id, row.batch) for row in rows]
+    fates = {names[0]: RecoveryStatus(True, "retry"), names[1]: RecoveryStatus(False, None)}
+
+    (group,) = group_errors(rows, fates)
+
+    assert (group.count, group.recovered, group.recovered_by) == (3, 1, {"retry": 1})
+
+
+@requirement("errors.advice")
+def test_a_result_without_a_call_and_a_call_without_a_result_have_their_own_advice() -> None:
+    story = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
+    story.call("Bash", {"command": "sleep"})
+    story.prompt("and now?")
+
+    found = {group.kind: group for group in group_errors(rows_of(story))}
+
+    assert set(found) == {"orphan_result", "never_answered"}
+    assert found["orphan_result"].tool == "?"
+    assert "another file" in found["orphan_result"].cause
+    assert found["never_answered"].signature == "never_answered Bash"
+    assert "before the result" in found["never_answered"].cause
+
+
+@requirement("stats.counts")
+def test_tools_come_by_use_and_a_result_without_a_call_is_of_no_tool() -> None:
+    story = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
+    story.result(
+        story.call("Read", {"file_path": "/a"}), claude_results.failed(MISSING), after_ms=7
+    )
+    for _ in range(2):
+        story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("ok"), after_ms=5)
+    story.call("Glob", {"pattern": "*"})
+
+    stats = tool_stats(rows_of(story))
+
+    assert [(one.tool, one.calls, one.errors, one.timed) for one in stats] == [
+        ("Bash", 2, 0, 2),
+        ("Glob", 1, 1, 0),
+        ("Read", 1, 1, 1),
+    ]
+    assert (stats[0].max_ms, stats[0].total_ms) == (5, 10)
+    assert (stats[1].p50_ms, stats[1].max_ms, stats[1].pace) == (None, None, "")
+
+
+@requirement("stats.timeouts")
+def test_timeouts_are_a_share_of_the_calls_of_their_tool() -> None:
+    story = TranscriptBuilder().prompt("go")
+    story.result(story.call("Bash", {"command": "a"}), claude_results.timed_out("2m"))
+    for name in "bcd":
+        story.result(story.call("Bash", {"command": name}), claude_results.ran("ok"))
+
+    (stats,) = tool_stats(rows_of(story))
+
+    assert (stats.timeouts, stats.timeout_share) == (1, 0.25)
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "pace"),
+    [
+        ((10, 250), "immediate"),
+        ((10, 251), "fast"),
+        ((10, 1_000), "fast"),
+        ((1_000, 1_001), "variable"),
+        ((2_000, 2_000, 20_000), "variable"),
+        ((2_000, 2_000, 19_999), "slow"),
+    ],
+)
+def test_a_tools_pace_is_told_in_a_word(took_ms: tuple[int, ...], pace: str) -> None:
+    (stats,) = tool_stats(timed("Bash", *took_ms))
+
+    assert stats.pace == pace
+
+
+@requirement("stats.nearest-rank")
+@pytest.mark.parametrize(("share", "value"), [(0, 1), (20, 1), (21, 2), (50, 3), (95, 5), (100, 5)])
+def test_a_percentile_is_a_value_that_occurred(share: int, value: int) -> None:
+    assert percentile([1, 2, 3, 4, 5], share) == value
+    assert percentile([], share) is None
+
+
+@requirement("stats.mcp")
+def test_a_server_is_told_over_all_its_tools_and_other_tools_are_of_none() -> None:
+    lost = claude_results.failed("MCP error -32000: Connection closed")
+    rows = [
+        *timed("mcp__db__query", 10, 30),
+        *timed("mcp__db__list", 20, body=lost),
+        *timed("mcp__web__get", 5),
+        *timed("Bash", 1),
+        *timed("mcp__odd", 1),
+    ]
+
+    db, web = server_stats(rows)
+
+    assert (db.server, db.tools, db.calls, db.errors, db.lost) == ("db", 2, 3, 1, 1)
+    assert db.error_kinds == {"mcp_no_response": 1}
+    assert (db.p50_ms, db.p95_ms, db.max_ms) == (20, 30, 30)
+    assert (web.server, web.calls, web.errors, web.lost) == ("web", 1, 0, 0)

@@ -1,0 +1,28 @@
+"""Editing tools that do not edit: what a call of theirs is given is what the real ones take."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from toolspan.runtime.define import tool
+from toolspan.runtime.tool import Tool
+
+Act = Callable[[Path], Awaitable[str]]
+
+
+def editor(name: str, act: Act, timeout: float = 0.001) -> Tool:
+    """An editing tool of this name, which does something else with the file."""
+
+    @tool(name=name, timeout=timeout)
+    async def edit(
+        file_path: str,
+        edits: list[dict[str, object]] | None = None,
+        old_string: str = "",
+        new_string: str = "",
+        replace_all: bool = False,
+    ) -> str:
+        """Do nothing to the file."""
+        return await act(Path(file_path))
+
+    return edit

@@ -1,0 +1,182 @@
+"""Handlers that are functions: which ones are asked, and what their answers mean together."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.made import asked_for
+from toolspan.errors import ToolspanError
+from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
+from toolspan.runtime.hooks.events import ReplacedOutput, ToolHookEvent
+from toolspan.types.decision import Allow, Ask, Decision, Deny
+from toolspan.types.span import Call
+
+pytestmark = pytest.mark.anyio
+
+
+def moment(tool: str = "Bash", known_as: str | None = None) -> ToolHookEvent:
+    return ToolHookEvent(call=asked_for(tool), input={}, cwd=Path("/"), known_as=known_as)
+
+
+@requirement("hooks.matcher")
+@pytest.mark.parametrize(
+    ("matcher", "tool", "matches"),
+    [
+        ("*", "Bash", True),
+        ("", "Bash", True),
+        ("Bash", "Bash", True),
+        ("Bash", "BashOutput", False),
+        ("Edit|Write", "Write", True),
+        ("Edit|Write", "MultiEdit", False),
+        ("mcp__db__*", "mcp__db__query", True),
+        ("mcp__.*__query", "mcp__db__query", True),
+        ("Note.*", "NotebookEdit", True),
+        ("note.*", "NotebookEdit", False),
+    ],
+)
+async def test_a_handler_is_asked_for_the_tools_it_names(
+    matcher: str, tool: str, matches: bool
+) -> None:
+    hooks = Hooks()
+    hooks.pre_tool_use(matcher)(lambda call: Deny("no"))
+
+    assert ((await hooks.run_pre_tool_use(moment(tool))).decision is not None) is matches
+
+
+@requirement("hooks.matcher")
+async def test_a_handler_is_asked_for_a_tool_by_the_tools_own_name() -> None:
+    hooks = Hooks()
+    hooks.pre_tool_use("Agent")(lambda call: Deny("no"))
+
+    assert (await hooks.run_pre_tool_use(moment("Task", known_as="Agent"))).decision is not None
+
+
+@requirement("hooks.matcher")
+def test_a_pattern_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(ToolspanError, match="no pattern"):
+        Hooks().pre_tool_use("Bash(")(lambda call: None)
+
+
+@requirement("hooks.strongest")
+@pytest.mark.parametrize(
+    ("answers", "strongest"),
+    [
+        ([None, Allow()], Allow),
+        ([Allow(), Ask(), Allow()], Ask),
+        ([Ask(), Deny("no"), Allow()], Deny),
+        ([PreToolDecision(decision=Deny("no")), Allow()], Deny),
+        ([None, None], type(None)),
+    ],
+)
+async def test_of_several_answers_the_strongest_counts(
+    answers: list[Decision | PreToolDecision | None], strongest: type
+) -> None:
+    hooks = Hooks()
+    for answer in answers:
+        hooks.pre_tool_use()(lambda call, answer=answer: answer)
+
+    before = await hooks.run_pre_tool_use(moment())
+
+    assert type(before.decision) is strongest
+    assert before.decision is None or before.decision.source == "hook"
+
+
+@requirement("hooks.input")
+async def test_of_several_inputs_the_last_registered_counts_alone() -> None:
+    hooks = Hooks()
+    hooks.pre_tool_use()(lambda call: Allow(input={"n": 1}))
+    hooks.pre_tool_use()(lambda call: PreToolDecision(decision=Allow(input={"n": 2})))
+    hooks.pre_tool_use()(lambda call: None)
+
+    before = await hooks.run_pre_tool_use(moment())
+
+    assert before.input == {"n": 2}
+    assert before.decision == Allow(None, "hook")
+
+
+def crashes(call: Call) -> None:
+    raise ValueError("no")
+
+
+async def is_cancelled_inside(call: Call) -> None:
+    raise asyncio.CancelledError
+
+
+def answers_garbage(call: Call) -> None:
+    return cast("None", 7)
+
+
+@requirement("hooks.crash")
+@pytest.mark.parametrize("handler", [crashes, is_cancelled_inside, answers_garbage])
+async def test_a_handler_that_fails_is_reported_and_silences_no_other(handler: object) -> None:
+    hooks = Hooks()
+    later = anyio.Event()
+
+    async def denies(call: Call) -> Deny:
+        await later.wait()
+        return Deny("no")
+
+    async def opens(call: Call) -> None:
+        later.set()
+
+    hooks.pre_tool_use()(handler)  # type: ignore[type-var]
+    hooks.pre_tool_use()(denies)
+    hooks.pre_tool_use()(opens)
+
+    with anyio.fail_after(5):
+        before = await hooks.run_pre_tool_use(moment())
+
+    assert before.decision == Deny("no", "hook")
+    assert [report.outcome for report in before.reports] == ["error", "blocked", "success"]
+
+
+@requirement("hooks.answers-per-point")
+async def test_words_may_be_given_in_a_list() -> None:
+    hooks = Hooks()
+    words = cast("tuple[str, ...]", ["one", "two"])
+    hooks.pre_tool_use()(lambda call: PreToolDecision(contexts=words))
+    hooks.post_tool_use()(lambda call, moment: HookEffects(contexts=words))
+
+    before, after = await hooks.run_pre_tool_use(moment()), await hooks.run_post_tool_use(moment())
+
+    assert before.contexts == after.contexts == ("one", "two")
+
+
+@requirement("hooks.together")
+async def test_handlers_of_a_point_run_at_the_same_time() -> None:
+    both = asyncio.Barrier(2)
+    hooks = Hooks()
+    for _ in range(2):
+
+        @hooks.post_tool_use()
+        async def meet(call: Call, moment: ToolHookEvent) -> str:
+            await both.wait()
+            return "met"
+
+    with anyio.fail_after(5):
+        assert (await hooks.run_post_tool_use(moment())).contexts == ("met", "met")
+
+
+@requirement("hooks.after")
+async def test_answers_afterwards_add_up() -> None:
+    hooks = Hooks()
+    hooks.post_tool_use()(lambda call, moment: HookEffects(output=ReplacedOutput("a"), stop="one"))
+    hooks.post_tool_use()(
+        lambda call, moment: HookEffects(output=ReplacedOutput("b"), feedback=("hm",))
+    )
+    hooks.post_tool_use_failure()(lambda call, moment: "failed")
+    hooks.post_tool_batch()(lambda spans: HookEffects(stop=f"{len(spans)}"))
+
+    after = await hooks.run_post_tool_use(moment())
+
+    assert (after.output, after.stop, after.feedback) == (ReplacedOutput("b"), "one", ("hm",))
+    assert (await hooks.run_post_tool_use_failure(moment())).contexts == ("failed",)
+    assert (await hooks.run_post_tool_batch([])).stop == "0"
+    assert not hooks.is_empty
+    assert Hooks().is_empty

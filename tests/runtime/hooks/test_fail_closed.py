@@ -1,0 +1,122 @@
+"""Python hooks that fail: what becomes of the call they guard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.made import call
+from toolspan.errors import ToolspanError
+from toolspan.runtime.define import tool
+from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
+from toolspan.runtime.runner import Runner
+from toolspan.types.decision import Allow, Ask
+from toolspan.types.events import HookRan, LiveEvent
+from toolspan.types.span import Call
+
+
+@tool
+async def act() -> str:
+    """Do something."""
+    return "done"
+
+
+def crash(call: Call) -> None:
+    raise KeyError("command")
+
+
+class Mute(Exception):  # noqa: N818 - it has no words
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def crash_without_words(call: Call) -> None:
+    raise Mute
+
+
+def nonsense(call: Call) -> object:
+    return False
+
+
+def refuse_in_words(call: Call) -> object:
+    return "no, never"
+
+
+def speak_as_if_it_had_run(call: Call) -> object:
+    return HookEffects(stop="no, never")
+
+
+def hollow(call: Call) -> object:
+    return PreToolDecision(decision=False)  # type: ignore[arg-type]
+
+
+def one_word_for_many(call: Call) -> object:
+    return PreToolDecision(contexts="no")  # type: ignore[arg-type]
+
+
+WRONG = [
+    crash, crash_without_words, nonsense, refuse_in_words, speak_as_if_it_had_run, hollow,
+    one_word_for_many,
+]  # fmt: skip
+
+
+@requirement("hooks.mute")
+@requirement("hooks.fail-closed")
+@pytest.mark.anyio
+@pytest.mark.parametrize("handler", WRONG)
+@pytest.mark.parametrize(("closed", "wanted"), [(True, "hook"), (False, "done")])
+async def test_a_guard_that_fails_refuses_the_call_only_if_asked_to(
+    handler: Callable[[Call], None], closed: bool, wanted: str
+) -> None:
+    hooks = Hooks(fail_closed=closed)
+    hooks.pre_tool_use("act")(handler)
+    with anyio.fail_after(5):
+        (result,) = await Runner([act], hooks=hooks).run([call("a", "act")])
+
+    assert wanted in result.text
+    assert bool(result.is_error) is closed
+
+
+@requirement("hooks.answers-per-point")
+@pytest.mark.anyio
+@pytest.mark.parametrize("handler", WRONG)
+async def test_an_answer_that_is_none_where_somebody_is_asked_refuses(
+    handler: Callable[[Call], None],
+) -> None:
+    hooks = Hooks(fail_closed=True)
+    hooks.pre_tool_use("act")(lambda call: Ask())
+    hooks.permission_request("act")(handler)
+    with anyio.fail_after(5):
+        (result,) = await Runner([act], hooks=hooks).run([call("a", "act")])
+
+    assert "failed" in result.text
+    assert result.is_error
+
+
+@requirement("hooks.answers-per-point")
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "answer", [Allow(), Ask(), PreToolDecision(), 7, HookEffects(feedback=cast("tuple[str]", "no"))]
+)
+async def test_an_answer_that_is_none_after_a_call_is_told_of_and_the_result_stays(
+    answer: object,
+) -> None:
+    hooks, told = Hooks(), list[LiveEvent]()
+    hooks.post_tool_use("act")(lambda call, moment: cast("str", answer))
+    with anyio.fail_after(5):
+        async with Runner([act], hooks=hooks, direct=[told.append]) as runner:
+            (result,) = await runner.run([call("a", "act")])
+
+    assert result.text == "done"
+    assert [one.outcome for one in told if isinstance(one, HookRan)] == ["error"]
+
+
+@requirement("hooks.brackets")
+def test_a_hook_without_brackets_is_told_of_at_once() -> None:
+    hooks = Hooks()
+    with pytest.raises(ToolspanError, match="brackets"):
+        hooks.pre_tool_use(crash)  # type: ignore[arg-type]

@@ -1,0 +1,467 @@
+"""Hooks in a session: prompts, the end of a turn, its start and end, and what is recorded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.hooks.stage import at, command, decides, says
+from toolspan import tool
+from toolspan.errors import ToolspanError
+from toolspan.runtime.hooks import Hooks, combine_hooks
+from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
+from toolspan.runtime.hooks.load import load_hooks
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.settings import SettingsLayer, merge_settings
+from toolspan.runtime.settings.load import parse_settings
+from toolspan.runtime.tool import Tool
+from toolspan.session import Session
+from toolspan.types.decision import Allow, Ask, Deny
+from toolspan.types.span import Call
+
+pytestmark = pytest.mark.anyio
+
+
+@tool()
+def echo(word: str) -> str:
+    """Say it again."""
+    return word
+
+
+def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Session:
+    """A session with the handlers of a settings file."""
+    version = str(more.pop("version", "2.1.325"))
+    layer = SettingsLayer(
+        "user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {}
+    )
+    made = load_hooks(merge_settings([layer], trusted=True), profile(version))
+    tools: list[Tool] = [echo]
+    return Session(
+        cwd=tmp_path,
+        tools=tools,
+        profile=version,
+        hooks=made.hooks,
+        **{"transcript": tmp_path / "t.jsonl", **more},  # type: ignore[arg-type]
+    )
+
+
+def reply(*words: str) -> dict[str, object]:
+    calls = [
+        {"type": "tool_use", "id": f"c{number}", "name": "echo", "input": {"word": word}}
+        for number, word in enumerate(words)
+    ]
+    content = calls or [{"type": "text", "text": "done"}]
+    return {"role": "assistant", "content": content, "stop_reason": "end_turn"}
+
+
+def lines(tmp_path: Path) -> list[dict[str, object]]:
+    text = (tmp_path / "t.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def attached(tmp_path: Path) -> list[dict[str, object]]:
+    found = []
+    for line in lines(tmp_path):
+        one = line.get("attachment")
+        if isinstance(one, dict):
+            found.append({k: v for k, v in one.items() if k not in ("durationMs", "command")})
+    return found
+
+
+def texts(made: Session) -> list[str]:
+    return [
+        str(block["text"])
+        for message in made.messages
+        for block in message["content"]  # type: ignore[attr-defined]
+        if block["type"] == "text"
+    ]
+
+
+def put_off(made: Session) -> str | None:
+    return made.deferred_call.id if made.deferred_call else None
+
+
+@requirement("hooks.prompt-submit")
+async def test_words_of_a_prompt_hook_stand_beside_the_prompt(tmp_path: Path) -> None:
+    told = {"hookEventName": "UserPromptSubmit", "additionalContext": "json words"}
+    block = at("UserPromptSubmit", command("echo plain words"), says({"hookSpecificOutput": told}))
+
+    async with session(tmp_path, block) as made:
+        with anyio.fail_after(20):
+            assert await made.submit("Go")
+
+    assert texts(made) == [
+        "Go",
+        "UserPromptSubmit hook additional context: plain words",
+        "UserPromptSubmit hook additional context: json words",
+    ]
+    assert [(one["type"], one["content"]) for one in attached(tmp_path)] == [
+        ("hook_success", "plain words"),
+        ("hook_additional_context", ["json words"]),
+    ]
+
+
+@requirement("hooks.prompt-submit")
+async def test_a_prompt_that_a_hook_refuses_is_not_said(tmp_path: Path) -> None:
+    block = at("UserPromptSubmit", says({"decision": "block", "reason": "not now"}))
+
+    async with session(tmp_path, block) as made:
+        with anyio.fail_after(20):
+            assert not await made.submit("Go")
+
+    assert made.messages == []
+    assert made.stopped == "not now"
+    [line] = [line for line in lines(tmp_path) if line["type"] == "system"]
+    assert (line["subtype"], line["content"]) == (
+        "informational",
+        "UserPromptSubmit operation blocked by hook:\nnot now\n\nOriginal prompt: Go",
+    )
+
+
+@requirement("hooks.prompt-submit")
+async def test_a_prompt_cannot_slip_past_its_hooks(tmp_path: Path) -> None:
+    async with session(tmp_path, at("UserPromptSubmit", command("exit 2"))) as made:
+        with pytest.raises(ToolspanError, match="submit"):
+            made.say("Go")
+
+    assert made.messages == []
+
+
+@requirement("hooks.stop")
+async def test_a_turn_that_a_hook_does_not_let_end_goes_on(tmp_path: Path) -> None:
+    once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }; cat > told.json"
+
+    async with session(tmp_path, at("Stop", command(once))) as made:
+        with anyio.fail_after(20):
+            made.say("Go")
+            assert await made.run(reply())
+            assert not await made.run(reply())
+
+    assert texts(made)[2] == f"Stop hook feedback:\n[{once}]: go on\n"
+    told = json.loads((tmp_path / "told.json").read_bytes())
+    assert (told["stop_hook_active"], told["last_assistant_message"]) == (True, "done")
+    summaries = [line for line in lines(tmp_path) if line.get("subtype") == "stop_hook_summary"]
+    assert [line["hookErrors"] for line in summaries] == [[f"[{once}]: go on\n"], []]
+
+
+@requirement("hooks.stop")
+async def test_the_end_of_a_turn_cannot_be_refused_for_ever(tmp_path: Path) -> None:
+    refused = 0
+
+    async with session(tmp_path, at("Stop", command("exit 2"))) as made:
+        with anyio.fail_after(60):
+            made.say("Go")
+            while await made.run(reply()):
+                refused += 1
+
+    assert refused == 8
+
+
+@requirement("hooks.stop")
+async def test_a_hook_can_end_the_turn_for_good(tmp_path: Path) -> None:
+    block = at("Stop", says({"continue": False, "stopReason": "enough"}))
+
+    async with session(tmp_path, block) as made:
+        with anyio.fail_after(20):
+            made.say("Go")
+            assert not await made.run(reply())
+
+    assert made.stopped == "enough"
+    assert [one["type"] for one in attached(tmp_path)] == [
+        "hook_stopped_continuation",
+        "hook_success",
+    ]
+
+
+@requirement("hooks.session")
+async def test_hooks_are_told_when_a_session_begins_and_ends(tmp_path: Path) -> None:
+    block = {
+        **at("SessionStart", command("cat > start.json; echo welcome"), matcher="startup"),
+        **at("SessionEnd", command("cat > end.json")),
+    }
+
+    async with session(tmp_path, block) as made:
+        assert not (tmp_path / "t.jsonl").exists()
+        made.say("Go")
+    with anyio.fail_after(20):
+        assert json.loads((tmp_path / "start.json").read_bytes())["source"] == "startup"
+        assert json.loads((tmp_path / "end.json").read_bytes())["reason"] == "other"
+
+    assert texts(made) == ["SessionStart hook additional context: welcome", "Go"]
+    assert [line["type"] for line in lines(tmp_path)][:2] == ["attachment", "user"]
+
+
+@requirement("hooks.defer")
+async def test_a_call_that_is_put_off_ends_the_turn_and_can_be_run_later(tmp_path: Path) -> None:
+    wait = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer"}}'
+    block = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
+
+    async with session(tmp_path, block) as made:
+        with anyio.fail_after(20):
+            made.say("Go")
+            assert not await made.run(reply("later"))
+            assert made.stopped == "tool_deferred"
+            assert put_off(made) == "c0"
+            assert made.messages[-1]["role"] == "assistant"
+            assert [line["type"] for line in lines(tmp_path)].count("user") == 1
+            with pytest.raises(ToolspanError, match="run_deferred"):
+                made.say("and now?")
+
+            (tmp_path / "ready").touch()
+            assert await made.run_deferred()
+
+    assert put_off(made) is None
+    assert made.messages[-1]["content"] == [
+        {"type": "tool_result", "tool_use_id": "c0", "content": "later"}
+    ]
+    assert [one["type"] for one in attached(tmp_path)] == ["hook_success", "hook_deferred_tool"]
+
+
+@requirement("hooks.defer")
+async def test_one_of_several_calls_is_not_put_off(tmp_path: Path) -> None:
+    async with session(tmp_path, at("PreToolUse", decides("defer"))) as made:
+        with anyio.fail_after(20):
+            made.say("Go")
+            assert await made.run(reply("one", "two"))
+
+    assert made.deferred_call is None
+
+
+@requirement("hooks.permission-request")
+async def test_a_hook_answers_in_the_place_of_whoever_would_be_asked(tmp_path: Path) -> None:
+    def permit(**decision: object) -> dict[str, object]:
+        given = {"hookEventName": "PermissionRequest", "decision": decision}
+        return says({"hookSpecificOutput": given})
+
+    yes = at("PermissionRequest", permit(behavior="allow", updatedInput={"word": "other"}))
+    no = at("PermissionRequest", permit(behavior="deny", message="not this"))
+
+    async with session(tmp_path, yes, fallback=lambda _question: Ask()) as made:
+        with anyio.fail_after(20):
+            await made.run(reply("word"))
+    assert [span.result.text for span in made.spans if span.result] == ["other"]
+    assert [one["decision"] for one in attached(tmp_path)] == ["allow"]
+
+    async with session(tmp_path, no, fallback=lambda _question: Ask(), transcript=None) as made:
+        with anyio.fail_after(20):
+            await made.run(reply("word"))
+    assert [span.result.text for span in made.spans if span.result] == ["not this"]
+
+
+@requirement("hooks.permission-request")
+async def test_a_hooks_new_input_does_not_pass_a_rule_that_denies_it(tmp_path: Path) -> None:
+    decision = {"behavior": "allow", "updatedInput": {"word": "secret"}}
+    given = {"hookEventName": "PermissionRequest", "decision": decision}
+    block = at("PermissionRequest", says({"hookSpecificOutput": given}))
+
+    def no_secrets(question: PermissionRequest) -> Deny | None:
+        return Deny("not that word") if question.input["word"] == "secret" else None
+
+    async with session(
+        tmp_path, block, policies=[no_secrets], fallback=lambda _question: Ask()
+    ) as made:
+        with anyio.fail_after(20):
+            await made.run(reply("word"))
+
+    assert [span.state for span in made.spans] == ["denied"]
+
+
+@requirement("hooks.permission-request")
+async def test_a_consent_can_change_the_rules_of_the_session(tmp_path: Path) -> None:
+    rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
+    decision = {"behavior": "allow", "updatedPermissions": [{**rule, "destination": "session"}]}
+    given = {"hookEventName": "PermissionRequest", "decision": decision}
+    block = at(
+        "PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": given})
+    )
+
+    async with session(tmp_path, block, fallback=lambda _question: Ask()) as made:
+        with anyio.fail_after(20):
+            await made.run(reply("one"))
+            await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
+
+    assert [span.state for span in made.spans] == ["succeeded", "succeeded"]
+    assert (tmp_path / "asked").read_text(encoding="utf-8") == "asked\n"
+
+
+@requirement("hooks.batch")
+async def test_hooks_after_a_batch_speak_to_the_model_or_end_the_turn(tmp_path: Path) -> None:
+    speak = {"hookSpecificOutput": {"hookEventName": "PostToolBatch", "additionalContext": "well"}}
+    end = {"decision": "block", "reason": "enough"}
+
+    async with session(tmp_path, at("PostToolBatch", says(speak))) as made:
+        with anyio.fail_after(20):
+            assert await made.run(reply("one"))
+    assert texts(made) == ["PostToolBatch hook additional context: well"]
+
+    async with session(tmp_path, at("PostToolBatch", says(end)), transcript=None) as made:
+        with anyio.fail_after(20):
+            assert not await made.run(reply("one"))
+    assert made.stopped == "enough"
+
+
+@requirement("hooks.recorded")
+async def test_an_objection_after_a_call_is_recorded_with_its_handler(tmp_path: Path) -> None:
+    block = at("PostToolUse", says({"decision": "block", "reason": "look again"}))
+
+    async with session(tmp_path, block) as made:
+        with anyio.fail_after(20):
+            await made.run(reply("one"))
+
+    [error] = attached(tmp_path)
+    assert error["type"] == "hook_blocking_error"
+    [text] = texts(made)
+    assert text.startswith('PostToolUse:echo hook blocking error from command: "printf')
+    assert text.endswith(": look again")
+
+
+@requirement("hooks.recorded")
+async def test_a_handler_that_took_too_long_is_recorded_with_its_limit(tmp_path: Path) -> None:
+    async with session(tmp_path, at("PreToolUse", command("sleep 1000", timeout=0.2))) as made:
+        with anyio.fail_after(20):
+            await made.run(reply("one"))
+
+    assert attached(tmp_path) == [
+        {
+            "type": "hook_cancelled",
+            "hookName": "PreToolUse:echo",
+            "toolUseID": "c0",
+            "hookEvent": "PreToolUse",
+            "timedOut": True,
+            "timeoutMs": 200,
+        }
+    ]
+
+
+@requirement("hooks.recorded")
+async def test_an_output_of_another_shape_is_not_taken_and_that_is_recorded(tmp_path: Path) -> None:
+    @tool()
+    def facts() -> dict[str, int]:
+        """Give some."""
+        return {"a": 1}
+
+    def replaced(value: object) -> Mapping[str, object]:
+        given = {"hookEventName": "PostToolUse", "updatedToolOutput": value}
+        return at("PostToolUse", says({"hookSpecificOutput": given}))
+
+    shown = []
+    for number, value in enumerate(("a text", {"a": 2})):
+        call = {"type": "tool_use", "id": f"f{number}", "name": "facts", "input": {}}
+        made = session(tmp_path, replaced(value))
+        made.runner.runner_context.tools = made.runner.runner_context.tools.combined([facts])
+        async with made:
+            with anyio.fail_after(20):
+                await made.run({"role": "assistant", "content": [call]})
+        shown.append(made.messages[-1]["content"][0]["content"])  # type: ignore[index]
+
+    assert shown == ['{"a":1}', '{"a":2}']
+    kinds = [one["type"] for one in attached(tmp_path)]
+    assert kinds == ["hook_success", "hook_error_during_execution", "hook_success"]
+
+
+@requirement("hooks.joined")
+async def test_functions_and_settings_are_asked_together(tmp_path: Path) -> None:
+    functions = Hooks()
+    functions.pre_tool_use()(lambda call: Allow())
+    functions.at("Stop")(lambda occasion: "once more")
+    layer = SettingsLayer(
+        "user",
+        tmp_path / "s.json",
+        parse_settings({"hooks": at("PreToolUse", decides("deny"))}, "s.json"),
+        {},
+    )
+    made_of = load_hooks(merge_settings([layer], trusted=True), profile())
+
+    async with Session(
+        cwd=tmp_path, tools=[echo], hooks=combine_hooks(functions, made_of.hooks), transcript=None
+    ) as made:
+        with anyio.fail_after(20):
+            await made.run(reply("one"))
+            assert await made.run(reply())
+
+    assert [span.state for span in made.spans] == ["blocked_by_hook"]
+
+
+@requirement("hooks.defer")
+async def test_a_function_puts_a_call_off(tmp_path: Path) -> None:
+    functions, ready = Hooks(), list[str]()
+    functions.pre_tool_use()(lambda call: PreToolDecision(defer=not ready))
+
+    async with Session(
+        cwd=tmp_path, tools=[echo], hooks=functions, transcript=tmp_path / "t.jsonl"
+    ) as made:
+        with anyio.fail_after(20):
+            assert not await made.run(reply("later"))
+            assert put_off(made) == "c0"
+            ready.append("now")
+            assert await made.run_deferred()
+
+    assert [one["type"] for one in attached(tmp_path)] == ["hook_deferred_tool"]
+
+
+@requirement("hooks.permission-request")
+async def test_a_functions_consent_says_to_what_and_can_change_the_rules(tmp_path: Path) -> None:
+    functions, asked = Hooks(), list[str]()
+    rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
+
+    @functions.permission_request("echo")
+    def consent(call: Call) -> PreToolDecision:
+        asked.append(call.id)
+        allow = Allow(input={"word": "another"})
+        return PreToolDecision(
+            decision=allow, permission_updates=({**rule, "destination": "session"},)
+        )
+
+    async with Session(
+        cwd=tmp_path,
+        tools=[echo],
+        hooks=functions,
+        transcript=None,
+        fallback=lambda _question: Ask(),
+    ) as made:
+        with anyio.fail_after(20):
+            await made.run(reply("one"))
+            first = made.messages[-1]["content"]
+            await made.run({**reply("two"), "content": [{**reply("two")["content"][0], "id": "d"}]})  # type: ignore[index]
+
+    assert first == [{"type": "tool_result", "tool_use_id": "c0", "content": "another"}]
+    assert asked == ["c0"]
+
+
+@requirement("hooks.points")
+async def test_a_host_fires_the_points_that_only_it_knows_of(tmp_path: Path) -> None:
+    block = at("Notification", command("cat > told.json"), matcher="idle_prompt")
+    fields = {"message": "waiting", "notification_type": "idle_prompt"}
+
+    async with session(tmp_path, block) as made:
+        with anyio.fail_after(20):
+            await made.fire_hook_event(
+                SessionHookEvent(point="Notification", subject="idle_prompt", fields=fields)
+            )
+            await made.fire_hook_event(
+                SessionHookEvent(point="Notification", subject="other", fields=fields)
+            )
+
+    told = json.loads((tmp_path / "told.json").read_bytes())
+    assert told["message"] == "waiting"
+    assert told["hook_event_name"] == "Notification"
+
+
+@requirement("hooks.points")
+async def test_a_function_at_a_point_without_a_call_can_object() -> None:
+    functions = Hooks()
+    functions.at("UserPromptSubmit")(lambda occasion: Deny("no prompts today"))
+    functions.at("PreCompact", "manual")(lambda occasion: HookEffects(contexts=("keep it",)))
+    with pytest.raises(ToolspanError, match="about calls"):
+        functions.at("PreToolUse")
+
+    refused = await functions.run_session_event(SessionHookEvent(point="UserPromptSubmit"))
+    kept = await functions.run_session_event(SessionHookEvent(point="PreCompact", subject="manual"))
+
+    assert (refused.feedback, kept.contexts) == (("no prompts today",), ("keep it",))

@@ -1,0 +1,150 @@
+"""Handlers that run on and wake the model: within a turn, at its end, and between turns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.hooks.stage import at, command
+from toolspan import Session, tool
+from toolspan.runtime.hooks.load import load_hooks
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.settings import SettingsLayer, merge_settings
+from toolspan.runtime.settings.load import parse_settings
+from toolspan.runtime.tool import Tool
+from toolspan.session import Agent
+from toolspan.testing import ScriptedModel, check_history, say, use
+
+pytestmark = pytest.mark.anyio
+WORDS = 'Stop hook blocking error from command "PostToolUse:echo": the build broke\n'
+
+
+@tool()
+async def echo(text: str) -> str:
+    """Give the text back."""
+    return text
+
+
+def waker(folder: Path) -> dict[str, object]:
+    """A handler that runs on until there is a file, and then objects."""
+    line = f"until [ -e '{folder}/go' ]; do sleep 0.02; done; echo the build broke >&2; exit 2"
+    return at("PostToolUse", command(line, asyncRewake=True), matcher="echo")
+
+
+def going(folder: Path) -> Callable[[object], object]:
+    """The model's last words of a turn; the handler ends after them."""
+
+    def last(_messages: object) -> object:
+        (folder / "go").touch()
+        return say("Done.")
+
+    return last
+
+
+@asynccontextmanager
+async def talking(
+    folder: Path, script: ScriptedModel, block: dict[str, object], *tools: Tool
+) -> AsyncIterator[Agent]:
+    layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
+    made = load_hooks(merge_settings([layer], trusted=True), profile())
+    session = Session(
+        cwd=folder, tools=[echo, *tools], hooks=made.hooks, transcript=folder / "t.jsonl"
+    )
+    with anyio.fail_after(30):
+        async with session:
+            yield Agent(session, script)
+    assert check_history(session.messages) == []
+
+
+def said(session: Session) -> list[str]:
+    """What the model reads that is no result, from the second message on."""
+    texts = []
+    for message in session.messages[1:]:
+        content = message["content"]
+        for block in content if isinstance(content, list) and message["role"] == "user" else ():
+            texts += [str(block["text"])] if block["type"] == "text" else []
+    return texts
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    text = (folder / "t.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@requirement("hooks.rewake")
+async def test_a_turn_begins_when_a_handler_wakes_the_model_after_the_last_one(
+    tmp_path: Path,
+) -> None:
+    script = ScriptedModel([[use("echo", text="a")], going(tmp_path), say("I mend it.")])  # type: ignore[list-item]
+    async with talking(tmp_path, script, waker(tmp_path)) as agent:
+        ended = await agent.run_to_completion("Go.")
+
+    assert (ended.reason, ended.text, ended.turns) == ("completed", "I mend it.", 3)
+    (text,) = said(agent.session)
+    assert WORDS in text
+    prompts = [row for row in lines(tmp_path) if row.get("promptId") and "origin" in row]
+    assert [row["origin"] for row in prompts] == [{"kind": "task-notification"}]
+
+
+@requirement("hooks.rewake")
+async def test_a_handler_that_wakes_the_model_within_a_turn_is_heard_with_the_results(
+    tmp_path: Path,
+) -> None:
+    @tool()
+    async def until_woken() -> str:
+        """Return once the handler has ended."""
+        (tmp_path / "go").touch()
+        while not agent.session.runner.runner_context.hooks.has_wake_request:
+            await anyio.lowlevel.checkpoint()
+        return "now"
+
+    script = ScriptedModel([[use("echo", text="a")], [use("until_woken")], say("I mend it.")])
+    async with talking(tmp_path, script, waker(tmp_path), until_woken) as agent:
+        ended = await agent.run_to_completion("Go.")
+
+    assert (ended.text, ended.turns) == ("I mend it.", 3)
+    (text,) = said(agent.session)
+    assert WORDS in text
+    queued = [row for row in lines(tmp_path) if "queued_command" in json.dumps(row)]
+    assert len(queued) == 1
+
+
+@requirement("hooks.rewake")
+async def test_a_session_of_its_own_loop_goes_on_at_the_end_of_a_turn(tmp_path: Path) -> None:
+    script = ScriptedModel([])
+    reply = {"role": "assistant", "content": [{**use("echo", text="a"), "id": "c1"}]}
+    done = {"role": "assistant", "content": [say("Done.")]}
+    (tmp_path / "go").touch()
+    async with talking(tmp_path, script, waker(tmp_path)) as agent:
+        session = agent.session
+        session.say("Go.")
+        await session.run(reply)
+        while not session.runner.runner_context.hooks.has_wake_request:
+            await anyio.lowlevel.checkpoint()
+        goes_on = await session.run(done)
+        is_over = not await session.run(done)
+        nobody = await session.wait_for_wake()
+
+    assert (goes_on, is_over, nobody) == (True, True, False)
+    assert [WORDS in text for text in said(session)] == [True]
+
+
+@requirement("hooks.rewake")
+async def test_handlers_that_wake_the_model_again_and_again_are_not_heard_for_ever(
+    tmp_path: Path,
+) -> None:
+    block = at("Stop", command("echo >> stops; echo again >&2; exit 2", asyncRewake=True))
+    script = ScriptedModel([], then=lambda _messages: say("Done."))
+    async with talking(tmp_path, script, block) as agent:
+        ended = await agent.run_to_completion("Go.")
+
+    assert ended.turns == 9
+    stops = (tmp_path / "stops").read_text(encoding="utf-8").count("\n")
+    assert stops in (8, 9)  # nobody waits for the last one

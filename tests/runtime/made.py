@@ -1,0 +1,44 @@
+"""Short words for tests of the runner: calls, and what was told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from toolspan.runtime.live_bodies import LiveBodyStore
+from toolspan.types.events import Finished, LiveEvent
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call
+
+E = TypeVar("E")
+
+
+def call(name: str, tool: str, **given: object) -> dict[str, object]:
+    """A `tool_use` block."""
+    return {"type": "tool_use", "id": name, "name": tool, "input": given}
+
+
+def asked_for(tool: str, given: Mapping[str, object] | None = None) -> Call:
+    """A call `a` of a tool, as a runner has it."""
+    shelf = LiveBodyStore(given or {})
+    return Call(id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, body_store=shelf)
+
+
+@dataclass
+class Told:
+    """A sink that remembers; give it to a runner as `direct`."""
+
+    events: list[LiveEvent] = field(default_factory=list)
+
+    def __call__(self, event: LiveEvent) -> None:
+        self.events.append(event)
+
+    def of(self, kind: type[E]) -> list[E]:
+        """The events of one kind."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+    @property
+    def states(self) -> dict[str, str]:
+        """How each call ended, in the order in which they did."""
+        return {str(one.call_id): one.span.state for one in self.of(Finished)}

@@ -1,0 +1,319 @@
+"""Paths that lead elsewhere than they seem to, on a real disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.permissions.asked import decided, line, question
+from toolspan.runtime.permissions import Permissions, Rules
+from toolspan.runtime.permissions.commands import expand_braces
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.runner import Runner, new_workspace
+from toolspan.tools import read_tool, write_tool
+from toolspan.types.decision import Allow, Ask, Decision, Deny
+from toolspan.types.events import Finished
+
+EDITS = Permissions(mode="acceptEdits")
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with links of all sorts, beside things that are none of its business."""
+    project, outside, home = (tmp_path.resolve() / one for one in ("project", "outside", "home"))
+    for folder in (project / "sub" / "deep", project / ".git", outside / "folder", home / ".ssh"):
+        folder.mkdir(parents=True)
+    for file in (project / "a", project / ".env", outside / "secret", outside / "folder" / "f"):
+        file.write_text("old", encoding="utf-8")
+    links: dict[str, Path | str] = {
+        "out": outside / "folder", "file": outside / "secret", "up": "..", "env": ".env",
+        "down": "sub/deep", "here": "/proc/self/cwd", "round": "round", "new": outside / "new",
+        "git": ".git", "streams": "/dev/fd",
+    }  # fmt: skip
+    for name, target in links.items():
+        (project / name).symlink_to(target)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.chdir(project)
+    return project
+
+
+def spelled(text: str, project: Path) -> str:
+    """`@P` is the project, `@O` what is outside of it."""
+    return text.replace("@P", str(project)).replace("@O", str(project.parent / "outside"))
+
+
+def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
+    return decided(permissions, line(spelled(command, project), project))
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat ../outside/secret", "cat sub/../../outside/secret", "cat ./sub/./../../outside/secret",
+        "cat @P/../outside/secret", "cat @P//../outside/secret", "cat ..//outside/secret",
+        "cat /../etc/passwd", "cat //etc/passwd", "cat ///etc/passwd", "ls ..", "ls ../",
+        "ls sub/../..",
+        "cat out/f", "cat out//f", "cat ./out/./f", "cat out/../secret", "cat out/../folder/f",
+        "cat file", "cat up/outside/secret", "cat up/project/../outside/secret", "cat new",
+        "cat down/../../../outside/secret", "cat down/../../a", "ls out", "ls out/", "ls out/..",
+        "grep -r x out", "find out/ -name x", "cat here/a", "cat here/../outside/secret",
+        "cat /proc/self/cwd/a", "cat /proc/self/cwd/../outside/secret",
+        "cat /proc/self/root/etc/passwd", "cat /dev/fd/3", "cat < /dev/fd/3", "cat streams/3",
+        "cat ~", "cat ~/x", "cat ~/../outside/secret", "cat ~root/x", "cat ~+/x", "cat ~-/x",
+        "cd .. && cat a", "cd out && cat f", "cd out/.. && cat secret", "cd up && ls",
+        "cd down && cat ../../a", "cd sub/deep && cat ../../../outside/secret", "cd / && ls",
+        "cat < ../outside/secret", "cat < out/f", "cat < out/../secret",
+    ],
+)  # fmt: skip
+def test_reading_elsewhere_is_asked_about_however_it_is_spelled(
+    project: Path, command: str
+) -> None:
+    assert isinstance(on_line(Permissions(), command, project), Ask)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat a", "cat ./a", "cat .//a", "cat sub/../a", "cat sub/deep/../../a", "cat @P/a",
+        "cat @P//sub/../a", "ls sub/", "ls .", "ls sub/..", "ls ./", "cat down/x", "ls down/",
+        "cd sub && cat ../a", "cd sub/.. && cat a", "cat ../project/a", "cat env", "cat -- -x",
+    ],
+)  # fmt: skip
+def test_a_long_way_to_a_file_of_the_project_is_none_of_anybody_s_business(
+    project: Path, command: str
+) -> None:
+    assert isinstance(on_line(Permissions(), command, project), Allow)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo x > ../n", "echo x > out/n", "echo x > out/../n", "echo x > up/n", "echo x > new",
+        "echo x > sub/../../n", "touch out/../n", "touch new", "mkdir out/n", "rm out/f",
+        "mv a out/", "cp a out/../n", "cp a ~/n", "sed -i s/a/b/ out/f", "echo x > here/n",
+        "echo x > /proc/self/cwd/n", "echo x > /dev/fd/3", "echo x >> streams/3",
+        "echo x > .git/config", "echo x > git/config", "echo x > sub/../.git/config",
+        "echo x > .GIT/config", "touch .Git/hooks/x", "touch down/../../.git/x",
+    ],
+)  # fmt: skip
+def test_writing_elsewhere_is_asked_about_where_edits_are_accepted(
+    project: Path, command: str
+) -> None:
+    assert isinstance(on_line(EDITS, command, project), Ask)
+
+
+COSTLY = (
+    "..", "../project", ".", "./", "sub/..", "@P/", "@P//", "//", "//home", "/../home", "/./home/",
+    "~/", "up/", "up/project", "/proc/self/cwd", "here/", "/proc/self/root/home",
+)  # fmt: skip
+WAYS = (
+    ".env", "./.env", ".//.env", ".env/", "sub/../.env", "env", "@P/.env", "@P//.env", "//@P/.env",
+    "down/../../.env", ".en?", ".env*", ".e{nv,x}", "{a,.env}", "{a,{b,.env}}", ".en{u..w}",
+    "~/../project/.env", "/proc/self/cwd/.env", "here/.env", "/proc/self/root@P/.env",
+    "/proc/self/task/1/cwd/.env", "~/.ssh/id", "out/f", "out/../secret", "@O/secret", "/@O/secret",
+    "file", "up/outside/secret",
+)  # fmt: skip
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"rm -rf {what}" for what in COSTLY),
+        *("ls | rm > sub/x -rf /", "true && rm 2>&1 -rf ~"),
+    ],
+)
+def test_costly_removals_are_seen_behind_links_and_dots(project: Path, command: str) -> None:
+    anything_goes = Permissions(Rules(allow=["Bash"]), "bypassPermissions")
+
+    assert isinstance(on_line(anything_goes, command, project), Ask)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"cat {way}" for way in WAYS),
+        *("dd if=.env", "head -c5 < .env", "cd sub && cat ../.env", "dd if=~/.ssh/id"),
+    ],
+)
+def test_a_forbidden_file_is_found_on_every_way_to_it(project: Path, command: str) -> None:
+    rules = Rules(
+        allow=["Bash(cat:*)", "Bash(dd:*)", "Bash(head:*)"],
+        deny=["Read(./.env)", "Read(~/.ssh/**)", spelled("Read(/@O/**)", project)],
+    )
+
+    assert isinstance(on_line(Permissions(rules), command, project), Deny)
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize("stand", [".", "sub", "/"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "cat env", "cat -n", "cat a env", "cat --file=env", "cat x=env", "cat ./env",
+        "cat sub/../env", "cat .//gone/x", "cat ./gone/x", "cat gone/x", "cat gone/./x",
+        "cat > env", "cat 2> gone/x", "cat a 2>/dev/null < env", "cd sub && cat ../env",
+        "cd down && cat ../../env", "cat new/x", "for f in env; do cat $f; done", "cat @P/gone/x",
+        "cat link/gone/x", "sudo cat env",
+    ],
+)  # fmt: skip
+def test_a_forbidden_file_is_found_from_wherever_one_asks(
+    project: Path, command: str, stand: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "-n").symlink_to(".env")
+    (project / "link").symlink_to(".")
+    outside = spelled("Read(/@O/new/**)", project)
+    rules = Rules(allow=["Bash"], deny=["Read(./.env)", "Read(./gone/**)", outside])
+    monkeypatch.chdir(project / stand)
+
+    assert isinstance(on_line(Permissions(rules), command, project), Deny)
+
+
+@requirement("permission.traversal")
+def test_a_folder_that_is_a_link_is_judged_by_both_its_names(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = project.parent / "other"
+    other.symlink_to(project)
+    rules = Rules(allow=["Bash"], deny=[f"Read(/{project}/gone/**)", f"Read(/{other}/lost/**)"])
+    monkeypatch.chdir(other)
+
+    for name in ("gone/x", "lost/x"):
+        decision = decided(Permissions(rules), line(f"cat {name}", other))
+        assert isinstance(decision, Deny), name
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize("command", ["cat {a,b}", "cat a", "cat {1..3}", "dd if=a", "cat sub/*"])
+def test_other_files_are_not_forbidden_with_it(project: Path, command: str) -> None:
+    rules = Rules(allow=["Bash(cat:*)", "Bash(dd:*)"], deny=["Read(./.env)", "Read(./x)"])
+    (project / ".env").unlink()
+
+    assert isinstance(on_line(Permissions(rules), command, project), Allow)
+
+
+@requirement("permission.traversal")
+def test_braces_are_tried_out_and_too_many_mean_anything() -> None:
+    assert set(expand_braces("{a,b}{1,2}")) == {"a1", "b1", "a2", "b2"}
+    assert set(expand_braces("x{a,{b,c}}")) == {"xa", "xb", "xc"}
+    assert list(expand_braces("x{9..12}{a..c}")) == ["x[-0-9]*[a-c]"]
+    assert list(expand_braces("{}{a}")) == ["{}{a}"]
+    assert list(expand_braces("{a,b}" * 500 + ".env")) == ["*.env"]
+
+
+@requirement("permission.traversal")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside/n", "sub/../../outside/n", "@P/../outside/n", "out/n", "file", "new", "up/n",
+        "~/n", "~/../outside/n", "/proc/self/cwd/a", "here/a", "/dev/fd/3", "streams/3",
+        "//etc/passwd", ".git/x", "git/x", ".GIT/x", "sub/../.git/x", "@P//.git//x",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("tool", ["Write", "Edit", "NotebookEdit"])
+def test_file_tools_write_nowhere_else_unasked(project: Path, path: str, tool: str) -> None:
+    key = "notebook_path" if tool == "NotebookEdit" else "file_path"
+    asked = question(tool, project, **{key: spelled(path, project)})
+
+    assert isinstance(decided(EDITS, asked), Ask)
+
+
+# Between consent and use
+
+
+class Switching:
+    """File tools of a session in which something happens right behind the decision."""
+
+    def __init__(self, project: Path, switch: Callable[[], object]) -> None:
+        client = profile("2.1.325")
+
+        def last(asked: PermissionRequest) -> Decision | None:
+            decision = EDITS.fallback(asked)
+            assert isinstance(decision, Allow)
+            switch()
+            return decision
+
+        self._runner = Runner(
+            [write_tool(client), read_tool(client)],
+            cwd=project,
+            profile=client,
+            workspace=new_workspace(project),
+            policies=EDITS.policies,
+            fallback=last,
+        )
+
+    async def write(self, path: Path) -> Finished:
+        given = {"file_path": str(path), "content": "new"}
+        block = {"type": "tool_use", "id": "toolu_a", "name": "Write", "input": given}
+        return (await self._runner.finish([block]))[0]
+
+
+def swapped(folder: Path, target: Path) -> None:
+    """The folder is moved away, and a link to elsewhere stands in its place."""
+    folder.rename(folder.parent / "aside")
+    folder.symlink_to(target)
+
+
+@requirement("permission.pinned")
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["sub/n", "sub/deep/n", "sub/deep/more/n", "down/n"])
+async def test_a_folder_that_becomes_a_link_after_consent_leads_no_write_outside(
+    project: Path, name: str
+) -> None:
+    outside = project.parent / "outside"
+    (outside / "deep").mkdir()
+    before = sorted(outside.rglob("*"))
+    session = Switching(project, lambda: swapped(project / "sub", outside))
+
+    finished = await session.write(project / name)
+
+    assert finished.span.state == "failed"
+    assert sorted(outside.rglob("*")) == before
+
+
+@requirement("permission.pinned")
+@pytest.mark.anyio
+async def test_a_file_that_becomes_a_link_after_consent_is_not_followed(project: Path) -> None:
+    target = project.parent / "outside" / "target"
+    session = Switching(project, lambda: (project / "n").symlink_to(target))
+
+    finished = await session.write(project / "n")
+
+    assert finished.span.state == "failed"
+    assert not target.exists()
+
+
+@requirement("permission.pinned")
+@pytest.mark.anyio
+async def test_a_link_that_turns_elsewhere_after_consent_is_followed_to_where_it_led(
+    project: Path,
+) -> None:
+    def turn() -> None:
+        (project / "down").unlink()
+        (project / "down").symlink_to(project.parent / "outside")
+
+    finished = await Switching(project, turn).write(project / "down" / "n")
+
+    assert finished.span.state == "succeeded"
+    assert (project / "sub" / "deep" / "n").read_text(encoding="utf-8") == "new"
+    assert not (project.parent / "outside" / "n").exists()
+
+
+@requirement("permission.pinned")
+@pytest.mark.anyio
+async def test_dots_behind_a_link_mean_to_a_file_tool_what_was_judged(project: Path) -> None:
+    finished = await Switching(project, lambda: None).write(Path(f"{project}/out/../n"))
+
+    assert finished.span.state == "succeeded"
+    assert (project / "n").read_text(encoding="utf-8") == "new"
+    assert not (project.parent / "outside" / "n").exists()
+    assert os.listdir(project.parent / "outside" / "folder") == ["f"]  # noqa: PTH208 - names only

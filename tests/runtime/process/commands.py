@@ -1,0 +1,72 @@
+"""Commands for these tests, and what tells that they are up."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+import anyio.lowlevel
+import psutil
+
+from toolspan.runtime.process import Command
+
+
+def sh(script: str, **more: object) -> Command:
+    """A shell script with a mark of its own, both streams in one."""
+    return command(["/bin/sh", "-c", script], **more)
+
+
+def python(script: str, **more: object) -> Command:
+    """A Python program with a mark of its own, both streams in one."""
+    return command([sys.executable, "-c", script], **more)
+
+
+def command(argv: list[str], **more: object) -> Command:
+    plain = Command(
+        argv=argv,
+        cwd=Path("/"),
+        env=dict(os.environ),
+        tag=f"test-{uuid4().hex}",
+        merge_streams=True,
+    )
+    return replace(plain, **more)  # type: ignore[arg-type]
+
+
+@dataclass
+class Ups:
+    """Hears a command say `up` as often as it should; give it as `on_output`."""
+
+    times: int = 1
+    heard: bytearray = field(default_factory=bytearray)
+    event: anyio.Event = field(default_factory=anyio.Event)
+
+    def __call__(self, data: bytes) -> None:
+        self.heard += data
+        if self.heard.count(b"up\n") >= self.times:
+            self.event.set()
+
+    async def wait(self) -> None:
+        await self.event.wait()
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Until it holds; for what no event tells."""
+    while not holds():
+        await anyio.lowlevel.checkpoint()
+
+
+def zombies() -> list[int]:
+    """Our own children that ended and were not collected."""
+    found = []
+    for child in psutil.Process().children(recursive=False):
+        try:
+            if child.status() == psutil.STATUS_ZOMBIE:
+                found.append(child.pid)
+        except psutil.NoSuchProcess:
+            continue
+    return found

@@ -1,0 +1,334 @@
+"""One child: how it starts, what it prints, how it ends by itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.process.commands import Ups, command, python, sh, zombies
+from toolspan.runtime.process import (
+    ExitStatus,
+    ProcessSupervisor,
+    Spill,
+    StartError,
+    find_survivors,
+    start_process,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@requirement("process.exit")
+@pytest.mark.parametrize(
+    ("script", "ended", "status"),
+    [
+        ("exit 0", ExitStatus(0, None), 0),
+        ("exit 3", ExitStatus(3, None), 3),
+        ("kill -KILL $$", ExitStatus(None, 9), 137),
+        ("kill -TERM $$", ExitStatus(None, 15), 143),
+    ],
+)
+async def test_a_child_tells_how_it_ended(script: str, ended: ExitStatus, status: int) -> None:
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            child = await custody.start(sh(script))
+
+            assert await child.wait() == ended
+            assert child.exit == ended
+            assert ended.status == status
+
+
+@requirement("process.merged-streams")
+async def test_merged_streams_keep_the_order_in_which_they_were_written() -> None:
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            script = "for i in 1 2 3 4 5; do echo out $i; echo err $i >&2; done"
+            child = await custody.start(sh(script))
+            await child.wait()
+
+    assert child.stdout.data == b"".join(b"out %d\nerr %d\n" % (i, i) for i in range(1, 6))
+    assert child.stderr.data == b""
+
+
+@requirement("process.separate-streams")
+async def test_streams_that_are_not_merged_are_kept_apart() -> None:
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            child = await custody.start(sh("echo out; echo err >&2", merge=False))
+            await child.wait()
+
+    assert (child.stdout.data, child.stderr.data) == (b"out\n", b"err\n")
+
+
+@requirement("process.every-byte")
+async def test_binary_output_and_a_last_line_without_its_end_come_unchanged() -> None:
+    every_byte = bytes(range(256)) * 300
+    script = "import sys; sys.stdout.buffer.write(bytes(range(256)) * 300 + b'no end')"
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            heard = bytearray()
+            child = await custody.start(python(script, on_output=heard.extend))
+            await child.wait()
+
+    assert child.stdout.data == every_byte + b"no end"
+    assert bytes(heard) == every_byte + b"no end"
+
+
+@requirement("process.bounded-memory")
+async def test_of_a_huge_output_the_first_and_the_last_bytes_are_kept_and_all_are_counted() -> None:
+    size = 200_000_000
+    with anyio.fail_after(60):
+        async with ProcessSupervisor() as custody:
+            script = f"printf start; yes | head -c {size}; printf end"
+            child = await custody.start(sh(script, memory_limit=1000))
+            await child.wait()
+
+    assert child.stdout.total == size + 8
+    assert child.stdout.head == b"start" + (b"y\n" * 250)[:495]
+    assert child.stdout.tail == (b"y\n" * 250)[-497:] + b"end"
+    assert child.stdout.dropped == child.stdout.total - 1000
+
+
+@requirement("process.spill")
+async def test_the_spill_file_is_made_when_memory_is_full_and_holds_everything(
+    tmp_path: Path,
+) -> None:
+    spill = Spill(lambda: tmp_path / "all.txt")
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            small = await custody.start(sh("printf 1234", memory_limit=4, spill=spill))
+            await small.wait()
+            assert (small.stdout.path, list(tmp_path.iterdir())) == (None, [])
+
+            large = await custody.start(sh("seq 100000", memory_limit=4, spill=spill))
+            await large.wait()
+
+    whole = b"".join(b"%d\n" % number for number in range(1, 100001))
+    assert large.stdout.path == tmp_path / "all.txt"
+    assert (tmp_path / "all.txt").read_bytes() == whole
+    assert large.stdout.data == b"1\n" + b"0\n"
+
+
+@requirement("process.spill")
+async def test_a_spill_file_can_be_had_from_the_start_or_in_the_middle(tmp_path: Path) -> None:
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            early = Spill(lambda: tmp_path / "early", from_start=True)
+            first = await custody.start(sh(":", spill=early))
+            assert (tmp_path / "early").read_bytes() == b""
+
+            ups = Ups()
+            later = Spill(lambda: tmp_path / "later")
+            read_end, write_end = os.pipe()
+            script = "echo up; read line; echo $line"
+            second = await custody.start(sh(script, on_output=ups, spill=later, stdin=read_end))
+            os.close(read_end)
+            await ups.wait()
+            assert second.stdout.spill_to_file() == tmp_path / "later"
+            assert (tmp_path / "later").read_bytes() == b"up\n"
+            os.write(write_end, b"more\n")
+            os.close(write_end)
+            await first.wait()
+            await second.wait()
+
+    assert (tmp_path / "later").read_bytes() == b"up\nmore\n"
+
+
+@requirement("process.spill-trouble")
+async def test_a_spill_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            taken = Spill(lambda: tmp_path / "there")
+            child = await custody.start(sh("seq 1000", memory_limit=4, spill=taken))
+            ended = await child.wait()
+            full = Spill(lambda: tmp_path / "short", limit=10)
+            other = await custody.start(sh("seq 1000", memory_limit=4, spill=full))
+            await other.wait()
+
+    assert ended == ExitStatus(0, None)
+    assert isinstance(child.stdout.spill_error, FileExistsError)
+    assert (other.stdout.spilled, (tmp_path / "short").read_bytes()) == (10, b"1\n2\n3\n4\n5\n")
+
+
+@requirement("process.stdin")
+async def test_a_child_reads_nothing_unless_it_is_fed() -> None:
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            nothing = await custody.start(sh("readlink /proc/self/fd/0; cat"))
+            much = await custody.start(sh("wc -c", stdin=b"x" * 3_000_000))
+            unread = await custody.start(sh("exec 0<&-; echo fine", stdin=b"x" * 3_000_000))
+            for child in (nothing, much, unread):
+                await child.wait()
+
+    assert nothing.stdout.data == b"/dev/null\n"
+    assert much.stdout.data.strip() == b"3000000"
+    assert unread.stdout.data == b"fine\n"
+
+
+@requirement("process.pass-fds")
+async def test_a_descriptor_can_be_given_to_a_child() -> None:
+    read_end, write_end = os.pipe()
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            # A descriptor above 9 cannot be named in a plain shell's redirection.
+            script = f"import os; os.write({write_end}, b'through')"
+            child = await custody.start(python(script, pass_fds=(write_end,)))
+            os.close(write_end)
+            await child.wait()
+
+    assert os.read(read_end, 100) == b"through"
+    os.close(read_end)
+
+
+@requirement("process.start-error")
+@pytest.mark.parametrize(
+    ("argv", "cwd", "path", "reason"),
+    [
+        (["no-such-program"], "", "no-such-program", "No such file or directory"),
+        (["/bin/sh"], "missing", "missing", "No such file or directory"),
+        (["/bin/sh"], "plain", "plain", "Not a directory"),
+        (["plain"], "", "plain", "Permission denied"),
+        (["/bin/sh", "-c", "a\0b"], "", "/bin/sh", "embedded null byte"),
+        (["/bin/sh", "-c", "\ud800"], "", "/bin/sh", "surrogates not allowed"),
+        (["/bin/sh", "-c", "x" * 10_000_000], "", "/bin/sh", "Argument list too long"),
+    ],
+)
+async def test_what_cannot_be_started_is_told_with_path_and_reason(
+    argv: list[str], cwd: str, path: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "plain").write_text("not a program", encoding="utf-8")
+    if argv[0] == "plain":
+        argv = [str(tmp_path / "plain")]
+    spill = Spill(lambda: tmp_path / "spill", from_start=True)
+    before = open_descriptors()
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            with pytest.raises(StartError) as raised:
+                await custody.start(command(argv, cwd=tmp_path / cwd, spill=spill))
+
+    assert raised.value.path.name == Path(path).name
+    assert reason in raised.value.reason
+    assert str(raised.value).startswith("Cannot start ")
+    assert not (tmp_path / "spill").exists()
+    assert open_descriptors() == before
+
+
+@requirement("process.start-error")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: sh(":", memory_limit=0),
+        lambda: command([]),
+    ],
+)
+async def test_a_command_that_makes_no_sense_is_refused_at_once(
+    wrong: Callable[[], object],
+) -> None:
+    with pytest.raises(ValueError, match="at least"):
+        wrong()
+
+
+@requirement("process.mark")
+@pytest.mark.parametrize("mark", ["", "a:b", "a@b"])
+async def test_a_mark_that_could_not_be_found_again_is_refused(mark: str) -> None:
+    with pytest.raises(ValueError, match="a mark is not empty"):
+        await start_process(sh(":", mark=mark))
+
+
+@requirement("process.drain")
+async def test_an_orphan_that_holds_the_pipe_does_not_hold_up_the_waiting() -> None:
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            command = sh("sleep 1000 & echo up")
+            child = await custody.start(command)
+            assert await child.wait() == ExitStatus(0, None)
+
+            assert child.stdout.data == b"up\n"
+            assert len(find_survivors(command.tag)) == 1
+        assert find_survivors(command.tag) == []
+
+
+@requirement("process.drain")
+async def test_an_orphan_that_never_stops_writing_does_not_hold_up_the_waiting() -> None:
+    with anyio.fail_after(20):
+        async with ProcessSupervisor() as custody:
+            child = await custody.start(sh("yes & echo up", memory_limit=100))
+
+            assert await child.wait() == ExitStatus(0, None)
+
+
+@requirement("process.orphans-live-on")
+async def test_what_an_orphan_prints_later_neither_breaks_it_nor_changes_the_output() -> None:
+    late_read, late_write = os.pipe()
+    go_read, go_write = os.pipe()
+    script = (
+        "import os, sys\n"
+        "if os.fork():\n"
+        "    os._exit(0)\n"
+        f"os.read({go_read}, 1)\n"
+        "os.write(1, b'late')\n"
+        f"os.write({late_write}, b'fine')\n"
+    )
+    heard = bytearray()
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            child = await custody.start(
+                python(script, pass_fds=(late_write, go_read), on_output=heard.extend)
+            )
+            await child.wait()
+            os.write(go_write, b"!")
+            await anyio.wait_readable(late_read)
+
+            assert os.read(late_read, 100) == b"fine"
+    assert (child.stdout.data, bytes(heard)) == (b"", b"")
+    for descriptor in (late_read, late_write, go_read, go_write):
+        os.close(descriptor)
+
+
+@requirement("process.orphans-live-on")
+async def test_orphans_are_ended_with_the_command_when_it_says_so() -> None:
+    with anyio.fail_after(10):
+        async with ProcessSupervisor() as custody:
+            command = sh("sleep 1000 & setsid sleep 1000 & exit 4", leave_orphans=False)
+            child = await custody.start(command)
+
+            assert await child.wait() == ExitStatus(4, None)
+            assert find_survivors(command.tag) == []
+
+
+@requirement("process.no-zombies")
+async def test_fifty_children_at_once_end_without_a_zombie() -> None:
+    before = open_descriptors()
+    with anyio.fail_after(30):
+        async with ProcessSupervisor() as custody:
+            children = [await custody.start(sh(f"echo {n}; exit {n}")) for n in range(50)]
+            ended = [await child.wait() for child in children]
+
+            assert zombies() == []
+    assert [one.code for one in ended] == list(range(50))
+    assert [child.stdout.data for child in children] == [b"%d\n" % n for n in range(50)]
+    assert open_descriptors() == before
+
+
+@requirement("process.start-alone")
+async def test_a_child_without_a_custody_is_ended_by_its_caller() -> None:
+    ups = Ups()
+    with anyio.fail_after(10):
+        command = sh("echo up; sleep 1000", on_output=ups)
+        child = await start_process(command)
+        await ups.wait()
+
+        assert await child.terminate() == ExitStatus(None, 15)
+        assert await child.terminate() == ExitStatus(None, 15)
+    assert find_survivors(command.tag) == []
+    assert zombies() == []
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

@@ -1,0 +1,196 @@
+"""Settings at work: `toolspan exec` and `toolspan trust`, driven as a person would drive them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+
+GUARD = {"hooks": {"PreToolUse": [{"hooks": [{"type": "command", "command": "exit 2"}]}]}}
+CALL = {"type": "tool_use", "id": "a", "name": "Bash", "input": {"command": "echo hi"}}
+
+
+class World:
+    """A home and a project in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder
+        self.project = folder / "project"
+        self.project.mkdir()
+
+    def write(self, name: str, value: object) -> Path:
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(value), encoding="utf-8")
+        return path
+
+    def toolspan(self, *arguments: str, told: str = "") -> subprocess.CompletedProcess[str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLAUDE", "XDG"))}
+        return subprocess.run(
+            [sys.executable, "-m", "toolspan", *arguments],
+            cwd=self.project,
+            env={**kept, "HOME": str(self.home)},
+            input=told,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
+            check=False,
+        )
+
+    def state(self, *options: str) -> tuple[str, str]:
+        """How a call ends, and what is said beside it."""
+        line = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
+        done = self.toolspan("exec", "--transcript", "none", *options, told=line)
+        assert done.returncode == 0, done.stderr
+        return str(json.loads(done.stdout)["state"]), done.stderr
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@requirement("exec.hooks")
+def test_hooks_of_a_named_file_bind_every_call(world: World) -> None:
+    named = world.write("project/.claude/settings.json", GUARD)
+
+    assert world.state("--settings", str(named)) == ("blocked_by_hook", "")
+
+
+@requirement("exec.hooks")
+def test_a_persons_own_settings_are_used_without_being_named(world: World) -> None:
+    world.write(".claude/settings.json", GUARD)
+
+    assert world.state()[0] == "blocked_by_hook"
+    assert world.state("--setting-sources", "project")[0] == "succeeded"
+
+
+@requirement("settings.trust-command")
+def test_hooks_of_a_project_run_only_after_they_were_accepted(world: World) -> None:
+    ran = world.project / "ran"
+    hook = {"type": "command", "command": f"touch {ran}"}
+    world.write("project/.claude/settings.json", {"hooks": {"PreToolUse": [{"hooks": [hook]}]}})
+
+    state, told = world.state()
+    assert (state, ran.exists()) == ("succeeded", False)
+    assert "is not trusted" in told
+
+    shown = world.toolspan("trust", told="n\n")
+    assert f"PreToolUse * [command] touch {ran}" in shown.stdout
+    assert "Not trusted." in shown.stdout
+    assert world.toolspan("trust", "--check").returncode == 1
+
+    assert "Trusted, until" in world.toolspan("trust", told="y\n").stdout
+    assert world.toolspan("trust", "--check").returncode == 0
+    assert world.toolspan("trust", "--list").stdout == f"{world.project}\n"
+    assert world.state() == ("succeeded", "")
+    assert ran.exists()
+
+    ran.unlink()
+    world.toolspan("trust", "--revoke")
+    world.state()
+    assert not ran.exists()
+
+
+@requirement("settings.trust-command")
+def test_what_a_file_says_cannot_write_to_the_terminal_that_shows_it(world: World) -> None:
+    hook = {"type": "command", "command": "a\x1b[2Jb"}
+    world.write("project/.claude/settings.json", {"hooks": {"Stop": [{"hooks": [hook]}]}})
+
+    assert "a\\x1b[2Jb" in world.toolspan("trust", told="n\n").stdout
+
+
+@requirement("settings.errors")
+def test_a_wrong_settings_file_ends_the_command_with_one_line(world: World) -> None:
+    named = world.write("bad.json", {"hooks": {"Stop": 3}})
+
+    done = world.toolspan("exec", "--settings", str(named))
+
+    assert done.returncode == 2
+    assert done.stderr == (f"toolspan: {named}: `hooks.Stop` is a list of groups, not a number\n")
+
+
+@requirement("exec.hooks")
+def test_hooks_can_be_made_to_fail_closed(world: World) -> None:
+    hook = {"type": "command", "command": "/no/such/guard"}
+    world.write(".claude/settings.json", {"hooks": {"PreToolUse": [{"hooks": [hook]}]}})
+
+    assert world.state()[0] == "succeeded"
+    assert world.state("--fail-closed")[0] == "blocked_by_hook"
+
+
+@requirement("exec.hooks")
+def test_a_program_that_speaks_for_the_model_hears_of_prompts_and_ends_of_turns(
+    world: World,
+) -> None:
+    def at(point: str, line: str) -> dict[str, object]:
+        return {point: [{"hooks": [{"type": "command", "command": line}]}]}
+
+    once = "[ -e once ] || { touch once; echo go on >&2; exit 2; }"
+    block = {**at("UserPromptSubmit", "echo noted"), **at("Stop", once)}
+    world.write(".claude/settings.json", {"hooks": block})
+    told = [
+        {"type": "user", "message": {"content": "Go"}},
+        {"type": "assistant", "message": {"content": "done"}},
+        {"type": "assistant", "message": {"content": "really"}},
+    ]
+
+    done = world.toolspan(
+        "exec", "--transcript", "none", told="".join(json.dumps(one) + "\n" for one in told)
+    )
+
+    noted = "UserPromptSubmit hook additional context: noted"
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {
+            "type": "prompt",
+            "accepted": True,
+            "content": [{"type": "text", "text": "Go"}, {"type": "text", "text": noted}],
+        },
+        {"type": "feedback", "content": [f"Stop hook feedback:\n[{once}]: go on\n"]},
+    ]
+
+
+@requirement("exec.strange")
+def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> None:
+    rules = {"alow": ["Read"], "deny": ["Bsah(rm:*)", "Agent(x)", "mcp__db__drop", "Foo*"]}
+    world.write(".claude/settings.json", {"permissions": rules, "theme": "dark"})
+    told = json.dumps({"type": "assistant", "message": {"content": [CALL]}}) + "\n"
+
+    done = world.toolspan(
+        *("exec", "--transcript", "none", "--tools", "Bash,mcp__db__drop"),
+        *("--allowed-tools", "Wirte Bash(echo:*)"),
+        told=told,
+    )
+
+    lines = [line.removeprefix("toolspan: ") for line in done.stderr.splitlines()]
+    assert [line.removeprefix("toolspan exec: ") for line in lines] == [
+        f"{world.home}/.claude/settings.json: `permissions.alow` is not known, and not used; there"
+        " are allow, ask, deny, defaultMode, additionalDirectories,"
+        " disableBypassPermissionsMode, disableAutoMode",
+        "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; is it Bash?",
+        "the rule Wirte (cliArg): there is no tool 'Wirte'; is it Write?",
+    ]
+    assert json.loads(done.stdout)["content"] == "hi"
+
+
+@requirement("exec.strange")
+@pytest.mark.parametrize(
+    "command",
+    [("exec",), ("mcp",), ("run", "-p", "Go.", "--model", "scripted:../steps.json")],
+    ids=["exec", "mcp", "run"],
+)
+def test_a_tool_that_nobody_has_is_refused_where_it_is_asked_for(
+    world: World, command: tuple[str, ...]
+) -> None:
+    world.write("steps.json", [[{"type": "text", "text": "Done."}]])
+
+    done = world.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", told="")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "toolspan: --tools: there is no tool 'read'; is it Read?\n"

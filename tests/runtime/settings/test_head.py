@@ -1,0 +1,98 @@
+"""Hooks in the heads of files: as much YAML as they need, and nothing that is not understood."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks
+from toolspan.runtime.settings.hooks_block import SettingsError
+
+
+@requirement("hooks.heads")
+def test_a_block_of_hooks_is_read_as_it_would_be_in_a_settings_file() -> None:
+    head = """\
+name: doit
+hooks:
+  # what guards it
+  PreToolUse:
+    - matcher: "Bash|Edit"
+      hooks:
+        - type: command
+          command: "./guard --x 'y'"   # why
+          timeout: 2.5
+        - type: command
+          once: true
+          args: []
+          command: 'it''s'
+  Stop:
+  - hooks:
+    -
+      type: command
+      command: |
+        echo one
+          echo a: b
+
+        echo two
+      async: false
+    - { "type": "http", "url": "http://x/#y" }
+tools: Read
+"""
+    assert parse_frontmatter_hooks(head) == {
+        "PreToolUse": [
+            {
+                "matcher": "Bash|Edit",
+                "hooks": [
+                    {"type": "command", "command": "./guard --x 'y'", "timeout": 2.5},
+                    {"type": "command", "once": True, "args": [], "command": "it's"},
+                ],
+            }
+        ],
+        "Stop": [
+            {
+                "hooks": [
+                    {
+                        "type": "command",
+                        "command": "echo one\n  echo a: b\n\necho two",
+                        "async": False,
+                    },
+                    {"type": "http", "url": "http://x/#y"},
+                ]
+            }
+        ],
+    }
+
+
+@requirement("hooks.heads")
+@pytest.mark.parametrize(
+    ("head", "block"),
+    [
+        ("name: x\n", None),
+        ("", None),
+        ("hooks:\n", None),
+        ('hooks: {"Stop": []}\n', {"Stop": []}),
+        ("hooks:\n  Stop: ~\n", {"Stop": None}),
+        ("hooks:\n  Stop: >\n    a\n    b\n", {"Stop": "a b"}),
+        ("hooks:\n- a # b\n- 3\n", ["a", 3]),
+    ],
+)
+def test_short_forms_are_read_too(head: str, block: object) -> None:
+    assert parse_frontmatter_hooks(head) == block
+
+
+@requirement("hooks.heads")
+@pytest.mark.parametrize(
+    "head",
+    [
+        'hooks:\n  Stop: "x\n',
+        "hooks:\n  Stop: 'x\n",
+        'hooks:\n  Stop: "x" y\n',
+        "hooks:\n  Stop: {a: b}\n",
+        "hooks:\n  - a\n   b: c\n",
+        "hooks:\n  words without a key\n",
+        "hooks:\n    a: 1\n  b: 2\n",
+    ],
+)
+def test_what_is_not_understood_is_an_error(head: str) -> None:
+    with pytest.raises(SettingsError, match="hooks: not understood"):
+        parse_frontmatter_hooks(head)

@@ -1,0 +1,210 @@
+"""Several settings files: which there are, who is stronger, and what a project may ask for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.errors import SourceError
+from toolspan.runtime.settings import (
+    MergedSettings,
+    SettingsPaths,
+    TrustStore,
+    build_trust_request,
+    load_layers,
+    merge_settings,
+)
+
+
+def places(tmp_path: Path) -> SettingsPaths:
+    for name in ("project", "user", "managed"):
+        (tmp_path / name).mkdir(parents=True, exist_ok=True)
+    return SettingsPaths(
+        project=tmp_path / "project", user=tmp_path / "user", managed=tmp_path / "managed"
+    )
+
+
+def write(path: Path, value: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def hook(line: str) -> dict[str, object]:
+    return {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": line}]}]}}
+
+
+def everywhere(tmp_path: Path, **files: object) -> SettingsPaths:
+    found = places(tmp_path)
+    paths = {
+        "managed": found.managed / "managed-settings.json",
+        "local": found.project / ".claude/settings.local.json",
+        "project": found.project / ".claude/settings.json",
+        "user": found.user / "settings.json",
+    }
+    for name, value in files.items():
+        write(paths[name], value)
+    return found
+
+
+def commands(merged: MergedSettings) -> list[str]:
+    return [
+        str(getattr(handler, "command", None))
+        for one in merged.hooks
+        for handler in one.group.hooks
+    ]
+
+
+@requirement("settings.scopes")
+def test_single_values_are_the_strongest_files_and_rules_add_up(tmp_path: Path) -> None:
+    found = everywhere(
+        tmp_path,
+        managed={"permissions": {"deny": ["A"]}, "env": {"X": "managed"}},
+        local={"permissions": {"deny": ["B"], "defaultMode": "plan"}, "env": {"X": "l", "Y": "l"}},
+        project={"permissions": {"allow": ["C"], "defaultMode": "acceptEdits"}},
+        user={"permissions": {"allow": ["D"], "ask": ["E"]}, "env": {"Z": "user"}},
+    )
+
+    merged = merge_settings(load_layers(found), trusted=True)
+
+    assert merged.permissions.deny == ("A", "B")
+    assert merged.permissions.allow == ("C", "D")
+    assert merged.permissions.ask == ("E",)
+    assert merged.permissions.default_mode == "plan"
+    assert merged.env == {"X": "managed", "Y": "l", "Z": "user"}
+    assert [layer.scope for layer in merged.layers] == ["managed", "local", "project", "user"]
+
+
+@requirement("settings.scopes")
+def test_hooks_of_all_files_are_run_with_the_name_of_their_scope(tmp_path: Path) -> None:
+    found = everywhere(tmp_path, managed=hook("m"), project=hook("p"), user=hook("u"))
+
+    merged = merge_settings(load_layers(found), trusted=True)
+
+    assert [(one.scope, one.point) for one in merged.hooks] == [
+        ("managed", "Stop"),
+        ("project", "Stop"),
+        ("user", "Stop"),
+    ]
+
+
+@requirement("settings.scopes")
+def test_a_file_that_is_named_and_also_the_projects_is_loaded_once_and_trusted(
+    tmp_path: Path,
+) -> None:
+    found = everywhere(tmp_path, project=hook("p"))
+
+    layers = load_layers(found, named=found.project / ".claude" / "settings.json")
+
+    assert [layer.scope for layer in layers] == ["command_line"]
+    assert commands(merge_settings(layers, trusted=False)) == ["p"]
+
+
+@requirement("settings.managed")
+def test_all_hooks_can_be_switched_off_but_an_administrators(tmp_path: Path) -> None:
+    off = {"disableAllHooks": True}
+    found = everywhere(tmp_path, managed=hook("m"), local=off, user=hook("u"))
+
+    assert commands(merge_settings(load_layers(found), trusted=True)) == ["m"]
+
+
+@requirement("settings.managed")
+def test_an_administrator_can_leave_only_the_own_hooks_and_rules(tmp_path: Path) -> None:
+    only = {"allowManagedHooksOnly": True, "allowManagedPermissionRulesOnly": True}
+    rules = {"permissions": {"allow": ["A"]}}
+    found = everywhere(tmp_path, managed={**hook("m"), **only}, user={**hook("u"), **rules, **only})
+
+    merged = merge_settings(load_layers(found), trusted=True)
+
+    assert (commands(merged), merged.permissions.allow) == (["m"], ())
+    write(found.managed / "managed-settings.json", hook("m"))
+    merged = merge_settings(load_layers(found), trusted=True)
+    assert (commands(merged), merged.permissions.allow) == (["m", "u"], ("A",))
+
+
+@requirement("settings.trust")
+def test_a_project_that_is_not_trusted_can_only_refuse(tmp_path: Path) -> None:
+    wishes = {
+        **hook("p"),
+        "env": {"LD_PRELOAD": "x"},
+        "permissions": {
+            "allow": ["Bash"],
+            "deny": ["Write"],
+            "ask": ["Read"],
+            "defaultMode": "bypassPermissions",
+            "additionalDirectories": ["/"],
+        },
+        "disableAllHooks": True,
+    }
+    found = everywhere(tmp_path, project=wishes, user=hook("u"))
+
+    merged = merge_settings(load_layers(found), trusted=False)
+
+    assert commands(merged) == ["u"]
+    assert merged.env == {}
+    rules = merged.permissions
+    assert (rules.allow, rules.deny, rules.ask) == ((), ("Write",), ("Read",))
+    assert (rules.default_mode, rules.additional_directories) == (None, ())
+    assert merged.untrusted_files == (found.project / ".claude" / "settings.json",)
+
+
+@requirement("settings.trust")
+def test_trust_ends_with_any_change_to_what_could_run(tmp_path: Path) -> None:
+    found = everywhere(tmp_path, project={**hook("p"), "model": "x"})
+    store = TrustStore(tmp_path / "state" / "trust.json")
+
+    def trusted() -> bool:
+        return store.is_trusted(build_trust_request(found, load_layers(found)))
+
+    own = found.project / ".claude" / "settings.json"
+    assert not trusted()
+    store.accept(build_trust_request(found, load_layers(found)))
+    assert trusted()
+    write(own, {"model": "another", **hook("p")})
+    assert trusted()  # nothing that could run has changed
+    write(own, hook("q"))
+    assert not trusted()
+    write(own, hook("p"))
+    assert trusted()
+    write(found.mcp_file, {"mcpServers": {"x": {"command": "evil"}}})
+    assert not trusted()
+    found.mcp_file.unlink()
+    write(found.project / ".claude" / "settings.local.json", {"permissions": {"allow": ["Bash"]}})
+    assert not trusted()
+
+
+@requirement("settings.trust")
+def test_a_folder_that_wants_nothing_needs_no_trust(tmp_path: Path) -> None:
+    found = everywhere(tmp_path, project={"permissions": {"deny": ["Bash"]}, "model": "x"})
+
+    assert TrustStore(tmp_path / "none.json").is_trusted(
+        build_trust_request(found, load_layers(found))
+    )
+
+
+@requirement("settings.trust")
+@pytest.mark.parametrize("text", ["{", "[]", '{"folders": 3}'])
+def test_a_store_that_cannot_be_read_trusts_nobody(tmp_path: Path, text: str) -> None:
+    found = everywhere(tmp_path, project=hook("p"))
+    store = TrustStore(tmp_path / "trust.json")
+    store.path.write_text(text, encoding="utf-8")
+    claim = build_trust_request(found, load_layers(found))
+
+    assert not store.is_trusted(claim)
+    with pytest.raises(SourceError):
+        store.accept(claim)
+
+
+@requirement("settings.trust")
+def test_one_folders_trust_is_not_anothers(tmp_path: Path) -> None:
+    one = everywhere(tmp_path / "one", project=hook("p"))
+    other = everywhere(tmp_path / "other", project=hook("p"))
+    store = TrustStore(tmp_path / "trust.json")
+    store.accept(build_trust_request(one, load_layers(one)))
+
+    assert not store.is_trusted(build_trust_request(other, load_layers(other)))
+    assert store.revoke(one.project)
+    assert not store.is_trusted(build_trust_request(one, load_layers(one)))

@@ -1,0 +1,134 @@
+"""Rules that a person wants kept, in files that are theirs."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.errors import ToolspanError
+from toolspan.runtime.settings import (
+    SettingsPaths,
+    TrustStore,
+    add_permissions,
+    build_trust_request,
+    change_local_settings,
+    load_layers,
+)
+
+
+@requirement("settings.grant")
+def test_what_is_added_stands_behind_what_was_there_and_nothing_else_changes(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "settings.json"
+    kept = {"z": 123456789012345678901234567890, "a": [1.5, None, "é"], "env": {"K": "v"}}
+    before = {**kept, "permissions": {"deny": ["X"], "allow": ["Read"], "strange": 1}}
+    path.write_text("\ufeff" + json.dumps(before), encoding="utf-8")
+    path.chmod(0o640)
+
+    first = add_permissions(path, allow=["Bash(ls:*)", "Read"], folders=["/srv"])
+    second = add_permissions(path, allow=["Read"], folders=["/srv"])
+
+    assert (first, second) == (True, False)
+    after = json.loads(path.read_text(encoding="utf-8"))
+    assert after == {
+        **kept,
+        "permissions": {
+            "deny": ["X"],
+            "allow": ["Read", "Bash(ls:*)"],
+            "strange": 1,
+            "additionalDirectories": ["/srv"],
+        },
+    }
+    assert list(after) == [*kept, "permissions"]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert [one.name for one in tmp_path.iterdir()] == ["settings.json"]
+
+
+@requirement("settings.grant")
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ('{"permissions": ', "not JSON"),
+        ("[]", "expected an object"),
+        ('{"permissions": []}', "`permissions` is an object, not a list"),
+        ('{"permissions": {"allow": "Read"}}', "`permissions.allow` is a list, not a text"),
+    ],
+)
+def test_a_file_that_is_not_understood_is_left_alone(tmp_path: Path, text: str, word: str) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(ToolspanError, match=word.replace(".", r"\.")):
+        add_permissions(path, allow=["Read"])
+
+    assert path.read_text(encoding="utf-8") == text
+
+
+@requirement("settings.grant")
+def test_a_link_in_a_project_leads_nobody_to_write_elsewhere(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.json"
+    mine.write_text("{}", encoding="utf-8")
+    link = tmp_path / "project/.claude/settings.local.json"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(mine)
+
+    with pytest.raises(ToolspanError, match="outside of the project"):
+        add_permissions(link, allow=["Read"], within=tmp_path / "project")
+    add_permissions(link, allow=["Edit"])
+
+    assert json.loads(mine.read_text(encoding="utf-8"))["permissions"]["allow"] == ["Edit"]
+    assert link.is_symlink()
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from toolspan.runtime.settings import grant
+for number in range(20):
+    grant(Path(sys.argv[1]), allow=[f"Tool{sys.argv[2]}x{number}"])
+"""
+
+
+@requirement("settings.grant")
+def test_writers_at_the_same_time_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "settings.json"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(number)])
+        for number in range(3)
+    ]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+
+    rules = json.loads(path.read_text(encoding="utf-8"))["permissions"]["allow"]
+    assert sorted(rules) == sorted(f"Tool{w}x{n}" for w in range(3) for n in range(20))
+
+
+@requirement("settings.grant-trust")
+def test_a_trusted_folder_stays_trusted_with_what_its_person_adds_and_no_other_does(
+    tmp_path: Path,
+) -> None:
+    places = SettingsPaths(project=tmp_path / "p", user=tmp_path / "u", managed=tmp_path / "m")
+    store = TrustStore(tmp_path / "trust.json")
+
+    def add(rule: str, hook: str | None = None) -> bool:
+        def change() -> None:
+            add_permissions(places.local_file, allow=[rule])
+            if hook is not None:
+                (places.local_file.parent / "settings.json").write_text(hook, encoding="utf-8")
+
+        return change_local_settings(places, store, change)
+
+    hook = '{"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "evil"}]}]}}'
+    first = add("Read")
+    meanwhile = add("Edit", hook)
+    later = add("Bash")
+    store.accept(build_trust_request(places, load_layers(places, scopes=("project", "local"))))
+    again = add("Glob")
+
+    assert (first, meanwhile, later, again) == (True, False, False, True)

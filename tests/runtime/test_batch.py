@@ -1,0 +1,348 @@
+"""Calls side by side and one after the other, proved with barriers: no clock is read."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.made import Told, call
+from tests.runtime.waiting import Held
+from toolspan.errors import BadCall, ToolError
+from toolspan.runtime.context import CallContext, ToolContext
+from toolspan.runtime.define import tool
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.profiles.offer import Siblings
+from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import Output
+from toolspan.tools import bash_tool
+from toolspan.types.events import BatchFinished, Duplicate, Faulted, Finished, Started
+from toolspan.types.ids import CallId
+
+pytestmark = pytest.mark.anyio
+
+
+@requirement("run.parallel")
+@pytest.mark.parametrize("many", [2, 30])
+async def test_concurrent_calls_are_all_inside_at_once(many: int) -> None:
+    all_inside = asyncio.Barrier(many)
+
+    @tool(concurrent=True)
+    async def meet() -> str:
+        await all_inside.wait()
+        return "met"
+
+    with anyio.fail_after(5):
+        results = await Runner([meet]).run([call(f"c{n}", "meet") for n in range(many)])
+
+    assert [result.text for result in results] == ["met"] * many
+
+
+@requirement("run.parallel")
+async def test_sync_calls_are_inside_at_once_too() -> None:
+    both_inside = asyncio.Barrier(2)
+    loop = asyncio.get_running_loop()
+
+    @tool(concurrent=True)
+    def meet() -> str:
+        asyncio.run_coroutine_threadsafe(both_inside.wait(), loop).result(5)
+        return "met"
+
+    with anyio.fail_after(5):
+        results = await Runner([meet]).run([call("a", "meet"), call("b", "meet")])
+
+    assert [result.text for result in results] == ["met", "met"]
+
+
+@requirement("run.parallel")
+async def test_two_commands_wait_for_each_other(tmp_path: Path) -> None:
+    bash = replace(bash_tool(profile()), concurrent=True)
+    here, there = "mkfifo x; echo 1 > x; cat y", "until mkfifo y 2>/dev/null; do :; done"
+    commands = [f"{here}", f"{there}; until [ -p x ]; do :; done; cat x; echo 2 > y"]
+
+    with anyio.fail_after(20):
+        results = await Runner([bash], cwd=tmp_path).run(
+            [call(f"c{n}", "Bash", command=command) for n, command in enumerate(commands)]
+        )
+
+    assert [result.text for result in results] == ["2", "1"]
+
+
+@requirement("run.alone")
+async def test_an_exclusive_call_is_never_beside_another() -> None:
+    inside: list[str] = []
+    beside: list[list[str]] = []
+
+    async def stay(name: str) -> str:
+        inside.append(name)
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        if name == "alone":
+            beside.append([other for other in inside if other != name])
+        inside.remove(name)
+        return name
+
+    @tool(concurrent=True)
+    async def shared() -> str:
+        return await stay("shared")
+
+    @tool
+    async def alone() -> str:
+        return await stay("alone")
+
+    names = ["shared", "shared", "alone", "shared", "alone", "alone", "shared"]
+    with anyio.fail_after(5):
+        results = await Runner([shared, alone]).run(
+            [call(f"c{n}", name) for n, name in enumerate(names)]
+        )
+
+    assert [result.text for result in results] == names
+    assert beside == [[], [], []]
+
+
+@requirement("run.alone")
+async def test_a_call_whose_input_does_not_fit_waits_its_turn() -> None:
+    told = Told()
+    inside, go_on = anyio.Event(), anyio.Event()
+
+    @tool(concurrent=True)
+    async def shared(n: int) -> str:
+        inside.set()
+        await go_on.wait()
+        return "shared"
+
+    with anyio.fail_after(5):
+        async with Runner([shared], direct=[told]) as runner, runner.batch() as batch:
+            batch.add(call("a", "shared", n=1))
+            batch.add(call("b", "shared", n="one"))
+            await inside.wait()
+            await anyio.lowlevel.checkpoint()
+            assert told.states == {}
+            go_on.set()
+            await batch.drain()
+
+    assert told.states == {"a": "succeeded", "b": "failed"}
+
+
+@requirement("run.order")
+async def test_results_come_in_call_order_whatever_ends_first() -> None:
+    second_done = anyio.Event()
+    told = Told()
+
+    @tool(concurrent=True)
+    async def first() -> str:
+        await second_done.wait()
+        return "first"
+
+    @tool(concurrent=True)
+    async def second() -> str:
+        second_done.set()
+        return "second"
+
+    with anyio.fail_after(5):
+        runner = Runner([first, second], direct=[told])
+        results = await runner.run([call("a", "first"), call("b", "second")])
+
+    assert [result.text for result in results] == ["first", "second"]
+    assert [str(one.call_id) for one in told.of(Finished)] == ["b", "a"]
+
+
+@requirement("run.streaming")
+async def test_calls_start_while_the_message_still_streams() -> None:
+    early = Held("early", concurrent=True)
+
+    with anyio.fail_after(5):
+        async with Runner([early.tool]) as runner, runner.batch() as batch:
+            batch.add(call("a", "early"))
+            await early.inside.wait()
+            assert batch.completed() == []
+            assert runner.in_progress == {CallId("a")}
+            batch.add(call("b", "early"))
+            early.go_on.set()
+            got = [str(finished.call_id) async for finished in batch.remaining()]
+
+    assert sorted(got) == ["a", "b"]
+    assert runner.in_progress == frozenset()
+
+
+@requirement("run.duplicate")
+async def test_an_id_is_accepted_once_in_a_conversation() -> None:
+    told = Told()
+    ran: list[int] = []
+
+    @tool
+    async def count() -> str:
+        ran.append(1)
+        return str(len(ran))
+
+    with anyio.fail_after(5):
+        async with Runner([count], direct=[told]) as runner:
+            first = await runner.run([call("a", "count"), call("a", "count")])
+            again = await runner.run([call("a", "count")])
+
+    assert ([one.text for one in first], again, len(ran)) == (["1"], [], 1)
+    assert len(told.of(Duplicate)) == 2
+    assert [one.call_ids for one in told.of(BatchFinished)] == [("a",), ()]
+
+
+@requirement("run.bad-call")
+@pytest.mark.parametrize(
+    "block",
+    [
+        {"type": "tool_use", "name": "count", "input": {}},
+        {"type": "tool_use", "id": "", "name": "count", "input": {}},
+        {"type": "tool_use", "id": "b", "name": None, "input": {}},
+        {"type": "text", "text": "hello"},
+    ],
+)
+async def test_what_is_no_call_raises_and_none_of_its_message_runs(
+    block: dict[str, object],
+) -> None:
+    ran: list[int] = []
+
+    @tool
+    async def count() -> str:
+        ran.append(1)
+        return "x"
+
+    runner = Runner([count])
+    with anyio.fail_after(5), pytest.raises(BadCall):
+        await runner.run([call("a", "count"), block])
+
+    assert ran == []
+
+
+@requirement("run.modifiers")
+async def test_what_a_call_changes_is_there_for_the_next() -> None:
+    @tool
+    async def enter(folder: str, ctx: ToolContext) -> Output:
+        place = ctx.cwd / folder
+        return Output(str(ctx.cwd.name), modify=lambda context: replace(context, cwd=place))
+
+    with anyio.fail_after(5):
+        async with Runner([enter], cwd="/tmp") as runner:
+            results = await runner.run([call(one, "enter", folder=one) for one in "abc"])
+
+    assert [result.text for result in results] == ["tmp", "a", "b"]
+    assert runner.context.cwd == Path("/tmp/a/b/c")
+
+
+@requirement("run.modifiers")
+async def test_parallel_calls_change_nothing_before_all_of_them_ended() -> None:
+    last_ended = anyio.Event()
+    seen: list[object] = []
+
+    def leave(mark: str, context: CallContext) -> CallContext:
+        trail = f"{context.values.get('trail', '')}{mark}"
+        return replace(context, values={"trail": trail})
+
+    @tool(concurrent=True)
+    async def slow(ctx: ToolContext) -> Output:
+        await last_ended.wait()
+        return Output("x", modify=lambda context: leave("1", context))
+
+    @tool(concurrent=True)
+    async def quick(ctx: ToolContext) -> Output:
+        last_ended.set()
+        return Output("x", modify=lambda context: leave("2", context))
+
+    @tool
+    async def look(ctx: ToolContext) -> str:
+        seen.append(ctx.context.values.get("trail"))
+        return "x"
+
+    with anyio.fail_after(5):
+        async with Runner([slow, quick, look]) as runner:
+            await runner.run([call("a", "slow"), call("b", "quick"), call("c", "look")])
+
+    assert seen == ["12"]
+
+
+@requirement("run.modifiers")
+async def test_a_modifier_that_fails_is_told_of_and_changes_nothing() -> None:
+    told = Told()
+
+    @tool
+    async def breaks() -> Output:
+        return Output("fine", modify=lambda context: 1 / 0)  # type: ignore[arg-type,return-value]
+
+    with anyio.fail_after(5):
+        results = await Runner([breaks], direct=[told]).run([call("a", "breaks")])
+
+    assert results[0].text == "fine"
+    assert [(one.where, one.call_id) for one in told.of(Faulted)] == [("context modifier", "a")]
+
+
+@requirement("run.siblings")
+@pytest.mark.parametrize("policy", ["independent", "cancel_on_shell_error"])
+async def test_a_failed_command_ends_its_siblings_only_by_that_policy(policy: Siblings) -> None:
+    told = Told()
+    failing = anyio.Event()
+
+    @tool(name="Bash", concurrent=True)
+    async def shell(ok: bool) -> str:
+        if not ok:
+            await failing.wait()
+            raise ToolError("Exit code 1")
+        failing.set()
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        await anyio.lowlevel.checkpoint()
+        return "ok"
+
+    @tool
+    async def later() -> str:
+        return "later"
+
+    client = profile()
+    cancels = replace(client, availability=replace(client.availability, siblings=policy))
+    with anyio.fail_after(5):
+        runner = Runner([shell, later], profile=cancels, direct=[told])
+        results = await runner.run(
+            [call("a", "Bash", ok=False), call("b", "Bash", ok=True), call("c", "later")]
+        )
+
+    if policy == "independent":
+        assert told.states == {"a": "failed", "b": "succeeded", "c": "succeeded"}
+    else:
+        assert told.states == {"a": "failed", "b": "cancelled", "c": "cancelled"}
+        assert results[2].text == "<tool_use_error>Sibling tool call errored</tool_use_error>"
+
+
+@requirement("run.switched-off")
+async def test_a_tool_that_is_switched_off_is_unknown() -> None:
+    told = Told()
+
+    @tool(aliases=("other",))
+    async def hidden() -> str:
+        return "seen"
+
+    off = replace(hidden, enabled=False)
+    with anyio.fail_after(5):
+        results = await Runner([off], direct=[told]).run([call("a", "hidden"), call("b", "other")])
+
+    assert "No such tool available: hidden" in results[0].text
+    assert told.of(Started) == []
+
+
+@requirement("run.by-path")
+async def test_calls_on_different_files_overlap_when_the_runner_locks_by_path() -> None:
+    both_inside = asyncio.Barrier(2)
+
+    @tool(paths=lambda given: frozenset({str(given["path"])}))
+    async def write(path: str) -> str:
+        await both_inside.wait()
+        return path
+
+    with anyio.fail_after(5):
+        results = await Runner([write], by_path=True).run(
+            [call("a", "write", path="x"), call("b", "write", path="y")]
+        )
+
+    assert [result.text for result in results] == ["x", "y"]

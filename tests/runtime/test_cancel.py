@@ -1,0 +1,341 @@
+"""Ending calls: each still gets its result, and nothing goes on behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.lowlevel
+import psutil
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.made import Told, call
+from tests.runtime.waiting import Held, gone
+from toolspan.runtime.batch import Batch
+from toolspan.runtime.context import ToolContext
+from toolspan.runtime.define import tool
+from toolspan.runtime.hooks import Hooks
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.runner import Runner
+from toolspan.tools import bash_tool
+from toolspan.types.decision import Allow, Ask, Deny
+from toolspan.types.events import Decided, Finished, PermissionRequested, Started
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call
+
+pytestmark = pytest.mark.anyio
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie, which only its parent can take away, runs no more."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def endless() -> Held:
+    """A tool that runs until it is ended, and has half of what it would give."""
+    return Held("endless", concurrent=True, partial=lambda: "half of it")
+
+
+@tool
+async def quick() -> str:
+    """At once."""
+    return "quick"
+
+
+@asynccontextmanager
+async def at_work(told: Told) -> AsyncIterator[tuple[Runner, Batch]]:
+    """A batch whose call `a` runs until it is ended, and `b` waits for it."""
+    running = endless()
+    with anyio.fail_after(5):
+        async with Runner([running.tool, quick], direct=[told]) as runner, runner.batch() as batch:
+            batch.add(call("a", "endless"))
+            batch.add(call("b", "quick"))
+            await running.inside.wait()
+            yield runner, batch
+
+
+@requirement("cancel.one")
+async def test_ending_one_call_leaves_the_others() -> None:
+    told = Told()
+    async with at_work(told) as (runner, batch):
+        batch.add(call("c", "quick"))
+        batch.cancel(CallId("c"))
+        assert told.states == {"c": "cancelled"}  # at once: it was waiting
+        runner.cancel("a")
+        finished = await batch.drain()
+
+    assert [one.span.state for one in finished] == ["interrupted", "succeeded", "cancelled"]
+    assert "half of it" in str(finished[0].content)
+
+
+@requirement("cancel.all")
+async def test_ending_the_turn_ends_what_runs_and_what_waits() -> None:
+    told = Told()
+    async with at_work(told) as (runner, batch):
+        runner.cancel()
+        finished = await batch.drain()
+
+    assert [one.span.state for one in finished] == ["interrupted", "cancelled"]
+    assert [one.call_id for one in told.of(Started)] == ["a"]
+
+
+@requirement("cancel.host")
+@pytest.mark.parametrize("way", ["scope", "task"])
+async def test_a_host_that_goes_away_leaves_every_call_with_a_result_and_no_task(way: str) -> None:
+    running, told = endless(), Told()
+    ran: list[int] = []
+
+    @tool
+    async def counted() -> str:
+        ran.append(1)
+        return "x"
+
+    async def host() -> None:
+        runner = Runner([running.tool, counted], direct=[told])
+        await runner.run([call("a", "endless"), call("b", "counted"), call("c", "counted")])
+
+    around = asyncio.all_tasks()
+    with anyio.fail_after(5):
+        await gone(way, host, running.inside)
+
+    assert sorted(told.states) == ["a", "b", "c"]
+    assert (told.states["a"], told.states["b"], ran) == ("interrupted", "cancelled", [])
+    assert {task for task in asyncio.all_tasks() - around if not task.done()} == set()
+
+
+@requirement("cancel.host")
+async def test_nothing_starts_in_a_runner_whose_host_is_gone_though_somebody_still_waits() -> None:
+    running, told = endless(), Told()
+
+    with anyio.CancelScope() as host:
+        async with Runner([running.tool, quick], direct=[told]) as runner:
+            with anyio.fail_after(5, shield=True):
+                async with runner.batch() as batch:
+                    batch.add(call("a", "endless"))
+                    batch.add(call("b", "quick"))
+                    await running.inside.wait()
+                    host.cancel()
+                    await batch.drain()
+
+    assert told.states == {"a": "interrupted", "b": "cancelled"}
+
+
+@requirement("cancel.block")
+@pytest.mark.parametrize("hooked", [False, True])
+@pytest.mark.parametrize("way", ["call", "all", "host", "task"])
+async def test_a_tool_that_blocks_interruption_finishes_and_keeps_its_result(
+    way: str, hooked: bool
+) -> None:
+    told = Told()
+    inside, go_on = anyio.Event(), anyio.Event()
+    hooks = Hooks()
+    if hooked:
+        hooks.post_tool_use()(lambda call, moment: "seen")
+
+    @tool(interrupt="block")
+    async def steady() -> str:
+        inside.set()
+        await go_on.wait()
+        return "finished"
+
+    runner = Runner([steady, quick], hooks=hooks, direct=[told])
+
+    async def host() -> None:
+        await runner.run([call("a", "steady"), call("b", "quick")])
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            task = asyncio.create_task(host())
+            await inside.wait()
+            match way:
+                case "call":
+                    runner.cancel("a")
+                case "all":
+                    runner.cancel()
+                case "host":
+                    group.cancel_scope.cancel()
+                    task.cancel()
+                case _:
+                    task.cancel()
+            go_on.set()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([task])
+
+    assert told.states["a"] == "succeeded"
+    assert next(one.content for one in told.of(Finished) if one.call_id == "a") == "finished"
+
+
+@requirement("cancel.keeps-results")
+async def test_what_a_tool_did_stays_when_the_hooks_after_it_are_cut_off() -> None:
+    hooked, told = anyio.Event(), Told()
+    hooks = Hooks()
+
+    @hooks.post_tool_use()
+    async def slow(call: Call, moment: object) -> None:
+        hooked.set()
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(5):
+        async with Runner([quick], hooks=hooks, direct=[told]) as runner, runner.batch() as batch:
+            batch.add(call("a", "quick"))
+            await hooked.wait()
+            batch.cancel()
+            finished = await batch.drain()
+
+    assert (finished[0].span.state, finished[0].content) == ("succeeded", "quick")
+
+
+@requirement("cancel.thread")
+async def test_a_sync_tool_settles_at_once_though_its_thread_goes_on() -> None:
+    inside, go_on, told = anyio.Event(), threading.Event(), Told()
+    loop = asyncio.get_running_loop()
+    saw: list[bool] = []
+
+    @tool
+    def stubborn(ctx: ToolContext) -> str:
+        loop.call_soon_threadsafe(inside.set)
+        go_on.wait(5)
+        saw.append(ctx.cancelled)
+        return "too late"
+
+    try:
+        with anyio.fail_after(5):
+            async with Runner([stubborn, quick], direct=[told]) as runner, runner.batch() as batch:
+                batch.add(call("a", "stubborn"))
+                batch.add(call("b", "quick"))
+                await inside.wait()
+                batch.cancel(CallId("a"))
+                finished = await batch.drain()
+                assert not saw
+    finally:
+        go_on.set()
+
+    assert [one.span.state for one in finished] == ["interrupted", "succeeded"]
+
+
+@requirement("cancel.asked")
+async def test_a_question_that_nobody_answered_in_time_is_told_as_aborted() -> None:
+    asked, told = anyio.Event(), Told()
+
+    async def approver(question: PermissionRequest, ask: Ask) -> Allow | Deny:
+        asked.set()
+        await anyio.sleep_forever()
+        return Allow()
+
+    with anyio.fail_after(5):
+        runner = Runner(
+            [quick], policies=[lambda question: Ask("sure?")], approver=approver, direct=[told]
+        )
+        async with runner, runner.batch() as batch:
+            batch.add(call("a", "quick"))
+            await asked.wait()
+            batch.cancel()
+            finished = await batch.drain()
+
+    assert finished[0].span.state == "cancelled"
+    assert [one.reason for one in told.of(PermissionRequested)] == ["sure?"]
+    assert [(one.allowed, one.source) for one in told.of(Decided)] == [(False, "user_abort")]
+
+
+@requirement("cancel.before-start")
+async def test_a_call_ended_by_its_own_policy_does_not_run() -> None:
+    told = Told()
+    runner = Runner([quick], policies=[lambda question: runner.cancel("a")], direct=[told])
+
+    with anyio.fail_after(5):
+        finished = await runner.finish([call("a", "quick")])
+
+    assert (finished[0].span.state, told.of(Started)) == ("cancelled", [])
+
+
+@requirement("cancel.before-start")
+async def test_no_hook_is_asked_for_a_call_that_nobody_wants_any_more() -> None:
+    hooks = Hooks()
+    fired: list[Call] = []
+    hooks.pre_tool_use()(fired.append)
+
+    with anyio.fail_after(5):
+        async with Runner([quick], hooks=hooks) as runner, runner.batch() as batch:
+            batch.add(call("a", "quick"))
+            batch.cancel()
+            finished = await batch.drain()
+
+    assert (finished[0].span.state, fired) == ("cancelled", [])
+
+
+@requirement("cancel.partial")
+@pytest.mark.parametrize("partial", [lambda: 1 / 0, lambda: 7, None])
+async def test_partial_output_that_cannot_be_had_costs_no_result(partial: Any) -> None:
+    running = Held("endless", partial=partial)
+
+    with anyio.fail_after(5):
+        async with Runner([running.tool]) as runner, runner.batch() as batch:
+            batch.add(call("a", "endless"))
+            await running.inside.wait()
+            batch.cancel()
+            finished = await batch.drain()
+
+    assert finished[0].span.state == "interrupted"
+
+
+@requirement("cancel.processes")
+async def test_a_running_command_is_gone_with_all_its_processes_and_its_output_stays(
+    tmp_path: Path,
+) -> None:
+    ready = tmp_path / "ready"
+    apart = "(setsid sh -c 'echo $$ >> pids; exec sleep 100' &)"
+    command = f"echo begun; sleep 100 & echo $$ $! > pids; {apart}; mv pids ready; wait"
+    shell = bash_tool(profile("2.1.80"))
+
+    with anyio.fail_after(20):
+        runner = Runner([shell], cwd=tmp_path, profile=profile("2.1.80"))
+        async with runner, runner.batch() as batch:
+            batch.add(call("a", "Bash", command=command))
+            while not ready.exists():
+                await anyio.lowlevel.checkpoint()
+            pids = [int(pid) for pid in ready.read_text(encoding="utf-8").split()]
+            assert all(is_alive(pid) for pid in pids)
+            batch.cancel()
+            finished = await batch.drain()
+
+    assert [pid for pid in pids if is_alive(pid)] == []
+    assert "begun" in str(finished[0].content)
+    assert finished[0].span.state == "interrupted"
+
+
+@requirement("cancel.discard")
+async def test_a_reply_that_is_streamed_anew_answers_its_calls_in_its_own_words() -> None:
+    async with at_work(Told()) as (_, batch):
+        batch.cancel(by="discarded")
+        finished = await batch.drain()
+
+    assert [one.span.error_kind for one in finished] == ["stream_discarded", "stream_discarded"]
+
+
+@requirement("cancel.stray")
+async def test_a_tool_that_awaits_a_cancelled_task_ends_no_other_call() -> None:
+    @tool(concurrent=True)
+    async def unlucky() -> str:
+        task = asyncio.create_task(anyio.sleep_forever())
+        await anyio.lowlevel.checkpoint()
+        task.cancel()
+        await task
+        return ""
+
+    with anyio.fail_after(5):
+        finished = await Runner([unlucky, replace(quick, concurrent=True)]).finish(
+            [call("a", "unlucky"), call("b", "quick"), call("c", "unlucky")]
+        )
+
+    assert [one.span.state for one in finished] == ["failed", "succeeded", "failed"]

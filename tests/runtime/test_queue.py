@@ -1,0 +1,250 @@
+"""Which calls may start, and which may be handed out: the queue against a slow, obvious model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from tests.requirement import requirement
+from toolspan.runtime.queue import Queue, QueueItem
+from toolspan.types.ids import CallId
+
+PATHS = st.none() | st.frozensets(st.sampled_from(["a", "b", "c"]), max_size=2)
+
+
+@dataclass
+class Told:
+    """One call, as the model of the queue knows it."""
+
+    id: CallId
+    overlaps: bool
+    paths: frozenset[str] | None
+    stage: str = "queued"
+
+
+@dataclass
+class Model:
+    """The rules of the queue, said as plainly as possible; everything is looked up anew."""
+
+    cap: int | None = None
+    by_path: bool = False
+    calls: list[Told] = field(default_factory=list)
+
+    def at(self, stage: str) -> list[Told]:
+        return [call for call in self.calls if call.stage == stage]
+
+    def start(self) -> list[CallId]:
+        begun = []
+        for call in self.at("queued"):
+            if not self.may_start(call):
+                break
+            call.stage = "executing"
+            begun.append(call.id)
+        return begun
+
+    def may_start(self, call: Told) -> bool:
+        running = self.at("executing")
+        full = self.cap is not None and len(running) >= max(1, self.cap)
+        return not full and all(self.side_by_side(call, other) for other in running)
+
+    def side_by_side(self, one: Told, other: Told) -> bool:
+        if one.overlaps and other.overlaps:
+            return True
+        known = one.paths is not None and other.paths is not None
+        return self.by_path and known and not (one.paths or set()) & (other.paths or set())
+
+    def hand_out(self) -> list[CallId]:
+        handed = []
+        for call in self.calls:
+            if call.stage == "executing" and not call.overlaps:
+                break
+            if call.stage == "completed":
+                call.stage = "yielded"
+                handed.append(call.id)
+        return handed
+
+
+class Agreement(RuleBasedStateMachine):
+    """Queue and model, told the same, say the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = Queue()
+        self.model = Model()
+
+    @initialize(cap=st.none() | st.integers(0, 4), by_path=st.booleans())
+    def begin(self, cap: int | None, by_path: bool) -> None:
+        self.queue = Queue(max_running=cap, by_path=by_path)
+        self.model = Model(cap, by_path)
+
+    @rule(overlaps=st.booleans(), paths=PATHS)
+    def add(self, overlaps: bool, paths: frozenset[str] | None) -> None:
+        call_id = CallId(f"c{len(self.model.calls)}")
+        self.queue.add(QueueItem(call_id, overlaps, paths))
+        self.model.calls.append(Told(call_id, overlaps, paths))
+
+    @rule()
+    def start(self) -> None:
+        assert self.queue.start() == self.model.start()
+
+    @precondition(lambda self: self.model.at("executing"))
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        call = data.draw(st.sampled_from(self.model.at("executing")))
+        self.queue.finish(call.id)
+        call.stage = "completed"
+
+    @precondition(lambda self: self.model.calls)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        call = data.draw(st.sampled_from(self.model.calls))
+        assert self.queue.withdraw(call.id) == (call.stage == "queued")
+        if call.stage == "queued":
+            call.stage = "completed"
+
+    @rule()
+    def hand_out(self) -> None:
+        assert self.queue.take_completed() == self.model.hand_out()
+
+    @precondition(lambda self: self.model.calls)
+    @rule(data=st.data())
+    def what_cannot_be_is_refused(self, data: st.DataObject) -> None:
+        call = data.draw(st.sampled_from(self.model.calls))
+        with pytest.raises(ValueError, match="already in the queue"):
+            self.queue.add(QueueItem(call.id, overlaps=True))
+        if call.stage != "executing":
+            with pytest.raises(ValueError, match="not running"):
+                self.queue.finish(call.id)
+
+    @invariant()
+    def both_tell_the_same(self) -> None:
+        running = [call.id for call in self.model.at("executing")]
+        waiting = [call.id for call in self.model.at("queued")]
+        assert self.queue.running == frozenset(running)
+        assert self.queue.waiting == tuple(waiting)
+        assert self.queue.is_idle == (not running)
+        assert self.queue.is_done == (not running and not waiting)
+        assert [self.queue.stage(call.id) for call in self.model.calls] == [
+            call.stage for call in self.model.calls
+        ]
+
+    @invariant()
+    def nobody_runs_beside_whom_it_must_not(self) -> None:
+        running = self.model.at("executing")
+        for one in running:
+            for other in running:
+                assert one is other or self.model.side_by_side(one, other)
+
+
+@requirement("run.queue-order")
+def test_the_queue_does_what_the_model_of_it_does() -> None:
+    run_state_machine_as_test(Agreement)
+
+
+def queue_of(*items: QueueItem, cap: int | None = None, by_path: bool = False) -> Queue:
+    queue = Queue(max_running=cap, by_path=by_path)
+    for item in items:
+        queue.add(item)
+    return queue
+
+
+def safe(name: str, *paths: str) -> QueueItem:
+    return QueueItem(CallId(name), overlaps=True, paths=frozenset(paths) if paths else None)
+
+
+def unsafe(name: str, *paths: str) -> QueueItem:
+    return QueueItem(CallId(name), overlaps=False, paths=frozenset(paths) if paths else None)
+
+
+@requirement("run.queue-barrier")
+def test_a_call_that_must_be_alone_is_a_barrier() -> None:
+    queue = queue_of(safe("a"), safe("b"), unsafe("c"), safe("d"))
+
+    assert queue.start() == ["a", "b"]
+    queue.finish(CallId("a"))
+    assert queue.start() == []
+    queue.finish(CallId("b"))
+    assert queue.start() == ["c"]
+    queue.finish(CallId("c"))
+    assert queue.start() == ["d"]
+
+
+@requirement("run.queue-order")
+def test_nothing_overtakes_a_call_that_cannot_start() -> None:
+    queue = queue_of(unsafe("a"), unsafe("b"), safe("c"))
+
+    assert queue.start() == ["a"]
+    queue.finish(CallId("a"))
+    assert queue.start() == ["b"]
+    assert queue.waiting == ("c",)
+
+
+@requirement("run.queue-cap")
+def test_only_so_many_run_at_once() -> None:
+    queue = queue_of(safe("a"), safe("b"), safe("c"), cap=2)
+
+    assert queue.start() == ["a", "b"]
+    queue.finish(CallId("a"))
+    assert queue.start() == ["c"]
+
+
+@requirement("run.queue-cap")
+def test_a_cap_of_nothing_still_lets_one_run() -> None:
+    assert queue_of(unsafe("a"), safe("b"), cap=0).start() == ["a"]
+
+
+@requirement("run.queue-paths")
+def test_calls_that_write_to_different_files_overlap_when_asked_for() -> None:
+    items = (unsafe("a", "x"), unsafe("b", "y"), unsafe("c", "x"))
+
+    assert queue_of(*items, by_path=True).start() == ["a", "b"]
+    again = (unsafe("a", "x"), unsafe("b", "y"))
+    assert queue_of(*again).start() == ["a"]
+
+
+@requirement("run.queue-hand-out")
+def test_an_executing_barrier_holds_back_the_results_behind_it() -> None:
+    queue = queue_of(safe("a"), unsafe("b"), safe("c"))
+    queue.start()
+    queue.finish(CallId("a"))
+    queue.start()
+    queue.withdraw(CallId("c"))
+
+    assert queue.take_completed() == ["a"]
+    queue.finish(CallId("b"))
+    assert queue.take_completed() == ["b", "c"]
+    assert queue.take_completed() == []
+
+
+@requirement("run.queue-hand-out")
+def test_an_executing_call_that_overlaps_holds_back_nobody() -> None:
+    queue = queue_of(safe("a"), safe("b"))
+    queue.start()
+    queue.finish(CallId("b"))
+
+    assert queue.take_completed() == ["b"]
+
+
+@requirement("run.queue-order")
+def test_an_item_is_queued_once() -> None:
+    queue = queue_of(safe("a"))
+    used = safe("b")
+    used.stage = "completed"
+
+    with pytest.raises(ValueError, match="already in the queue"):
+        queue.add(safe("a"))
+    with pytest.raises(ValueError, match="completed, not queued"):
+        queue.add(used)
+    assert CallId("a") in queue
+    assert queue.position(CallId("a")) == 0
+    assert queue.stage(CallId("z")) is None

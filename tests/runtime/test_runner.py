@@ -1,0 +1,252 @@
+"""A runner from outside: with and without a context manager, once and again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.made import Told, call
+from toolspan.errors import BadCall
+from toolspan.runtime.batch import RunStep
+from toolspan.runtime.context import ToolContext
+from toolspan.runtime.define import tool
+from toolspan.runtime.pending_call import RunnerContext
+from toolspan.runtime.runner import Runner
+from toolspan.types.events import Faulted, Finished, Progressed, Requested
+from toolspan.types.span import Call
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def quick() -> str:
+    """At once."""
+    return "quick"
+
+
+@tool
+async def fails() -> str:
+    """Not at all."""
+    raise ValueError("no")
+
+
+@requirement("runner.messages")
+async def test_a_runner_takes_a_message_a_block_or_blocks() -> None:
+    blocks = [call("a", "quick"), call("b", "quick")]
+    message = {"role": "assistant", "content": [{"type": "text", "text": "Well"}, *blocks]}
+
+    with anyio.fail_after(5):
+        assert [one.id for one in await Runner([quick]).run(message)] == ["a", "b"]
+        assert [one.id for one in await Runner([quick]).run(blocks)] == ["a", "b"]
+        assert [one.id for one in await Runner([quick]).run(blocks[0])] == ["a"]
+        assert await Runner([quick]).run({"role": "assistant", "content": "Done."}) == []
+        with pytest.raises(BadCall):
+            await Runner([quick]).run({"role": "assistant", "content": 7})
+
+
+@requirement("runner.alone")
+async def test_a_runner_works_again_and_again_without_being_entered() -> None:
+    runner = Runner([quick])
+    around = asyncio.all_tasks()
+
+    with anyio.fail_after(5):
+        for n in range(3):
+            assert [one.text for one in await runner.run([call(f"c{n}", "quick")])] == ["quick"]
+            await anyio.lowlevel.checkpoint()
+            assert asyncio.all_tasks() == around
+
+
+@requirement("runner.alone")
+async def test_two_runs_at_once_of_a_runner_that_is_not_entered_do_not_end_each_other() -> None:
+    first_done, second_inside = anyio.Event(), anyio.Event()
+
+    @tool
+    async def first() -> str:
+        await second_inside.wait()
+        return "first"
+
+    @tool
+    async def second() -> str:
+        second_inside.set()
+        await first_done.wait()
+        return "second"
+
+    runner = Runner([first, second])
+    texts: dict[str, str] = {}
+
+    async def run(name: str) -> None:
+        (finished,) = await runner.finish([call(name, name)])
+        texts[name] = str(finished.content)
+
+    async def watch() -> None:
+        while runner.in_progress != {"second"}:
+            await anyio.lowlevel.checkpoint()
+        first_done.set()
+
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(run, "first")
+            group.start_soon(run, "second")
+            group.start_soon(watch)
+
+    assert texts == {"first": "first", "second": "second"}
+
+
+@requirement("runner.nested")
+async def test_a_tool_can_run_calls_itself() -> None:
+    @tool
+    async def outer() -> str:
+        (result,) = await runner.run([call("inner", "quick")])
+        return f"inside: {result.text}"
+
+    runner = Runner([outer, quick])
+    with anyio.fail_after(5):
+        (result,) = await runner.run([call("a", "outer")])
+
+    assert result.text == "inside: quick"
+
+
+@requirement("runner.left")
+async def test_leaving_a_runner_settles_what_still_runs() -> None:
+    told = Told()
+
+    @tool
+    async def endless() -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    with anyio.fail_after(5), pytest.raises(KeyError):
+        async with Runner([endless, quick], direct=[told]) as runner, runner.batch() as batch:
+            batch.add(call("a", "endless"))
+            batch.add(call("b", "quick"))
+            await anyio.lowlevel.checkpoint()
+            raise KeyError("the host's own")
+
+    assert set(told.states) == {"a", "b"}
+
+
+@requirement("runner.progress")
+async def test_progress_is_passed_on_ten_times_a_second_and_the_last_always() -> None:
+    told = Told()
+    now = [1000.0]
+
+    @tool
+    async def busy(ctx: ToolContext) -> str:
+        for n in range(105):
+            now[0] += 0.01
+            ctx.progress("other", n=n)
+        return "done"
+
+    with anyio.fail_after(5):
+        runner = Runner([busy], direct=[told], clock=lambda: now[0])
+        await runner.run([call("a", "busy")])
+
+    numbers = [one.data["n"] for one in told.of(Progressed)]
+    assert 9 <= len(numbers) <= 12
+    assert numbers[-1] == 104
+    assert type(told.events[-2]) is Finished
+
+
+class Recovering:
+    """Makes further calls for each that failed."""
+
+    def __init__(self, *, crashes: bool = False) -> None:
+        self.crashes = crashes
+
+    async def before_call(self, call: Call, desk: RunnerContext, run: RunStep) -> None:
+        if self.crashes:
+            raise RuntimeError("no")
+
+    async def on_failure(self, failed: Finished, desk: RunnerContext, run: RunStep) -> None:
+        await run("quick", {})
+        await run("missing", {})
+
+
+@requirement("runner.recovery-steps")
+async def test_steps_of_a_recovery_are_calls_with_one_result_each_in_the_place_of_theirs() -> None:
+    told = Told()
+    ids = ["a", "a_r1", "a_rest", "b"]
+    runner = Runner([quick, fails], recoveries=[Recovering()], direct=[told])
+
+    with anyio.fail_after(5):
+        finished = await runner.finish(
+            [call(one, "fails" if one in ("a", "b") else "quick") for one in ids]
+        )
+
+    got = [str(one.call_id) for one in finished]
+    assert [one for one in got if one in ids] == ids
+    assert len(set(got)) == len(got) == 8
+    assert [one.span.state for one in finished[:3]] == ["failed", "succeeded", "failed"]
+    requested = [str(one.call.id) for one in told.of(Requested)]
+    assert sorted(requested) == sorted(str(one.call_id) for one in told.of(Finished)) == sorted(got)
+
+
+@requirement("runner.recovery-steps")
+async def test_a_recovery_that_fails_costs_no_call_its_result() -> None:
+    told = Told()
+    runner = Runner([quick], recoveries=[Recovering(crashes=True)], direct=[told])
+
+    with anyio.fail_after(5):
+        (result,) = await runner.run([call("a", "quick")])
+
+    assert result.text == "quick"
+    assert [one.where for one in told.of(Faulted)] == ["recovery"]
+
+
+class Endless:
+    """A recovery that never comes to its end, before a call or after one that failed."""
+
+    def __init__(self, when: str, *, in_step: bool) -> None:
+        self.when = when
+        self.in_step = in_step
+        self.at_work = anyio.Event()
+
+    async def before_call(self, call: Call, desk: RunnerContext, run: RunStep) -> None:
+        await self._work("before", run)
+
+    async def on_failure(self, failed: Finished, desk: RunnerContext, run: RunStep) -> None:
+        await self._work("after", run)
+
+    async def _work(self, when: str, run: RunStep) -> None:
+        if when == self.when:
+            self.at_work.set()
+            await (run("endless", {}) if self.in_step else anyio.sleep_forever())
+
+
+@requirement("runner.recovery-cancel")
+@pytest.mark.parametrize("in_step", [False, True])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("way", ["one", "all", "host"])
+async def test_ending_a_call_ends_the_recovery_at_work_for_it(
+    way: str, when: str, in_step: bool
+) -> None:
+    told, recovery = Told(), Endless(when, in_step=in_step)
+
+    @tool
+    async def endless() -> str:
+        await anyio.sleep_forever()
+        return ""
+
+    runner = Runner([fails, endless, quick], recoveries=[recovery], direct=[told])
+    with anyio.fail_after(5):
+        async with anyio.create_task_group() as group:
+            group.start_soon(runner.run, [call("a", "fails"), call("b", "quick")])
+            await recovery.at_work.wait()
+            await anyio.lowlevel.checkpoint()
+            match way:
+                case "one":
+                    runner.cancel("a")
+                    recovery.when = "never"
+                case "all":
+                    runner.cancel()
+                case _:
+                    group.cancel_scope.cancel()
+
+    requested = sorted(str(one.call.id) for one in told.of(Requested))
+    assert sorted(str(one.call_id) for one in told.of(Finished)) == requested
+    assert told.states["a"] == ("cancelled" if when == "before" else "failed")
+    assert told.states["b"] == ("succeeded" if way == "one" else "cancelled")

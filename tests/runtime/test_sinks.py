@@ -1,0 +1,214 @@
+"""Sinks of every kind of badness: calls do not notice."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from tests.requirement import requirement
+from tests.runtime.made import Told, call
+from toolspan.runtime import sinks
+from toolspan.runtime.define import tool
+from toolspan.runtime.isolation import IsolatedTasks
+from toolspan.runtime.runner import Runner
+from toolspan.runtime.sinks import Emitter, FilteredSink
+from toolspan.types.events import Faulted, Finished, LiveEvent, Progressed, Requested, Started
+from toolspan.types.ids import CallId
+
+pytestmark = pytest.mark.anyio
+
+
+@tool
+async def quick() -> str:
+    """At once."""
+    return "quick"
+
+
+def started(n: int) -> Started:
+    return Started(call_id=CallId(str(n)), at=0.0)
+
+
+def news(n: int) -> Progressed:
+    return Progressed(call_id=CallId(str(n)), kind="other", data={}, at=0.0)
+
+
+@requirement("sinks.order")
+async def test_every_sink_gets_every_event_in_order() -> None:
+    told, in_thread, in_task = Told(), Told(), Told()
+
+    async def waits(event: LiveEvent) -> None:
+        await anyio.lowlevel.checkpoint()
+        in_task(event)
+
+    with anyio.fail_after(5):
+        async with Runner([quick], direct=[told], sinks=[in_thread, waits]) as runner:
+            await runner.run([call("a", "quick"), call("b", "quick")])
+
+    assert len(told.of(Finished)) == 2
+    assert told.events == in_thread.events == in_task.events
+    assert runner.dropped == 0
+
+
+@requirement("sinks.order")
+async def test_a_watcher_of_some_kinds_hears_those_and_takes_nothing_from_others() -> None:
+    ends, all_of_it = Told(), Told()
+
+    with anyio.fail_after(5):
+        for others in ([], [all_of_it]):
+            async with Runner([quick], direct=[FilteredSink(ends, [Finished]), *others]) as runner:
+                await runner.run([call("a", "quick")])
+
+    assert ends.events == ends.of(Finished)
+    assert len(ends.events) == 2
+    assert [type(event).__name__ for event in all_of_it.events] == [
+        "Requested", "Started", "Finished", "BatchFinished",
+    ]  # fmt: skip
+
+
+@requirement("sinks.crash")
+async def test_sinks_that_raise_are_told_of_a_few_times_and_hurt_nobody() -> None:
+    told = Told()
+
+    def crashes(event: LiveEvent) -> None:
+        raise ValueError("no")
+
+    async def crashes_later(event: LiveEvent) -> None:
+        raise asyncio.CancelledError
+
+    def crashes_directly(event: LiveEvent) -> None:
+        raise ValueError("neither")
+
+    def crashes_too(event: LiveEvent) -> None:
+        raise ValueError("nor here")
+
+    with anyio.fail_after(5):
+        runner = Runner(
+            [quick],
+            sinks=[crashes, crashes_later],
+            direct=[crashes_directly, crashes_too, told],
+        )
+        async with runner:
+            results = await runner.run([call(f"c{n}", "quick") for n in range(5)])
+
+    assert [result.text for result in results] == ["quick"] * 5
+    told_of = [one.where.rpartition(".")[2] for one in told.of(Faulted)]
+    assert told_of.count("crashes") == told_of.count("crashes_later") == 3
+    assert told_of.count("crashes_directly") == len(told.events) - len(told_of)
+
+
+@requirement("sinks.blocked")
+async def test_sinks_that_never_come_back_hold_up_no_call_and_the_end_only_for_the_grace(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("toolspan.runtime.runner.SINK_GRACE", 0.05)
+    told, go_on = Told(), threading.Event()
+
+    async def blocks_in_task(event: LiveEvent) -> None:
+        await anyio.sleep_forever()
+
+    def blocks(event: LiveEvent) -> None:
+        go_on.wait()
+
+    try:
+        with anyio.fail_after(5):
+            async with Runner(
+                [quick],
+                direct=[told],
+                sinks=[*[blocks] * 20, blocks_in_task],
+            ) as runner:
+                results = await runner.run([call("a", "quick")])
+    finally:
+        go_on.set()
+
+    assert [result.text for result in results] == ["quick"]
+    assert told.states == {"a": "succeeded"}
+
+
+@requirement("sinks.grace")
+async def test_all_blocked_sinks_together_get_one_grace() -> None:
+    go_on = threading.Event()
+    closing = Emitter([lambda event: go_on.wait()] * 300, clock=lambda: 0.0)
+    closing.emit(started(1))
+
+    try:
+        with anyio.move_on_after(30) as patience:  # one after the other they would need a minute
+            await closing.close(0.2)
+    finally:
+        go_on.set()
+
+    assert not patience.cancelled_caught
+
+
+@requirement("sinks.full")
+@pytest.mark.parametrize("way", ["thread", "task"])
+async def test_a_full_line_drops_progress_first_then_the_oldest_and_counts(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sinks, "CAPACITY", 3)
+    got: list[str] = []
+    go_on, begun = threading.Event(), threading.Event()
+
+    def slow(event: LiveEvent) -> None:
+        begun.set()
+        go_on.wait(5)
+        got.append(str(event.call_id) if isinstance(event, Started | Progressed) else "?")
+
+    async def later(event: LiveEvent) -> None:
+        got.append(str(event.call_id) if isinstance(event, Started | Progressed) else "?")
+
+    with anyio.fail_after(5):
+        emitter = Emitter([slow if way == "thread" else later], clock=lambda: 0.0)
+        if way == "thread":
+            emitter.emit(started(0))
+            await anyio.to_thread.run_sync(begun.wait)
+        for n in (1, 2, 3):
+            emitter.emit(started(n))
+        emitter.emit(news(4))
+        assert emitter.dropped == 1
+        emitter.emit(started(5))
+        assert emitter.dropped == 2
+        go_on.set()
+        async with anyio.create_task_group() as group:
+            emitter.start(group, IsolatedTasks(lambda *told: None))
+            await emitter.close(4)
+
+    assert got == [*(["0"] if way == "thread" else []), "2", "3", "5"]
+
+
+@requirement("sinks.thread-faults")
+async def test_faults_in_threads_are_told_in_the_thread_of_the_event_loop() -> None:
+    where: set[int] = set()
+
+    def crashes(event: LiveEvent) -> None:
+        raise ValueError("no")
+
+    def watch(event: LiveEvent) -> None:
+        if isinstance(event, Faulted):
+            where.add(threading.get_ident())
+
+    with anyio.fail_after(5):
+        emitter = Emitter([crashes], direct=[watch], clock=lambda: 0.0)
+        emitter.emit(started(1))
+        await emitter.close(4)
+
+    assert where == {threading.get_ident()}
+
+
+@requirement("sinks.objects")
+async def test_an_object_with_an_async_call_is_a_sink() -> None:
+    class Keeps:
+        def __init__(self) -> None:
+            self.events: list[LiveEvent] = []
+
+        async def __call__(self, event: LiveEvent) -> None:
+            self.events.append(event)
+
+    keeps = Keeps()
+    with anyio.fail_after(5):
+        await Runner([quick], sinks=[keeps]).run([call("a", "quick")])
+
+    assert [type(event) for event in keeps.events][:2] == [Requested, Started]

@@ -1,0 +1,532 @@
+"""Models behind real servers: what the SDKs get becomes the same events, whoever serves it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import anyio
+import pytest
+from anyio.abc import SocketAttribute, SocketStream
+
+from tests.requirement import requirement
+from toolspan import Session, read, testing
+from toolspan.errors import ToolspanError
+from toolspan.session import Agent
+from toolspan.session.models import base as said
+from toolspan.session.models.anthropic import AnthropicModel
+from toolspan.session.models.anthropic import _AnthropicStreamReader as AnthropicReader
+from toolspan.session.models.base import (
+    BlockDone,
+    Model,
+    ModelEvent,
+    ModelFailed,
+    ModelRequest,
+    ModelStream,
+)
+from toolspan.session.models.choose import make_model, parse_model_spec
+from toolspan.session.models.openai import OpenAIModel, to_chat_messages
+from toolspan.session.models.openai import _OpenAIStreamReader as OpenAIReader
+from toolspan.session.models.retry import RetryingModel, RetryOptions
+from toolspan.testing import ModelServer, ScriptedModel, check_history, fail, say, use
+from toolspan.testing.model_server import HttpConnection, HttpResponse
+
+if TYPE_CHECKING:
+    from anthropic.types import RawMessageStreamEvent
+    from openai.types.chat import ChatCompletionChunk
+
+
+pytestmark = pytest.mark.anyio
+
+ASKED = ModelRequest(messages=[{"role": "user", "content": "Hi"}], system="Be kind.", max_tokens=99)
+Make = Callable[[str], Model]
+
+
+def anthropic(url: str) -> Model:
+    return AnthropicModel("m", base_url=url, api_key="none")
+
+
+def openai(url: str) -> Model:
+    return OpenAIModel("m", base_url=f"{url}/v1", api_key="none")
+
+
+BOTH = pytest.mark.parametrize("make", [anthropic, openai])
+
+
+async def heard(model: Model, request: ModelRequest = ASKED) -> list[ModelEvent]:
+    with anyio.fail_after(30):
+        try:
+            async with aclosing(model.stream(request)) as events:
+                return [event async for event in events]
+        finally:
+            await model.close()
+
+
+async def served(
+    script: ScriptedModel, make: Make, request: ModelRequest = ASKED
+) -> list[ModelEvent]:
+    async with ModelServer(script) as server:
+        return await heard(make(server.url), request)
+
+
+def blocks(events: list[ModelEvent]) -> list[dict[str, object]]:
+    return [event.block for event in events if isinstance(event, BlockDone)]
+
+
+def end(events: list[ModelEvent]) -> str:
+    assert isinstance(events[-1], said.ReplyStopped)
+    return events[-1].reason
+
+
+@requirement("model.stream")
+@BOTH
+async def test_words_and_calls_come_in_pieces_and_then_whole(make: Make) -> None:
+    told = [say("I look at both of them."), use("Read", path="a"), use("Bash", command="ls -la")]
+    script = ScriptedModel([told])
+    events = await served(script, make)
+
+    assert isinstance(events[0], said.ReplyBegan)
+    assert (
+        "".join(e.text for e in events if isinstance(e, said.TextDelta))
+        == "I look at both of them."
+    )
+    assert len([e for e in events if isinstance(e, said.TextDelta)]) > 1
+    text, read, bash = blocks(events)
+    assert text["text"] == "I look at both of them."
+    assert (read["name"], read["input"]) == ("Read", {"path": "a"})
+    assert (bash["name"], bash["input"]) == ("Bash", {"command": "ls -la"})
+    begun = [e.call_id for e in events if isinstance(e, said.CallBegan)]
+    assert begun == [read["id"], bash["id"]]
+    pieces = "".join(
+        e.text for e in events if isinstance(e, said.InputDelta) and e.call_id == bash["id"]
+    )
+    assert pieces == '{"command":"ls -la"}'
+    assert end(events) == "tool_use"
+    tokens: dict[str, object] = {}
+    for usage in (e for e in events if isinstance(e, said.Usage)):
+        tokens |= usage.tokens
+    assert isinstance(tokens["output_tokens"], int)
+    assert tokens["output_tokens"] > 1
+
+
+@requirement("model.stream")
+@BOTH
+async def test_what_the_model_is_asked_arrives(make: Make) -> None:
+    script = ScriptedModel([say("Done.")])
+    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
+    call = {"type": "tool_use", "id": "c1", "name": "Read", "input": {"path": "a"}}
+    answer = {"type": "tool_result", "tool_use_id": "c1", "content": "hello"}
+    request = ModelRequest(
+        system="Be kind.",
+        messages=[
+            {"role": "user", "content": "Read it."},
+            {"role": "assistant", "content": [{"type": "text", "text": "I do."}, call]},
+            {"role": "user", "content": [answer, {"type": "text", "text": "And?"}]},
+        ],
+        tools=[{"name": "Read", "description": "Reads.", "input_schema": schema}],
+    )
+    await served(script, make, request)
+
+    sent = script.requests[0]
+    assert "Be kind." in str(sent["system"])
+    assert "hello" in str(sent["messages"])
+    assert [tool["name"] for tool in sent["tools"]] == ["Read"]  # type: ignore[attr-defined]
+    assert "c1" in str(sent["messages"])
+
+
+@requirement("model.stop-reasons")
+@BOTH
+async def test_a_reply_that_gets_too_long_says_so_and_its_call_is_whole_enough_to_answer(
+    make: Make,
+) -> None:
+    script = ScriptedModel([testing.cut(use("Write", file_path="a.txt", content="a long text"))])
+    events = await served(script, make)
+
+    assert end(events) == "max_tokens"
+    (block,) = blocks(events)
+    assert block["name"] == "Write"
+    assert isinstance(block["input"], dict)
+
+
+@requirement("model.stop-reasons")
+@BOTH
+async def test_a_refusal_is_a_stop_reason(make: Make) -> None:
+    events = await served(ScriptedModel([testing.refuse(say("No."))]), make)
+
+    assert end(events) == "refusal"
+
+
+@requirement("model.malformed-input")
+@BOTH
+async def test_an_input_that_is_no_json_is_kept_as_it_came(make: Make) -> None:
+    script = ScriptedModel([testing.garble(use("Bash", description="x", command="ls"))])
+    (block,) = blocks(await served(script, make))
+
+    assert isinstance(block["input"], dict)
+    raw = block["input"]["__unparsedToolInput"]
+    assert raw["raw"].startswith('{"description":"x","command":"l')
+
+
+@requirement("model.thinking")
+async def test_thinking_keeps_its_signature_or_is_only_shown() -> None:
+    script = [[testing.think("Hm, so."), say("Yes.")]]
+    signed = await served(ScriptedModel(script), anthropic)
+    unsigned = await served(ScriptedModel(script), openai)
+
+    for events in (signed, unsigned):
+        assert "".join(e.text for e in events if isinstance(e, said.ThinkingDelta)) == "Hm, so."
+    assert [block["type"] for block in blocks(signed)] == ["thinking", "text"]
+    assert blocks(signed)[0]["signature"]
+    assert [block["type"] for block in blocks(unsigned)] == ["text"]
+
+
+@requirement("model.failures")
+@BOTH
+async def test_an_answer_that_is_an_error_says_whether_to_ask_again(make: Make) -> None:
+    for step, status, retry, after in (
+        (fail(429, retry_after=7), 429, True, 7),
+        (fail(529), 529, True, None),
+        (fail(500), 500, True, None),
+        (fail(400, message="prompt is too long: 9 > 8"), 400, False, None),
+        (fail(401), 401, False, None),
+    ):
+        with pytest.raises(ModelFailed) as caught:
+            await served(ScriptedModel([step]), make)
+        failed = caught.value
+        assert (failed.status, failed.retry, failed.retry_after) == (status, retry, after)
+        assert failed.is_too_long == ("too long" in failed.message)
+
+
+@requirement("model.failures")
+@BOTH
+async def test_a_stream_that_breaks_off_is_no_reply(make: Make) -> None:
+    for step in (fail(529, after=[say("I was")]), testing.drop(say("I was")), testing.drop()):
+        with pytest.raises(ModelFailed) as caught:
+            await served(ScriptedModel([step]), make)
+        assert caught.value.retry
+
+
+@requirement("model.failures")
+@BOTH
+async def test_where_nobody_listens_there_is_no_connection(make: Make) -> None:
+    async with ModelServer(ScriptedModel([])) as server:
+        url = server.url
+    with pytest.raises(ModelFailed, match="no connection") as caught:
+        await heard(make(url))
+    assert caught.value.retry
+
+
+async def nothing(_seconds: float) -> None:
+    await anyio.lowlevel.checkpoint()
+
+
+@requirement("model.retries")
+@BOTH
+async def test_a_failed_request_is_made_again_and_what_came_before_does_not_count(
+    make: Make,
+) -> None:
+    waits: list[float] = []
+
+    async def note(seconds: float) -> None:
+        waits.append(seconds)
+
+    script = ScriptedModel(
+        [fail(429, retry_after=7), fail(529), testing.drop(say("I was")), say("Here I am.")]
+    )
+    async with ModelServer(script) as server:
+        model = RetryingModel(make(server.url), RetryOptions(sleep=note, jitter=lambda: 1.0))
+        events = await heard(model)
+
+    retries = [n for n, event in enumerate(events) if isinstance(event, said.Retrying)]
+    assert waits == [7, 1.0, 2.0]
+    assert [b["text"] for b in blocks(events[retries[-1] :])] == ["Here I am."]
+    assert end(events) == "end_turn"
+
+
+@requirement("model.retries")
+async def test_after_a_whole_call_nothing_is_begun_anew() -> None:
+    script = ScriptedModel([testing.drop(use("Read", path="a")), say("never")])
+    with pytest.raises(ModelFailed):
+        await heard(RetryingModel(script, RetryOptions(sleep=nothing)))
+    assert script.remaining_steps == 1
+
+
+@requirement("model.retries")
+async def test_patience_has_an_end() -> None:
+    script = ScriptedModel([], then=fail(529))
+    with pytest.raises(ModelFailed):
+        await heard(RetryingModel(script, RetryOptions(retries=3, sleep=nothing)))
+    assert len(script.requests) == 4
+
+    script = ScriptedModel([fail(429, retry_after=86_400)])
+    with pytest.raises(ModelFailed):
+        await heard(RetryingModel(script, RetryOptions(sleep=nothing)))
+
+
+@requirement("model.retries")
+async def test_a_stream_that_goes_silent_is_given_up() -> None:
+    async def never(_messages: object) -> dict[str, object]:
+        await anyio.sleep_forever()
+        raise AssertionError
+
+    script = ScriptedModel([never, say("Awake.")])
+    patience = RetryOptions(idle_timeout_s=0.01, sleep=nothing)
+    events = await heard(RetryingModel(script, patience))
+
+    assert any(isinstance(e, said.Retrying) and e.failure.kind == "timeout" for e in events)
+    assert [b["text"] for b in blocks(events)] == ["Awake."]
+
+
+@requirement("model.ids")
+@BOTH
+async def test_an_id_that_was_there_before_is_replaced(make: Make) -> None:
+    call = {"type": "tool_use", "id": "same", "name": "Read", "input": {}}
+    request = ModelRequest(
+        messages=[
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": [call]},
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "same", "content": "x"}],
+            },
+        ]
+    )
+    script = ScriptedModel([[dict(call), {**call, "id": "odd:id"}]])
+    first, second = blocks(await served(script, make, request))
+
+    assert first["id"] != "same"
+    assert second["id"] == "odd_id"
+
+
+async def spoken(chunks: list[dict[str, object]]) -> list[ModelEvent]:
+    """What is heard of a server that streams these chunks, and nothing but them."""
+    lines = [f"data: {json.dumps({'id': 'x', 'choices': [], **one})}\n\n" for one in chunks]
+
+    async def answer(stream: SocketStream) -> None:
+        async with stream:
+            connection = HttpConnection(stream)
+            request = await connection.read_request()
+            body = "".join(lines).encode()
+            await connection.send_response(
+                HttpResponse(status=200, body=body, content_type="text/event-stream"), request
+            )
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
+        port = listener.extra(SocketAttribute.local_port)
+        async with anyio.create_task_group() as group:
+            group.start_soon(listener.serve, answer)
+            events = await heard(openai(f"http://127.0.0.1:{port}"))
+            group.cancel_scope.cancel()
+    return events
+
+
+@requirement("model.accents")
+async def test_a_server_with_an_accent_is_understood() -> None:
+    def part(call_id: str | None, name: str, arguments: object) -> dict[str, object]:
+        function = {"name": name, "arguments": arguments}
+        called = {"index": 0, "id": call_id, "type": "function", "function": function}
+        return {"choices": [{"index": 0, "delta": {"tool_calls": [called]}}]}
+
+    events = await spoken(
+        [
+            part("one", "Read", '{"path":"a"}'),
+            part("two", "Read", {"path": "b"}),
+            part("one", "no such:name", ""),
+            {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
+        ]
+    )
+
+    first, second, third = blocks(events)
+    assert (first["id"], first["input"]) == ("one", {"path": "a"})
+    assert (second["id"], second["input"]) == ("two", {"path": "b"})
+    assert third["id"] not in ("one", "two")
+    assert (third["name"], third["input"]) == ("no_such_name", {})
+    assert end(events) == "tool_use"
+
+
+@requirement("model.accents")
+async def test_a_call_without_an_id_gets_one() -> None:
+    called = {"index": 0, "function": {"name": "Read", "arguments": "{}"}}
+    choice = {"index": 0, "delta": {"tool_calls": [called]}, "finish_reason": "tool_calls"}
+    (block,) = blocks(await spoken([{"choices": [choice]}]))
+
+    assert str(block["id"]).startswith("call_")
+
+
+@requirement("model.pictures")
+async def test_pictures_in_results_become_notes_where_they_have_no_place() -> None:
+    picture = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/png", "data": "AA"},
+    }
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [picture], "is_error": False}
+    call = {"type": "tool_use", "id": "c", "name": "Read", "input": {}}
+    told = to_chat_messages(
+        ModelRequest(
+            messages=[
+                {"role": "user", "content": [{"type": "text", "text": "See"}, picture]},
+                {"role": "assistant", "content": [call]},
+                {"role": "user", "content": [result]},
+            ]
+        )
+    )
+
+    assert told[0]["content"][1]["type"] == "image_url"  # type: ignore[index]
+    assert told[2] == {
+        "role": "tool",
+        "tool_call_id": "c",
+        "content": "[image, image/png: not shown to this model]",
+    }
+
+
+@requirement("model.names")
+async def test_a_model_is_found_by_its_name(tmp_path: object) -> None:
+    assert (parse_model_spec("claude-sonnet-4-5").provider, parse_model_spec("gpt-5").provider) == (
+        "anthropic",
+        "openai",
+    )
+    assert parse_model_spec("openai:qwen3:8b").name == "qwen3:8b"
+    with pytest.raises(ToolspanError, match="names no model"):
+        parse_model_spec("llama")
+    with pytest.raises(ToolspanError, match="ANTHROPIC_API_KEY"):
+        make_model("anthropic:m", environment={})
+    with pytest.raises(ToolspanError, match="No such file"):
+        make_model(f"scripted:{tmp_path}/none.json")
+    local = make_model("openai:m", base_url="http://127.0.0.1:9/v1", environment={})
+    assert local.name == "m"
+    await local.close()
+
+
+@requirement("model.address")
+@pytest.mark.parametrize("url", ["127.0.0.1:9", "nonsense", "http://", "http://h:x", "ftp://h"])
+def test_an_address_that_is_none_is_told_at_once(url: str) -> None:
+    for kind in ("anthropic", "openai"):
+        with pytest.raises(ToolspanError, match="is no address of a server"):
+            make_model(f"{kind}:m", base_url=url, environment={})
+        with pytest.raises(ToolspanError, match="is no address of a server"):
+            make_model(f"{kind}:m", environment={f"{kind.upper()}_BASE_URL": url})
+
+
+@requirement("model.address")
+@pytest.mark.anyio
+async def test_a_server_that_is_not_there_is_named_without_its_password() -> None:
+    patience = RetryOptions(retries=0)
+    for word in ("anthropic:m", "openai:m"):
+        url = "http://user:secret@127.0.0.1:9/v1"
+        model = make_model(word, base_url=url, retry=patience, environment={})
+        with (
+            anyio.fail_after(30),
+            pytest.raises(ModelFailed, match=r"at http://127\.0\.0\.1:9:") as told,
+        ):
+            async for _ in model.stream(ModelRequest(messages=[{"role": "user", "content": "x"}])):
+                pass
+        assert "secret" not in str(told.value)
+        await model.close()
+
+
+class Repeating:
+    """A model that anybody may have written: one id for all its calls, with odd letters in it."""
+
+    name = "repeating"
+
+    def __init__(self) -> None:
+        self.refused: list[str] = []
+        self._turns = 0
+
+    async def stream(self, request: ModelRequest) -> ModelStream:
+        self.refused += check_history(list(request.messages))
+        self._turns += 1
+        yield said.ReplyBegan(f"msg_{self._turns}", self.name)
+        for _ in range(2 if self._turns < 3 else 0):
+            yield said.CallBegan("call:1/ä", "Bash")
+            yield said.InputDelta("call:1/ä", '{"command": "echo hi"}')
+            block = {"id": "call:1/ä", "name": "Bash", "input": {"command": "echo hi"}}
+            yield BlockDone({"type": "tool_use", **block})
+        if self._turns == 3:
+            yield BlockDone({"type": "text", "text": "Four times hi."})
+        yield said.ReplyStopped("end_turn" if self._turns == 3 else "tool_use")
+
+    async def close(self) -> None:
+        """Nothing to let go."""
+
+
+@requirement("llm.own-ids")
+async def test_ids_that_no_server_takes_or_that_come_again_cost_nothing(tmp_path: Path) -> None:
+    model = Repeating()
+    transcript = tmp_path / "s.jsonl"
+    with anyio.fail_after(30):
+        async with Session(cwd=tmp_path, transcript=transcript) as session:
+            ended = await Agent(session, model).prompt("Say hi")
+
+    assert (ended.text, ended.turns) == ("Four times hi.", 3)
+    assert model.refused == []
+    assert [span.state for span in read(transcript).spans] == ["succeeded"] * 4
+
+
+class Piece(str):
+    """A piece of a text that may be put to others once, at the end: adding copies all before."""
+
+    __slots__ = ()
+
+    def __add__(self, other: str) -> str:
+        raise AssertionError("copied")
+
+    def __radd__(self, other: str) -> str:
+        raise AssertionError("copied")
+
+
+def deltas(kind: str, field: str, count: int) -> Iterator[object]:
+    """A block in pieces, as the SDK gives it."""
+    begin = {"type": kind, "id": "a", "name": "Bash", "input": {}} if kind == "tool_use" else {}
+    block = SimpleNamespace(model_dump=lambda **_: begin or {"type": kind, field: ""})
+    yield SimpleNamespace(type="content_block_start", content_block=block)
+    told = {"text": "text_delta", "thinking": "thinking_delta"}.get(field, "input_json_delta")
+    for _ in range(count):
+        delta = SimpleNamespace(type=told, **{field: Piece(" ")})
+        yield SimpleNamespace(type="content_block_delta", delta=delta)
+    yield SimpleNamespace(type="content_block_stop")
+
+
+@requirement("llm.linear")
+@pytest.mark.parametrize(
+    ("kind", "field"),
+    [("text", "text"), ("thinking", "thinking"), ("tool_use", "partial_json")],
+)
+def test_a_block_in_many_pieces_is_put_together_once(kind: str, field: str) -> None:
+    reader = AnthropicReader(set(), None)
+    pieces = cast("Iterator[RawMessageStreamEvent]", deltas(kind, field, 1_000))
+    (*_, done) = (told for event in pieces for told in reader.read_event(event))
+
+    assert isinstance(done, BlockDone)
+    whole = done.block.get(field, done.block.get("input"))
+    assert whole == (" " * 1_000 if kind != "tool_use" else {})
+
+
+@requirement("llm.linear")
+def test_arguments_in_many_pieces_are_put_together_once() -> None:
+    def chunk(**delta: object) -> SimpleNamespace:
+        choice = SimpleNamespace(
+            delta=SimpleNamespace(
+                **{"model_extra": None, "content": None, "refusal": None, **delta}
+            ),
+            finish_reason=None,
+        )
+        return SimpleNamespace(id="c", model="m", usage=None, choices=[choice])
+
+    def part(text: str) -> SimpleNamespace:
+        given = SimpleNamespace(name="Bash", arguments=text)
+        return SimpleNamespace(index=0, id="a", function=given)
+
+    reader = OpenAIReader(set(), None)
+    chunks = [chunk(tool_calls=[part(Piece(" "))]) for _ in range(1_000)]
+    told = [one for each in chunks for one in reader.read_chunk(cast("ChatCompletionChunk", each))]
+
+    assert len([one for one in told if isinstance(one, said.InputDelta)]) == 1_000
+    assert (
+        BlockDone({"type": "tool_use", "id": "a", "name": "Bash", "input": {}})
+        in reader.finish_stream()
+    )

@@ -1,0 +1,91 @@
+"""A conversation with tools of a client version, through a runner."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from toolspan.runtime.context import Workspace
+from toolspan.runtime.process import ProcessSupervisor
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.runner import Runner
+from toolspan.tools import coding_tools
+from toolspan.types.events import Finished
+from toolspan.types.ids import SessionId
+
+SESSION = SessionId("0b0c3b6e-51a1-4b77-9d3c-0d2a3f0f5f11")
+
+
+class Client:
+    """One conversation in a folder."""
+
+    def __init__(
+        self, folder: Path, version: str, names: tuple[str, ...], home: Path, model: str | None
+    ) -> None:
+        values = profile(version, model=model)
+        self.workspace = Workspace(
+            project=folder,
+            supervisor=ProcessSupervisor(),
+            folder=home / "scratch",
+            environment={"PATH": os.environ["PATH"], "HOME": str(home)},
+            session_id=SESSION,
+        )
+        self.runner = Runner(
+            coding_tools(values, only=names or None),
+            cwd=folder,
+            profile=values,
+            workspace=self.workspace,
+        )
+        self._ids = count()
+
+    async def call(self, tool: str, **given: object) -> Finished:
+        """One call, with its result."""
+        return (await self.calls((tool, given)))[0]
+
+    async def calls(self, *wanted: tuple[str, Mapping[str, object]]) -> list[Finished]:
+        """Several calls of one message."""
+        with anyio.fail_after(30):
+            return await self.runner.finish([self.block(*one) for one in wanted])
+
+    def block(self, tool: str, given: Mapping[str, object]) -> dict[str, object]:
+        number = next(self._ids)
+        return {"type": "tool_use", "id": f"toolu_{number}", "name": tool, "input": dict(given)}
+
+    async def text(self, tool: str, **given: object) -> str:
+        return str((await self.call(tool, **given)).content)
+
+    async def record(self, tool: str, **given: object) -> Any:
+        return (await self.call(tool, **given)).structured
+
+
+@asynccontextmanager
+async def client(
+    folder: Path,
+    *names: str,
+    version: str = "2.1.325",
+    home: Path | None = None,
+    model: str | None = None,
+) -> AsyncIterator[Client]:
+    """A conversation, with these tools or those the client offers."""
+    made = Client(folder, version, names, home or folder / ".home", model)
+    async with made.runner:
+        yield made
+
+
+def fill(folder: Path, files: Mapping[str, str | bytes]) -> None:
+    """Make files, each ten seconds younger than the one before."""
+    for nth, (name, content) in enumerate(files.items()):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.utime(path, (1_700_000_000 + 10 * nth,) * 2)
+
+
+def refusal(text: str) -> str:
+    return f"<tool_use_error>{text}</tool_use_error>"

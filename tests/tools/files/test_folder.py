@@ -1,0 +1,104 @@
+"""Writes that somebody tries to lead elsewhere.
+
+Each switch is made at a known point: behind the look at where a path leads to, or while the folder
+is held. Without O_NOFOLLOW in the steps, all tests of links in the way fail; that was tried.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan.errors import ToolError
+from toolspan.tools.files.atomic_replace import atomic_replace, open_folder
+from toolspan.tools.files.safe_read import read_file
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    """A folder in a folder, and another one elsewhere that looks like it."""
+    for folder in (tmp_path / "in" / "deep", tmp_path / "out" / "deep"):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("old", encoding="utf-8")
+    return tmp_path.resolve() / "in"
+
+
+def switch(folder: Path) -> Path:
+    """A link to elsewhere where a folder was; what is there."""
+    outside = folder.parent / "out" if folder.name == "in" else folder.parents[1] / "out" / "deep"
+    folder.rename(folder.parent / "aside")
+    folder.symlink_to(outside)
+    return outside
+
+
+def files(folder: Path) -> dict[str, str]:
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in found}
+
+
+@requirement("disk.no-detour")
+def test_a_link_on_the_way_to_a_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "real" / "inner").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+
+    with open_folder(tmp_path / "real" / "inner") as folder:
+        assert os.path.samestat(os.fstat(folder), (tmp_path / "real" / "inner").stat())
+    with pytest.raises(ToolError), open_folder(tmp_path / "link" / "inner"):
+        pass
+
+
+@requirement("disk.no-detour")
+@pytest.mark.parametrize("name", ["deep/new", "deep/more/new"])
+@pytest.mark.parametrize("step", [lambda path: path, lambda path: path / "deep"])
+def test_a_link_put_in_the_way_ends_a_write_whose_place_was_known(
+    inside: Path, name: str, step: Callable[[Path], Path]
+) -> None:
+    end = inside / name
+    outside = switch(step(inside))
+    before = sorted(outside.rglob("*"))
+
+    with pytest.raises(ToolError):
+        atomic_replace(end, b"new", None, end)
+
+    assert sorted(outside.rglob("*")) == before
+    assert set(files(outside).values()) == {"old"}
+
+
+@requirement("disk.no-detour")
+def test_a_file_is_not_replaced_by_way_of_a_link_that_is_new(inside: Path) -> None:
+    end = inside / "deep" / "file"
+    seen = read_file(end, 1_000)
+    outside = switch(inside)
+    os.link(inside.parent / "aside" / "deep" / "file", outside / "deep" / "same")
+    (outside / "deep" / "same").replace(outside / "deep" / "file")  # no difference to be seen
+
+    with pytest.raises(ToolError):
+        atomic_replace(end, b"new", seen.version, end)
+
+    assert files(outside) == {"deep/file": "old"}
+
+
+@requirement("disk.no-detour")
+def test_a_folder_that_is_held_stays_the_same_whatever_its_name_becomes(inside: Path) -> None:
+    with open_folder(inside / "deep", make=True) as folder:
+        outside = switch(inside)
+        os.close(os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
+
+    assert "new" not in files(outside / "deep")
+    assert "new" in files(inside.parent / "aside" / "deep")
+
+
+@requirement("disk.no-detour")
+def test_folders_are_made_on_the_way_unless_a_link_or_a_file_stands_there(inside: Path) -> None:
+    with open_folder(inside / "a" / "b", make=True) as folder:
+        assert os.path.samestat(os.fstat(folder), (inside / "a" / "b").stat())
+    (inside / "link").symlink_to(inside.parent / "out")
+
+    for place in (inside / "link" / "c", inside / "deep" / "file" / "c"):
+        with pytest.raises(ToolError, match="EEXIST"), open_folder(place, make=True):
+            pass
+    assert not (inside.parent / "out" / "c").exists()

@@ -1,0 +1,93 @@
+"""Agent, which was called Task, and SendMessage: what they take, and what they say without a model.
+
+What agents do when there is one is in `tests/session/test_subagents.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.toolbox import Box, opened
+from toolspan.runtime.profiles import VERSIONS, profile
+from toolspan.tools import agent_tool, coding_tools, send_message_tool
+
+pytestmark = pytest.mark.anyio
+
+NAMES = {
+    "seed": "Task",
+    "2.0.65": "Task",
+    "2.1.80": "Agent",
+    "2.1.197": "Agent",
+    "2.1.325": "Agent",
+}
+
+
+def box(folder: Path, version: str) -> Box:
+    return Box(folder, coding_tools(profile(version)), version=version)
+
+
+@requirement("subagents.tool")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_every_client_has_the_tool_under_its_name(tmp_path: Path, version: str) -> None:
+    (made,) = [one for one in coding_tools(profile(version)) if one.name == NAMES[version]]
+    async with opened(box(tmp_path, version)) as tools:
+        empty = await tools.call("Task")
+
+    assert made.aliases == (() if made.name == "Task" else ("Task",))
+    assert made.may_overlap({})
+    assert str(empty.content).startswith("<tool_use_error>InputValidationError: ")
+    assert "description" in str(empty.content)
+
+
+@requirement("subagents.tool")
+@pytest.mark.parametrize(
+    ("version", "keys"),
+    [
+        ("2.0.65", {"resume"}),
+        ("2.1.197", {"isolation"}),
+        ("2.1.325", {"isolation", "effort"}),
+    ],
+)
+def test_it_takes_what_the_client_takes(version: str, keys: set[str]) -> None:
+    always = {"description", "prompt", "subagent_type", "model", "run_in_background"}
+    schema = agent_tool(profile(version)).input_schema
+    properties = schema["properties"]
+    assert isinstance(properties, dict)
+
+    assert properties.keys() == always | keys
+    needed = ["description", "prompt", *(["subagent_type"] if version == "2.0.65" else [])]
+    assert schema["required"] == needed
+
+
+@requirement("subagents.no-model")
+@pytest.mark.parametrize("version", ["2.0.65", "2.1.325"])
+async def test_without_a_model_a_call_is_told_so(tmp_path: Path, version: str) -> None:
+    async with opened(box(tmp_path, version)) as tools:
+        told = await tools.call(
+            "Task", description="d", prompt="p", subagent_type="general-purpose"
+        )
+
+    assert (told.span.state, told.span.error_kind) == ("failed", "internal")
+    assert "no model here to run a subagent with" in str(told.content)
+
+
+@requirement("subagents.no-model")
+async def test_without_a_model_nobody_can_be_told_anything(tmp_path: Path) -> None:
+    made = Box(tmp_path, [send_message_tool(profile())])
+    async with opened(made) as tools:
+        empty = await tools.call("SendMessage", to="a1", message="  ")
+        told = await tools.call("SendMessage", to="a1", message="Hello?")
+
+    assert empty.span.error_kind == "invalid_input"
+    assert "no model here" in str(told.content)
+
+
+@requirement("subagents.tool")
+async def test_an_agent_without_work_is_not_started(tmp_path: Path) -> None:
+    async with opened(box(tmp_path, "2.1.325")) as tools:
+        told = await tools.call("Agent", description="d", prompt=" \n")
+
+    assert (told.span.state, told.span.error_kind) == ("failed", "invalid_input")

@@ -1,0 +1,119 @@
+"""AskUserQuestion: a person is asked, and the model reads what they said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.files import kind, record
+from tests.tools.toolbox import Box
+from toolspan.runtime.permissions import mode_policy
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.profiles import profile
+from toolspan.tools import ask_tool, coding_tools
+from toolspan.types.decision import Allow, Ask, Deny
+
+pytestmark = pytest.mark.anyio
+
+OPTIONS = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]
+WHICH = {"question": "Which?", "header": "Pick", "multiSelect": False, "options": OPTIONS}
+
+
+def person(question: PermissionRequest, ask: Ask) -> Allow:
+    assert ask.reason == "Answer questions?"
+    return Allow(None, "user_temporary", {**question.input, "answers": {"Which?": "B"}})
+
+
+def agrees(_question: PermissionRequest, _ask: Ask) -> Allow:
+    return Allow(None, "user_temporary")
+
+
+def refuses(_question: PermissionRequest, _ask: Ask) -> Deny:
+    return Deny(None, "user")
+
+
+@requirement("ask-tool.answers")
+@pytest.mark.parametrize(
+    ("version", "told"),
+    [
+        (
+            "2.1.325",
+            'Your questions have been answered: "Which?"="B".'
+            " You can now continue with these answers in mind.",
+        ),
+        (
+            "2.1.80",
+            'User has answered your questions: "Which?"="B".'
+            " You can now continue with the user's answers in mind.",
+        ),
+    ],
+)
+async def test_answers_of_the_person_come_back(tmp_path: Path, version: str, told: str) -> None:
+    tools = [ask_tool(profile(version))]
+    box = Box(tmp_path, tools, version=version, approver=person)
+
+    done = await box.call("AskUserQuestion", questions=[WHICH])
+
+    assert done.content == told
+    assert record(done) == {"questions": [WHICH], "answers": {"Which?": "B"}}
+
+
+@requirement("ask-tool.answers")
+async def test_a_person_can_agree_and_say_nothing(tmp_path: Path) -> None:
+    for version, told in (
+        ("2.1.325", "The user did not answer the questions."),
+        (
+            "2.1.80",
+            "User has answered your questions: ."
+            " You can now continue with the user's answers in mind.",
+        ),
+    ):
+        box = Box(tmp_path, [ask_tool(profile(version))], version=version, approver=agrees)
+
+        done = await box.call("AskUserQuestion", questions=[WHICH])
+
+        assert done.content == told
+        assert record(done)["answers"] == {}
+
+
+@requirement("ask-tool.nobody-there")
+async def test_without_a_person_the_question_is_refused_or_the_tool_is_not_there(
+    tmp_path: Path,
+) -> None:
+    for mode in ("default", "bypassPermissions"):
+        box = Box(
+            tmp_path,
+            coding_tools(profile("2.1.80")),
+            version="2.1.80",
+            fallback=mode_policy(mode),
+        )
+        done = await box.call("AskUserQuestion", questions=[WHICH])
+
+        assert done.content == "Answer questions?"
+        assert kind(done) == "not_granted"
+    for version in ("2.1.197", "2.1.325"):
+        client = profile(version)
+        box = Box(tmp_path, coding_tools(client), version=version)
+        done = await box.call("AskUserQuestion", questions=[WHICH])
+
+        assert "exists but is not enabled in this context" in str(done.content)
+        assert "AskUserQuestion" in {tool.name for tool in coding_tools(client, person=True)}
+
+
+@requirement("ask-tool.nobody-there")
+async def test_a_person_can_refuse_to_answer(tmp_path: Path) -> None:
+    box = Box(tmp_path, [ask_tool(profile())], approver=refuses)
+
+    done = await box.call("AskUserQuestion", questions=[WHICH])
+
+    assert kind(done) == "user_denied"
+
+
+@requirement("ask-tool.input")
+async def test_questions_without_a_choice_are_refused(tmp_path: Path) -> None:
+    box = Box(tmp_path, [ask_tool(profile())], approver=agrees)
+
+    for questions in ([], [{**WHICH, "options": OPTIONS[:1]}], [{"question": "?"}]):
+        assert kind(await box.call("AskUserQuestion", questions=questions)) == "invalid_input"

@@ -1,0 +1,382 @@
+"""Edit: what it replaces, what it leaves alone, and when it does nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from tests.tools.files import CURRENT, Talk, failed, kind, record, refusal
+from tests.tools.test_write import STALE, UNREAD, full_disk
+from toolspan.runtime.profiles import profile
+from toolspan.runtime.schema.issues import Valid
+from toolspan.tools import edit_tool, read_tool, write_tool
+
+SNIPPET = (
+    "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the"
+    " edited file:\n{}"
+)
+
+
+async def seen(folder: Path, data: bytes, version: str = "2.1.325") -> tuple[Talk, Path]:
+    """A conversation that has read a file with this content."""
+    path = folder / "a.txt"
+    path.write_bytes(data)
+    talk = Talk(folder, version)
+    await talk.read(path)
+    return talk, path
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.replaces")
+async def test_one_text_is_replaced_and_recorded_as_a_patch(tmp_path: Path) -> None:
+    talk, path = await seen(tmp_path, b"a\nb\nc\n")
+
+    finished = await talk.edit(path, "b", "B")
+
+    assert path.read_bytes() == b"a\nB\nc\n"
+    assert finished.content == f"The file {path} has been updated successfully.{CURRENT}"
+    hunk = {"oldStart": 1, "oldLines": 3, "newStart": 1, "newLines": 3}
+    assert record(finished) == {
+        "filePath": str(path),
+        "oldString": "b",
+        "newString": "B",
+        "originalFile": "a\nb\nc\n",
+        "structuredPatch": [{**hunk, "lines": [" a", "-b", "+B", " c"]}],
+        "userModified": False,
+        "replaceAll": False,
+    }
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.replaces")
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.0.65", "All occurrences of 'x' were successfully replaced with 'y'."),
+        ("2.1.80", "All occurrences were successfully replaced."),
+        ("2.1.197", "All occurrences were successfully replaced." + CURRENT),
+    ],
+)
+async def test_all_occurrences_are_replaced_when_asked_for(
+    tmp_path: Path, version: str, words: str
+) -> None:
+    talk, path = await seen(tmp_path, b"x x\nx\n", version)
+
+    finished = await talk.edit(path, "x", "y", replace_all=True)
+
+    assert path.read_bytes() == b"y y\ny\n"
+    assert finished.content == f"The file {path} has been updated. {words}"
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.replaces")
+async def test_the_oldest_client_shows_the_new_lines_with_four_around(tmp_path: Path) -> None:
+    lines = "".join(f"l{number}\n" for number in range(1, 21))
+    talk, path = await seen(tmp_path, lines.encode(), "2.0.65")
+
+    finished = await talk.edit(path, "l10\n", "x\ny\n")
+
+    shown = [f"l{number}" for number in range(6, 10)] + ["x", "y"]
+    shown += [f"l{number}" for number in range(11, 16)]
+    text = "\n".join(f"{number:>6}→{line}" for number, line in enumerate(shown, 6))
+    assert finished.content == SNIPPET.format(path, text)
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.creates")
+async def test_an_empty_old_text_makes_a_new_file(tmp_path: Path) -> None:
+    talk = Talk(tmp_path)
+
+    finished = await talk.edit("d/new.txt", "", "a\n")
+    again = await talk.edit("d/new.txt", "", "b\n")
+
+    assert (tmp_path / "d" / "new.txt").read_bytes() == b"a\n"
+    assert record(finished)["originalFile"] == ""
+    assert record(finished)["structuredPatch"] == [
+        {"oldStart": 1, "oldLines": 0, "newStart": 1, "newLines": 1, "lines": ["+a"]}
+    ]
+    assert again.content == refusal("Cannot create new file - file already exists.")
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.creates")
+async def test_an_empty_old_text_fills_an_empty_file(tmp_path: Path) -> None:
+    talk, path = await seen(tmp_path, b"")
+
+    await talk.edit(path, "", "a\n")
+
+    assert path.read_bytes() == b"a\n"
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.refuses")
+@pytest.mark.parametrize(
+    ("old", "new", "error", "text"),
+    [
+        ("nope", "x", "no_match", "String to replace not found in file.\nString: nope"),
+        ("b", "x", "ambiguous_match",
+         "Found 2 matches of the string to replace, but replace_all is false. To replace all"
+         " occurrences, set replace_all to true. To replace only one occurrence, please provide"
+         " more context to uniquely identify the instance.\nString: b"),
+        ("a", "a", "no_change",
+         "No changes to make: old_string and new_string are exactly the same."),
+        ("a", "a  ", "no_change",
+         "No changes to make: old_string and new_string are exactly the same."),
+    ],
+)  # fmt: skip
+async def test_an_edit_that_is_not_clear_changes_nothing(
+    tmp_path: Path, old: str, new: str, error: str, text: str
+) -> None:
+    talk, path = await seen(tmp_path, b"a b b\n")
+    before = path.stat()
+
+    finished = await talk.edit(path, old, new)
+
+    assert finished.content == refusal(text)
+    assert record(finished) == f"Error: {text}"
+    assert kind(finished) == error
+    assert path.read_bytes() == b"a b b\n"
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert path.stat().st_ino == before.st_ino
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.refuses")
+async def test_what_cannot_be_edited_is_told(tmp_path: Path) -> None:
+    (tmp_path / "nb.ipynb").write_text("{}", encoding="utf-8")
+    os.mkfifo(tmp_path / "pipe")
+    talk = Talk(tmp_path)
+
+    notebook = await talk.edit("nb.ipynb", "a", "b")
+    missing = await talk.edit("none.txt", "a", "b")
+    folder = await talk.edit(tmp_path, "a", "b")
+    pipe = await talk.edit("pipe", "a", "b")
+
+    assert notebook.content == refusal(
+        "File is a Jupyter Notebook. Use the NotebookEdit to edit this file."
+    )
+    assert missing.content == refusal(
+        f"File does not exist. Note: your current working directory is {tmp_path}."
+    )
+    assert kind(folder) == "is_directory"
+    assert failed(pipe)
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.read-first")
+async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a")
+
+    old = await Talk(tmp_path, "2.1.197").edit(path, "a", "b")
+    careful = await Talk(tmp_path, model="claude-sonnet-4-5").edit(path, "a", "b")
+    free = await Talk(tmp_path).edit(path, "a", "b")
+
+    assert old.content == careful.content == UNREAD
+    assert free.content == f"The file {path} has been updated successfully."
+    assert record(free)["contentNotInModelContext"] is True
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.read-first")
+async def test_a_partial_read_is_a_read_and_not_the_whole_picture(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\nb\nc\n")
+    old, new = Talk(tmp_path, "2.1.197"), Talk(tmp_path, model="claude-sonnet-4-5")
+    await old.read(path, limit=1)
+    await new.read(path, limit=1)
+
+    new_edit = await new.edit(path, "c", "C")
+    await old.read(path, limit=1)
+    old_edit = await old.edit(path, "b", "B")
+
+    assert new_edit.content == f"The file {path} has been updated successfully."
+    assert record(new_edit)["contentNotInModelContext"] is True
+    assert old_edit.content == f"The file {path} has been updated successfully.{CURRENT}"
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.read-first")
+async def test_a_read_through_a_link_is_a_read_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a")
+    (tmp_path / "link").symlink_to(path)
+    talk = Talk(tmp_path, "2.0.65")
+    await talk.read("link")
+
+    assert not failed(await talk.edit(path, "a", "b"))
+    assert not failed(await talk.edit("link", "b", "c"))
+    assert (tmp_path / "link").is_symlink()
+    assert path.read_bytes() == b"c"
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.stale")
+async def test_a_changed_file_is_refused_or_edited_as_it_is_now(tmp_path: Path) -> None:
+    old, path = await seen(tmp_path, b"a\n", "2.1.197")
+    new = Talk(tmp_path)
+    await new.read(path)
+    path.write_bytes(b"a\nmore\n")
+
+    refused = await old.edit(path, "a", "b")
+    recovered = await new.edit(path, "a", "b")
+
+    assert refused.content == STALE
+    assert kind(refused) == "stale_file"
+    assert record(recovered)["staleRecovered"] is True
+    assert record(recovered)["contentNotInModelContext"] is True
+    assert path.read_bytes() == b"b\nmore\n"
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.stale")
+async def test_edits_of_one_message_follow_each_other(tmp_path: Path) -> None:
+    talk, path = await seen(tmp_path, b"0\n", "2.0.65")
+    edits = [
+        {"file_path": str(path), "old_string": str(number), "new_string": str(number + 1)}
+        for number in range(9)
+    ]
+
+    done = await talk.calls(*(talk.block("Edit", edit) for edit in edits))
+
+    assert not any(failed(one) for one in done)
+    assert path.read_bytes() == b"9\n"
+
+
+@requirement("edit-tool.locks")
+def test_calls_name_the_file_they_touch_one_way_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.touch()
+    (tmp_path / "link").symlink_to(path)
+    spellings = (path, tmp_path / "link", f"{tmp_path}/./b/../a.txt")
+
+    for make in (read_tool, write_tool, edit_tool):
+        paths = make(profile()).paths
+        assert paths is not None
+        named = {paths({"file_path": str(spelling)}) for spelling in spellings}
+        assert named == {frozenset({os.path.realpath(path)})}
+        with pytest.raises(ValueError, match=r"a\.txt"):
+            paths({"file_path": "a.txt"})
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.quotes")
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [("2.0.65", "say \"bye\" or 'so'\n"), ("2.1.80", "say “bye” or ‘so’\n")],
+)
+async def test_straight_quotes_match_curly_ones(tmp_path: Path, version: str, text: str) -> None:
+    talk, path = await seen(tmp_path, "say “hello” or ‘hi’\n".encode(), version)
+
+    finished = await talk.edit(path, "\"hello\" or 'hi'", "\"bye\" or 'so'")
+
+    assert path.read_text(encoding="utf-8") == text
+    assert record(finished)["oldString"] == "“hello” or ‘hi’"
+    assert record(finished)["newString"] == "\"bye\" or 'so'"
+
+
+@requirement("edit-tool.trims")
+def test_blanks_at_the_ends_of_new_lines_are_dropped_and_recorded_so() -> None:
+    tool = edit_tool(profile())
+    given = {"file_path": "a.py", "old_string": "x ", "new_string": "a \t\nb  \n c "}
+
+    code = tool.parse(given)
+    prose = tool.parse({**given, "file_path": "a.md"})
+
+    assert isinstance(code, Valid)
+    assert isinstance(prose, Valid)
+    assert list(code.recorded.items()) == [
+        ("replace_all", False), ("file_path", "a.py"), ("old_string", "x "),
+        ("new_string", "a\nb\n c"),
+    ]  # fmt: skip
+    assert prose.recorded["new_string"] == given["new_string"]
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.exact")
+@pytest.mark.parametrize(
+    ("data", "old", "new", "expected"),
+    [
+        (b"a\r\nb\r\n", "a\nb", "A\nx\nB", b"A\r\nx\r\nB\r\n"),
+        (b"a\r\nb\nc\n", "b\nc", "B\nC", b"a\r\nB\nC\n"),
+        (b"a\nb\r\nc\n", "b", "B\nX", b"a\nB\nX\r\nc\n"),
+        (b"a\r\nb\r\n", "a\r\nb", "A\r\nB", b"A\r\nB\r\n"),
+        (b"\xef\xbb\xbfa\n", "a", "b", b"\xef\xbb\xbfb\n"),
+        (b"\xff\x80 a \xe9\n", "a", "é", b"\xff\x80 \xc3\xa9 \xe9\n"),
+        ("\ufeffa\r\n\U0001f600".encode("utf-16-be"), "a", "ü",
+         "\ufeffü\r\n\U0001f600".encode("utf-16-be")),
+        (b"a\0b\rc", "b", "x", b"a\0x\rc"),
+    ],
+)  # fmt: skip
+async def test_encoding_mark_and_line_ends_stay(
+    tmp_path: Path, data: bytes, old: str, new: str, expected: bytes
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(data)
+    path.chmod(0o741)
+
+    finished = await Talk(tmp_path).edit(path, old, new)
+
+    assert not failed(finished), finished.content
+    assert path.read_bytes() == expected
+    assert stat.S_IMODE(path.stat().st_mode) == 0o741
+    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+
+
+@requirement("edit-tool.exact")
+@settings(max_examples=60)
+@given(
+    before=st.binary(max_size=40),
+    after=st.binary(max_size=40),
+    new=st.text(st.characters(exclude_categories=["Cs", "Zs", "Cc"]), max_size=10),
+)
+def test_every_byte_outside_the_replaced_text_stays(before: bytes, after: bytes, new: str) -> None:
+    old = "«needle»"
+    # A mark of UTF-16 makes all of it UTF-16, in which the needle does not stand.
+    data = b"." + before + old.encode() + after
+
+    async def edit(folder: Path) -> bytes:
+        path = folder / "a.txt"
+        path.write_bytes(data)
+        assert not failed(await Talk(folder).edit(path, old, new, replace_all=True))
+        return path.read_bytes()
+
+    with tempfile.TemporaryDirectory() as folder:
+        changed = anyio.run(edit, Path(folder))
+
+    assert changed == data.replace(old.encode(), new.encode())
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.all-or-nothing")
+async def test_an_edit_that_runs_out_of_room_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    talk, path = await seen(tmp_path, b"a")
+
+    with full_disk(after=10_000):
+        finished = await talk.edit(path, "a", "x" * 100_000)
+    retried = await talk.edit(path, "a", "b")
+
+    assert failed(finished)
+    assert path.read_bytes() == b"b"
+    assert not failed(retried)
+    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.anyio
+@requirement("edit-tool.refuses")
+async def test_broken_utf_16_is_told_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xff\xfea\0b")
+
+    finished = await Talk(tmp_path).edit(path, "a", "b")
+
+    assert "UTF-16" in str(finished.content)
+    assert path.read_bytes() == b"\xff\xfea\0b"

@@ -1,0 +1,144 @@
+"""Glob: which files it finds, in which order, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.client import client, fill, refusal
+from toolspan.tools.glob import MAX_NAMES, FileListing
+
+FILES = {"src/b.py": "", "src/a.py": "", "notes.md": "", ".dot/c.py": "", "build/d.py": ""}
+
+
+@pytest.mark.anyio
+@requirement("glob-tool.finds")
+@pytest.mark.parametrize(
+    ("version", "absolute"), [("2.1.325", False), ("2.1.197", False), ("2.1.80", True)]
+)
+async def test_files_that_fit_are_named_the_oldest_first(
+    tmp_path: Path, version: str, absolute: bool
+) -> None:
+    fill(tmp_path, {**FILES, ".gitignore": "build\n"})
+    async with client(tmp_path, "Glob", version=version) as talk:
+        finished = await talk.call("Glob", pattern="**/*.py")
+
+    names = ["src/b.py", "src/a.py", ".dot/c.py", "build/d.py"]
+    if absolute:
+        names = [str(tmp_path / name) for name in names]
+    assert finished.content == "\n".join(names)
+    record = finished.structured
+    assert isinstance(record, dict)
+    assert record.pop("durationMs") >= 0
+    counts = {} if absolute else {"totalMatches": 4, "countIsComplete": True}
+    assert record == {"filenames": names, "numFiles": 4, "truncated": False, **counts}
+
+
+@pytest.mark.anyio
+@requirement("glob-tool.finds")
+async def test_a_folder_and_a_pattern_from_the_root_say_where_to_look(tmp_path: Path) -> None:
+    fill(tmp_path, FILES)
+    async with client(tmp_path / "src", "Glob") as talk:
+        assert await talk.text("Glob", pattern="*.py", path="../build") == str(
+            tmp_path / "build/d.py"
+        )
+        assert await talk.text("Glob", pattern=f"{tmp_path}/src/*.py") == "b.py\na.py"
+        assert await talk.text("Glob", pattern="b.py", path="") == "b.py"
+        assert await talk.text("Glob", pattern="*.none") == "No files found"
+
+
+@pytest.mark.anyio
+@requirement("glob-tool.limit")
+@pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
+async def test_a_hundred_names_are_listed_and_the_others_told_of(
+    tmp_path: Path, version: str
+) -> None:
+    fill(tmp_path, {f"f{number:03}": "" for number in range(MAX_NAMES + 5)})
+    async with client(tmp_path, "Glob", version=version) as talk:
+        finished = await talk.call("Glob", pattern="*")
+
+    *names, note = str(finished.content).split("\n")
+    assert [Path(name).name for name in names] == [f"f{number:03}" for number in range(MAX_NAMES)]
+    assert note.startswith(
+        "(Showing 100 of 105 matching files; 5 more are not listed."
+        if version == "2.1.325"
+        else "(Results are truncated. Consider using a more specific path or pattern.)"
+    )
+    record = finished.structured
+    assert isinstance(record, dict)
+    assert record["truncated"] is True
+    assert record.get("totalMatches") == (105 if version == "2.1.325" else None)
+
+
+@pytest.mark.anyio
+@requirement("glob-tool.refuses")
+@pytest.mark.parametrize(
+    ("version", "wrapped", "note"),
+    [("2.1.325", False, True), ("2.1.197", True, True), ("2.0.65", True, False)],
+)
+async def test_a_missing_folder_and_a_file_are_refused(
+    tmp_path: Path, version: str, wrapped: bool, note: bool
+) -> None:
+    fill(tmp_path, FILES)
+    async with client(tmp_path, "Glob", version=version) as talk:
+        missing = await talk.text("Glob", pattern="*", path="nowhere")
+        file = await talk.text("Glob", pattern="*", path="notes.md")
+
+    where = f". Note: your current working directory is {tmp_path}." if note else ""
+    texts = [
+        f"Directory does not exist: {tmp_path}/nowhere{where}",
+        f"Path is not a directory: {tmp_path}/notes.md",
+    ]
+    assert [missing, file] == [refusal(text) if wrapped else text for text in texts]
+
+
+@pytest.mark.anyio
+@requirement("glob-tool.refuses")
+async def test_a_pattern_ripgrep_does_not_take_is_an_error_in_the_newest_client(
+    tmp_path: Path,
+) -> None:
+    async with client(tmp_path, "Glob") as talk:
+        finished = await talk.call("Glob", pattern="[")
+        null = await talk.call("Glob", pattern="a\0b")
+    async with client(tmp_path, "Glob", version="2.1.197") as talk:
+        assert await talk.text("Glob", pattern="[") == "No files found"
+
+    assert str(finished.content).startswith("Search failed — ripgrep rejected the pattern")
+    assert "unclosed character class" in str(finished.content)
+    assert null.span.state == "failed"
+
+
+@pytest.mark.anyio
+@requirement("glob-tool.odd-files")
+async def test_names_of_any_bytes_broken_links_and_pipes_do_no_harm(tmp_path: Path) -> None:
+    fill(tmp_path, {"new\nline.txt": "", "plain.txt": ""})
+    bad = os.path.join(os.fsencode(tmp_path), b"bad\xff.txt")  # noqa: PTH118 - bytes
+    with open(bad, "wb"):  # noqa: PTH123 - bytes
+        os.utime(bad, (1_700_001_000,) * 2)
+    (tmp_path / "broken.txt").symlink_to(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "pipe.txt")
+    async with client(tmp_path, "Glob") as talk:
+        record = await talk.record("Glob", pattern="*.txt")
+
+    assert record["filenames"] == ["new\nline.txt", "plain.txt", "bad\ufffd.txt"]
+
+
+@requirement("glob-tool.limit")
+def test_names_may_come_in_any_pieces() -> None:
+    data = b"".join(b"name%d\0" % number for number in range(150))
+    for size in (1, 3, 7, 1000):
+        listing = FileListing(100, count_all=True)
+        for at in range(0, len(data), size):
+            assert listing.add_output(data[at : at + size]) is False
+        assert listing.names == [b"name%d" % number for number in range(100)]
+        assert (listing.total, listing.omitted_count) == (150, 50)
+
+
+@requirement("glob-tool.limit")
+def test_a_client_that_counts_nothing_has_enough_after_one_more_than_it_lists() -> None:
+    listing = FileListing(2, count_all=False)
+
+    assert [listing.add_output(piece) for piece in (b"a\0b\0", b"c", b"\0")] == [False, False, True]

@@ -1,0 +1,100 @@
+"""LS: the tree it shows, what it leaves out, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.client import client, fill, refusal
+from toolspan.tools.ls import MAX_ENTRIES
+
+NOTE = (
+    "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
+)
+
+
+async def tree(folder: Path, **given: object) -> str:
+    async with client(folder, "LS", version="seed", home=folder.parent) as talk:
+        text = await talk.text("LS", path=str(folder), **given)
+    assert text.endswith(NOTE)
+    return text.removesuffix(NOTE)
+
+
+@pytest.mark.anyio
+@requirement("ls-tool.tree")
+async def test_a_folder_is_shown_with_what_is_below_it(tmp_path: Path) -> None:
+    root = tmp_path / "app"
+    fill(root, {"main.go": "", "go.mod": "", "lib/b.go": "", "lib/x/c.go": "", ".env": ""})
+    (root / "empty").mkdir()
+
+    assert await tree(root) == (
+        f"- {root}/\n  - empty/\n  - go.mod\n  - lib/\n    - b.go\n    - x/\n      - c.go"
+        "\n  - main.go"
+    )
+
+
+@pytest.mark.anyio
+@requirement("ls-tool.ignore")
+@pytest.mark.parametrize(
+    ("ignore", "left"),
+    [
+        (["*.tmp", "node_modules"], ["lib/", "deep.js", "main.go"]),
+        (["lib/*.js", "*.tmp", "node_modules/"], ["lib/", "main.go"]),
+        (["lib/**", "**/a.tmp", "./node_modules"], ["main.go"]),
+    ],
+)
+async def test_what_the_globs_name_is_left_out(
+    tmp_path: Path, ignore: list[str], left: list[str]
+) -> None:
+    root = tmp_path / "app"
+    fill(root, {"a.tmp": "", "main.go": "", "node_modules/m/i.js": "", "lib/deep.js": ""})
+
+    shown = (await tree(root, ignore=ignore)).split("\n")[1:]
+
+    assert [line.strip().removeprefix("- ") for line in shown] == left
+
+
+@pytest.mark.anyio
+@requirement("ls-tool.tree")
+async def test_links_are_not_followed_and_odd_names_stay_one_entry(tmp_path: Path) -> None:
+    root = tmp_path / "app"
+    fill(root, {"d/f": "", "two\nlines": ""})
+    (root / "loop").symlink_to(root)
+    (root / "broken").symlink_to(root / "nothing")
+    os.mkfifo(root / "pipe")
+
+    assert (await tree(root)).split("\n")[1:] == [
+        "  - broken", "  - d/", "    - f", "  - loop", "  - pipe", "  - two\\nlines",
+    ]  # fmt: skip
+
+
+@pytest.mark.anyio
+@requirement("ls-tool.limit")
+async def test_of_a_large_tree_the_nearest_entries_are_shown(tmp_path: Path) -> None:
+    root = tmp_path / "app"
+    fill(root, {f"a/f{number}": "" for number in range(MAX_ENTRIES)} | {"z": ""})
+
+    shown = await tree(root)
+
+    lines = shown.split("\n")
+    assert len(lines) == MAX_ENTRIES + 2
+    assert "  - z" in lines
+    assert lines[-1].startswith(f"(There are more than {MAX_ENTRIES} entries")
+
+
+@pytest.mark.anyio
+@requirement("ls-tool.refuses")
+async def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, {"f": ""})
+    async with client(tmp_path, "LS", version="seed") as talk:
+        missing = await talk.text("LS", path="nowhere")
+        file = await talk.text("LS", path=str(tmp_path / "f"))
+    async with client(tmp_path, "LS") as talk:
+        unknown = await talk.text("LS", path=".")
+
+    assert missing == refusal(f"Directory does not exist: {tmp_path}/nowhere")
+    assert file == refusal(f"Path is not a directory: {tmp_path}/f")
+    assert unknown == refusal("Error: No such tool available: LS")

@@ -1,0 +1,280 @@
+"""NotebookEdit: one cell changes, everything else keeps its bytes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.requirement import requirement
+from tests.tools.client import Client, client, refusal
+from toolspan.errors import ToolError
+from toolspan.tools.files.notebook import JSON_NULL, parse_notebook
+from toolspan.types.events import Finished
+
+OUTPUT = {"output_type": "stream", "name": "stdout", "text": ["hi\n"]}
+CELLS: list[dict[str, Any]] = [
+    {"cell_type": "markdown", "id": "m1", "metadata": {}, "source": ["# Title\n", "text"]},
+    {
+        "cell_type": "code",
+        "id": "c1",
+        "execution_count": 1,
+        "metadata": {"odd": 1.50},
+        "outputs": [OUTPUT],
+        "source": ["print('hi')"],
+    },
+    {"cell_type": "raw", "id": "r1", "metadata": {}, "source": "raw", "attachments": {"a": {}}},
+]
+BOOK: dict[str, Any] = {
+    "cells": CELLS,
+    "metadata": {"language_info": {"name": "python"}, "custom": [1.0, "é"]},
+    "nbformat": 4,
+    "nbformat_minor": 5,
+}
+
+
+def written(book: dict[str, Any] = BOOK, indent: int | str | None = 1, end: str = "\n") -> str:
+    return json.dumps(book, indent=indent, ensure_ascii=False) + end
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The notebook."""
+    found = tmp_path / "n.ipynb"
+    found.write_text(written(), encoding="utf-8")
+    return found
+
+
+def cell_id(finished: Finished) -> str:
+    record: Any = finished.structured
+    return str(record["cell_id"])
+
+
+async def edited(talk: Client, path: Path, **given: object) -> Finished:
+    await talk.call("Read", file_path=str(path))
+    return await talk.call("NotebookEdit", notebook_path=str(path), **given)
+
+
+@pytest.mark.anyio
+@requirement("notebook-tool.replaces")
+async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path: Path) -> None:
+    async with client(tmp_path) as talk:
+        finished = await edited(talk, path, cell_id="c1", new_source="print('bye')\n")
+
+    new = json.loads(json.dumps(BOOK))
+    new["cells"][1] |= {"execution_count": None, "outputs": [], "source": "print('bye')\n"}
+    assert path.read_text(encoding="utf-8") == written(new)
+    assert finished.content == "Updated cell c1 with print('bye')\n"
+    assert finished.structured == {
+        "new_source": "print('bye')\n",
+        "old_source": "print('hi')",
+        "cell_type": "code",
+        "language": "python",
+        "edit_mode": "replace",
+        "cell_id": "c1",
+        "error": "",
+        "notebook_path": str(path),
+        "original_file": written(),
+        "updated_file": written(new),
+    }
+
+
+@pytest.mark.anyio
+@requirement("notebook-tool.inserts")
+async def test_cells_are_added_behind_another_or_first_and_taken_out(
+    tmp_path: Path, path: Path
+) -> None:
+    add = {"edit_mode": "insert", "cell_type": "code"}
+    async with client(tmp_path) as talk:
+        last = await edited(talk, path, cell_id="r1", new_source="last", **add)
+        first = await edited(talk, path, new_source="first", **add)
+        gone = await edited(talk, path, cell_id="cell-2", new_source="", edit_mode="delete")
+
+    made = [cell_id(one) for one in (last, first)]
+    book = json.loads(path.read_bytes())
+    assert [cell["id"] for cell in book["cells"]] == [made[1], "m1", "r1", made[0]]
+    assert book["cells"][0] == {
+        "cell_type": "code",
+        "id": made[1],
+        "source": "first",
+        "metadata": {},
+        "execution_count": None,
+        "outputs": [],
+    }
+    assert path.read_text(encoding="utf-8") == written(book)
+    assert first.content == f"Inserted cell {made[1]} with first"
+    assert gone.content == "Deleted cell cell-2"
+
+
+@pytest.mark.anyio
+@requirement("notebook-tool.inserts")
+async def test_cells_of_older_notebooks_have_no_ids_but_places(tmp_path: Path) -> None:
+    path = tmp_path / "n.ipynb"
+    old = json.loads(json.dumps({**BOOK, "nbformat_minor": 4}))
+    for cell in old["cells"]:
+        del cell["id"]
+    path.write_text(written(old), encoding="utf-8")
+    add = {"edit_mode": "insert", "cell_type": "markdown"}
+    async with client(tmp_path) as talk:
+        finished = await edited(talk, path, cell_id="cell-0", new_source="new", **add)
+        changed = await edited(talk, path, cell_id="cell-1", new_source="newer")
+
+    assert finished.content == "Inserted a new cell with new"
+    assert changed.content == "Updated cell cell-1 with newer"
+    new = {"cell_type": "markdown", "source": "newer", "metadata": {}}
+    assert json.loads(path.read_bytes())["cells"][1] == new
+
+
+@pytest.mark.anyio
+@requirement("notebook-tool.valid")
+async def test_a_cell_that_changes_its_type_stays_valid(tmp_path: Path, path: Path) -> None:
+    async with client(tmp_path) as talk:
+        await edited(talk, path, cell_id="m1", new_source="1", cell_type="code")
+        await edited(talk, path, cell_id="c1", new_source="t", cell_type="markdown")
+
+    code, text, _ = json.loads(path.read_bytes())["cells"]
+    assert (code["cell_type"], code["execution_count"], code["outputs"]) == ("code", None, [])
+    assert text == {
+        "cell_type": "markdown", "id": "c1", "metadata": {"odd": 1.5}, "source": "t",
+    }  # fmt: skip
+
+
+@pytest.mark.anyio
+@requirement("notebook-tool.refuses")
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "Cell ID must be specified when not inserting a new cell."),
+        ({"cell_id": "zz"}, 'Cell with ID "zz" not found in notebook.'),
+        ({"cell_id": "cell-3"}, "Cell with index 3 does not exist in notebook."),
+        ({"edit_mode": "insert"}, "Cell type is required when using edit_mode=insert."),
+    ],
+)
+async def test_a_cell_that_is_not_there_is_refused(
+    tmp_path: Path, path: Path, given: dict[str, object], text: str
+) -> None:
+    async with client(tmp_path) as talk:
+        finished = await edited(talk, path, new_source="x", **given)
+
+    assert finished.content == refusal(text)
+    assert path.read_text(encoding="utf-8") == written()
+
+
+@pytest.mark.anyio
+@requirement("notebook-tool.refuses")
+async def test_newer_clients_want_it_read_older_ones_want_it_there(
+    tmp_path: Path, path: Path
+) -> None:
+    (tmp_path / "bad.ipynb").write_text("{nope", encoding="utf-8")
+    (tmp_path / "list.ipynb").write_text("[]", encoding="utf-8")
+    given = {"cell_id": "c1", "new_source": "x"}
+    async with client(tmp_path) as talk:
+        unread = await talk.text("NotebookEdit", notebook_path=str(path), **given)
+        text = await talk.text("NotebookEdit", notebook_path="f.txt", **given)
+    async with client(tmp_path, version="2.0.65") as talk:
+        missing = await talk.text("NotebookEdit", notebook_path="no.ipynb", **given)
+        bad = await talk.text("NotebookEdit", notebook_path="bad.ipynb", **given)
+        listed = await talk.text("NotebookEdit", notebook_path="list.ipynb", **given)
+        done = await talk.call("NotebookEdit", notebook_path=str(path), **given)
+
+    assert unread.startswith("<tool_use_error>File has not been read yet.")
+    assert text.startswith("<tool_use_error>File must be a Jupyter notebook (.ipynb file).")
+    assert missing == refusal("Notebook file does not exist.")
+    assert bad == refusal("Notebook is not valid JSON.")
+    assert listed.startswith("<tool_use_error>The file is no notebook")
+    assert done.structured == {
+        "new_source": "x",
+        "cell_type": "code",
+        "language": "python",
+        "edit_mode": "replace",
+        "cell_id": "c1",
+        "error": "",
+    }
+
+
+STYLES = [
+    written(),
+    written(indent=4, end=""),
+    written(indent="\t"),
+    written(indent=2, end="\r\n").replace("\n", "\r\n").replace("\r\r", "\r"),
+    written(indent=None),
+    json.dumps(BOOK, separators=(",", ":")),
+    json.dumps(BOOK, indent=3).replace("1.5", "15e-1").replace('"nbformat": 4', '"nbformat" : 4'),
+    "\n\n" + written(),
+]
+
+
+@requirement("notebook-tool.format")
+@pytest.mark.parametrize("text", STYLES)
+def test_what_is_not_changed_keeps_its_characters(text: str) -> None:
+    book = parse_notebook(text)
+    cell = {"cell_type": "markdown", "source": "a\nb", "metadata": {}}
+
+    grown = book.insert_cell(1, cell)
+
+    assert json.loads(grown)["cells"] == [CELLS[0], cell, *CELLS[1:]]
+    assert parse_notebook(grown).delete_cell(1) == text
+    assert parse_notebook(book.insert_cell(0, cell)).delete_cell(0) == text
+    assert parse_notebook(book.insert_cell(3, cell)).delete_cell(3) == text
+    changed = book.change_cell(1, {"source": "x", "execution_count": JSON_NULL})
+    again = parse_notebook(changed).change_cell(1, {"execution_count": 1})
+    source = text.index("print('hi')")
+    start, end = text.rindex("[", 0, source), text.index("]", source) + 1
+    assert again == text[:start] + '"x"' + text[end:]
+
+
+@requirement("notebook-tool.format")
+@pytest.mark.parametrize(
+    "text", ['{"cells":[]}', '{\n "cells": []\n}\n', '{\r\n\t"cells": [ ]\r\n}']
+)
+def test_the_first_cell_is_written_like_the_rest(text: str) -> None:
+    cell = {"cell_type": "markdown", "source": "", "metadata": {}}
+
+    grown = parse_notebook(text).insert_cell(0, cell)
+
+    assert json.loads(grown) == {"cells": [cell]}
+    assert ("\n" in grown, "\r\n" in grown) == ("\n" in text, "\r\n" in text)
+    assert parse_notebook(grown).delete_cell(0) == text.replace("[ ]", "[]")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@requirement("notebook-tool.format")
+@given(
+    st.lists(st.dictionaries(st.text(), VALUES, max_size=4), max_size=4),
+    st.dictionaries(st.text().filter(lambda name: name != "cells"), VALUES, max_size=3),
+    st.sampled_from([None, 1, 4, "\t"]),
+    st.text(alphabet=st.characters(exclude_categories=["Cs"])),
+)
+def test_any_notebook_can_be_changed_at_any_place(
+    cells: list[dict[str, Any]], rest: dict[str, Any], indent: int | str | None, source: str
+) -> None:
+    text = json.dumps({**rest, "cells": cells}, indent=indent)
+    book = parse_notebook(text)
+    new = {"source": source}
+    for at in range(len(cells) + 1):
+        grown = book.insert_cell(at, new)
+        assert json.loads(grown)["cells"] == [*cells[:at], new, *cells[at:]]
+        assert json.loads(parse_notebook(grown).delete_cell(at)) == json.loads(text)
+    for at, cell in enumerate(cells):
+        assert json.loads(book.change_cell(at, new))["cells"][at] == {**cell, **new}
+
+
+@requirement("notebook-tool.refuses")
+@given(st.text() | VALUES.map(json.dumps))
+def test_what_is_no_notebook_is_a_tool_error(text: str) -> None:
+    try:
+        book = parse_notebook(text)
+    except ToolError:
+        return
+    assert isinstance(json.loads(text)["cells"], list)
+    assert len(book.cells) == len(json.loads(text)["cells"])

@@ -1,0 +1,106 @@
+"""EnterPlanMode and ExitPlanMode: a plan, and a person who agrees with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.files import kind, record
+from tests.tools.toolbox import Box
+from toolspan.runtime.permissions import mode_policy
+from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.profiles import profile
+from toolspan.tools import enter_plan_tool, exit_plan_tool
+from toolspan.types.decision import Allow, Ask
+
+pytestmark = pytest.mark.anyio
+
+
+def agrees(_question: PermissionRequest, _ask: Ask) -> Allow:
+    return Allow(None, "user_temporary")
+
+
+def box(folder: Path, version: str, *, person: bool = True) -> Box:
+    client = profile(version)
+    return Box(
+        folder,
+        [enter_plan_tool(client), exit_plan_tool(client)],
+        version=version,
+        approver=agrees if person else None,
+        fallback=mode_policy("default"),
+    )
+
+
+def mode(tools: Box) -> object:
+    return tools.runner.context.values["permission_mode"]
+
+
+@requirement("plan-tools.mode")
+@pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
+async def test_planning_begins_and_ends_with_the_mode(tmp_path: Path, version: str) -> None:
+    tools = box(tmp_path, version)
+    async with tools.runner:
+        entered = await tools.call("EnterPlanMode")
+        assert mode(tools) == "plan"
+        path = _named_file(str(entered.content))
+        path.parent.mkdir(parents=True)
+        path.write_text("1. Look\n2. Leap\n", encoding="utf-8")
+        left = await tools.call("ExitPlanMode")
+
+        assert mode(tools) == "default"
+    assert str(entered.content).startswith("Entered plan mode.")
+    assert record(entered) == {"message": entered.content}
+    assert str(left.content).startswith("User has approved your plan.")
+    assert "2. Leap" in str(left.content)
+    assert record(left) == {
+        "plan": "1. Look\n2. Leap\n",
+        "isAgent": False,
+        "filePath": str(path),
+    }
+
+
+def _named_file(text: str) -> Path:
+    (word,) = (word for word in text.split() if "/plans/" in word)
+    return Path(word.rstrip("."))
+
+
+@requirement("plan-tools.plan")
+async def test_where_the_plan_comes_from_hangs_on_the_client(tmp_path: Path) -> None:
+    newest = await box(tmp_path, "2.1.325").call("ExitPlanMode", plan="mine")
+    newer = await box(tmp_path, "2.1.197").call("ExitPlanMode", plan="mine")
+    older = await box(tmp_path, "2.1.80").call("ExitPlanMode", plan="mine")
+    oldest = await box(tmp_path, "2.0.65").call("ExitPlanMode", plan="mine")
+
+    assert newest.content == "User has approved exiting plan mode. You can now proceed."
+    assert record(newest)["plan"] is None
+    assert record(newer)["plan"] == "mine"
+    assert record(newer)["planWasEdited"] is True
+    assert record(older)["plan"] == "mine"
+    assert "planWasEdited" not in record(older)
+    path = record(older)["filePath"]
+    assert oldest.content == (
+        f"No plan file found at {path}."
+        " Please write your plan to this file before calling ExitPlanMode."
+    )
+
+
+@requirement("plan-tools.nobody-there")
+async def test_without_a_person_nobody_agrees(tmp_path: Path) -> None:
+    old = box(tmp_path, "2.0.65", person=False)
+    newer = box(tmp_path, "2.1.80", person=False)
+
+    refused = [
+        await old.call("EnterPlanMode"),
+        await old.call("ExitPlanMode"),
+        await newer.call("ExitPlanMode"),
+    ]
+
+    assert [one.content for one in refused] == [
+        "Enter plan mode?",
+        "Exit plan mode?",
+        "Exit plan mode?",
+    ]
+    assert {kind(one) for one in refused} == {"not_granted"}
+    assert (await newer.call("EnterPlanMode")).span.state == "succeeded"

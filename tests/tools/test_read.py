@@ -1,0 +1,431 @@
+"""Read: texts, ranges, what is no text, and what never ends."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import struct
+import threading
+import zlib
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.files import Talk, failed, kind, record, refusal
+from toolspan.runtime.context import FileState, FileStates
+from toolspan.runtime.profiles import profile
+from toolspan.tools import coding_tools
+
+pytestmark = pytest.mark.anyio
+
+VERSIONS = ("seed", "2.0.65", "2.1.80", "2.1.197", "2.1.325")
+WARNING = "<system-reminder>Warning: the file exists but {}</system-reminder>"
+
+
+NUMBERED = {"2.1.325": "1\ta\n2\tb\n3\t", "2.0.65": "     1→a\n     2→b\n     3→"}
+
+
+@requirement("read-tool.numbers-lines")
+@pytest.mark.parametrize("version", NUMBERED)
+async def test_lines_are_numbered_as_the_client_numbers_them(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"a\nb\n")
+
+    finished = await Talk(tmp_path, version).read(path)
+
+    assert finished.content == NUMBERED[version]
+    assert record(finished) == {
+        "type": "text",
+        "file": {
+            "filePath": str(path),
+            "content": "a\nb\n",
+            "numLines": 3,
+            "startLine": 1,
+            "totalLines": 3,
+        },
+    }
+
+
+@requirement("read-tool.ranges")
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"offset": 2}, "2\tb\n3\tc"),
+        ({"limit": 1}, "1\ta"),
+        ({"offset": 2, "limit": 1}, "2\tb"),
+        ({"offset": 0}, "0\ta\n1\tb\n2\tc"),
+        ({"offset": -5, "limit": 0}, "1\ta\n2\tb\n3\tc"),
+        ({"offset": "2", "limit": "1"}, "2\tb"),
+        ({"offset": 10**30}, WARNING.format(
+            f"is shorter than the provided offset ({10**30}). The file has 3 lines."
+        )),
+    ],
+)  # fmt: skip
+async def test_a_range_shows_its_lines_and_no_others(
+    tmp_path: Path, given: dict[str, object], text: str
+) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\nc", encoding="utf-8")
+
+    assert (await Talk(tmp_path).read("a.txt", **given)).content == text
+
+
+@requirement("read-tool.ranges")
+async def test_the_oldest_client_counts_a_negative_offset_from_the_end(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\nb\nc", encoding="utf-8")
+
+    finished = await Talk(tmp_path, "2.0.65").read("a.txt", offset=-1)
+
+    assert finished.content == "    -1→b\n     0→c"
+
+
+@requirement("read-tool.ranges")
+async def test_a_blank_line_inside_a_file_is_shown_as_one(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a\n\nc", encoding="utf-8")
+
+    assert (await Talk(tmp_path).read("a.txt", offset=2, limit=1)).content == "2\t"
+
+
+@requirement("read-tool.ranges")
+async def test_lines_deep_in_a_large_file_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    with path.open("wb") as file:
+        for number in range(1, 400_001):
+            file.write(b"line %d\r\n" % number)
+
+    finished = await Talk(tmp_path).read(path, offset=399_999, limit=2)
+
+    assert finished.content == "399999\tline 399999\n400000\tline 400000"
+    assert record(finished)["file"]["totalLines"] == 400_001
+
+
+@requirement("read-tool.empty")
+async def test_an_empty_file_is_told_as_empty(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    talk = Talk(tmp_path)
+
+    assert (await talk.read("a.txt")).content == WARNING.format("the contents are empty.")
+    assert (await talk.read(os.devnull)).content == WARNING.format("the contents are empty.")
+
+
+@requirement("read-tool.decodes")
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"a\r\nb\r\n", "a\nb\n"),
+        (b"a\r\nb\nc\rd", "a\nb\nc\rd"),
+        (b"\xef\xbb\xbfa\n", "a\n"),
+        ("\ufeffhé\r\n".encode("utf-16-le"), "hé\n"),
+        ("\ufeffhé\n".encode("utf-16-be"), "hé\n"),
+        (b"caf\xe9\n", "caf\ufffd\n"),
+        ("ok \ufffd\n".encode(), "ok \ufffd\n"),
+    ],
+)
+async def test_text_is_decoded_by_its_mark_and_shown_with_plain_line_ends(
+    tmp_path: Path, data: bytes, text: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(data)
+
+    finished = await Talk(tmp_path).read("a.txt")
+
+    assert record(finished)["file"]["content"] == text
+    assert ("not valid text" in str(finished.content)) == (b"\xe9\n" in data)
+
+
+@requirement("read-tool.missing")
+async def test_a_missing_file_is_told_with_the_one_that_may_be_meant(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+
+    new = await Talk(tmp_path).read("config.yml")
+    old = await Talk(tmp_path, "2.0.65").read("config.yml")
+
+    assert kind(new) == kind(old) == "not_found"
+    assert new.content == (
+        f"File does not exist. Note: your current working directory is {tmp_path}."
+        " Did you mean config.yaml?"
+    )
+    assert old.content == refusal("File does not exist. Did you mean config.yaml?")
+
+
+@requirement("read-tool.never-hangs")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_devices_and_pipes_are_refused_not_read(tmp_path: Path, version: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "socket"))
+        talk = Talk(tmp_path, version)
+        for path in ("/dev/zero", "/dev/random", tmp_path / "pipe", tmp_path / "socket"):
+            finished = await talk.read(path, limit=1)
+            assert str(finished.content).startswith(f"<tool_use_error>Cannot read '{path}': this ")
+
+
+@requirement("read-tool.never-hangs")
+async def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("pipe")
+    os.mkfifo(tmp_path / "pipe")
+
+    assert failed(await Talk(tmp_path).read("link"))
+
+
+@requirement("read-tool.too-large")
+async def test_a_huge_sparse_file_is_refused_by_its_size(tmp_path: Path) -> None:
+    with (tmp_path / "sparse.txt").open("wb") as file:
+        file.write(b"text\n" * 10_000)
+        file.truncate(1 << 40)
+    talk = Talk(tmp_path)
+
+    whole = await talk.read("sparse.txt")
+    part = await talk.read("sparse.txt", offset=1, limit=5)
+
+    assert kind(whole) == kind(part) == "too_large"
+    assert "1TB" in str(whole.content)
+
+
+@requirement("read-tool.too-large")
+async def test_a_file_over_the_limit_needs_a_range(tmp_path: Path) -> None:
+    path = tmp_path / "large.txt"
+    path.write_bytes(b"x" * 99 + b"\n" + b"y" * 599_000)
+    talk = Talk(tmp_path)
+
+    whole = await talk.read(path)
+    line = await talk.read(path, offset=1, limit=1)
+    long_line = await talk.read(path, offset=2, limit=1)
+    allowed = await talk.read(path, allow_large=True)
+
+    assert str(whole.content).startswith(
+        "File content (585.1KB) exceeds maximum allowed size (256KB)."
+    )
+    assert line.content == "1\t" + "x" * 99
+    assert kind(long_line) == "too_large"
+    assert len(str(allowed.content)) > 599_000
+
+
+@requirement("read-tool.binary")
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.exe", b"MZ", "a binary .exe file."),
+        ("a.xyz", b"a\0b", "a binary .xyz file."),
+        ("blob", b"\0\1", "a binary file."),
+    ],
+)
+async def test_what_is_no_text_is_refused(
+    tmp_path: Path, name: str, data: bytes, words: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+
+    finished = await Talk(tmp_path).read(name)
+
+    assert str(finished.content).startswith(
+        f"<tool_use_error>This tool cannot read binary files. The file appears to be {words}"
+    )
+
+
+@requirement("read-tool.faults")
+async def test_a_folder_is_told_as_the_system_tells_it(tmp_path: Path) -> None:
+    new = await Talk(tmp_path).read(tmp_path)
+    old = await Talk(tmp_path, "2.0.65").read(tmp_path)
+
+    assert new.content == f"EISDIR: illegal operation on a directory, read '{tmp_path}'"
+    assert old.content == "EISDIR: illegal operation on a directory, read"
+
+
+@requirement("read-tool.faults")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+async def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.touch(mode=0o200)
+
+    finished = await Talk(tmp_path).read(path)
+
+    assert finished.content == f"EACCES: permission denied, open '{path}'"
+
+
+@requirement("read-tool.strange-paths")
+@pytest.mark.parametrize("name", ["a\nb.txt", "tab\tname", "ü", " ", "\udcff\udcfe.txt"])
+async def test_strange_names_are_names(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+
+    assert (await Talk(tmp_path).read(tmp_path / name)).content == "1\tx"
+
+
+@requirement("read-tool.strange-paths")
+@pytest.mark.parametrize("name", ["", "a\0b", "half \ud800", "x" * 300, "loop"])
+async def test_names_that_no_file_can_have_are_told(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+
+    finished = await Talk(tmp_path).read(name)
+
+    assert failed(finished)
+    str(finished.content).encode()
+
+
+@requirement("read-tool.strange-paths")
+async def test_the_home_folder_is_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.txt").write_bytes(b"x")
+    (tmp_path / "work").mkdir()
+
+    new = await Talk(tmp_path / "work").read("~/a.txt")
+    old = await Talk(tmp_path / "work", "2.0.65").read("~/a.txt")
+
+    assert record(new)["file"]["filePath"] == "~/a.txt"
+    assert failed(old)
+
+
+@requirement("read-tool.unchanged")
+async def test_one_client_answers_a_repeated_read_with_a_pointer(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x")
+    talk = Talk(tmp_path, "2.1.197")
+
+    first, again, part = [
+        await talk.read(path, **given) for given in ({}, {"offset": 1}, {"limit": 1})
+    ]
+    path.write_bytes(b"y")
+    changed = await talk.read(path, limit=1)
+
+    assert record(again) == {"type": "file_unchanged", "file": {"filePath": str(path)}}
+    assert [first.content, part.content, changed.content] == ["1\tx", "1\tx", "1\ty"]
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    pixels = zlib.compress(b"".join(b"\0" + b"\0" * width for _ in range(height)))
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
+
+
+@requirement("read-tool.images")
+async def test_an_image_comes_as_an_image_with_its_size(tmp_path: Path) -> None:
+    data = png(3, 2)
+    (tmp_path / "a.png").write_bytes(data)
+    encoded = base64.b64encode(data).decode()
+
+    finished = await Talk(tmp_path).read("a.png")
+
+    source = {"type": "base64", "data": encoded, "media_type": "image/png"}
+    assert finished.content == [{"type": "image", "source": source}]
+    assert record(finished)["file"]["dimensions"] == {
+        "originalWidth": 3, "originalHeight": 2, "displayWidth": 3, "displayHeight": 2,
+    }  # fmt: skip
+
+
+@requirement("read-tool.images")
+async def test_what_only_has_the_name_of_an_image_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"no image")
+
+    new = await Talk(tmp_path).read("a.png")
+    old = await Talk(tmp_path, "2.1.80").read("a.png")
+
+    assert str(new.content).startswith("File has an image extension but its content is not a valid")
+    assert "dimensions" not in record(old)["file"]
+
+
+@requirement("read-tool.documents")
+async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
+    data = b"%PDF-1.4\n%%EOF\n"
+    (tmp_path / "a.pdf").write_bytes(data)
+    text = "PDF file read: a.pdf (15 bytes)"
+    source = {
+        "type": "base64",
+        "media_type": "application/pdf",
+        "data": base64.b64encode(data).decode(),
+    }
+    document = {"type": "document", "source": source}
+
+    new = await Talk(tmp_path).read("a.pdf")
+    old = await Talk(tmp_path, "2.1.197").read("a.pdf")
+
+    assert new.content == [{"type": "text", "text": text}, document]
+    assert old.content == text
+    assert old.companions == ([document],)
+
+
+@requirement("read-tool.documents")
+async def test_what_only_has_the_name_of_a_pdf_is_told(tmp_path: Path) -> None:
+    (tmp_path / "b.pdf").write_bytes(b"text")
+
+    assert "its content is none" in str((await Talk(tmp_path).read("b.pdf")).content)
+
+
+@requirement("read-tool.notebooks")
+async def test_a_notebook_comes_as_its_cells_with_their_outputs(tmp_path: Path) -> None:
+    picture = base64.b64encode(png(1, 1)).decode()
+    outputs = [
+        {"output_type": "stream", "name": "stdout", "text": ["hi\n", "there"]},
+        {"output_type": "display_data", "data": {"image/png": picture, "text/plain": "plot"}},
+        {"output_type": "error", "ename": "E", "evalue": "bad", "traceback": ["one", "two"]},
+    ]
+    cells = [
+        {"cell_type": "markdown", "id": "m", "source": ["# A\n", "b"]},
+        {"cell_type": "code", "source": "x", "execution_count": 4, "outputs": outputs},
+    ]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}), encoding="utf-8")
+
+    finished = await Talk(tmp_path).read("a.ipynb")
+
+    before = (
+        '<cell id="m"><cell_type>markdown</cell_type># A\nb</cell id="m">\n'
+        '<cell id="cell-1">x</cell id="cell-1">\n\nhi\nthere\n\nplot'
+    )
+    source = {"data": picture, "media_type": "image/png", "type": "base64"}
+    assert finished.content == [
+        {"text": before, "type": "text"},
+        {"type": "image", "source": source},
+        {"text": "\nE: bad\none\ntwo", "type": "text"},
+    ]
+    assert [cell["cell_id"] for cell in record(finished)["file"]["cells"]] == ["m", "cell-1"]
+
+
+@requirement("read-tool.notebooks")
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 5}'])
+async def test_a_notebook_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.ipynb").write_text(text, encoding="utf-8")
+
+    assert "notebook" in str((await Talk(tmp_path).read("a.ipynb")).content)
+
+
+@requirement("read-tool.off-the-loop")
+async def test_files_are_read_beside_the_event_loop(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x\n" * 100_000)
+    threads: set[int] = set()
+
+    class Noting(FileStates):
+        def get(self, path: Path) -> FileState | None:
+            threads.add(threading.get_ident())
+            return super().get(path)
+
+    await Talk(tmp_path, states=Noting()).read(path)
+
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@requirement("builtin.offered")
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_profile_has_the_coding_tools_with_closed_schemas(version: str) -> None:
+    tools = {tool.name: tool for tool in coding_tools(profile(version))}
+
+    assert {"Bash", "Edit", "Read", "Write"} <= tools.keys()
+    assert all(tool.input_schema["additionalProperties"] is False for tool in tools.values())
+    assert tools["Read"].concurrent is True
+    assert tools["Edit"].concurrent is tools["Write"].concurrent is False
+
+
+@requirement("builtin.offered")
+def test_the_newest_client_is_meant_when_none_is_named() -> None:
+    properties = next(tool for tool in coding_tools() if tool.name == "Read").input_schema
+
+    assert "allow_large" in properties["properties"]  # type: ignore[operator]

@@ -1,0 +1,191 @@
+"""TaskOutput, TaskStop and KillShell: work in the background, looked at and ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.files import kind, record, refusal
+from tests.tools.toolbox import Box, background, opened
+from toolspan.runtime.background import CommandTask, format_notification
+from toolspan.runtime.profiles import profile
+from toolspan.tools import coding_tools
+
+pytestmark = pytest.mark.anyio
+
+OLD = ["2.0.65", "2.1.80", "2.1.197"]
+
+
+def box(folder: Path, version: str) -> Box:
+    return Box(folder, coding_tools(profile(version)), version=version)
+
+
+async def sent_off(tools: Box, command: str) -> str:
+    """The task of a command that runs in the background."""
+    return background(await tools.call("Bash", command=command, run_in_background=True))
+
+
+async def all_ended(tools: Box) -> None:
+    """Wait until nothing runs in the background."""
+    with anyio.fail_after(10):
+        await tools.workspace.tasks.wait_any()
+
+
+async def over(tools: Box, command: str) -> str:
+    """The task of a command that ran in the background and has ended."""
+    task = await sent_off(tools, command)
+    await all_ended(tools)
+    return task
+
+
+@requirement("task-tools.output")
+@pytest.mark.parametrize("version", OLD)
+async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(
+    tmp_path: Path, version: str
+) -> None:
+    async with opened(box(tmp_path, version)) as tools:
+        fifo = tools.project / "go"
+        command = "echo start; mkfifo go; read x < go; echo end; exit 4"
+        task = await sent_off(tools, command)
+        running = tools.workspace.tasks.get(task)
+        assert isinstance(running, CommandTask)
+        with anyio.fail_after(10):
+            while not fifo.exists() or not running.output.total:
+                await anyio.lowlevel.checkpoint()
+        early = await tools.call("TaskOutput", task_id=task, block=False, timeout=1000)
+        waited = await tools.call("TaskOutput", task_id=task, block=True, timeout=1)
+        await anyio.to_thread.run_sync(fifo.write_bytes, b"\n")
+        late = await tools.call("TaskOutput", task_id=task)
+
+    head = f"<task_id>{task}</task_id>\n\n<task_type>local_bash</task_type>"
+    assert early.content == (
+        f"<retrieval_status>not_ready</retrieval_status>\n\n{head}\n\n<status>running</status>"
+        "\n\n<output>\nstart\n</output>"
+    )
+    assert record(waited)["retrieval_status"] == "timeout"
+    assert late.content == (
+        f"<retrieval_status>success</retrieval_status>\n\n{head}\n\n<status>failed</status>"
+        "\n\n<exit_code>4</exit_code>\n\n<output>\nstart\nend\n</output>"
+    )
+    assert record(late)["task"] == {
+        "task_id": task,
+        "task_type": "local_bash",
+        "status": "failed",
+        "description": command,
+        "output": "start\nend\n",
+        "exitCode": 4,
+    }
+
+
+@requirement("task-tools.output")
+async def test_of_a_long_output_the_end_comes_back_and_where_the_rest_is(tmp_path: Path) -> None:
+    async with opened(box(tmp_path, "2.1.197")) as tools:
+        task = await sent_off(tools, "seq 20000; echo last")
+        output = record(await tools.call("TaskOutput", task_id=task))["task"]["output"]
+        path = tools.workspace.tasks_folder / f"{task}.output"
+
+    assert len(output) < 31_000
+    assert str(path) in output
+    assert output.endswith("20000\nlast\n")
+
+
+@requirement("task-tools.output")
+async def test_an_older_name_and_input_lead_to_the_same_tool(tmp_path: Path) -> None:
+    async with opened(box(tmp_path, "2.1.197")) as tools:
+        task = await over(tools, "true")
+        found = await tools.call("BashOutput", bash_id=task)
+        missing = await tools.call("BashOutput", bash_id="x")
+
+    assert record(found)["retrieval_status"] == "success"
+    assert missing.content == refusal("No task found with ID: x")
+
+
+@requirement("task-tools.stop")
+@pytest.mark.parametrize("version", ["2.1.80", "2.1.197", "2.1.325"])
+async def test_a_stopped_task_has_ended_and_is_forgotten(tmp_path: Path, version: str) -> None:
+    async with opened(box(tmp_path, version)) as tools:
+        task = await sent_off(tools, "exec sleep 100")
+        child = tools.workspace.tasks.get(task)
+        stopped = await tools.call("TaskStop", task_id=task)
+        again = await tools.call("KillShell", shell_id=task)
+        news = tools.workspace.tasks.take_finished()
+
+    assert record(stopped) == {
+        "message": f"Successfully stopped task: {task} (exec sleep 100)",
+        "task_id": task,
+        "task_type": "local_bash",
+        "command": "exec sleep 100",
+    }
+    assert json.loads(str(stopped.content)) == record(stopped)
+    assert child is not None
+    assert child.status == "killed"
+    assert again.content == refusal(f"No task found with ID: {task}")
+    assert news == ()
+
+
+@requirement("task-tools.stop")
+async def test_an_old_client_kills_shells_and_remembers_them(tmp_path: Path) -> None:
+    async with opened(box(tmp_path, "2.0.65")) as tools:
+        task = await sent_off(tools, "exec sleep 100")
+        killed = await tools.call("KillShell", shell_id=task)
+        again = await tools.call("KillShell", shell_id=task)
+        unknown = await tools.call("KillShell", shell_id="nope")
+
+    assert record(killed) == {
+        "message": f"Successfully killed shell: {task} (exec sleep 100)",
+        "shell_id": task,
+    }
+    assert again.content == refusal(
+        f"Shell {task} is not running, so cannot be killed (status: killed)"
+    )
+    assert unknown.content == refusal("No shell found with ID: nope")
+
+
+@requirement("task-tools.stop")
+async def test_a_task_that_ended_cannot_be_stopped(tmp_path: Path) -> None:
+    async with opened(box(tmp_path, "2.1.325")) as tools:
+        task = await over(tools, "true")
+        ended = await tools.call("TaskStop", task_id=task)
+        nothing = await tools.call("TaskStop")
+
+    assert ended.content == refusal(f"Task {task} is not running (status: completed)")
+    assert kind(nothing) == "invalid_input"
+
+
+@requirement("tasks.news")
+async def test_the_end_of_a_task_is_news_once(tmp_path: Path) -> None:
+    async with opened(box(tmp_path, "2.1.325")) as tools:
+        ran = await tools.call(
+            "Bash", command="exit 4", description="count", run_in_background=True
+        )
+        await all_ended(tools)
+        (task,) = tools.workspace.tasks.take_finished()
+        again = tools.workspace.tasks.take_finished()
+        path = tools.workspace.tasks_folder / f"{task.id}.output"
+
+    assert again == ()
+    told = (
+        f"<task-notification>\n<task-id>{task.id}</task-id>\n"
+        f"<tool-use-id>{ran.call_id}</tool-use-id>\n<output-file>{path}</output-file>\n"
+        "<status>failed</status>\n"
+        '<summary>Background command "count" failed with exit code 4</summary>\n'
+        "</task-notification>"
+    )
+    assert format_notification(task, profile("2.1.325")) == told
+    assert format_notification(task, profile("2.1.80")) == (
+        f"{told}\nRead the output file to retrieve the result: {path}"
+    )
+
+
+@requirement("tasks.news")
+async def test_without_running_tasks_there_is_nothing_to_wait_for(tmp_path: Path) -> None:
+    async with opened(box(tmp_path, "2.1.325")) as tools:
+        await over(tools, "exit 0")
+        await all_ended(tools)
+        (task,) = tools.workspace.tasks.take_finished()
+
+    assert format_notification(task, profile()).count('"exit 0" completed (exit code 0)') == 1

@@ -1,0 +1,217 @@
+"""TaskCreate, TaskUpdate, TaskGet and TaskList: the list, its files, and several writers."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.client import SESSION, Client, client, refusal
+from toolspan.errors import ToolError
+from toolspan.tools.task_list import TaskStore
+
+TOOLS = ("TaskCreate", "TaskUpdate", "TaskGet", "TaskList")
+
+
+def folder_of(home: Path) -> Path:
+    return home / ".claude" / "tasks" / SESSION
+
+
+async def made(talk: Client, *subjects: str) -> None:
+    for subject in subjects:
+        await talk.call("TaskCreate", subject=subject, description=f"do {subject}")
+
+
+@pytest.mark.anyio
+@requirement("task-tools.list")
+async def test_tasks_are_made_shown_changed_and_deleted(tmp_path: Path) -> None:
+    async with client(tmp_path, *TOOLS) as talk:
+        assert await talk.text("TaskList") == "No tasks found"
+        first = await talk.call("TaskCreate", subject="First", description="do first")
+        await made(talk, "Second")
+        moved = await talk.call("TaskUpdate", taskId="1", status="in_progress")
+        linked = await talk.call("TaskUpdate", taskId="2", addBlockedBy=["1", "9"], owner="me")
+        shown = await talk.text("TaskGet", taskId="2")
+        listed = await talk.text("TaskList")
+        await talk.call("TaskUpdate", taskId="1", status="completed")
+        unblocked = await talk.call("TaskList")
+        gone = await talk.call("TaskUpdate", taskId="1", status="deleted")
+        rest = await talk.text("TaskGet", taskId="2")
+
+    assert first.content == "Task #1 created successfully: First"
+    assert first.structured == {"task": {"id": "1", "subject": "First", "description": "do first"}}
+    assert moved.content == "Updated task #1 status"
+    assert moved.structured == {
+        "success": True,
+        "taskId": "1",
+        "updatedFields": ["status"],
+        "statusChange": {"from": "pending", "to": "in_progress"},
+    }
+    assert linked.content == "Updated task #2 owner, blockedBy"
+    assert shown == "Task #2: Second\nStatus: pending\nDescription: do Second\nBlocked by: #1"
+    assert listed == "#1 [in_progress] First\n#2 [pending] Second (me) [blocked by #1]"
+    assert unblocked.structured == {
+        "tasks": [
+            {"id": "1", "subject": "First", "status": "completed", "blockedBy": []},
+            {"id": "2", "subject": "Second", "status": "pending", "owner": "me", "blockedBy": []},
+        ]
+    }
+    assert gone.content == "Updated task #1 deleted"
+    assert rest == "Task #2: Second\nStatus: pending\nDescription: do Second"
+
+
+@pytest.mark.anyio
+@requirement("task-tools.list")
+async def test_only_what_changes_counts_as_updated(tmp_path: Path) -> None:
+    async with client(tmp_path, *TOOLS, version="2.1.197") as talk:
+        await made(talk, "a", "b")
+        same = await talk.call("TaskUpdate", taskId="1", subject="a", status="pending")
+        words = await talk.text("TaskUpdate", taskId="1", subject="A", activeForm="x")
+        blocks = await talk.text("TaskUpdate", taskId="1", addBlocks=["2"])
+        again = await talk.text("TaskUpdate", taskId="1", addBlocks=["2"])
+        await talk.call("TaskUpdate", taskId="1", metadata={"k": 1, "l": 2})
+        notes = await talk.text("TaskUpdate", taskId="1", metadata={"k": None})
+
+    assert same.content == "Updated task #1 "
+    assert same.structured == {"success": True, "taskId": "1", "updatedFields": []}
+    assert (words, blocks) == ("Updated task #1 subject, activeForm", "Updated task #1 blocks")
+    assert (again, notes) == ("Updated task #1 ", "Updated task #1 metadata")
+
+
+@pytest.mark.anyio
+@requirement("task-tools.unknown")
+async def test_an_unknown_number_is_told_and_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / ".home" / ".claude").mkdir(parents=True)
+    secret = tmp_path / ".home" / ".claude" / "x.json"
+    secret.write_text("{}", encoding="utf-8")
+    async with client(tmp_path, *TOOLS) as talk:
+        got = await talk.call("TaskGet", taskId="99")
+        updated = await talk.call("TaskUpdate", taskId="../../x", status="deleted")
+        number = await talk.text("TaskGet", taskId=2)
+
+    assert (got.content, got.structured) == ("Task not found", {"task": None})
+    assert updated.structured == {
+        "success": False,
+        "taskId": "../../x",
+        "updatedFields": [],
+        "error": "Task not found",
+    }
+    assert "type is expected as `string` but provided as `number`" in number
+    assert secret.exists()
+
+
+@pytest.mark.anyio
+@requirement("task-tools.files")
+async def test_each_task_is_a_file_as_the_client_writes_it(tmp_path: Path) -> None:
+    async with client(tmp_path, *TOOLS) as talk:
+        await talk.call("TaskCreate", subject="é", description="d", metadata={"k": None})
+        await talk.call("TaskUpdate", taskId="1", owner="me")
+
+    path = folder_of(tmp_path / ".home") / "1.json"
+    assert path.read_text(encoding="utf-8") == (
+        '{\n  "id": "1",\n  "subject": "é",\n  "description": "d",\n  "owner": "me",\n'
+        '  "status": "pending",\n  "blocks": [],\n  "blockedBy": [],\n'
+        '  "metadata": {\n    "k": null\n  }\n}'
+    )
+
+
+@pytest.mark.anyio
+@requirement("task-tools.files")
+async def test_what_others_wrote_is_kept_and_what_is_broken_is_passed_over(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / ".home")
+    folder.mkdir(parents=True)
+    foreign = {"id": "3", "subject": "theirs", "status": "pending", "colour": ["red"]}
+    (folder / "3.json").write_text(json.dumps(foreign), encoding="utf-8")
+    (folder / "4.json").write_text("{torn", encoding="utf-8")
+    (folder / "notes.txt").write_text("x", encoding="utf-8")
+    async with client(tmp_path, *TOOLS) as talk:
+        await talk.call("TaskUpdate", taskId="3", status="completed")
+        created = await talk.text("TaskCreate", subject="ours", description="")
+        listed = await talk.text("TaskList")
+
+    assert json.loads((folder / "3.json").read_bytes())["colour"] == ["red"]
+    assert created == "Task #5 created successfully: ours"
+    assert listed == "#3 [completed] theirs\n#5 [pending] ours"
+    assert (folder / "4.json").read_text(encoding="utf-8") == "{torn"
+
+
+@pytest.mark.anyio
+@requirement("task-tools.files")
+async def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
+    async with client(tmp_path, *TOOLS) as talk:
+        await made(talk, "a", "b")
+        await talk.call("TaskUpdate", taskId="2", status="deleted")
+        await talk.call("TaskUpdate", taskId="1", status="deleted")
+        created = await talk.text("TaskCreate", subject="c", description="")
+
+    assert created == "Task #3 created successfully: c"
+
+
+@requirement("task-tools.writers")
+def test_several_processes_make_and_link_tasks_without_losing_any(tmp_path: Path) -> None:
+    work = """
+import sys
+from pathlib import Path
+from toolspan.tools.task_list import TaskStore
+from toolspan.errors import ToolError
+from toolspan.tools.task_list import apply_task_update
+
+store = Store(Path(sys.argv[1]))
+sys.stdin.read()  # all begin together
+for number in range(8):
+    task = store.create({"subject": sys.argv[2], "status": "pending", "blocks": [],
+                         "blockedBy": []})
+    with store.changing() as change:
+        update(change, change.get("1") or task, {"addBlocks": [task.id]})
+"""
+    store = TaskStore(tmp_path)
+    store.create({"subject": "first", "blocks": [], "blockedBy": []})
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", work, str(tmp_path), str(nth)], stdin=subprocess.PIPE
+        )
+        for nth in range(4)
+    ]
+    for writer in writers:
+        assert writer.stdin is not None
+        writer.stdin.close()
+    assert [writer.wait(timeout=60) for writer in writers] == [0] * 4
+
+    tasks = store.read_tasks()
+    assert [task.id for task in tasks] == [str(number) for number in range(1, 34)]
+    assert sorted(tasks[0].blocks, key=int) == [task.id for task in tasks[1:]]
+    assert all(task.blocked_by == ["1"] for task in tasks[1:])
+
+
+@requirement("task-tools.writers")
+def test_what_somebody_wrote_without_the_lock_is_not_written_over(tmp_path: Path) -> None:
+    store = TaskStore(tmp_path)
+    store.create({"subject": "ours", "blocks": [], "blockedBy": []})
+    theirs = json.dumps({"id": "1", "subject": "theirs, and longer"})
+    with store.transaction() as change:
+        task = change.get("1")
+        assert task is not None
+        (tmp_path / "1.json").write_text(theirs, encoding="utf-8")
+        with pytest.raises(ToolError):
+            change.put(task.with_fields({"subject": "again ours"}))
+
+    assert [one.subject for one in store.read_tasks()] == ["theirs, and longer"]
+
+
+@pytest.mark.anyio
+@requirement("task-tools.offered")
+async def test_who_has_the_task_list_hangs_on_client_and_model(tmp_path: Path) -> None:
+    async def answer(version: str, model: str | None = None) -> str:
+        async with client(tmp_path, version=version, model=model) as talk:
+            return await talk.text("TaskCreate", subject="s", description="d")
+
+    assert (await answer("2.1.325", "claude-sonnet-4-5")).endswith("created successfully: s")
+    assert (await answer("2.1.197")).endswith("created successfully: s")
+    assert (await answer("2.1.325")).startswith(
+        "<tool_use_error>Error: No such tool available: TaskCreate. "
+    )
+    assert await answer("2.1.80") == refusal("Error: No such tool available: TaskCreate")

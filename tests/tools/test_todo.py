@@ -1,0 +1,93 @@
+"""TodoWrite and TodoRead: the list before and after, and what an item has to have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.client import SESSION, client, refusal
+
+DONE = "Todos have been modified successfully."
+
+
+def todo(content: str, status: str = "pending", **more: object) -> dict[str, object]:
+    return {"content": content, "status": status, "activeForm": f"Doing {content}", **more}
+
+
+@pytest.mark.anyio
+@requirement("todo-tool.lists")
+@pytest.mark.parametrize("version", ["2.0.65", "2.1.80"])
+async def test_the_record_has_the_list_before_and_after(tmp_path: Path, version: str) -> None:
+    first, second = [todo("a", "in_progress"), todo("b")], [todo("a", "completed"), todo("b")]
+    nudge = {"verificationNudgeNeeded": False} if version == "2.1.80" else {}
+    async with client(tmp_path, version=version) as talk:
+        one = await talk.call("TodoWrite", todos=[{**item, "extra": 1} for item in first])
+        two = await talk.call("TodoWrite", todos=second)
+
+    assert str(one.content).startswith(DONE)
+    assert one.structured == {"oldTodos": [], "newTodos": first, **nudge}
+    assert two.structured == {"oldTodos": first, "newTodos": second, **nudge}
+
+
+@pytest.mark.anyio
+@requirement("todo-tool.lists")
+async def test_a_list_with_nothing_left_to_do_is_empty_the_next_time(tmp_path: Path) -> None:
+    async with client(tmp_path, version="2.0.65") as talk:
+        done = await talk.record("TodoWrite", todos=[todo("a", "completed")])
+        after = await talk.record("TodoWrite", todos=[todo("b")])
+
+    assert done["newTodos"] == [todo("a", "completed")]
+    assert after["oldTodos"] == []
+
+
+@pytest.mark.anyio
+@requirement("todo-tool.checked")
+async def test_an_item_without_its_parts_is_refused(tmp_path: Path) -> None:
+    async with client(tmp_path, version="2.1.80") as talk:
+        missing = await talk.text("TodoWrite", todos=[{"content": "x", "status": "pending"}])
+        odd = await talk.text("TodoWrite", todos=[todo("x", "odd")])
+        empty = await talk.text("TodoWrite", todos=[todo("")])
+        nothing = await talk.text("TodoWrite", todos=[])
+
+    head = "InputValidationError: TodoWrite failed due to the following issue:\n"
+    assert missing == refusal(f"{head}The required parameter `todos[0].activeForm` is missing")
+    assert "Invalid option" in odd
+    assert "too_small" in empty
+    assert nothing.startswith(DONE)
+
+
+@pytest.mark.anyio
+@requirement("todo-tool.seed")
+async def test_the_oldest_form_has_ids_and_can_be_read_back(tmp_path: Path) -> None:
+    todos = [{"id": "1", "content": "a", "status": "pending"}]
+    async with client(tmp_path, version="seed") as talk:
+        before = await talk.text("TodoRead")
+        await talk.call("TodoWrite", todos=todos)
+        after = await talk.call("TodoRead")
+
+    assert before == "The todo list is empty"
+    assert after.structured == {"todos": todos}
+    assert json.loads(str(after.content)) == todos
+
+
+@pytest.mark.anyio
+@requirement("todo-tool.stored")
+async def test_the_oldest_client_keeps_a_copy_in_its_home(tmp_path: Path) -> None:
+    async with client(tmp_path, version="2.0.65", home=tmp_path / "home") as talk:
+        await talk.call("TodoWrite", todos=[todo("a")])
+        await talk.call("TodoWrite", todos=[todo("b")])
+
+    path = tmp_path / "home" / ".claude" / "todos" / f"{SESSION}-agent-{SESSION}.json"
+    assert json.loads(path.read_bytes()) == [todo("b")]
+
+
+@pytest.mark.anyio
+@requirement("todo-tool.offered")
+async def test_newer_clients_do_not_have_it_even_by_name(tmp_path: Path) -> None:
+    for version in ("2.1.197", "2.1.325"):
+        async with client(tmp_path, "TodoWrite", "Read", version=version) as talk:
+            text = await talk.text("TodoWrite", todos=[])
+        assert text.startswith("<tool_use_error>Error: No such tool available: TodoWrite. ")

@@ -1,0 +1,99 @@
+"""ToolSearch and Skill: what a session has beyond what the model is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.files import record, refusal
+from tests.tools.toolbox import Box
+from toolspan.runtime.define import tool
+from toolspan.runtime.profiles import profile
+from toolspan.tools import coding_tools, skill_tool
+
+pytestmark = pytest.mark.anyio
+
+
+@tool(name="mcp__shop__list_orders")
+def orders() -> str:
+    """List what was bought."""
+    return ""
+
+
+@tool(name="mcp__shop__cancel_order")
+def cancel() -> str:
+    """Cancel an order."""
+    return ""
+
+
+@requirement("toolsearch-tool.finds")
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("select:webfetch,mcp__shop__list_orders,nothing", ["WebFetch", "mcp__shop__list_orders"]),
+        ("order", ["mcp__shop__cancel_order", "mcp__shop__list_orders"]),
+        ("+bought", ["mcp__shop__list_orders"]),
+        ("web search", ["WebSearch", "WebFetch"]),
+        ("select:Bash", []),
+        ("zzzqqq", []),
+        ("", []),
+    ],
+)
+async def test_deferred_tools_are_found_by_name_and_words(
+    tmp_path: Path, query: str, found: list[str]
+) -> None:
+    box = Box(tmp_path, [*coding_tools(), orders, cancel])
+
+    done = await box.call("ToolSearch", query=query)
+
+    references = [{"type": "tool_reference", "tool_name": name} for name in found]
+    assert done.content == (references or "No matching deferred tools found")
+    assert record(done) == {"matches": found, "query": query, "total_deferred_tools": 13}
+
+
+@requirement("toolsearch-tool.finds")
+async def test_no_more_are_given_than_asked_for(tmp_path: Path) -> None:
+    box = Box(tmp_path, [*coding_tools(), orders, cancel])
+
+    done = await box.call("ToolSearch", query="order", max_results=1)
+
+    assert record(done)["matches"] == ["mcp__shop__cancel_order"]
+
+
+@requirement("toolsearch-tool.finds")
+async def test_a_deferred_tool_can_be_called_without_a_search(tmp_path: Path) -> None:
+    box = Box(tmp_path, [*coding_tools(), orders])
+
+    assert (await box.call("mcp__shop__list_orders")).span.state == "succeeded"
+
+
+@requirement("skill-tool.finds")
+@pytest.mark.parametrize("name", ["nosuch", "../skills/x", "/etc", ".", "a/b", ""])
+async def test_an_unknown_skill_is_refused(tmp_path: Path, name: str) -> None:
+    box = Box(tmp_path, [skill_tool(profile())])
+
+    done = await box.call("Skill", skill=name)
+
+    assert done.content == refusal(f"Unknown skill: {name.removeprefix('/')}")
+
+
+@requirement("skill-tool.finds")
+async def test_a_skill_is_told_beside_the_result(tmp_path: Path) -> None:
+    box = Box(tmp_path, [skill_tool(profile())])
+    for folder, text in ((box.project, "the project's"), (tmp_path / "home", "the person's")):
+        place = folder / ".claude/skills/bake"
+        place.mkdir(parents=True)
+        (place / "SKILL.md").write_text(
+            f"---\nname: bake\n---\n# Bake\nTake {text} flour.\n", encoding="utf-8"
+        )
+
+    done = await box.call("Skill", skill="bake", args="bread")
+
+    assert done.content == "Launching skill: bake"
+    assert record(done) == {"success": True, "commandName": "bake"}
+    assert done.companions == (
+        f"Base directory for this skill: {box.project}/.claude/skills/bake\n\n"
+        "# Bake\nTake the project's flour.\n\nARGUMENTS: bread",
+    )

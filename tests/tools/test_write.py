@@ -1,0 +1,247 @@
+"""Write: new files, new contents, and what keeps a file from being lost."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.files import CURRENT, Talk, failed, kind, record, refusal
+
+pytestmark = pytest.mark.anyio
+
+UNREAD = refusal("File has not been read yet. Read it first before writing to it.")
+STALE = refusal(
+    "File has been modified since read, either by the user or by a linter. Read it again before"
+    " attempting to write it."
+)
+
+
+@requirement("write-tool.creates")
+async def test_a_new_file_is_made_with_its_folders(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "a.txt"
+
+    finished = await Talk(tmp_path).write(path, "a\r\nb\n")
+
+    assert path.read_bytes() == b"a\r\nb\n"
+    assert finished.content == f"File created successfully at: {path}{CURRENT}"
+    assert record(finished) == {
+        "type": "create",
+        "filePath": str(path),
+        "content": "a\r\nb\n",
+        "structuredPatch": [],
+        "originalFile": None,
+        "userModified": False,
+    }
+
+
+@requirement("write-tool.creates")
+async def test_a_new_file_gets_the_mode_the_umask_leaves(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        await Talk(tmp_path).write("a.txt", "")
+    finally:
+        os.umask(before)
+
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o640
+
+
+@requirement("write-tool.replaces")
+async def test_a_file_that_was_read_gets_its_new_content(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("one\ntwo\n", encoding="utf-8")
+    talk = Talk(tmp_path, "2.0.65")
+    await talk.read(path)
+
+    finished = await talk.write(path, "one\n2\n")
+
+    assert path.read_text(encoding="utf-8") == "one\n2\n"
+    assert finished.content == (
+        f"The file {path} has been updated. Here's the result of running `cat -n` on a snippet of"
+        " the edited file:\n     1→one\n     2→2\n     3→"
+    )
+    hunk = {"oldStart": 1, "oldLines": 2, "newStart": 1, "newLines": 2}
+    assert record(finished) == {
+        "type": "update",
+        "filePath": str(path),
+        "content": "one\n2\n",
+        "structuredPatch": [{**hunk, "lines": [" one", "-two", "+2"]}],
+        "originalFile": "one\ntwo\n",
+    }
+
+
+@requirement("write-tool.replaces")
+async def test_what_was_written_need_not_be_read_to_be_written_again(tmp_path: Path) -> None:
+    talk = Talk(tmp_path, "2.1.197")
+
+    contents = [(await talk.write("a.txt", text)).content for text in ("a", "b", "b")]
+
+    updated = f"The file a.txt has been updated successfully.{CURRENT}"
+    assert contents == [f"File created successfully at: a.txt{CURRENT}", updated, updated]
+
+
+@requirement("write-tool.read-first")
+@pytest.mark.parametrize(
+    ("version", "model", "refused"),
+    [
+        ("seed", None, True),
+        ("2.0.65", None, True),
+        ("2.1.197", "claude-opus-5-5", True),
+        ("2.1.325", "claude-sonnet-4-5-20250929", True),
+        ("2.1.325", "claude-opus-5-5", False),
+        ("2.1.325", None, False),
+    ],
+)
+async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(
+    tmp_path: Path, version: str, model: str | None, *, refused: bool
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+
+    finished = await Talk(tmp_path, version, model).write(path, "new")
+
+    assert path.read_bytes() == (b"old" if refused else b"new")
+    assert (finished.content == UNREAD) == refused
+    assert kind(finished) == ("read_required" if refused else None)
+
+
+@requirement("write-tool.stale")
+@pytest.mark.parametrize("version", ["2.0.65", "2.1.325"])
+async def test_a_file_that_changed_since_it_was_read_is_kept(tmp_path: Path, version: str) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+    before = path.stat()
+    talk = Talk(tmp_path, version)
+    await talk.read(path)
+    path.write_bytes(b"NEW")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    assert (await talk.write(path, "mine")).content == STALE
+    assert path.read_bytes() == b"NEW"
+
+
+@requirement("write-tool.stale")
+async def test_a_file_that_was_only_touched_has_not_changed(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+    talk = Talk(tmp_path, "2.0.65")
+    await talk.read(path)
+    os.utime(path, (1, 1))
+
+    assert not failed(await talk.write(path, "mine"))
+
+
+@requirement("write-tool.keeps")
+async def test_mode_encoding_and_line_ends_of_a_file_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("\ufeffa\r\nb\r\n".encode("utf-16-le"))
+    path.chmod(0o750)
+    talk = Talk(tmp_path)
+    await talk.read(path)
+
+    await talk.write(path, "é\nb\n")
+
+    assert path.read_bytes() == "\ufeffé\r\nb\r\n".encode("utf-16-le")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o750
+
+
+@requirement("write-tool.keeps")
+async def test_a_link_stays_and_its_target_is_written(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    target = tmp_path / "folder" / "a.txt"
+    target.write_bytes(b"old")
+    (tmp_path / "link").symlink_to(target)
+    (tmp_path / "new-link").symlink_to("folder/new.txt")
+    talk = Talk(tmp_path, "2.0.65")
+    await talk.read(target)
+
+    await talk.write("link", "new")
+    await talk.write("new-link", "made")
+
+    assert (tmp_path / "link").is_symlink()
+    assert target.read_bytes() == b"new"
+    assert (tmp_path / "new-link").is_symlink()
+    assert (tmp_path / "folder" / "new.txt").read_bytes() == b"made"
+
+
+@requirement("write-tool.faults")
+async def test_a_folder_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+
+    new = await Talk(tmp_path).write("d", "x")
+    old = await Talk(tmp_path, "2.1.197").write("d", "x")
+
+    assert str(new.content).startswith("<tool_use_error>d is a directory, not a file.")
+    assert old.content == UNREAD
+
+
+@requirement("write-tool.faults")
+async def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    talk = Talk(tmp_path)
+
+    for path in (tmp_path / "pipe", Path("/dev/null"), Path("/dev/zero")):
+        assert failed(await talk.write(path, "x"))
+        assert not path.is_file()
+
+
+@requirement("write-tool.faults")
+async def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").touch()
+
+    finished = await Talk(tmp_path).write("a/b.txt", "x")
+
+    assert str(finished.content).startswith("ENOTDIR: not a directory, ")
+    assert kind(finished) == "not_found"
+
+
+@requirement("write-tool.faults")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+
+    finished = await Talk(tmp_path).write(tmp_path / "d" / "a.txt", "x")
+
+    assert finished.content == f"EACCES: permission denied, mkdir '{tmp_path / 'd'}'"
+    assert kind(finished) == "permission_os"
+
+
+@contextmanager
+def full_disk(after: int) -> Iterator[None]:
+    """No file may grow beyond so many bytes."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (after, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@requirement("write-tool.all-or-nothing")
+async def test_a_write_that_runs_out_of_room_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+    talk = Talk(tmp_path)
+    await talk.read(path)
+
+    with full_disk(after=10_000):
+        update = await talk.write(path, "x" * 100_000)
+        create = await talk.write("new.txt", "x" * 100_000)
+
+    assert str(update.content) == f"EFBIG: file too large, write '{path}'"
+    assert failed(create)
+    assert path.read_bytes() == b"old"
+    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+
+
+@requirement("write-tool.strange-text")
+async def test_halves_of_characters_in_a_content_are_replaced(tmp_path: Path) -> None:
+    await Talk(tmp_path).write("a.txt", "a\ud800b")
+
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "a\ufffdb"

@@ -1,0 +1,276 @@
+"""Pages of the web: pinned, limited, followed only so far, as Markdown."""
+
+from __future__ import annotations
+
+import gzip
+
+import anyio
+import pytest
+
+from tests.requirement import requirement
+from tests.tools.web.site import html, site, to
+from toolspan.errors import ToolError
+from toolspan.testing.model_server import HttpResponse
+from toolspan.tools.web import (
+    CACHE_SECONDS,
+    CrossHostRedirect,
+    FetchLimits,
+    WebClient,
+    WebPage,
+    is_public_address,
+    resolve_allowed_addresses,
+    to_markdown,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+def local(limits: FetchLimits | None = None) -> WebClient:
+    return WebClient(allow_private=True, upgrade_to_https=False, limits=limits or FetchLimits())
+
+
+async def page(web: WebClient, url: str) -> WebPage:
+    found = await web.fetch_page(url)
+    assert isinstance(found, WebPage)
+    return found
+
+
+@requirement("fetch.public-only")
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("93.184.216.34", True),
+        ("2606:2800:220:1:248:1893:25c8:1946", True),
+        ("127.0.0.1", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("0.0.0.0", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::1", False),
+        ("::", False),
+        ("fe80::1%eth0", False),
+        ("fd00::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:93.184.216.34", True),
+        ("64:ff9b::7f00:1", False),
+        ("2002:7f00:1::", False),
+        ("no address", False),
+    ],
+)
+def test_only_addresses_of_the_internet_are_public(address: str, *, public: bool) -> None:
+    assert is_public_address(address) is public
+
+
+@requirement("fetch.public-only")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:{port}/",
+        "http://127.1:{port}/",
+        "http://2130706433:{port}/",
+        "http://0x7f000001:{port}/",
+        "http://localhost:{port}/",
+        "http://[::ffff:127.0.0.1]:{port}/",
+        "http://[::1]:{port}/",
+    ],
+)
+async def test_this_machine_is_not_asked_however_it_is_written(url: str) -> None:
+    async with site({"/": html("secret")}) as here:
+        with pytest.raises(ToolError, match=r"is not an address of the public internet|cannot be"):
+            await WebClient(upgrade_to_https=False).fetch_page(url.format(port=here.port))
+
+    assert here.asked == []
+
+
+@requirement("fetch.public-only")
+async def test_one_hidden_address_among_public_ones_is_enough() -> None:
+    async def lookup(_host: str, _port: int) -> tuple[str, ...]:
+        return ("93.184.216.34", "127.0.0.1")
+
+    with pytest.raises(ToolError, match=r"safe to fetch"):
+        await WebClient(resolver=lookup).fetch_page("https://pages.test/")
+    assert await resolve_allowed_addresses("127.0.0.1", 80, allow_private=True) == ("127.0.0.1",)
+
+
+@requirement("fetch.address")
+@pytest.mark.parametrize(
+    "url",
+    [
+        "ftp://example.com/",
+        "file:///etc/passwd",
+        "example.com",
+        "https://",
+        "https://me:secret@example.com/",
+        "https://example.com/" + "a" * 2000,
+    ],
+)
+async def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
+    with pytest.raises(ToolError, match=r"^Invalid URL$"):
+        await WebClient().fetch_page(url)
+
+
+@requirement("fetch.address")
+async def test_pages_are_asked_for_by_https() -> None:
+    assert (
+        WebClient().normalize_url("http://example.com:8080/a?b#c")
+        == "https://example.com:8080/a?b#c"
+    )
+    async with site({"/": html("plain")}) as here:
+        with pytest.raises(ToolError, match=r"https://127.* did not answer"):  # no TLS there
+            await WebClient(allow_private=True, limits=FetchLimits(timeout=0.5)).fetch_page(
+                f"{here.url}/"
+            )
+
+    assert here.asked == []
+
+
+@requirement("fetch.pinned")
+async def test_the_host_is_resolved_once_and_asked_by_its_name() -> None:
+    answers = [("127.0.0.1",)]
+
+    async def lookup(host: str, _port: int) -> tuple[str, ...]:
+        assert host == "pages.test"
+        return answers.pop()  # a second question is an error
+
+    async with site({"/a": to("/b"), "/b": html("<p>there</p>")}) as here:
+        web = WebClient(allow_private=True, upgrade_to_https=False, resolver=lookup)
+        found = await page(web, f"http://pages.test:{here.port}/a")
+
+    assert found.text == "there"
+    assert [one.headers["host"] for one in here.asked] == [f"pages.test:{here.port}"] * 2
+
+
+@requirement("fetch.redirects")
+async def test_a_redirect_within_the_host_is_followed_and_one_to_another_is_told() -> None:
+    pages = {"/a": to("/b"), "/b": to("b/c", 308), "/b/c": html("<p>c</p>")}
+    async with site({**pages, "/x": to("https://other.test/y", 301)}) as here:
+        web = local()
+        followed = await page(web, f"{here.url}/a")
+        moved = await web.fetch_page(f"{here.url}/x")
+
+    assert (followed.url, followed.text) == (f"{here.url}/b/c", "c")
+    assert moved == CrossHostRedirect(f"{here.url}/x", "https://other.test/y", 301)
+
+
+@requirement("fetch.redirects")
+@pytest.mark.parametrize(
+    "place", ["http://127.0.0.1:1/", "http://me@127.0.0.1/", "http://127.0.0.2/", "ftp://x/"]
+)
+async def test_another_port_login_host_or_scheme_is_another_place(place: str) -> None:
+    async with site({"/": to(place)}) as here:
+        assert isinstance(await local().fetch_page(f"{here.url}/"), CrossHostRedirect)
+
+
+@requirement("fetch.redirects")
+async def test_a_circle_of_redirects_ends() -> None:
+    async with site({"/": to("/")}) as here:
+        with pytest.raises(ToolError, match=r"redirects more than 10 times"):
+            await local().fetch_page(f"{here.url}/")
+
+    assert len(here.asked) == 11
+
+
+@requirement("fetch.limits")
+async def test_a_page_that_is_too_large_is_not_taken_in() -> None:
+    def packed(size: int) -> HttpResponse:
+        body = gzip.compress(bytes(size))
+        return HttpResponse(status=200, body=body, headers={"content-encoding": "gzip"})
+
+    endless = HttpResponse(status=200, body=(b"x" * 4096 for _ in iter(int, 1)))
+    async with site({"/bomb": packed(4 << 20), "/endless": endless}) as here:
+        for path in ("/bomb", "/endless"):
+            with pytest.raises(ToolError, match=r"larger than 1 MB"):
+                await local(FetchLimits(max_bytes=1 << 20)).fetch_page(here.url + path)
+
+
+@requirement("fetch.limits")
+async def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
+    async def silent(stream: anyio.abc.SocketStream) -> None:
+        async with stream:
+            await anyio.sleep_forever()
+
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    with anyio.fail_after(20):
+        async with listener, anyio.create_task_group() as group:
+            group.start_soon(listener.serve, silent)
+            with pytest.raises(ToolError, match=r"did not answer within 0\.2 seconds"):
+                await local(FetchLimits(timeout=0.2)).fetch_page(f"http://127.0.0.1:{port}/")
+            group.cancel_scope.cancel()
+
+
+@requirement("fetch.limits")
+async def test_what_goes_wrong_is_told() -> None:
+    async with site({"/gone": HttpResponse(status=410, body=b"")}) as here:
+        with pytest.raises(ToolError, match=r"^Request failed with status code 410$"):
+            await local().fetch_page(f"{here.url}/gone")
+        closed = f"http://127.0.0.1:{here.port}/"
+    with pytest.raises(ToolError, match=r"Unable to fetch from"):
+        await local().fetch_page(closed)
+    with pytest.raises(ToolError, match=r"cannot be found"):
+        await local().fetch_page("http://nowhere.invalid/")
+
+
+@requirement("fetch.cache")
+async def test_a_page_is_kept_for_a_quarter_of_an_hour() -> None:
+    now = [0.0]
+    async with site({"/": html("<p>hi</p>")}) as here:
+        web = WebClient(allow_private=True, upgrade_to_https=False, clock=lambda: now[0])
+        for at in (0.0, CACHE_SECONDS - 1, CACHE_SECONDS + 1):
+            now[0] = at
+            assert (await page(web, f"{here.url}/")).text == "hi"
+
+    assert len(here.asked) == 2
+
+
+@requirement("fetch.cache")
+async def test_only_the_latest_pages_are_kept() -> None:
+    async with site({f"/{n}": html(str(n)) for n in range(33)}) as here:
+        web = local()
+        for number in range(33):
+            await web.fetch_page(f"{here.url}/{number}")
+        await web.fetch_page(f"{here.url}/32")
+        await web.fetch_page(f"{here.url}/0")
+
+    assert len(here.asked) == 34
+
+
+@requirement("fetch.markdown")
+async def test_kinds_of_content_come_as_what_they_are() -> None:
+    def as_kind(kind: str, body: bytes) -> HttpResponse:
+        return HttpResponse(status=200, body=body, content_type=kind)
+
+    pages = {
+        "/json": as_kind("application/json", b'{"a": 1}'),
+        "/latin": as_kind("text/plain; charset=latin-1", b"caf\xe9"),
+        "/odd": as_kind("text/plain; charset=nonsense", b"a\xff"),
+        "/png": as_kind("image/png", b"\x89PNG"),
+    }
+    async with site(pages) as here:
+        found = {path: await page(local(), here.url + path) for path in pages}
+
+    assert [one.text for one in found.values()] == ['{"a": 1}', "café", "a\ufffd", None]
+    assert found["/png"].body == b"\x89PNG"
+
+
+@requirement("fetch.markdown")
+def test_html_becomes_markdown_without_what_nobody_reads() -> None:
+    source = """<html><head><title>The  title</title><style>p {}</style></head><body>
+    <script>alert(1)</script><h2>Part</h2><p>See <a href="/x">this</a>.</p>
+    <ul><li>one</li><li>two</li></ul><svg><text>no</text></svg></body></html>"""
+
+    text = to_markdown(source.encode(), "utf-8")
+
+    assert text.startswith("# The title\n\n## Part\n\nSee [this](/x).")
+    assert "* one\n* two" in text
+    assert "alert" not in text
+    assert "no" not in text.split()
+
+
+@requirement("fetch.markdown")
+def test_html_that_is_nested_without_end_is_still_read() -> None:
+    assert "deep" in to_markdown(b"<div>" * 3000 + b"deep", None)

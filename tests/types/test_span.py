@@ -1,0 +1,165 @@
+"""A span's times and advice, whatever a client wrote for them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from tests.requirement import requirement
+from toolspan import read
+from toolspan.formats.source import BytesSource
+from toolspan.testing import TranscriptBuilder, claude_results, codex_builder
+from toolspan.testing.claude_results import Body
+from toolspan.testing.codex_builder import RolloutBuilder
+from toolspan.types.error_kinds import ADVICE
+from toolspan.types.inputs import decode_json_object, decode_json_or_text
+from toolspan.types.span import Span, is_within, parse_timestamp
+
+
+def span_with(asked: str, answered: str, body: Body | None = None) -> Span:
+    """A call whose two lines were written at these times, as the client spelt them."""
+    story = TranscriptBuilder().prompt("go")
+    story.result(story.call("Bash", {"command": "ls"}), body or claude_results.ran("ok"))
+    times = iter(["2026-11-02T09:00:00Z", asked, answered])
+    data = re.sub(
+        rb'"timestamp":"[^"]*"', lambda _: f'"timestamp":"{next(times)}"'.encode(), story.data()
+    )
+    (span,) = read(BytesSource(data)).spans
+    return span
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered", "seconds"),
+    [
+        ("2026-11-02T09:00:00Z", "2026-11-02T09:00:02.500Z", 2.5),
+        ("2026-11-02T09:00:00+01:00", "2026-11-02T09:00:00Z", 3600),
+        ("2026-11-02T09:00:00", "2026-11-02T09:00:02Z", 2),  # no zone is the world's
+        ("2026-11-02T09:00:02Z", "2026-11-02T09:00:00Z", None),  # a clock that was set back
+        ("some day", "2026-11-02T09:00:00Z", None),
+        ("2026-11-02T09:00:00Z", "", None),
+    ],
+)
+def test_a_duration_is_the_time_between_two_lines_if_both_can_be_read(
+    asked: str, answered: str, seconds: float | None
+) -> None:
+    found = span_with(asked, answered).duration
+
+    assert (found.total_seconds() if found is not None else None) == seconds
+
+
+def test_a_call_without_result_has_no_duration() -> None:
+    story = TranscriptBuilder().prompt("go")
+    story.call("Bash", {"command": "ls"})
+    (span,) = read(BytesSource(story.data())).spans
+
+    assert (span.duration, span.finished) == (None, None)
+
+
+@requirement("codex.times")
+@pytest.mark.parametrize(
+    ("reported", "seconds"), [("2.5", 2.5), ("0.1", 1), ("9" * 20, 1), ("9" * 400, 1)]
+)
+def test_of_what_lines_and_tool_say_the_longer_counts_if_it_can_be(
+    reported: str, seconds: float
+) -> None:
+    made = RolloutBuilder()
+    call = made.call("exec_command", {"cmd": "make"})
+    words = codex_builder.command_output("x").replace("Wall time: 0.1000", f"Wall time: {reported}")
+    made.output(call, words, after_ms=1000)
+    (span,) = read(BytesSource(made.data(), "rollout-x.jsonl")).spans
+
+    assert span.duration is not None
+    assert span.duration.total_seconds() == seconds
+
+
+@requirement("times.edge")
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"])
+def test_a_moment_that_no_calendar_has_is_none(text: str) -> None:
+    span = span_with(text, text)
+
+    assert (parse_timestamp(text), span.requested, span.finished) == (None, None, None)
+    assert span.duration is None or not span.duration
+    assert parse_timestamp("9999-12-31T00:00:00+01:00") == datetime(9999, 12, 30, 23, tzinfo=UTC)
+
+
+def test_advice_is_for_what_went_wrong() -> None:
+    times = ("2026-11-02T09:00:00Z", "2026-11-02T09:00:01Z")
+
+    assert span_with(*times).advice is None
+    failed = span_with(*times, claude_results.exited(2, "no rule"))
+    assert failed.advice == ADVICE["command_failed"]
+
+
+def test_a_moment_without_a_zone_is_the_worlds_time() -> None:
+    assert parse_timestamp("2026-11-02T09:00:00") == datetime(2026, 11, 2, 9, tzinfo=UTC)
+    assert parse_timestamp("2026-11-02T09:00:00+01:00") == datetime(2026, 11, 2, 8, tzinfo=UTC)
+    assert [parse_timestamp(text) for text in (None, "", "soon")] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        (b'{"a":1.5}', {"a": 1.5}),
+        (b'"\\ud83d"', "\ud83d"),
+        (b'{"a":"\xff"}', {"a": "\ufffd"}),
+        (b"no json", "no json"),
+        (b"\xff", "\ufffd"),
+        (b"[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_anything_at_all_is_decoded_or_given_as_text(data: bytes, value: object) -> None:
+    assert decode_json_or_text(data) == value
+
+
+@requirement("times.edge")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("2026-11-02T09:00:00Z", datetime(2026, 11, 2, 9, tzinfo=UTC)),
+        ("2026-11-02T09:00:00", datetime(2026, 11, 2, 9, tzinfo=UTC)),
+        ("2026-11-02T09:00:00+02:00", datetime(2026, 11, 2, 7, tzinfo=UTC)),
+        ("9999-12-31T23:59:59-12:00", None),
+        ("0001-01-01T00:00:00+14:00", None),
+        ("some day", None),
+        (None, None),
+    ],
+)
+def test_a_moment_is_one_that_the_world_has(text: str | None, found: datetime | None) -> None:
+    assert parse_timestamp(text) == found
+
+
+@requirement("time.window-sessions")
+@pytest.mark.parametrize(
+    ("at", "since", "until", "inside"),
+    [
+        (None, None, None, True),
+        (None, 2025, None, False),
+        ("some day", None, 2027, False),
+        ("2026-11-02T09:00:00Z", 2026, 2027, True),
+        ("2026-11-02T09:00:00Z", 2027, None, False),
+        ("2026-11-02T09:00:00Z", None, 2026, False),
+        ("2026-01-01T00:00:00Z", 2026, None, True),
+        ("2026-01-01T00:00:00Z", None, 2026, False),
+    ],
+)
+def test_a_time_that_nobody_knows_lies_only_in_all_time(
+    at: str | None, since: int | None, until: int | None, inside: bool
+) -> None:
+    first, last = (year and datetime(year, 1, 1, tzinfo=UTC) for year in (since, until))
+
+    assert is_within(at, first or None, last or None) is inside
+
+
+@requirement("time.one-duration")
+def test_a_duration_in_milliseconds_is_the_duration() -> None:
+    assert span_with("2026-11-02T09:00:00Z", "2026-11-02T09:00:02.5Z").duration_ms == 2500
+    assert span_with("some day", "2026-11-02T09:00:00Z").duration_ms is None
+
+
+@pytest.mark.parametrize(("data", "found"), [(b'{"a":1}', {"a": 1}), (b"[1]", {}), (b"{", {})])
+def test_an_input_that_is_no_object_is_read_as_an_empty_one(
+    data: bytes, found: dict[str, object]
+) -> None:
+    assert decode_json_object(data) == found
