@@ -73,8 +73,7 @@ class Contestant:
 def reply(number: int, size: int) -> dict[str, object]:
     """A model's reply with so many calls."""
     blocks = [
-        {"type": "tool_use", "id": f"toolu_{number}_{n}", "name": "noop", "input": {"text": "hi"}}
-        for n in range(size)
+        {"type": "tool_use", "id": f"toolu_{number}_{n}", "name": "noop", "input": {"text": "hi"}} for n in range(size)
     ]
     return {"id": f"msg_{number}", "role": "assistant", "content": blocks}
 
@@ -206,10 +205,7 @@ async def openai_agents(_: Path) -> AsyncIterator[Lane]:
     def make(number: int, size: int) -> object:
         calls = [
             ResponseFunctionToolCall(
-                arguments='{"text": "hi"}',
-                call_id=f"call_{number}_{n}",
-                name="noop",
-                type="function_call",
+                arguments='{"text": "hi"}', call_id=f"call_{number}_{n}", name="noop", type="function_call"
             )
             for n in range(size)
         ]
@@ -235,10 +231,7 @@ async def langgraph(_: Path) -> AsyncIterator[Lane]:
     config = {"configurable": {"__pregel_runtime": Runtime()}}  # what a graph gives its nodes
 
     def make(number: int, size: int) -> object:
-        calls = [
-            {"name": "noop", "args": {"text": "hi"}, "id": f"call_{number}_{n}"}
-            for n in range(size)
-        ]
+        calls = [{"name": "noop", "args": {"text": "hi"}, "id": f"call_{number}_{n}"} for n in range(size)]
         return {"messages": [AIMessage("", tool_calls=calls)]}
 
     async def run(state: object) -> int:
@@ -294,11 +287,7 @@ CONTESTANTS = (
         " lines per call on disk, the history",
         recorded,
     ),
-    Contestant(
-        "toolspan guarded",
-        "the same with a hook before, a hook after, a policy and a direct sink",
-        guarded,
-    ),
+    Contestant("toolspan guarded", "the same with a hook before, a hook after, a policy and a direct sink", guarded),
     Contestant("toolspan bare", "`Runner.run`: the same without a transcript and a history", bare),
     Contestant(
         "pydantic-ai",
@@ -465,10 +454,7 @@ async def crowd(folder: Path, calls: int) -> Crowd:
 
     base = profile()
     unlimited = replace(base, offer=replace(base.offer, cap=None))
-    blocks = [
-        {"type": "tool_use", "id": f"toolu_{n}", "name": "meet", "input": {"text": "hi"}}
-        for n in range(calls)
-    ]
+    blocks = [{"type": "tool_use", "id": f"toolu_{n}", "name": "meet", "input": {"text": "hi"}} for n in range(calls)]
     message = {"id": "msg_1", "role": "assistant", "content": blocks}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     path = folder / "crowd.jsonl"

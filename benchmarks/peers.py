@@ -22,12 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-TOKEN_FIELDS = (
-    "input_tokens",
-    "output_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-)
+TOKEN_FIELDS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 @dataclass(frozen=True)
@@ -102,12 +97,7 @@ AGENTSVIEW = Peer("agentsview", "0.46.1", "pypi")
 CLAUDE_CODE_LOG = Peer("claude-code-log", "1.7.0", "pypi")
 PEERS = (CCUSAGE, CCUSAGE_EARLY, AGENTSVIEW, CLAUDE_CODE_LOG)
 
-DISPATCHERS = (
-    "pydantic-ai-slim==2.66.0",
-    "openai-agents==0.24.0",
-    "langgraph==1.2.20",
-    "fastmcp==4.1.2",
-)
+DISPATCHERS = ("pydantic-ai-slim==2.66.0", "openai-agents==0.24.0", "langgraph==1.2.20", "fastmcp==4.1.2")
 """What runs tool calls in Python."""
 
 
@@ -194,9 +184,7 @@ def ccusage_job(bench: Bench, _: Path, peer: Peer = CCUSAGE) -> Job:
     return Job(
         [program_of(peer, bench), "claude", "daily", "--json", "--offline"],
         env={"CLAUDE_CONFIG_DIR": str(bench.config)},
-        answer=lambda stdout: Answer(
-            tokens=camel_tokens(json.loads(stdout.read_bytes())["totals"])
-        ),
+        answer=lambda stdout: Answer(tokens=camel_tokens(json.loads(stdout.read_bytes())["totals"])),
     )
 
 

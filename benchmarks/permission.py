@@ -44,12 +44,7 @@ PERMISSIONS = {
 }
 HERE = Path.cwd()
 _IDS = count()
-_CACHES = (
-    programs.find_programs,
-    commands.expand_command_line,
-    commands._command_forms,
-    commands._strip_quotes,
-)
+_CACHES = (programs.find_programs, commands.expand_command_line, commands._command_forms, commands._strip_quotes)
 
 _SHORT = [
     "git status", "git diff {0}", "npm run {0}", "ls -la {0}", "cat src/{0}/main.py | head -20",
@@ -59,8 +54,7 @@ _SHORT = [
 ]  # fmt: skip
 _MEDIUM = [
     "cd {0} && npm install 2>&1 | tail -5 && npm run build && npm test -- --filter {0} | head -80",
-    'git add {0} && git commit -m "Mend {0}: the parser no longer stumbles over empty lines"'
-    " && git log -1 --stat",
+    'git add {0} && git commit -m "Mend {0}: the parser no longer stumbles over empty lines" && git log -1 --stat',
     'for name in {0} b c; do echo "== $name"; grep -c "def " "src/$name.py" || true; done | sort',
     'find . -type f -name "*.{0}" | xargs grep -l "TODO" | sort | uniq -c | sort -rn | head -50',
 ]
@@ -105,12 +99,7 @@ def asked(line: str) -> PermissionRequest:
     """A call that wants to run the line."""
     given = {"command": line}
     call = Call(
-        id=CallId(f"c{next(_IDS)}"),
-        tool="Bash",
-        at=0,
-        requested_at=None,
-        target=None,
-        body_store=LiveBodyStore(given),
+        id=CallId(f"c{next(_IDS)}"), tool="Bash", at=0, requested_at=None, target=None, body_store=LiveBodyStore(given)
     )
     return PermissionRequest(call=call, input=given, cwd=HERE, project=HERE)
 
@@ -129,10 +118,7 @@ def measured(lines: Iterable[str], rounds: int) -> list[Cost]:
     """What each line costs."""
     policies = {name: (*one.policies, one.fallback) for name, one in PERMISSIONS.items()}
     never = 10**12
-    costs = {
-        line: Cost(len(_bytes(line)), never, dict.fromkeys(policies, never), never)
-        for line in lines
-    }
+    costs = {line: Cost(len(_bytes(line)), never, dict.fromkeys(policies, never), never) for line in lines}
     for _ in range(rounds):
         for line, cost in costs.items():
             data = _bytes(line)
@@ -151,9 +137,7 @@ def _bytes(line: str) -> bytes:
     return line.encode("utf-8", "surrogatepass")
 
 
-def _decided(
-    policies: Sequence[Callable[[PermissionRequest], object]], question: PermissionRequest
-) -> int:
+def _decided(policies: Sequence[Callable[[PermissionRequest], object]], question: PermissionRequest) -> int:
     begun = time.perf_counter_ns()
     for policy in policies:
         if policy(question) is not None:
@@ -168,10 +152,7 @@ def ratios(costs: Sequence[Cost], rules: str) -> list[float]:
 
 def classes(costs: Sequence[Cost]) -> dict[str, list[Cost]]:
     """The lines by their length; classes without lines are left out."""
-    found = {
-        name: [cost for cost in costs if low <= cost.size <= high]
-        for name, (low, high) in CLASSES.items()
-    }
+    found = {name: [cost for cost in costs if low <= cost.size <= high] for name, (low, high) in CLASSES.items()}
     return {name: some for name, some in found.items() if some}
 
 
@@ -208,9 +189,7 @@ def main() -> None:
     options.add_argument("--enforce", action="store_true", help="exit 1 when a median is above 5")
     wishes = options.parse_args()
     lines = everyday() if wishes.archive is None else dict.fromkeys(archived(wishes.archive))
-    costs = measured(
-        (line for line in lines if len(line) <= programs.MAX_LINE_LENGTH), wishes.rounds
-    )
+    costs = measured((line for line in lines if len(line) <= programs.MAX_LINE_LENGTH), wishes.rounds)
     print("\n".join(table(costs)))
     medians = {
         f"{name}, {rules}": round(statistics.median(ratios(some, rules)), 2)

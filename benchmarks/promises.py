@@ -24,9 +24,7 @@ class Target:
     """None: not measured, because a contestant was left out."""
 
 
-def ratio_target(
-    what: str, limit: float, pair: tuple[float | None, float | None], *, at_most: bool
-) -> Target:
+def ratio_target(what: str, limit: float, pair: tuple[float | None, float | None], *, at_most: bool) -> Target:
     """A target about first / second."""
     first, second = pair
     sign = "≤" if at_most else "≥"
@@ -59,10 +57,7 @@ def target_table(targets: Iterable[Target]) -> Iterator[str]:
 
 def machine() -> str:
     """What it ran on, in one line."""
-    return (
-        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores,"
-        f" Python {platform.python_version()}"
-    )
+    return f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
 
 
 def write_json(said: Mapping[str, object], out: Path | None) -> None:

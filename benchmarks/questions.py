@@ -68,9 +68,7 @@ def agentsview_again_job(bench: Bench, run_dir: Path) -> Job:
     job = agentsview_job(bench, run_dir)
     kept = bench.scratch / "agentsview"
     kept.mkdir(exist_ok=True)
-    return replace(
-        job, env={**job.env, "AGENTSVIEW_DATA_DIR": str(kept)}, answer=lambda _: Answer()
-    )
+    return replace(job, env={**job.env, "AGENTSVIEW_DATA_DIR": str(kept)}, answer=lambda _: Answer())
 
 
 def search_job(word: str, place: Path) -> Maker:
@@ -172,9 +170,7 @@ def targets(rows: Mapping[str, Row], searches: Sequence[Search]) -> list[Target]
             measured = f"{ours:.3f} s, rg {floor:.3f} s: + {ours - floor:.3f} s"
             found.append(Target(one.ours, limit, measured, ours <= floor + SLACK))
     found += [
-        Target(f"{row.name} runs", "exit 0", row.failure, met=False)
-        for row in rows.values()
-        if row.failure is not None
+        Target(f"{row.name} runs", "exit 0", row.failure, met=False) for row in rows.values() if row.failure is not None
     ]
     return found
 

@@ -215,31 +215,16 @@ def toolspan_job(command: str, bench: Bench) -> Job:
 
 CONTESTANTS = (
     Contestant(
-        "orjson",
-        "`orjson.loads` on every line, one process",
-        lambda bench, _: child_job("orjson", bench.archive),
+        "orjson", "`orjson.loads` on every line, one process", lambda bench, _: child_job("orjson", bench.archive)
     ),
     Contestant(
         "read",
         "`toolspan.read`: every span's state, kind, duration; tokens; one process",
         lambda bench, _: child_job("read", bench.archive),
     ),
-    Contestant(
-        "errors",
-        "`toolspan errors --json`, all cores",
-        lambda bench, _: toolspan_job("errors", bench),
-    ),
-    Contestant(
-        "stats",
-        "`toolspan stats --json`, all cores",
-        lambda bench, _: toolspan_job("stats", bench),
-    ),
-    Contestant(
-        "ccusage",
-        f"ccusage {CCUSAGE.version}: `claude daily --json --offline`",
-        ccusage_job,
-        peer=CCUSAGE,
-    ),
+    Contestant("errors", "`toolspan errors --json`, all cores", lambda bench, _: toolspan_job("errors", bench)),
+    Contestant("stats", "`toolspan stats --json`, all cores", lambda bench, _: toolspan_job("stats", bench)),
+    Contestant("ccusage", f"ccusage {CCUSAGE.version}: `claude daily --json --offline`", ccusage_job, peer=CCUSAGE),
     Contestant(
         "ccusage-early",
         f"ccusage {CCUSAGE_EARLY.version}: the same",
@@ -368,9 +353,7 @@ def token_verdict(said: Mapping[str, int] | None, expected: Mapping[str, int]) -
     wrong = [name for name in TOKEN_FIELDS if said[name] != expected[name]]
     if not wrong:
         return "equal"
-    return "differs: " + ", ".join(
-        f"{name.removesuffix('_tokens')} {said[name]} vs {expected[name]}" for name in wrong
-    )
+    return "differs: " + ", ".join(f"{name.removesuffix('_tokens')} {said[name]} vs {expected[name]}" for name in wrong)
 
 
 def verdicts(answer: Answer, expected: Mapping[str, object]) -> dict[str, str]:
@@ -409,9 +392,7 @@ def archive_targets(rows: Mapping[str, Row], expected: Mapping[str, object]) -> 
             right = said[kind] == "equal"
             targets.append(Target(f"stats: right {kind}", "equal", said[kind], right))
     targets += [
-        Target(f"{row.name} runs", "exit 0", row.failure, met=False)
-        for row in rows.values()
-        if row.failure is not None
+        Target(f"{row.name} runs", "exit 0", row.failure, met=False) for row in rows.values() if row.failure is not None
     ]
     return targets
 
@@ -498,10 +479,7 @@ def ratio_table(rows: Sequence[Row]) -> Iterator[str]:
     ours = [row for row in rows if row.name in OURS and row.ran]
     others = [row for row in rows if row.name not in OURS and row.ran]
     header = ["wall of … / wall of", *(f"toolspan {row.name}" for row in ours)]
-    return table(
-        header,
-        ([other.name, *(f"{other.wall / row.wall:.2f}" for row in ours)] for other in others),
-    )
+    return table(header, ([other.name, *(f"{other.wall / row.wall:.2f}" for row in ours)] for other in others))
 
 
 def answer_table(rows: Sequence[Row], expected: Mapping[str, object]) -> Iterator[str]:
@@ -513,20 +491,12 @@ def answer_table(rows: Sequence[Row], expected: Mapping[str, object]) -> Iterato
 
 def row_json(row: Row) -> dict[str, object]:
     """One contestant, for programs."""
-    return {
-        "name": row.name,
-        "about": row.about,
-        "failure": row.failure,
-        "runs": [asdict(run) for run in row.runs],
-    }
+    return {"name": row.name, "about": row.about, "failure": row.failure, "runs": [asdict(run) for run in row.runs]}
 
 
 def told(rows: Sequence[Row], targets: Sequence[Target]) -> dict[str, object]:
     """All numbers, for programs."""
-    return {
-        "rows": [row_json(row) for row in rows],
-        "targets": [asdict(target) for target in targets],
-    }
+    return {"rows": [row_json(row) for row in rows], "targets": [asdict(target) for target in targets]}
 
 
 # The whole thing
@@ -583,9 +553,7 @@ def choose(arguments: argparse.Namespace) -> list[Contestant]:
     ]
 
 
-def run_archive(
-    arguments: argparse.Namespace, bench: Bench
-) -> tuple[list[Row], list[Target], Mapping[str, object]]:
+def run_archive(arguments: argparse.Namespace, bench: Bench) -> tuple[list[Row], list[Target], Mapping[str, object]]:
     """Everything about the archive."""
     totals = json.loads((bench.archive / "expected-totals.json").read_bytes())
     expected = totals["claude"]

@@ -151,9 +151,7 @@ class Soak:
         reply = {"role": "assistant", "model": "soak", "content": blocks, "stop_reason": "tool_use"}
         if await self.session.run(reply):
             done = [{"type": "text", "text": "Done."}]
-            await self.session.run(
-                {"role": "assistant", "model": "soak", "content": done, "stop_reason": "end_turn"}
-            )
+            await self.session.run({"role": "assistant", "model": "soak", "content": done, "stop_reason": "end_turn"})
 
     def _block(self, name: str, given: dict[str, object]) -> dict[str, object]:
         self._made += 1
@@ -161,9 +159,7 @@ class Soak:
 
     async def cut(self) -> None:
         """The conversation goes on from a summary."""
-        summary = Compaction(
-            summary="So far so good.", trigger="auto", tokens_before=0, duration_ms=0
-        )
+        summary = Compaction(summary="So far so good.", trigger="auto", tokens_before=0, duration_ms=0)
         await self.session.compact(summary)
 
 
@@ -255,8 +251,7 @@ def _problems(found: Soaked) -> list[str]:
         f"{states.total()} calls ended": states.total() != found.calls,
         f"{states['denied']} calls were denied": states["denied"] != turns,
         f"{states['timed_out']} calls ran out of time": states["timed_out"] != turns,
-        "not everything happened": not {"succeeded", "failed", "cancelled", "interrupted"}
-        <= set(states),
+        "not everything happened": not {"succeeded", "failed", "cancelled", "interrupted"} <= set(states),
     }
     return [words for words, wrong in checks.items() if wrong]
 

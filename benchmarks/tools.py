@@ -84,12 +84,7 @@ class Bench:
         client = profile("2.1.325")
         makers = (glob_tool, grep_tool, read_tool, edit_tool, bash_tool)
         self.workspace = new_workspace(folder)
-        self.runner = Runner(
-            [make(client) for make in makers],
-            cwd=folder,
-            profile=client,
-            workspace=self.workspace,
-        )
+        self.runner = Runner([make(client) for make in makers], cwd=folder, profile=client, workspace=self.workspace)
         self._ids = count()
 
     async def call(self, tool: str, **given: object) -> Finished:
@@ -98,8 +93,7 @@ class Bench:
 
     async def calls(self, tool: str, inputs: list[dict[str, object]]) -> list[Finished]:
         blocks = [
-            {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": given}
-            for given in inputs
+            {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": tool, "input": given} for given in inputs
         ]
         finished = await self.runner.finish(blocks)
         for one in finished:
@@ -139,9 +133,7 @@ def bare_rg(folder: Path, *arguments: str) -> Callable[[], object]:
     argv = [program, *ALWAYS, *arguments]
 
     def floor() -> None:
-        with subprocess.Popen(
-            argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0
-        ) as process:
+        with subprocess.Popen(argv, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0) as process:
             assert process.stdout is not None
             while process.stdout.read(1 << 16):
                 pass
@@ -150,9 +142,7 @@ def bare_rg(folder: Path, *arguments: str) -> Callable[[], object]:
 
 
 def grep_floor(folder: Path, mode: str, pattern: str) -> Callable[[], object]:
-    return bare_rg(
-        folder, mode, "--with-filename", "--line-number", "--regexp", pattern, str(folder)
-    )
+    return bare_rg(folder, mode, "--with-filename", "--line-number", "--regexp", pattern, str(folder))
 
 
 def search_cases(bench: Bench, tree: Path, rounds: int) -> list[Case]:
@@ -226,10 +216,7 @@ def file_cases(bench: Bench, folder: Path, sizes: tuple[int, int], rounds: int) 
 
 def background_case(bench: Bench, number: int) -> Case:
     async def ours() -> None:
-        given = [
-            {"command": f"echo {nth}; exec sleep 600", "run_in_background": True}
-            for nth in range(number)
-        ]
+        given = [{"command": f"echo {nth}; exec sleep 600", "run_in_background": True} for nth in range(number)]
         await bench.calls("Bash", given)
         running = [task for task in bench.workspace.tasks if task.status == "running"]
         if len(running) < number:
@@ -242,9 +229,7 @@ def background_case(bench: Bench, number: int) -> Case:
     def floor() -> None:
         commands = [
             subprocess.Popen(
-                ["/bin/bash", "-c", f"echo {nth}; exec sleep 600"],
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
+                ["/bin/bash", "-c", f"echo {nth}; exec sleep 600"], stdout=subprocess.DEVNULL, start_new_session=True
             )
             for nth in range(number)
         ]

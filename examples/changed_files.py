@@ -9,7 +9,7 @@ import sys
 
 import toolspan
 from toolspan import diffs as patch
-from toolspan.formats.claude import results as results
+from toolspan.formats.claude import results
 
 if len(sys.argv) != 2:
     sys.exit("usage: python changed_files.py FILE")

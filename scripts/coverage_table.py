@@ -49,7 +49,7 @@ class Share:
         """Of nothing, everything is taken."""
         return 100 * self.taken / self.of if self.of else 100.0
 
-    def __add__(self, other: "Share") -> "Share":
+    def __add__(self, other: Share) -> Share:
         """Both together."""
         return Share(self.taken + other.taken, self.of + other.of)
 

@@ -66,10 +66,7 @@ def states() -> str:
         f"| `{state}` | {'open' if state in OPEN_STATES else 'ended'} | {meaning} |"
         for state, meaning in STATE_MEANINGS.items()
     ]
-    kinds = [
-        f"| `{kind}` | {advice.cause} | {advice.solution} | {advice.retry} |"
-        for kind, advice in ADVICE.items()
-    ]
+    kinds = [f"| `{kind}` | {advice.cause} | {advice.solution} | {advice.retry} |" for kind, advice in ADVICE.items()]
     return _page(
         "States and error kinds",
         "Every call is in exactly one state, and every state comes with its evidence.",
@@ -85,10 +82,7 @@ def findings() -> str:
         f"| `{code}` | {meaning.severity} | {meaning.explanation} | {meaning.client} |"
         for code, meaning in FINDING_CODES.items()
     ]
-    seen = [
-        f"| `{code}` | {seen.now} | {seen.older or 'the same'} |"
-        for code, seen in RESUME_BEHAVIOR.items()
-    ]
+    seen = [f"| `{code}` | {seen.now} | {seen.older or 'the same'} |" for code, seen in RESUME_BEHAVIOR.items()]
     return _page(
         "Findings",
         "What `toolspan doctor` reports. The last column says what the client (2.1.325) does "
@@ -105,8 +99,7 @@ def findings() -> str:
 VERDICTS = {
     "works": "Toolspan does it, as it is.",
     "reader accepts": "Files that are so are read; toolspan itself does not write them so.",
-    "only under seed": "The newest clients do it otherwise, and so does toolspan without"
-    " `--profile seed`.",
+    "only under seed": "The newest clients do it otherwise, and so does toolspan without `--profile seed`.",
     "differs": "Toolspan does something else on purpose; the row says what and why.",
 }
 
@@ -127,8 +120,7 @@ def seeds() -> str:
         parts += [
             f"## {document['name']}: {document['title']}\n",
             f"{document['about'].strip()}\n",
-            _table("| | it says | verdict | shown by | proved by |", map(_statement_row, own))
-            + "\n",
+            _table("| | it says | verdict | shown by | proved by |", map(_statement_row, own)) + "\n",
         ]
     parts += [
         "## Their words and ours\n",
@@ -162,10 +154,7 @@ def _verdict_counts(documents: list[dict[str, Any]], rows: list[dict[str, Any]])
         numbers = [counted[document["name"], verdict] for verdict in VERDICTS]
         link = f"{document['name']}: {document['title']}".lower()
         anchor = "".join(c for c in link if c.isalnum() or c in " -").replace(" ", "-")
-        lines.append(
-            f"| [{document['name']}](#{anchor}) | {sum(numbers)} |"
-            f" {' | '.join(map(str, numbers))} |"
-        )
+        lines.append(f"| [{document['name']}](#{anchor}) | {sum(numbers)} | {' | '.join(map(str, numbers))} |")
     every = Counter(row["verdict"] for row in rows)
     lines.append(f"| all | {len(rows)} | {' | '.join(str(every[v]) for v in VERDICTS)} |\n")
     return _table(f"| document | statements | {' | '.join(VERDICTS)} |", lines)
@@ -178,10 +167,7 @@ def _statement_row(row: dict[str, Any]) -> str:
         file, _, name = proof.partition("::")
         words = name.removeprefix("test_").replace("_", " ")
         proofs.append(f"[{words}](../{file})")
-    return (
-        f"| {row['id']} | {_cell(row['says'])} | {_cell(verdict)} | `{row['show']}` |"
-        f" {', '.join(proofs)} |"
-    )
+    return f"| {row['id']} | {_cell(row['says'])} | {_cell(verdict)} | `{row['show']}` | {', '.join(proofs)} |"
 
 
 def _cell(text: str) -> str:
@@ -190,12 +176,7 @@ def _cell(text: str) -> str:
     return plain.replace("*", "\\*").replace("__", "\\_\\_")
 
 
-PAGES = {
-    "commands.md": commands,
-    "states.md": states,
-    "findings.md": findings,
-    "seeds.md": seeds,
-}
+PAGES = {"commands.md": commands, "states.md": states, "findings.md": findings, "seeds.md": seeds}
 
 
 def main() -> int:

@@ -60,7 +60,7 @@ class Desk:
     cwd: str
     files: dict[str, str]
     intended: dict[str, Ending] = field(default_factory=dict)
-    agents: list["Desk"] = field(default_factory=list)
+    agents: list[Desk] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.begun = self.transcript.now
@@ -72,16 +72,12 @@ class Desk:
     def ask(self, tool: str, input: Mapping[str, object], ends: Ending = FINE) -> str:
         """The model asks for a tool; gives the call's id. Within a message it is quick."""
         turn = len(self.intended)
-        pause = (
-            60 + turn * 37 % 110 if self.transcript.is_in_message else 1_100 + turn * 397 % 2_900
-        )
+        pause = 60 + turn * 37 % 110 if self.transcript.is_in_message else 1_100 + turn * 397 % 2_900
         call_id = self.transcript.call(tool, input, after_ms=pause)
         self.intended[call_id] = ends
         return call_id
 
-    def do(
-        self, tool: str, input: Mapping[str, object], body: Body, ms: int, ends: Ending = FINE
-    ) -> Self:
+    def do(self, tool: str, input: Mapping[str, object], body: Body, ms: int, ends: Ending = FINE) -> Self:
         """A call and its result."""
         self.transcript.result(self.ask(tool, input, ends), body, after_ms=ms)
         return self
@@ -107,16 +103,9 @@ class Desk:
         self.transcript.result(call_id, body, after_ms=31)
         return call_id
 
-    def edit_input(
-        self, name: str, old: str, new: str, *, every: bool = False
-    ) -> Mapping[str, object]:
+    def edit_input(self, name: str, old: str, new: str, *, every: bool = False) -> Mapping[str, object]:
         """The input of an edit."""
-        return {
-            "replace_all": every,
-            "file_path": self.path(name),
-            "old_string": old,
-            "new_string": new,
-        }
+        return {"replace_all": every, "file_path": self.path(name), "old_string": old, "new_string": new}
 
     def write(self, name: str, text: str) -> Self:
         """A file written whole."""
@@ -124,7 +113,7 @@ class Desk:
         self.files[name] = text
         return self.do("Write", {"file_path": self.path(name), "content": text}, body, 27)
 
-    def agent(self, call_id: str, kind: str, description: str, prompt: str) -> "Desk":
+    def agent(self, call_id: str, kind: str, description: str, prompt: str) -> Desk:
         """The desk of a subagent, which has heard its prompt."""
         child = self.transcript.agent(call_id, kind=kind, description=description)
         child.prompt(prompt, after_ms=20)
@@ -134,20 +123,13 @@ class Desk:
         self.agents.append(desk)
         return desk
 
-    def report(self, call_id: str, desk: "Desk", prompt: str, text: str) -> Self:
+    def report(self, call_id: str, desk: Desk, prompt: str, text: str) -> Self:
         """What a subagent said at the end, and how that came back."""
         desk.transcript.text(text, after_ms=2_100)
         self.transcript.until(desk.transcript)
         took = round((desk.transcript.now - desk.begun).total_seconds() * 1000)
         calls = 2 if desk.intended is self.intended else len(desk.intended)
-        body = reported(
-            desk.transcript.agent_id,
-            text,
-            prompt=prompt,
-            calls=calls,
-            took_ms=took,
-            version=self.version,
-        )
+        body = reported(desk.transcript.agent_id, text, prompt=prompt, calls=calls, took_ms=took, version=self.version)
         self.transcript.result(call_id, body, after_ms=15)
         return self
 
@@ -166,9 +148,7 @@ def at(day: int, hour: int, minute: int) -> datetime:
     return datetime(2026, 11, day, hour, minute, tzinfo=UTC)
 
 
-def desk(
-    project: str, session_id: str, version: str, start: datetime, files: Mapping[str, str]
-) -> Desk:
+def desk(project: str, session_id: str, version: str, start: datetime, files: Mapping[str, str]) -> Desk:
     """An empty desk for a new session."""
     cwd = f"{HOME}/{project}"
     transcript = TranscriptBuilder(session_id=session_id, version=version, cwd=cwd, start=start)
@@ -344,16 +324,12 @@ BROOK = {"brook/extract.py": EXTRACT, "brook/clean.py": CLEAN, "brook/load.py": 
 
 def due_dates() -> Desk:
     """Parallel reads and searches, tasks, edits with a hook, a failing and a passing test run."""
-    d = desk(
-        "paperboat", "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21", "2.1.325", at(2, 8, 12), PAPERBOAT
-    )
+    d = desk("paperboat", "5f0c1d7e-2b64-4c1b-9a53-0d6f1c7b8e21", "2.1.325", at(2, 8, 12), PAPERBOAT)
     t = d.transcript
     t.prompt("Todos need a due date. Add the field, show it in the list, keep the tests green.")
     t.thinking("Model, store, view and a migration. Look at all of them before changing any.")
     t.text("I'll look at the model, the store and everything that builds a todo.")
-    models, store = (
-        d.ask("Read", {"file_path": d.path(f"app/{name}.py")}) for name in ("models", "store")
-    )
+    models, store = (d.ask("Read", {"file_path": d.path(f"app/{name}.py")}) for name in ("models", "store"))
     built = d.ask("Grep", {"pattern": r"Todo\(", "output_mode": "content"})
     users = d.ask("Grep", {"pattern": "store.all", "output_mode": "files_with_matches"})
     tests = d.ask("Glob", {"pattern": "tests/**/*.py"})
@@ -366,9 +342,7 @@ def due_dates() -> Desk:
     _tasks(d, "Add the column", "Show the date")
     _add_the_column(d)
     _run_the_tests(d)
-    t.text(
-        "Todos have a due date now, the list shows it, and all three tests pass.", after_ms=2_600
-    )
+    t.text("Todos have a due date now, the list shows it, and all three tests pass.", after_ms=2_600)
     t.prompt("Commit it, please.", after_ms=64_000)
     d.bash(
         "git add -A && git commit -m 'Todos have a due date'",
@@ -382,8 +356,7 @@ def due_dates() -> Desk:
 def _tasks(d: Desk, *subjects: str) -> None:
     """Tasks put on the list, in one batch."""
     calls = [
-        d.ask("TaskCreate", {"subject": subject, "description": f"{subject}, with a test"})
-        for subject in subjects
+        d.ask("TaskCreate", {"subject": subject, "description": f"{subject}, with a test"}) for subject in subjects
     ]
     for n, (call_id, subject) in enumerate(zip(calls, subjects, strict=True), start=1):
         task = {"id": str(n), "subject": subject, "description": f"{subject}, with a test"}
@@ -398,9 +371,7 @@ def _add_the_column(d: Desk) -> None:
         "    title: str\n    done: bool = False\n",
         "    title: str\n    done: bool = False\n    due: str | None = None\n",
     )
-    d.transcript.hook(
-        change, "PostToolUse", command="ruff format", text="1 file left unchanged", took_ms=85
-    )
+    d.transcript.hook(change, "PostToolUse", command="ruff format", text="1 file left unchanged", took_ms=85)
     d.edit(
         "app/store.py",
         '"SELECT id, title, done FROM todo ORDER BY id")\n'
@@ -421,9 +392,7 @@ def _add_the_column(d: Desk) -> None:
 
 def _run_the_tests(d: Desk) -> None:
     lost = "E       sqlite3.OperationalError: no such column: due"
-    report = (
-        f"..F\n{lost}\nFAILED tests/test_store.py::test_a_finished_todo_is_done\n1 failed, 1 passed"
-    )
+    report = f"..F\n{lost}\nFAILED tests/test_store.py::test_a_finished_todo_is_done\n1 failed, 1 passed"
     d.bash("pytest -q", exited(1, report), ms=2_310, ends=FAILED, description="Run the tests")
     d.transcript.text("The test database is made without the new migration.", after_ms=1_900)
     d.read("tests/test_store.py")
@@ -439,9 +408,7 @@ def _run_the_tests(d: Desk) -> None:
 
 def dark_theme() -> Desk:
     """What goes wrong with edits and how it is mended; a person, a rule and the network say no."""
-    d = desk(
-        "paperboat", "c2a9e6b4-71d3-4f0a-8e1c-93b5d2f4a610", "2.1.197", at(3, 14, 5), PAPERBOAT
-    )
+    d = desk("paperboat", "c2a9e6b4-71d3-4f0a-8e1c-93b5d2f4a610", "2.1.197", at(3, 14, 5), PAPERBOAT)
     t = d.transcript
     t.prompt("Give the page a dark theme.")
     _edit_unread(d)
@@ -552,9 +519,7 @@ box.addEventListener("input", () => {
 
 def search_box() -> Desk:
     """A way that was tried and taken back: its calls lie on an abandoned branch."""
-    d = desk(
-        "paperboat", "91b7f3d2-4c08-4e6d-b2a7-5e8c0f1a7d34", "2.1.325", at(4, 10, 30), PAPERBOAT
-    )
+    d = desk("paperboat", "91b7f3d2-4c08-4e6d-b2a7-5e8c0f1a7d34", "2.1.325", at(4, 10, 30), PAPERBOAT)
     t = d.transcript
     t.prompt("Add a search box above the list.")
     d.read("app/views.py", "app/store.py")
@@ -688,10 +653,7 @@ def tide_flags() -> Desk:
 
 
 def _todos(d: Desk, old: list[dict[str, str]], new: list[dict[str, str]]) -> None:
-    body = Body(
-        content="Todos have been modified successfully.",
-        structured={"oldTodos": old, "newTodos": new},
-    )
+    body = Body(content="Todos have been modified successfully.", structured={"oldTodos": old, "newTodos": new})
     d.do("TodoWrite", {"todos": new}, body, ms=9)
 
 
@@ -752,10 +714,7 @@ def gauges() -> Desk:
     t.result(backfill, in_background("b7k2m9xqa", t.task_output("b7k2m9xqa")), after_ms=90)
     _ask_the_warehouse(d)
     t.task_notification(
-        backfill,
-        "b7k2m9xqa",
-        'Background command "Backfill a month" completed (exit code 0)',
-        queued=True,
+        backfill, "b7k2m9xqa", 'Background command "Backfill a month" completed (exit code 0)', queued=True
     )
     _long_output(d)
     _agent_in_background(d)
@@ -770,15 +729,11 @@ def _two_agents(d: Desk) -> None:
     }
     calls = {
         name: d.ask(
-            "Agent",
-            {"description": name, "prompt": prompt, "subagent_type": "Explore"}
-            | {"run_in_background": False},
+            "Agent", {"description": name, "prompt": prompt, "subagent_type": "Explore"} | {"run_in_background": False}
         )
         for name, prompt in asked.items()
     }
-    source, cleaning = (
-        d.agent(calls[name], "Explore", name, prompt) for name, prompt in asked.items()
-    )
+    source, cleaning = (d.agent(calls[name], "Explore", name, prompt) for name, prompt in asked.items())
     source.read("brook/extract.py")
     source.do(
         "Read",
@@ -829,8 +784,7 @@ def _ask_the_warehouse(d: Desk) -> None:
 def _long_output(d: Desk) -> None:
     start = datetime(2026, 10, 1, tzinfo=UTC)
     output = "\n".join(
-        f"{start + n * timedelta(minutes=30):%Y-%m-%dT%H:%MZ} ford {1.2 + n % 17 / 10:.1f}"
-        for n in range(1_200)
+        f"{start + n * timedelta(minutes=30):%Y-%m-%dT%H:%MZ} ford {1.2 + n % 17 / 10:.1f}" for n in range(1_200)
     )
     path = d.transcript.sidecar("tool-results/bq4w8n1zt.txt", output.encode())
     d.bash("python -m brook.dump ford", spilled(output, path), ms=880, description="Dump a station")
@@ -885,9 +839,7 @@ def nightly_load() -> Desk:
         description="Wait for the warehouse",
     )
     t.text("The warehouse is still in maintenance.", after_ms=1_800)
-    t.wait(1_000).compact(
-        "Loading skips rows that are already there. Left: run it twice and compare the counts."
-    )
+    t.wait(1_000).compact("Loading skips rows that are already there. Left: run it twice and compare the counts.")
     t.prompt("Maintenance is over, go on.", after_ms=2_400_000)
     d.read("brook/load.py")
     d.bash("python -m brook.load && python -m brook.load", ran("1440\n0"), ms=8_900)
@@ -895,12 +847,8 @@ def nightly_load() -> Desk:
     d.ask("Bash", {"command": "python -m brook.compare --nights 7"}, ended)
     t.resume(after_ms=540_000).prompt("The laptop died. Did the comparison finish?", after_ms=900)
     d.bash("python -m brook.compare --nights 1", ran("no differences"), ms=2_150)
-    t.text("Run again for one night: no differences.", after_ms=1_400).title(
-        "Loading twice is safe"
-    )
-    t.state(
-        "last-prompt", lastPrompt="The laptop died. Did the comparison finish?", leafUuid=t.last
-    )
+    t.text("Run again for one night: no differences.", after_ms=1_400).title("Loading twice is safe")
+    t.state("last-prompt", lastPrompt="The laptop died. Did the comparison finish?", leafUuid=t.last)
     return d
 
 

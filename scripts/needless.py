@@ -34,29 +34,12 @@ from toolspan.types.ids import CallId
 from toolspan.types.span import Call
 
 _PROGRAMS = frozenset(
-    [
-        "ls",
-        "cat",
-        "echo",
-        "pwd",
-        "head",
-        "tail",
-        "grep",
-        "find",
-        "wc",
-        "which",
-        "diff",
-        "stat",
-        "du",
-        "cd",
-    ]
+    ["ls", "cat", "echo", "pwd", "head", "tail", "grep", "find", "wc", "which", "diff", "stat", "du", "cd"]
 )
 _GIT = frozenset(["status", "log", "diff", "show", "branch", "rev-parse", "ls-files", "blame"])
 _QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"")
 _HARMLESS = re.compile(r"\d?>>?\s*/dev/null|\d?>&\d")
-_WRITES = frozenset(
-    ["-exec", "-execdir", "-delete", "-ok", "-okdir", "-fprint", "-fls", "-o", "--output"]
-)
+_WRITES = frozenset(["-exec", "-execdir", "-delete", "-ok", "-okdir", "-fprint", "-fls", "-o", "--output"])
 _FASTEST_ANSWER = 0.7
 
 
@@ -86,7 +69,7 @@ def documented(command: str) -> bool:
     return True
 
 
-def ran_unasked(path: Path, *, unknown_modes: bool) -> Iterator[Ran]:  # noqa: C901 - one pass
+def ran_unasked(path: Path, *, unknown_modes: bool) -> Iterator[Ran]:
     """The commands of one transcript that nobody can have been asked about."""
     modes: set[str] = set()
     calls: dict[str, tuple[str, str, datetime]] = {}
@@ -122,14 +105,7 @@ def ran_unasked(path: Path, *, unknown_modes: bool) -> Iterator[Ran]:  # noqa: C
 def judged(ran: Ran) -> str:
     """`free`, `outside` or `needless`."""
     given = {"command": ran.command}
-    call = Call(
-        id=CallId("x"),
-        tool="Bash",
-        at=0,
-        requested_at=None,
-        target=None,
-        body_store=LiveBodyStore(given),
-    )
+    call = Call(id=CallId("x"), tool="Bash", at=0, requested_at=None, target=None, body_store=LiveBodyStore(given))
     question = PermissionRequest(call=call, input=given, cwd=ran.cwd, project=ran.project)
     decision = mode_policy("default")(question)
     if isinstance(decision, Allow):
@@ -144,9 +120,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--show", type=int, default=0)
-    parser.add_argument(
-        "--unknown-modes", action="store_true", help="also sessions that do not tell their mode"
-    )
+    parser.add_argument("--unknown-modes", action="store_true", help="also sessions that do not tell their mode")
     parser.add_argument("--most", type=float, default=0.03)
     wishes = parser.parse_args()
     counts: Counter[str] = Counter()

@@ -136,9 +136,7 @@ def _resolved(module: str, names: list[str]) -> Iterator[Found]:
             yield found
 
 
-def _write_module(
-    page: Page, module: str, names: list[str], places: dict[tuple[str, str], str]
-) -> None:
+def _write_module(page: Page, module: str, names: list[str], places: dict[tuple[str, str], str]) -> None:
     if module != f"toolspan.{page.path.removeprefix('reference/').removesuffix('.md')}":
         page.heading(2, module)
     page.says(text_of(_module_words(module)))
@@ -319,8 +317,8 @@ def resolve(module: str, name: str) -> Found | None:
     """The definition behind a name; None when it is a module."""
     for one, doc in _with_words(list(_statements(_tree(module)))):
         match one:
-            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() if (
-                one.name == name and not _is_overload(one)
+            case ast.ClassDef() | ast.FunctionDef() | ast.AsyncFunctionDef() if one.name == name and not _is_overload(
+                one
             ):
                 return Found(module, name, one, ast.get_docstring(one) or "")
             case ast.Assign(targets=[ast.Name(id=found)]) if found == name:
@@ -329,9 +327,7 @@ def resolve(module: str, name: str) -> Found | None:
                 return Found(module, name, one, doc)
             case ast.ImportFrom(module=str(origin)) if origin.startswith("toolspan"):
                 for alias in one.names:
-                    if (alias.asname or alias.name) == name and not _is_module(
-                        f"{origin}.{alias.name}"
-                    ):
+                    if (alias.asname or alias.name) == name and not _is_module(f"{origin}.{alias.name}"):
                         return resolve(origin, alias.name)
             case _:
                 pass
@@ -413,9 +409,7 @@ def imported() -> set[tuple[str, str]]:
                 case ast.ImportFrom(module=str(module)) if module.startswith("toolspan"):
                     found |= {(module, alias.name) for alias in node.names}
                 case ast.Import():
-                    found |= {
-                        (one.name, "") for one in node.names if one.name.startswith("toolspan")
-                    }
+                    found |= {(one.name, "") for one in node.names if one.name.startswith("toolspan")}
                 case _:
                     pass
     return found

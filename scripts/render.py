@@ -56,10 +56,7 @@ def _arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
         shown.append(f"*{_argument(given.vararg, None)}")
     elif given.kwonlyargs:
         shown.append("*")
-    shown += [
-        _argument(one, value)
-        for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)
-    ]
+    shown += [_argument(one, value) for one, value in zip(given.kwonlyargs, given.kw_defaults, strict=True)]
     if given.kwarg is not None:
         shown.append(f"**{_argument(given.kwarg, None)}")
     bound = bool(plain) and plain[0].arg in ("self", "cls")
@@ -99,9 +96,7 @@ def text_of(doc: str) -> str:
 
 
 def _words(paragraph: str) -> str:
-    return "".join(
-        part if part[:1] == "`" else part.replace("<", "&lt;") for part in _CODE.split(paragraph)
-    )
+    return "".join(part if part[:1] == "`" else part.replace("<", "&lt;") for part in _CODE.split(paragraph))
 
 
 def _section(title: str, rest: str) -> str:

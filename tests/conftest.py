@@ -12,16 +12,10 @@ from hypothesis import HealthCheck, Phase, settings
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile(
-    "soak",
-    deadline=None,
-    max_examples=5_000,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
+    "soak", deadline=None, max_examples=5_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 # For planted faults: that a test fails is enough, the smallest example is not looked for.
-settings.register_profile(
-    "mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate]
-)
+settings.register_profile("mutants", deadline=None, derandomize=True, max_examples=50, phases=[Phase.generate])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 os.environ["TOOLSPAN_NO_CACHE"] = "1"  # nothing is written into the home of who runs the tests

@@ -92,20 +92,13 @@ def json_values(*, surrogates: bool = False) -> st.SearchStrategy[Any]:
         texts,
     )
     return st.recursive(
-        scalars,
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-        max_leaves=6,
+        scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3), max_leaves=6
     )
 
 
 def _calls(ids: st.SearchStrategy[str]) -> st.SearchStrategy[Record]:
     return st.builds(
-        lambda call_id, name, given: {
-            "type": "tool_use",
-            "id": call_id,
-            "name": name,
-            "input": given,
-        },
+        lambda call_id, name, given: {"type": "tool_use", "id": call_id, "name": name, "input": given},
         ids,
         st.sampled_from(_TOOLS),
         st.sampled_from(_INPUTS),
@@ -114,15 +107,9 @@ def _calls(ids: st.SearchStrategy[str]) -> st.SearchStrategy[Record]:
 
 def _results(ids: st.SearchStrategy[str]) -> st.SearchStrategy[Record]:
     flags: st.SearchStrategy[Record] = st.sampled_from([{}, {"is_error": False}])
-    fine = st.builds(
-        lambda content, flag: {"content": content, **flag}, st.sampled_from(_CONTENTS), flags
-    )
+    fine = st.builds(lambda content, flag: {"content": content, **flag}, st.sampled_from(_CONTENTS), flags)
     wrong = st.sampled_from(_ERRORS).map(lambda text: {"content": text, "is_error": True})
-    return st.builds(
-        lambda call_id, said: {"type": "tool_result", "tool_use_id": call_id, **said},
-        ids,
-        fine | wrong,
-    )
+    return st.builds(lambda call_id, said: {"type": "tool_result", "tool_use_id": call_id, **said}, ids, fine | wrong)
 
 
 def _ids() -> st.SearchStrategy[str]:
@@ -189,11 +176,7 @@ def _users() -> st.SearchStrategy[Record]:
     blocks = _results(_ids()) | said.map(lambda text: {"type": "text", "text": text})
     contents: st.SearchStrategy[Any] = said | st.lists(blocks, max_size=3)
     return st.builds(
-        lambda content, extra: {
-            "type": "user",
-            "message": {"role": "user", "content": content},
-            **extra,
-        },
+        lambda content, extra: {"type": "user", "message": {"role": "user", "content": content}, **extra},
         contents,
         st.fixed_dictionaries(
             {},
@@ -298,9 +281,7 @@ def odd_entries(*, surrogates: bool = False) -> st.SearchStrategy[Record]:
         st.dictionaries(st.sampled_from(_keys(ApiMessage)), anything | inner, max_size=3),
         st.fixed_dictionaries({}, optional={"content": st.lists(blocks | anything, max_size=3)}),
     )
-    lines = st.dictionaries(
-        st.sampled_from(_keys(Entry)), anything | inner | st.lists(inner, max_size=2), max_size=5
-    )
+    lines = st.dictionaries(st.sampled_from(_keys(Entry)), anything | inner | st.lists(inner, max_size=2), max_size=5)
     return st.builds(
         lambda line, known: {**line, **known},
         lines,
@@ -405,10 +386,7 @@ def split_blocks(records: list[Record]) -> list[Record]:
     for record in records:
         content = record.get("message", {}).get("content")
         if isinstance(content, list):
-            found += [
-                {**record, "message": {**record["message"], "content": [block]}}
-                for block in content
-            ]
+            found += [{**record, "message": {**record["message"], "content": [block]}} for block in content]
         else:
             found.append(record)
     return found

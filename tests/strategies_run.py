@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 ToolName = Literal["safe", "unsafe", "asks", "block", "limited", "Bash", "off", "missing"]
 Input = Literal["good", "wrong", "extra", "unparsed", "surrogate"]
 Veto = Literal["none", "refuses", "tells", "crashes", "waits", "ignores"]
-Flow = Literal[
-    "at once", "gate", "news", "hang", "cleans up", "swallows", "turns", "ignores", "never"
-]
+Flow = Literal["at once", "gate", "news", "hang", "cleans up", "swallows", "turns", "ignores", "never"]
 """`swallows` shields itself until its gate opens, `ignores` catches every cancellation until then,
 `never` does so for ever."""
 ENDLESS: tuple[Flow, ...] = ("hang", "cleans up", "turns", "never")
@@ -42,9 +40,7 @@ Policy = Literal[
     "none", "allows", "denies", "ends all", "asks", "crashes", "garbage", "input", "bad input",
     "waits", "stray cancel", "ignores",
 ]  # fmt: skip
-Approver = Literal[
-    "allows", "denies", "words", "crashes", "garbage", "waits", "waits, denies", "ignores"
-]
+Approver = Literal["allows", "denies", "words", "crashes", "garbage", "waits", "waits, denies", "ignores"]
 Silence = Literal["none", "waits", "stray cancel", "ignores"]
 """What anybody who is asked can do instead of an answer."""
 Modify = Literal["none", "marks", "crashes", "garbage"]

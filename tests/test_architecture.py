@@ -27,9 +27,7 @@ MACHINE = re.compile(
     r"|https?://[\w.-]*(?:pypi|pythonhosted|npmjs|artifactory|nexus)[\w.-]*"  # where packages lie
     r"|(?<!\S)--(?:extra-)?index-url|(?<!\S)--trusted-host"
 )
-PINNED = re.compile(
-    r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?P<hashes>(?: \\\n +--hash=\S+)+)$", re.M
-)
+PINNED = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?P<hashes>(?: \\\n +--hash=\S+)+)$", re.M)
 
 
 def modules() -> list[Path]:
@@ -67,9 +65,7 @@ def project_files() -> list[Path]:
 @requirement("foundation.imports-go-one-way")
 def test_the_import_contracts_hold() -> None:
     lint = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run(
-        [lint, "--no-cache"], cwd=ROOT, capture_output=True, encoding="utf-8", check=False
-    )
+    done = subprocess.run([lint, "--no-cache"], cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -90,9 +86,7 @@ def test_the_model_knows_only_msgspec_and_the_standard_library() -> None:
 
 
 def test_every_module_is_named_after_a_noun() -> None:
-    named = [
-        path for path in modules() if NAMELESS & {*path.relative_to(PACKAGE).with_suffix("").parts}
-    ]
+    named = [path for path in modules() if NAMELESS & {*path.relative_to(PACKAGE).with_suffix("").parts}]
 
     assert named == []
 
@@ -119,8 +113,7 @@ def test_the_lock_pins_every_declared_dependency() -> None:
     lock = (ROOT / "requirements" / "dev.txt").read_text(encoding="utf-8")
     pinned = {canonicalize_name(pin["name"]): pin["version"] for pin in PINNED.finditer(lock)}
     declared = [
-        Requirement(text)
-        for text in (*project["project"]["dependencies"], *project["dependency-groups"]["dev"])
+        Requirement(text) for text in (*project["project"]["dependencies"], *project["dependency-groups"]["dev"])
     ]
 
     assert PINNED.sub("", lock).strip() == ""  # names, versions and hashes, nothing else

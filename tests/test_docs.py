@@ -21,10 +21,7 @@ HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 def test_generated_pages_are_current() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts/docs.py", "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, ROOT / "scripts/docs.py", "--check"], capture_output=True, text=True, check=False
     )
 
     assert (done.returncode, done.stderr) == (0, "")

@@ -36,9 +36,7 @@ def claims_in(path: Path) -> Iterator[Claim]:
             for decorator in node.decorator_list:
                 place = f"{path.relative_to(TESTS)}:{decorator.lineno}"
                 match decorator:
-                    case ast.Call(
-                        func=ast.Name(id="requirement"), args=[ast.Constant(value=str(named))]
-                    ):
+                    case ast.Call(func=ast.Name(id="requirement"), args=[ast.Constant(value=str(named))]):
                         yield Claim(named, place)
                     case ast.Call(func=ast.Name(id="requirement")):
                         yield Claim(None, place)

@@ -32,9 +32,7 @@ LEFT_OUT = {"skip", "slow", "xfail"}
 """Marks of tests that `make test` does not run, or does not mind."""
 
 
-beside = pytest.mark.skipif(
-    not SEEDS.is_dir(), reason="the documents are not beside the repository"
-)
+beside = pytest.mark.skipif(not SEEDS.is_dir(), reason="the documents are not beside the repository")
 
 
 @beside
@@ -139,9 +137,7 @@ def test_what_shows_a_statement_is_there() -> None:
 
 @beside
 def test_every_function_of_the_documents_stands_beside_ours() -> None:
-    third, fourth = (
-        next(SEEDS.glob(f"{number}_*.txt")).read_text(encoding="utf-8") for number in ("003", "004")
-    )
+    third, fourth = (next(SEEDS.glob(f"{number}_*.txt")).read_text(encoding="utf-8") for number in ("003", "004"))
     code = "".join(re.findall(r"```javascript\n(.*?)```", third, re.DOTALL))
     named = set(re.findall(r"(?:class|function) (\w+)", code))
     named |= set(re.findall(r"^  (\w+)\(.*\) \{$", code, re.MULTILINE))
@@ -178,10 +174,7 @@ def test_the_lines_beside_the_documents_words_run() -> None:
 
 def test_the_page_is_current() -> None:
     done = subprocess.run(
-        [sys.executable, ROOT / "scripts/docs.py", "--check"],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, ROOT / "scripts/docs.py", "--check"], capture_output=True, text=True, check=False
     )
 
     assert "seeds.md" not in done.stderr

@@ -8,14 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolspan.analysis.file_history.content import ABSENT, Absent, CallSide, FileContent
-from toolspan.diffs.codex_patch import (
-    AddFile,
-    DeleteFile,
-    FileSection,
-    UpdateFile,
-    apply_update,
-    format_patch,
-)
+from toolspan.diffs.codex_patch import AddFile, DeleteFile, FileSection, UpdateFile, apply_update, format_patch
 from toolspan.diffs.make import make_hunks
 from toolspan.diffs.unified import unified
 from toolspan.reading.transcript import Transcript, read
@@ -75,9 +68,7 @@ class Desk:
             body = claude_results.read(self.path(name), text, offset=offset, limit=limit)
         return self._record("Read", {"file_path": self.path(name)}, body, name)
 
-    def shell(
-        self, command: str, changes: dict[str, str | None] | None = None, output: str = ""
-    ) -> str:
+    def shell(self, command: str, changes: dict[str, str | None] | None = None, output: str = "") -> str:
         """A command; `changes` is what it really does to files, None to delete one."""
         call = self.story.call("Bash", {"command": command})
         for name, content in (changes or {}).items():
@@ -101,9 +92,7 @@ class Desk:
         else:
             (self.folder / name).write_bytes(content.encode())
 
-    def _change(
-        self, tool: str, name: str, given: dict[str, object], body: Body, content: str
-    ) -> str:
+    def _change(self, tool: str, name: str, given: dict[str, object], body: Body, content: str) -> str:
         old = self.held(name)
         call = self._record(tool, given, self._kept(body, old, content), name)
         self._put(name, content)
@@ -149,11 +138,7 @@ class Rollout:
     calls: int = 0
 
     def __post_init__(self) -> None:
-        meta: dict[str, object] = {
-            "id": "0199-thread",
-            "cwd": str(self.folder),
-            "originator": "codex_cli_rs",
-        }
+        meta: dict[str, object] = {"id": "0199-thread", "cwd": str(self.folder), "originator": "codex_cli_rs"}
         self._line("session_meta", meta)
 
     def path(self, name: str) -> str:

@@ -17,16 +17,11 @@ from toolspan.testing import TranscriptBuilder, claude_results
 from toolspan.testing.claude_results import Body
 
 UNREAD = claude_results.refused("File has not been read yet. Read it first before writing to it.")
-STALE = claude_results.refused(
-    "File has been modified since read, either by the user or by a linter."
-)
+STALE = claude_results.refused("File has been modified since read, either by the user or by a linter.")
 NO_MATCH = claude_results.refused("String to replace not found in file.")
-TOO_LARGE = claude_results.failed(
-    "File content (26,000 tokens) exceeds maximum allowed tokens (25000)."
-)
+TOO_LARGE = claude_results.failed("File content (26,000 tokens) exceeds maximum allowed tokens (25000).")
 SLOW = claude_results.refused(
-    "Error calling tool (MultiEdit): MCP error -32603: failed to evaluate permission: "
-    "request timed out after 2m0s"
+    "Error calling tool (MultiEdit): MCP error -32603: failed to evaluate permission: request timed out after 2m0s"
 )
 PATH: dict[str, object] = {"file_path": "/w/a.py"}
 EDIT: dict[str, object] = {**PATH, "old_string": "a", "new_string": "b"}
@@ -66,15 +61,8 @@ NAMED: dict[str, list[Step]] = {
         ("Bash", bash("git push"), claude_results.exited(1)),
         ("Bash", {**bash("git push"), "description": "again"}, claude_results.ran("ok")),
     ],
-    "retry_modified": [
-        ("Edit", EDIT, NO_MATCH),
-        ("Read", PATH, SEEN),
-        ("Edit", {**EDIT, "old_string": "A"}, EDITED),
-    ],
-    "tool_switch": [
-        ("Edit", EDIT, NO_MATCH),
-        ("Bash", bash("sed -i s/a/b/ a.py"), claude_results.ran()),
-    ],
+    "retry_modified": [("Edit", EDIT, NO_MATCH), ("Read", PATH, SEEN), ("Edit", {**EDIT, "old_string": "A"}, EDITED)],
+    "tool_switch": [("Edit", EDIT, NO_MATCH), ("Bash", bash("sed -i s/a/b/ a.py"), claude_results.ran())],
     "paginate": [("Read", PATH, TOO_LARGE), ("Read", {**PATH, "offset": 1, "limit": 50}, SEEN)],
     "repair_command": [
         ("Bash", bash("cd /w && make test"), claude_results.exited(2)),
@@ -139,11 +127,7 @@ def test_a_retry_in_another_turn_counts_if_it_is_near(tmp_path: Path) -> None:
     far = told(story(push, *[other] * 12, again, person_after=1), tmp_path)
     same_turn = told(story(push, *[other] * 12, again), tmp_path)
 
-    assert [chain.outcome for chain in near + far + same_turn] == [
-        "recovered",
-        "abandoned",
-        "recovered",
-    ]
+    assert [chain.outcome for chain in near + far + same_turn] == ["recovered", "abandoned", "recovered"]
 
 
 @requirement("chains.reach")
@@ -171,9 +155,7 @@ def test_another_tool_that_does_what_was_refused_is_flagged(tmp_path: Path) -> N
 
 
 @requirement("chains.evasion")
-def test_it_is_no_evasion_when_a_person_spoke_between_or_nothing_was_refused(
-    tmp_path: Path,
-) -> None:
+def test_it_is_no_evasion_when_a_person_spoke_between_or_nothing_was_refused(tmp_path: Path) -> None:
     write: Step = ("Write", {**PATH, "content": "b"}, claude_results.rejected())
     shell: Step = ("Bash", bash("echo b > /w/a.py"), claude_results.ran())
     missed: Step = ("Edit", EDIT, NO_MATCH)
@@ -191,9 +173,7 @@ def test_every_call_that_went_wrong_is_in_exactly_one_chain(made: Recorded) -> N
 
     wrong = [span.id for span in spans if span.state not in ("succeeded", "orphan_result")]
 
-    assert sorted(name for chain in find_chains(spans) for name, _ in chain.failures) == sorted(
-        wrong
-    )
+    assert sorted(name for chain in find_chains(spans) for name, _ in chain.failures) == sorted(wrong)
 
 
 @requirement("chains.reach")

@@ -51,10 +51,7 @@ def test_each_change_is_told_with_its_kind_lines_and_diff(desk: Desk) -> None:
 @requirement("files.changes")
 def test_calls_that_did_not_take_effect_change_nothing(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
-    for body in (
-        claude_results.rejected(),
-        claude_results.refused("String to replace not found in file."),
-    ):
+    for body in (claude_results.rejected(), claude_results.refused("String to replace not found in file.")):
         asked = {"file_path": desk.path("a.py"), "old_string": "x", "new_string": "y"}
         desk.story.result(desk.story.call("Edit", asked), body)
     found = archive(desk)
@@ -106,9 +103,7 @@ def act(desk: Desk, data: DataObject) -> None:
 @requirement("files.content")
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.data(), st.booleans())
-def test_before_and_after_every_call_it_is_what_was_on_disk(
-    data: DataObject, originals: bool
-) -> None:
+def test_before_and_after_every_call_it_is_what_was_on_disk(data: DataObject, originals: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "work").mkdir()
         desk = Desk(Path(folder) / "work", originals=originals)
@@ -306,9 +301,7 @@ def test_subagents_are_part_of_the_story(desk: Desk, tmp_path: Path) -> None:
     assert found.content(desk.path("a"), task, "after").confidence == "derived"
 
 
-CODEX_TEXTS = st.lists(st.integers(0, 20), unique=True, max_size=8).map(
-    lambda found: tuple(f"line {n}" for n in found)
-)
+CODEX_TEXTS = st.lists(st.integers(0, 20), unique=True, max_size=8).map(lambda found: tuple(f"line {n}" for n in found))
 
 
 def patch(desk: Rollout, data: DataObject) -> None:
@@ -351,14 +344,10 @@ def test_with_codex_too_it_is_what_was_on_disk(data: DataObject, events: bool) -
 @requirement("files.changes")
 @pytest.mark.parametrize("events", [True, False])
 @pytest.mark.parametrize("heredoc", [True, False])
-def test_codex_patches_are_changes_of_every_kind(
-    tmp_path: Path, events: bool, heredoc: bool
-) -> None:
+def test_codex_patches_are_changes_of_every_kind(tmp_path: Path, events: bool, heredoc: bool) -> None:
     (tmp_path / "work").mkdir()
     desk = Rollout(tmp_path / "work", events=events)
-    desk.patch(
-        AddFile(path="a", lines=("one", "two")), AddFile(path="b", lines=("x",)), heredoc=heredoc
-    )
+    desk.patch(AddFile(path="a", lines=("one", "two")), AddFile(path="b", lines=("x",)), heredoc=heredoc)
     chunk = PatchChunk(lines=(" one", "-two", "+2"))
     desk.patch(UpdateFile(path="a", chunks=(chunk,), move_to="c"), heredoc=heredoc)
     desk.patch(DeleteFile(path="b"), heredoc=heredoc)
@@ -400,9 +389,7 @@ def test_codex_patches_that_failed_change_nothing(tmp_path: Path) -> None:
         ("Failed to write file b", "doubtful"),
     ],
 )
-def test_a_patch_that_failed_half_way_is_a_doubt(
-    tmp_path: Path, said: str, confidence: str
-) -> None:
+def test_a_patch_that_failed_half_way_is_a_doubt(tmp_path: Path, said: str, confidence: str) -> None:
     (tmp_path / "work").mkdir()
     desk = Rollout(tmp_path / "work", events=False)
     desk.patch(AddFile(path="a", lines=("one",)))
@@ -422,10 +409,7 @@ def test_a_patch_that_failed_half_way_is_a_doubt(
 @requirement("files.changes")
 def test_multi_edits_and_notebooks_are_changes_too(desk: Desk) -> None:
     path, book = desk.path("a.py"), desk.path("b.ipynb")
-    edits = [
-        {"old_string": "one", "new_string": "1"},
-        {"old_string": "1\ntwo", "new_string": "1\n2"},
-    ]
+    edits = [{"old_string": "one", "new_string": "1"}, {"old_string": "1\ntwo", "new_string": "1\n2"}]
     asked = {"file_path": path, "edits": edits}
     many = desk.story.call("MultiEdit", asked)
     told = {**asked, "filePath": path, "originalFileContents": "one\ntwo\n", "structuredPatch": []}
@@ -477,9 +461,7 @@ def test_tabs_that_a_patch_shows_as_blanks_are_kept(desk: Desk) -> None:
 
 
 @requirement("files.changes")
-def test_lines_that_only_a_patch_remembers_are_not_given_back_without_their_tabs(
-    tmp_path: Path,
-) -> None:
+def test_lines_that_only_a_patch_remembers_are_not_given_back_without_their_tabs(tmp_path: Path) -> None:
     desk = Desk(tmp_path, originals=False)
     for name, rest in (("tabs", "a\nb\nc\n\tlast\n"), ("blanks", "a\nb\nc\n  last\n")):
         (tmp_path / name).write_text(f"all:\n  one\n{rest}", encoding="utf-8")
@@ -488,10 +470,7 @@ def test_lines_that_only_a_patch_remembers_are_not_given_back_without_their_tabs
     tabs, blanks = [change.call for change in found.changes]
 
     assert found.content(desk.path("tabs"), tabs, "before").content is None
-    assert (
-        found.content(desk.path("blanks"), blanks, "before").content
-        == desk.before["blanks", blanks]
-    )
+    assert found.content(desk.path("blanks"), blanks, "before").content == desk.before["blanks", blanks]
 
 
 @requirement("files.doubt")

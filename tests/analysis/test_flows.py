@@ -10,14 +10,7 @@ from hypothesis import strategies as st
 import toolspan
 from tests.requirement import requirement
 from tests.strategies import Record, odd_entries, to_lines
-from toolspan.analysis.flows import (
-    FileFlows,
-    Flows,
-    count_tool_sequences,
-    file_flows,
-    find_batches,
-    flows_of,
-)
+from toolspan.analysis.flows import FileFlows, Flows, count_tool_sequences, file_flows, find_batches, flows_of
 from toolspan.analysis.timing import split_transcript
 from toolspan.formats.source import BytesSource
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -99,10 +92,7 @@ def test_sequences_are_counted_per_agent_under_the_names_tools_have_now(tmp_path
 def test_steps_of_spans_are_the_same_as_of_a_whole_archive(tmp_path: Path) -> None:
     file = story(look("a"), change("a"), look("b")).write(tmp_path / "s.jsonl")
 
-    assert (
-        count_tool_sequences(toolspan.read(file).spans)
-        == Flows([file_flows(str(file))]).count_sequences()
-    )
+    assert count_tool_sequences(toolspan.read(file).spans) == Flows([file_flows(str(file))]).count_sequences()
 
 
 @requirement("flows.copies")
@@ -236,9 +226,7 @@ def test_a_file_that_cannot_be_read_is_told_and_not_raised(tmp_path: Path) -> No
 
 
 @requirement("flows.copies")
-def test_files_that_share_a_call_of_one_message_are_copies_though_nothing_else_says_so(
-    tmp_path: Path,
-) -> None:
+def test_files_that_share_a_call_of_one_message_are_copies_though_nothing_else_says_so(tmp_path: Path) -> None:
     shared = '{"type":"assistant","uuid":"%s","sessionId":"%s","message":{"id":"m","content":[%s]}}'
     call = '{"type":"tool_use","id":"t","name":"Read","input":{}}'
     for name in ("one", "two"):

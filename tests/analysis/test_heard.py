@@ -83,9 +83,7 @@ def test_an_export_tells_the_same_times_as_the_report(tmp_path: Path) -> None:
         "permission": 15_700,
         "run": 4_100,
     }
-    parts = TimeSplit.from_slices(
-        TimeSlice(one.start, one.end, one.part) for one in told.header.slices
-    )
+    parts = TimeSplit.from_slices(TimeSlice(one.start, one.end, one.part) for one in told.header.slices)
     assert parts == TimeSplit.from_slices(reported.slices)
 
 
@@ -106,9 +104,7 @@ def test_a_pause_without_a_noted_question_is_no_known_wait(tmp_path: Path) -> No
 
 
 @requirement("hook.waits")
-def test_a_client_that_does_not_tell_how_long_a_tool_ran_leaves_the_wait_unknown(
-    tmp_path: Path,
-) -> None:
+def test_a_client_that_does_not_tell_how_long_a_tool_ran_leaves_the_wait_unknown(tmp_path: Path) -> None:
     path, call = made(tmp_path)
     noted(path, note(0.1, "PreToolUse", call), note(20, "PostToolUse", call))
     (found,) = file_time(str(path)).agents[0].calls
@@ -132,9 +128,7 @@ def test_questions_find_their_calls_by_tool_and_input() -> None:
     start = round(BEGIN * 1000)
     assert found == {
         "a": HookTimings(announced=start + 1_000, prompted=start + 4_000),
-        "b": HookTimings(
-            announced=start + 2_000, prompted=start + 5_000, ended=start + 7_000, ran_ms=500
-        ),
+        "b": HookTimings(announced=start + 2_000, prompted=start + 5_000, ended=start + 7_000, ran_ms=500),
         "c": HookTimings(announced=start + 3_000),
     }
 

@@ -64,9 +64,7 @@ def answered() -> TranscriptBuilder:
 
 
 @requirement("live.registry")
-@pytest.mark.parametrize(
-    ("said", "status"), [("busy", "running"), ("waiting", "waiting"), ("idle", "idle")]
-)
+@pytest.mark.parametrize(("said", "status"), [("busy", "running"), ("waiting", "waiting"), ("idle", "idle")])
 def test_what_a_running_client_says_of_itself_is_told(
     tmp_path: Path, process: subprocess.Popen[bytes], said: str, status: str
 ) -> None:
@@ -95,9 +93,7 @@ def test_a_client_that_does_not_say_is_judged_by_its_transcript(
 
 
 @requirement("live.dead")
-def test_a_client_that_is_gone_and_did_not_sign_off_is_dead(
-    tmp_path: Path, process: subprocess.Popen[bytes]
-) -> None:
+def test_a_client_that_is_gone_and_did_not_sign_off_is_dead(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
     home = Home(tmp_path, asked())
     home.lists(process.pid, status="busy")
     process.kill()

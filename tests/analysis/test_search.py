@@ -16,20 +16,8 @@ from hypothesis import strategies as st
 from tests.requirement import requirement
 from tests.strategies import claude_entries, mutated, mutations, to_lines
 from toolspan.analysis.search.candidates import Prefilter
-from toolspan.analysis.search.find import (
-    SearchMatch,
-    SearchResults,
-    complete_matches,
-    number_lines,
-    search,
-)
-from toolspan.analysis.search.query import (
-    MATCH_SIDES,
-    MatchSide,
-    QueryError,
-    find_ripgrep,
-    query_of,
-)
+from toolspan.analysis.search.find import SearchMatch, SearchResults, complete_matches, number_lines, search
+from toolspan.analysis.search.query import MATCH_SIDES, MatchSide, QueryError, find_ripgrep, query_of
 from toolspan.reading.discovery import find_transcripts
 from toolspan.reading.scan import scan_files
 from toolspan.reading.transcript import read
@@ -85,12 +73,8 @@ def test_words_are_found_in_inputs_results_and_messages_the_newest_first(tmp_pat
 
 
 @requirement("search.finds")
-@pytest.mark.parametrize(
-    ("side", "expected"), [("input", ["two"]), ("result", ["two", "one"]), ("message", ["text"])]
-)
-def test_a_search_can_be_held_to_one_side(
-    tmp_path: Path, side: MatchSide, expected: list[str]
-) -> None:
+@pytest.mark.parametrize(("side", "expected"), [("input", ["two"]), ("result", ["two", "one"]), ("message", ["text"])])
+def test_a_search_can_be_held_to_one_side(tmp_path: Path, side: MatchSide, expected: list[str]) -> None:
     write(tmp_path, night())
 
     assert names(found(tmp_path, "lantern", sides=[side]).matches) == expected
@@ -190,9 +174,7 @@ def test_calls_are_completed_alike_with_ripgrep_and_without(tmp_path: Path) -> N
     for number in range(40):  # so that a call and its neighbourhood are not the whole file
         story.text("and so on " * 1_000)
         call = story.call("Bash", {"command": f"lantern {number}"}, id=f"c{number}")
-        story.result(
-            call, claude_results.exited(2, "dark") if number % 3 else claude_results.ran("bright")
-        )
+        story.result(call, claude_results.exited(2, "dark") if number % 3 else claude_results.ran("bright"))
     write(tmp_path, story)
     matches = found(tmp_path, "lantern").matches
 
@@ -242,10 +224,7 @@ def spelled(text: str, how: str) -> str:
         units = units.lower()
     pairs = [units[n : n + 4] for n in range(0, len(units), 4)]
     letters = (chr(int(pair, 16)) for pair in pairs)
-    escaped = (
-        letter if plain.fullmatch(letter) else f"\\u{pair}"
-        for letter, pair in zip(letters, pairs, strict=True)
-    )
+    escaped = (letter if plain.fullmatch(letter) else f"\\u{pair}" for letter, pair in zip(letters, pairs, strict=True))
     return '"' + "".join(escaped) + '"'
 
 
@@ -253,9 +232,7 @@ def spelled(text: str, how: str) -> str:
 @pytest.mark.parametrize("how", ["raw", "ascii", "upper", "lower"])
 @pytest.mark.parametrize("text", AWKWARD)
 @pytest.mark.parametrize("program", [RIPGREP, None])
-def test_a_text_is_found_however_it_was_spelled(
-    tmp_path: Path, text: str, how: str, program: str | None
-) -> None:
+def test_a_text_is_found_however_it_was_spelled(tmp_path: Path, text: str, how: str, program: str | None) -> None:
     line = '{"type":"user","sessionId":"s","message":{"role":"user","content":%s}}\n'
     (tmp_path / "s.jsonl").write_text(line % spelled(f"x{text}y", how), encoding="utf-8")
 

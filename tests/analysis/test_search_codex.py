@@ -33,9 +33,7 @@ def home(user: Path) -> Path:
 def told(age: RolloutAge = "enveloped") -> RolloutBuilder:
     story = RolloutBuilder(age=age, cwd="/home/dev").prompt('light the "lantern"', after_ms=60_000)
     call = story.call("exec_command", {"cmd": 'echo "lantern\noil" > naïve'}, after_ms=1_000)
-    return story.output(
-        call, codex_builder.command_output("no such lantern", code=2), after_ms=1_000
-    )
+    return story.output(call, codex_builder.command_output("no such lantern", code=2), after_ms=1_000)
 
 
 @requirement("search.finds")

@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 from tests.requirement import requirement
 from toolspan.analysis.search import find as newest_module
 from toolspan.analysis.search.candidates import Candidate, Prefilter
-from toolspan.analysis.search.find import (
-    MatchSelector,
-    SearchMatch,
-    SearchResults,
-    search,
-    search_newest,
-)
+from toolspan.analysis.search.find import MatchSelector, SearchMatch, SearchResults, search, search_newest
 from toolspan.analysis.search.query import find_ripgrep, query_of
 from toolspan.testing import TranscriptBuilder
 from toolspan.testing.codex_builder import RolloutBuilder
@@ -77,9 +71,7 @@ def test_only_the_newest_files_are_looked_into(tmp_path: Path, program: str | No
 
 @requirement("search.newest")
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_file_whose_lines_are_not_in_order_hides_nothing(
-    tmp_path: Path, program: str | None
-) -> None:
+def test_a_file_whose_lines_are_not_in_order_hides_nothing(tmp_path: Path, program: str | None) -> None:
     night(tmp_path, "even", 40, 50)
     night(tmp_path, "odd", 60, 1)
     night(tmp_path, "old", 2, 3)
@@ -89,9 +81,7 @@ def test_a_file_whose_lines_are_not_in_order_hides_nothing(
 
 @requirement("search.newest")
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_where_all_files_had_to_be_looked_into_all_matches_are_known(
-    tmp_path: Path, program: str | None
-) -> None:
+def test_where_all_files_had_to_be_looked_into_all_matches_are_known(tmp_path: Path, program: str | None) -> None:
     night(tmp_path, "a", 1, 2)
     night(tmp_path, "b", 3)
 
@@ -116,9 +106,7 @@ def test_when_few_are_kept_older_files_are_looked_into(tmp_path: Path) -> None:
 
 
 @requirement("search.newest")
-def test_when_it_takes_too_long_all_files_are_looked_into(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_when_it_takes_too_long_all_files_are_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(newest_module, "_PATIENCE", 0)
     for number in range(5):
         night(tmp_path, f"n{number}", number, changed=number)

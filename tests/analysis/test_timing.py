@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 import toolspan
 from tests.requirement import requirement
 from toolspan.analysis.timesheet import Timesheet, slowest_calls, time_by_tool
-from toolspan.analysis.timing import (
-    TIME_PARTS,
-    CallTime,
-    TimeSplit,
-    file_time,
-    measure_agent,
-    split_transcript,
-)
+from toolspan.analysis.timing import TIME_PARTS, CallTime, TimeSplit, file_time, measure_agent, split_transcript
 from toolspan.formats.claude.messages import read_content
 from toolspan.formats.source import BytesSource
 from toolspan.reading.timeline import build_timeline
@@ -89,9 +82,7 @@ def test_a_tool_that_only_asks_a_person_is_a_wait(tmp_path: Path) -> None:
     call = story.call("AskUserQuestion", {"questions": []})
     story.result(call, "blue", after_ms=45_000)
 
-    assert parts(split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))) == {
-        "permission": 45_000
-    }
+    assert parts(split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))) == {"permission": 45_000}
 
 
 @requirement("time.wait")
@@ -107,10 +98,7 @@ def test_a_wait_is_inferred_only_where_the_tool_says_how_long_it_ran(tmp_path: P
 
     assert (unknown.wait_ms, unknown.certainty, unknown.run_ms) == (None, "unknown", 20_000)
     assert (inferred.wait_ms, inferred.certainty, inferred.run_ms) == (19_500, "inferred", 500)
-    assert parts(split_transcript(toolspan.read(tmp_path / "s.jsonl"))) == {
-        "tools": 20_500,
-        "permission": 19_500,
-    }
+    assert parts(split_transcript(toolspan.read(tmp_path / "s.jsonl"))) == {"tools": 20_500, "permission": 19_500}
 
 
 @requirement("time.wait")
@@ -125,9 +113,7 @@ def test_nobody_waited_where_the_client_wrote_that_a_rule_decided(tmp_path: Path
 
 
 @requirement("time.wait")
-def test_waiting_for_a_sibling_or_for_the_model_to_finish_is_no_wait_for_permission(
-    tmp_path: Path,
-) -> None:
+def test_waiting_for_a_sibling_or_for_the_model_to_finish_is_no_wait_for_permission(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     glob = story.call("Glob", {"pattern": "*"})
     bash = story.call("Bash", {"command": "make"}, after_ms=5_000)  # the model still writes
@@ -160,15 +146,11 @@ def test_a_call_that_a_hook_blocked_spent_its_time_there(tmp_path: Path) -> None
     call = story.call("Bash", {"command": "rm"})
     story.result(call, claude_results.blocked_by_hook("Bash", "check", "no"), after_ms=700)
 
-    assert parts(split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))) == {
-        "hooks": 700
-    }
+    assert parts(split_transcript(toolspan.read(story.write(tmp_path / "s.jsonl")))) == {"hooks": 700}
 
 
 @requirement("time.resume")
-def test_a_result_written_when_the_client_came_back_tells_nothing_of_how_long_a_call_ran(
-    tmp_path: Path,
-) -> None:
+def test_a_result_written_when_the_client_came_back_tells_nothing_of_how_long_a_call_ran(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     story.call("Bash", {"command": "make"}, after_ms=1_000)
     story.resume(after_ms=3_600_000).prompt("go on")
@@ -185,9 +167,7 @@ def test_a_subagent_has_a_split_of_its_own_and_is_a_running_tool_above(tmp_path:
     agent = story.agent(call).prompt("look around")
     inner = agent.call("Read", {"file_path": "/a"}, after_ms=4_000)
     agent.result(inner, claude_results.read("/a", "a"), after_ms=1_000).text("seen", after_ms=5_000)
-    report = claude_results.reported(
-        agent.agent_id, "seen", prompt="look around", calls=1, took_ms=10_000
-    )
+    report = claude_results.reported(agent.agent_id, "seen", prompt="look around", calls=1, took_ms=10_000)
     story.until(agent).result(call, report)
     path = story.write(tmp_path / "s.jsonl")
 
@@ -220,9 +200,7 @@ def test_only_the_time_inside_a_window_counts(tmp_path: Path) -> None:
     file = file_time(str(story.write(tmp_path / "s.jsonl")))
 
     found = Timesheet.from_files(
-        [file],
-        since=datetime(2026, 11, 2, 9, 0, 30, tzinfo=UTC),
-        until=datetime(2026, 11, 2, 9, 1, 10, tzinfo=UTC),
+        [file], since=datetime(2026, 11, 2, 9, 0, 30, tzinfo=UTC), until=datetime(2026, 11, 2, 9, 1, 10, tzinfo=UTC)
     )
 
     assert parts(found.split) == {"tools": 30_000, "model": 10_000}
@@ -298,9 +276,7 @@ def line(kind: str, n: int, at: str | None, took: int) -> bytes:
 
 @requirement("time.sum")
 @given(events=EVENTS)
-def test_parts_are_never_negative_and_sum_to_the_wall_time(
-    events: list[tuple[str, int, str | None, int]],
-) -> None:
+def test_parts_are_never_negative_and_sum_to_the_wall_time(events: list[tuple[str, int, str | None, int]]) -> None:
     data = b"".join(line(*event) for event in events)
 
     transcript = toolspan.read(BytesSource(data))

@@ -29,7 +29,7 @@ def message(*calls: tuple[str, str, Mapping[str, object]]) -> str:
 class Person:
     """Reads what the terminal shows, types, and hands in what a model asks for."""
 
-    def __init__(self, child: "subprocess.Popen[bytes]", terminal: int) -> None:
+    def __init__(self, child: subprocess.Popen[bytes], terminal: int) -> None:
         self.child = child
         self._terminal = terminal
         self._seen = 0
@@ -132,9 +132,7 @@ def person(folder: Path, *options: str, around: Sequence[str] = ()) -> Iterator[
 
 
 @contextmanager
-def seated(
-    folder: Path, words: Sequence[str], *, home: Path, piped: bool = False
-) -> Iterator[Person]:
+def seated(folder: Path, words: Sequence[str], *, home: Path, piped: bool = False) -> Iterator[Person]:
     """Somebody at a terminal of 80 columns, who has started a command in `folder/project`.
 
     What is `piped` is read from a pipe and printed to one; the terminal is for the rest.

@@ -17,17 +17,14 @@ from click.testing import CliRunner
 from tests.cli import command
 from tests.requirement import requirement
 from toolspan.cli.app import COMMANDS, app
-from toolspan.testing import TranscriptBuilder, claude_results
-from toolspan.testing import sample as sample
+from toolspan.testing import TranscriptBuilder, claude_results, sample
 
 COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
 READING = ("calls", "errors", "stats", "sessions", "doctor")
 
 
 def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, check=False
-    )
+    return subprocess.run([*COMMAND, *map(str, words)], capture_output=True, text=True, timeout=120, check=False)
 
 
 def story() -> TranscriptBuilder:
@@ -60,9 +57,7 @@ def test_help_loads_no_command() -> None:
         "print([name for name in sys.modules if name == 'rich' or name == 'toolspan.cli.calls'])"
     )
 
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stdout.endswith("[]\n")
 
@@ -113,9 +108,7 @@ def test_damage_is_exit_code_1_only_for_the_doctor(tmp_path: Path) -> None:
 
 
 @requirement("cli.exit-codes")
-@pytest.mark.parametrize(
-    "words", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]]
-)
+@pytest.mark.parametrize("words", [["nonsense"], ["calls", "--nonsense"], ["calls", "--state", "x"]])
 def test_wrong_words_are_exit_code_2(words: list[str]) -> None:
     done = CliRunner().invoke(app, words)
 
@@ -153,9 +146,7 @@ def test_what_is_complained_of_steers_no_terminal(tmp_path: Path) -> None:
     hostile = "\x1b[2J\x1b]0;owned\x07\u202e"
     made = TranscriptBuilder().prompt("go")
     for n in range(2):
-        made.result(
-            made.call("Bash", {"command": "ls"}, id=f"toolu_{n}{hostile}"), claude_results.ran("a")
-        )
+        made.result(made.call("Bash", {"command": "ls"}, id=f"toolu_{n}{hostile}"), claude_results.ran("a"))
     path = made.write(tmp_path / "a.jsonl")
     (tmp_path / f"b{hostile}.jsonl.zst").write_bytes(b"no archive")
     (tmp_path / f"c{hostile}.txt").write_bytes(b"no transcript")

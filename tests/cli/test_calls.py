@@ -93,9 +93,7 @@ def test_a_row_of_json_has_exactly_the_fields_of_call_facts(tmp_path: Path) -> N
 def test_a_fork_in_a_folder_counts_its_copies_once(tmp_path: Path) -> None:
     story = asked("one", "toolu_a", "toolu_b")
     twin = story.fork("two")
-    twin.result(
-        twin.call("Read", {"file_path": "/a"}, id="toolu_c"), claude_results.read("/a", "a")
-    )
+    twin.result(twin.call("Read", {"file_path": "/a"}, id="toolu_c"), claude_results.read("/a", "a"))
     first, second = saved(story, tmp_path), saved(twin, tmp_path)
 
     assert sorted(ids(tmp_path)) == ["toolu_a", "toolu_b", "toolu_c"]
@@ -124,10 +122,7 @@ def test_equal_ids_in_sessions_that_have_nothing_in_common_are_two_calls(tmp_pat
     for name in ("one", "two"):
         saved(asked(name, "call_1"), tmp_path)
 
-    assert [(row["session"], row["id"]) for row in rows(tmp_path)] == [
-        ("one", "call_1"),
-        ("two", "call_1"),
-    ]
+    assert [(row["session"], row["id"]) for row in rows(tmp_path)] == [("one", "call_1"), ("two", "call_1")]
 
 
 def with_agent(version: str) -> tuple[TranscriptBuilder, str, str]:
@@ -319,9 +314,7 @@ def test_without_a_name_the_folder_of_the_user_is_read(tmp_path: Path) -> None:
     saved(asked("two", "toolu_b"), tmp_path / "home" / ".claude")
     home = {"HOME": str(tmp_path / "home")}
 
-    named = CliRunner().invoke(
-        app, ["calls", "--json"], env=home | {"CLAUDE_CONFIG_DIR": str(tmp_path / "configured")}
-    )
+    named = CliRunner().invoke(app, ["calls", "--json"], env=home | {"CLAUDE_CONFIG_DIR": str(tmp_path / "configured")})
     usual = CliRunner().invoke(app, ["calls", "--json"], env=home | {"CLAUDE_CONFIG_DIR": None})
 
     assert json.loads(named.stdout)["id"] == "toolu_a"
@@ -352,9 +345,7 @@ def test_last_is_looked_for_in_everything_that_is_named(tmp_path: Path) -> None:
 
 @requirement("cli.last-of-all")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-def test_a_session_whose_subagent_was_written_to_last_is_the_last(
-    version: str, tmp_path: Path
-) -> None:
+def test_a_session_whose_subagent_was_written_to_last_is_the_last(version: str, tmp_path: Path) -> None:
     story, starter, inner = with_agent(version)
     os.utime(saved(story, tmp_path), (1_000, 1_000))
     for path in tmp_path.rglob("agent-*.jsonl"):

@@ -22,9 +22,7 @@ def rollout(user: Path) -> RolloutBuilder:
     other.result(other.call("Bash", {"command": "true"}), claude_results.ran("x"))
     other.write(user / ".claude/projects/-home-dev" / f"{other.session_id}.jsonl")
     made = RolloutBuilder(cwd=str(user)).prompt("Do it").tokens(100, 10)
-    made.output(
-        made.call("exec_command", {"cmd": "make"}), codex_builder.command_output("boom", code=2)
-    )
+    made.output(made.call("exec_command", {"cmd": "make"}), codex_builder.command_output("boom", code=2))
     spawn = made.call("spawn_agent", {"message": "look"}, after_ms=1000)
     child = made.fork(agent="Mill")
     made.output(spawn, json.dumps({"agent_id": child.thread_id}))
@@ -46,9 +44,7 @@ def rows(*words: str) -> list[dict[str, Any]]:
 
 
 @requirement("codex.commands")
-def test_without_a_name_both_clients_are_read_and_a_dialect_chooses(
-    rollout: RolloutBuilder,
-) -> None:
+def test_without_a_name_both_clients_are_read_and_a_dialect_chooses(rollout: RolloutBuilder) -> None:
     assert {row["tool"] for row in rows("calls")} == {"Bash", "exec_command", "spawn_agent"}
     assert {row["dialect"] for row in rows("calls", "--dialect", "codex")} == {"codex"}
     assert [row["tool"] for row in rows("calls", "--dialect", "claude")] == ["Bash"]
@@ -83,9 +79,7 @@ def test_errors_show_and_doctor_speak_of_rollouts(
 
 
 @requirement("codex.commands")
-def test_projects_of_rollouts_are_known_by_their_folder(
-    rollout: RolloutBuilder, tmp_path: Path
-) -> None:
+def test_projects_of_rollouts_are_known_by_their_folder(rollout: RolloutBuilder, tmp_path: Path) -> None:
     assert rows("calls", "--project", tmp_path.name, "--dialect", "codex")
     assert not rows("calls", "--project", "elsewhere-altogether", "--dialect", "codex")
 

@@ -15,9 +15,7 @@ DEMO = [sys.executable, "-m", "toolspan", "demo"]
 
 @requirement("demo.circle")
 def test_the_demo_runs_real_tools_and_its_transcript_tells_the_same(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*DEMO, "--json", "--folder", str(tmp_path)], capture_output=True, check=True, timeout=120
-    )
+    done = subprocess.run([*DEMO, "--json", "--folder", str(tmp_path)], capture_output=True, check=True, timeout=120)
     told = json.loads(done.stdout)
     read = toolspan.read(told["transcript"])
 
@@ -28,9 +26,7 @@ def test_the_demo_runs_real_tools_and_its_transcript_tells_the_same(tmp_path: Pa
         ("Bash", "blocked_by_hook"),
         ("Bash", "denied"),
     ]
-    assert {call["id"]: call["state"] for call in told["calls"]} == {
-        span.id: span.state for span in read.spans
-    }
+    assert {call["id"]: call["state"] for call in told["calls"]} == {span.id: span.state for span in read.spans}
     assert "Hello" in (tmp_path / "project" / "greet.py").read_text(encoding="utf-8")
 
 

@@ -142,9 +142,7 @@ def test_json_has_one_object_per_file(tmp_path: Path) -> None:
 
 
 @requirement("doctor.default-session")
-def test_without_a_name_the_newest_session_of_the_current_folder_is_examined(
-    tmp_path: Path, cwd: Path
-) -> None:
+def test_without_a_name_the_newest_session_of_the_current_folder_is_examined(tmp_path: Path, cwd: Path) -> None:
     saved(healthy("old"), tmp_path, cwd, 1_000)
     newest = saved(healthy("new"), tmp_path, cwd, 2_000)
     saved(healthy("elsewhere"), tmp_path, "/elsewhere", 3_000)
@@ -161,9 +159,7 @@ def test_a_folder_whose_name_begins_alike_is_another_one(tmp_path: Path, cwd: Pa
 
 
 @requirement("doctor.default-session")
-def test_a_folder_without_sessions_asks_for_a_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_sessions_asks_for_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     saved(healthy(), tmp_path, "/elsewhere")
 
@@ -182,9 +178,7 @@ def test_a_missing_file_is_exit_code_2(tmp_path: Path) -> None:
 
 
 @requirement("doctor.findings")
-def test_of_very_many_findings_of_one_kind_the_first_are_shown_and_json_has_all(
-    tmp_path: Path,
-) -> None:
+def test_of_very_many_findings_of_one_kind_the_first_are_shown_and_json_has_all(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     for n in range(50):
         story.call("Bash", {"command": f"echo {n}"})
@@ -199,9 +193,7 @@ def test_of_very_many_findings_of_one_kind_the_first_are_shown_and_json_has_all(
 def test_calls_of_a_tool_of_ones_own_are_one_finding(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     for n in range(3):
-        story.result(
-            story.call("deploy", {"to": f"town {n}", f"key{n}": n}), claude_results.ran("ok")
-        )
+        story.result(story.call("deploy", {"to": f"town {n}", f"key{n}": n}), claude_results.ran("ok"))
 
     (row,) = rows(story.write(tmp_path / "s.jsonl"))
 

@@ -36,9 +36,7 @@ def printed(system: Literal["standard", "256", "truecolor"] | None, **how: bool)
 
 @requirement("show.drawn")
 @pytest.mark.parametrize("system", [None, "standard", "256", "truecolor"])
-def test_what_is_drawn_is_what_a_console_prints(
-    system: Literal["standard", "256", "truecolor"] | None,
-) -> None:
+def test_what_is_drawn_is_what_a_console_prints(system: Literal["standard", "256", "truecolor"] | None) -> None:
     expected, drawn = printed(system, force_terminal=system is not None)
 
     assert drawn == expected

@@ -37,9 +37,7 @@ def night(session_id: str = "night") -> TranscriptBuilder:
 
 
 @requirement("errors.groups")
-def test_errors_of_one_kind_tool_and_wording_are_one_group_the_most_frequent_first(
-    tmp_path: Path,
-) -> None:
+def test_errors_of_one_kind_tool_and_wording_are_one_group_the_most_frequent_first(tmp_path: Path) -> None:
     found = groups(night().write(tmp_path / "s.jsonl"))
 
     assert [(g["count"], g["kind"], g["tool"], g["signature"]) for g in found] == [
@@ -47,10 +45,7 @@ def test_errors_of_one_kind_tool_and_wording_are_one_group_the_most_frequent_fir
         (1, "read_required", "Edit", "read_required Edit: File has not been read yet."),
     ]
     assert found[0]["states"] == {"failed": 3}
-    assert (found[0]["first"], found[0]["last"]) == (
-        "2026-11-02T09:00:01.000Z",
-        "2026-11-02T09:00:03.000Z",
-    )
+    assert (found[0]["first"], found[0]["last"]) == ("2026-11-02T09:00:01.000Z", "2026-11-02T09:00:03.000Z")
     assert found[0]["example"]["exit_code"] == 3
 
 
@@ -112,9 +107,7 @@ def family(root: Path) -> None:
     twin = story.fork("twin")
     twin.result(twin.call("Grep", {"pattern": "("}), claude_results.failed("regex parse error"))
     twin.call("Bash", {"command": "sleep 1"})
-    story.result(
-        starter, claude_results.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1)
-    )
+    story.result(starter, claude_results.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1))
     story.result("toolu_gone", claude_results.failed("late"))
     for each in (story, twin, night("stranger")):
         each.write(root / f"{each.session_id}.jsonl")
@@ -139,9 +132,7 @@ def test_a_filter_that_takes_everything_changes_nothing_for_files(tmp_path: Path
 
 @requirement("history.success-beats-interruption")
 @pytest.mark.parametrize("words", [[], EVERYTHING])
-def test_a_success_beats_the_interrupted_copy_that_a_fork_kept(
-    words: list[str], tmp_path: Path
-) -> None:
+def test_a_success_beats_the_interrupted_copy_that_a_fork_kept(words: list[str], tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="origin").prompt("go")
     call = story.call("Bash", {"command": "make"})
     twin = story.fork("twin").resume()

@@ -40,9 +40,7 @@ def run(
 
 
 @requirement("exec.one-result")
-def test_every_call_gets_one_line_and_the_end_of_the_input_ends_the_command(
-    tmp_path: Path,
-) -> None:
+def test_every_call_gets_one_line_and_the_end_of_the_input_ends_the_command(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     rows, done = run(
         tmp_path,
@@ -60,9 +58,7 @@ def test_every_call_gets_one_line_and_the_end_of_the_input_ends_the_command(
 
 
 @requirement("exec.malformed")
-def test_a_line_that_cannot_be_read_gets_an_error_line_and_the_next_one_is_run(
-    tmp_path: Path,
-) -> None:
+def test_a_line_that_cannot_be_read_gets_an_error_line_and_the_next_one_is_run(tmp_path: Path) -> None:
     rows, done = run(
         tmp_path,
         "{broken",
@@ -82,9 +78,7 @@ def test_a_line_that_cannot_be_read_gets_an_error_line_and_the_next_one_is_run(
 
 
 @requirement("exec.lenient")
-def test_half_a_character_and_a_number_beyond_bounds_cost_no_call_its_answer(
-    tmp_path: Path,
-) -> None:
+def test_half_a_character_and_a_number_beyond_bounds_cost_no_call_its_answer(tmp_path: Path) -> None:
     hello = {"command": "echo hi"}
     rows, done = run(
         tmp_path,
@@ -100,11 +94,7 @@ def test_half_a_character_and_a_number_beyond_bounds_cost_no_call_its_answer(
 @requirement("exec.transcript")
 def test_what_was_run_is_recorded_where_it_was_asked_for(tmp_path: Path) -> None:
     path = tmp_path / "sub" / "t.jsonl"
-    run(
-        tmp_path,
-        message(("b", "Bash", {"command": "exit 3"})),
-        options=("--transcript", str(path)),
-    )
+    run(tmp_path, message(("b", "Bash", {"command": "exit 3"})), options=("--transcript", str(path)))
 
     spans = toolspan.read(path).spans
     assert [(s.id, s.state, s.error_kind) for s in spans] == [("b", "failed", "command_failed")]
@@ -112,11 +102,7 @@ def test_what_was_run_is_recorded_where_it_was_asked_for(tmp_path: Path) -> None
 
 @requirement("exec.events")
 def test_events_tell_a_calls_whole_life_in_order(tmp_path: Path) -> None:
-    rows, _ = run(
-        tmp_path,
-        message(("b", "Bash", {"command": "true"})),
-        options=("--transcript", "none", "--events"),
-    )
+    rows, _ = run(tmp_path, message(("b", "Bash", {"command": "true"})), options=("--transcript", "none", "--events"))
 
     tools = rows[0]["tools"]
     assert rows[0]["subtype"] == "init"
@@ -148,11 +134,7 @@ def test_rules_of_a_settings_file_hold(tmp_path: Path) -> None:
         ),
     )  # fmt: skip
 
-    assert {str(row["tool_use_id"]): row["state"] for row in rows} == {
-        "r": "succeeded",
-        "b": "denied",
-        "w": "denied",
-    }
+    assert {str(row["tool_use_id"]): row["state"] for row in rows} == {"r": "succeeded", "b": "denied", "w": "denied"}
     assert not (tmp_path / "n.txt").exists()
 
 
@@ -166,9 +148,7 @@ def test_rules_of_a_settings_file_hold(tmp_path: Path) -> None:
         ('{"hooks": {"PreToolUse": [3]}}', "hooks"),
     ],
 )
-def test_settings_that_cannot_be_kept_are_refused_by_name(
-    tmp_path: Path, text: str, word: str
-) -> None:
+def test_settings_that_cannot_be_kept_are_refused_by_name(tmp_path: Path, text: str, word: str) -> None:
     settings = tmp_path / "settings.json"
     settings.write_text(text, encoding="utf-8")
     _, done = run(tmp_path, options=("--transcript", "none", "--settings", str(settings)))
@@ -178,9 +158,7 @@ def test_settings_that_cannot_be_kept_are_refused_by_name(
 
 
 @requirement("exec.interrupt")
-def test_an_interrupt_ends_the_running_call_with_its_result_and_leaves_no_process(
-    tmp_path: Path,
-) -> None:
+def test_an_interrupt_ends_the_running_call_with_its_result_and_leaves_no_process(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [*COMMAND, "--transcript", "none", "--events"],
         cwd=tmp_path,
@@ -239,10 +217,7 @@ def test_a_record_that_cannot_be_kept_is_told_of_and_the_calls_run(tmp_path: Pat
 
 @requirement("exec.output")
 def test_an_output_that_cannot_be_written_ends_the_command(tmp_path: Path) -> None:
-    lines = (
-        message(("a", "Bash", {"command": "true"})),
-        message(("b", "Bash", {"command": "touch later"})),
-    )
+    lines = (message(("a", "Bash", {"command": "true"})), message(("b", "Bash", {"command": "touch later"})))
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [*COMMAND, "--transcript", "none"],

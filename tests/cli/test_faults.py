@@ -31,9 +31,7 @@ def settings(folder: Path, block: object) -> tuple[str, str]:
 def test_a_hook_that_fails_is_told_of_once_and_how_often_at_the_end(tmp_path: Path) -> None:
     lines = [message((f"c{n}", "Bash", {"command": "true"})) for n in range(3)]
 
-    rows, done = run(
-        tmp_path, *lines, options=("--transcript", "none", *settings(tmp_path, FAILING))
-    )
+    rows, done = run(tmp_path, *lines, options=("--transcript", "none", *settings(tmp_path, FAILING)))
 
     assert [row["state"] for row in rows] == ["succeeded"] * 3
     told = [line.removeprefix("toolspan exec: ") for line in done.stderr.splitlines()]

@@ -39,10 +39,7 @@ def desk(tmp_path: Path) -> Desk:
     desk.edit("a.py", "two", "2\n3")
     desk.write("b.md", "text\n")
     asked = {"file_path": desk.path("b.md"), "old_string": "x", "new_string": "y"}
-    desk.story.result(
-        desk.story.call("Edit", asked),
-        claude_results.refused("String to replace not found in file."),
-    )
+    desk.story.result(desk.story.call("Edit", asked), claude_results.refused("String to replace not found in file."))
     return desk
 
 
@@ -70,10 +67,7 @@ def test_programs_get_one_object_per_file(desk: Desk) -> None:
     )  # fmt: skip
     assert (second["errors"], second["created"]) == (1, 1)
     edited = rows(transcript(desk), "--tool", "edit")
-    assert {row["path"]: row["changes"] for row in edited} == {
-        desk.path("a.py"): 1,
-        desk.path("b.md"): 0,
-    }
+    assert {row["path"]: row["changes"] for row in edited} == {desk.path("a.py"): 1, desk.path("b.md"): 0}
     assert rows(transcript(desk), "--path", desk.folder, "--agent", "nobody") == []
 
 
@@ -183,9 +177,7 @@ def test_only_one_clients_files_are_told_when_it_is_named(desk: Desk, tmp_path: 
 
 
 @requirement("cli.wrong-words-are-one-line")
-def test_a_current_folder_that_is_gone_is_told(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_current_folder_that_is_gone_is_told(desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     transcript = desk.transcript().file
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
@@ -209,10 +201,7 @@ def test_the_project_is_the_sessions_and_not_the_changed_files(tmp_path: Path) -
     changed("/sea", "/lake/far.py").write(tmp_path / "b.jsonl")
     changed("/lake/deep", "/sea/near.py").write(tmp_path / "c.jsonl")
 
-    assert {row["path"] for row in rows(tmp_path, "--project", "/lake")} == {
-        "/lake/boat.py",
-        "/sea/near.py",
-    }
+    assert {row["path"] for row in rows(tmp_path, "--project", "/lake")} == {"/lake/boat.py", "/sea/near.py"}
 
 
 @requirement("cli.session-is-there")

@@ -60,10 +60,7 @@ def test_json_gives_one_object_per_thing_found(tmp_path: Path) -> None:
     found = rows(story().write(tmp_path / "s.jsonl"))
 
     assert {row["type"] for row in found} == {"chain", "flow", "missed", "sequence"}
-    assert [row["name"] for row in found if row["type"] == "chain"] == [
-        "read_before_write",
-        "tool_switch",
-    ]
+    assert [row["name"] for row in found if row["type"] == "chain"] == ["read_before_write", "tool_switch"]
 
 
 @requirement("flows.command")
@@ -72,18 +69,14 @@ def test_chains_can_be_chosen_by_name_and_by_the_call_that_failed(tmp_path: Path
 
     assert [row["name"] for row in rows(file, "--chain", "tool_switch")] == ["tool_switch"]
     assert "Edit(read_required) → Read → Edit" in flows(file, "--chain", "read_before_write").stdout
-    assert [row["start"]["tool"] for row in rows(file, "--tool", "Write") if "start" in row] == [
-        "Write"
-    ]
+    assert [row["start"]["tool"] for row in rows(file, "--tool", "Write") if "start" in row] == ["Write"]
 
 
 @requirement("flows.command")
 def test_numbers_are_of_what_the_filters_leave(tmp_path: Path) -> None:
     story().write(tmp_path / "s.jsonl")
     rollout = RolloutBuilder().prompt("go")
-    rollout.output(
-        rollout.call("exec_command", {"cmd": "make"}), codex_builder.command_output("", code=2)
-    )
+    rollout.output(rollout.call("exec_command", {"cmd": "make"}), codex_builder.command_output("", code=2))
     rollout.write(tmp_path / "rollout-2026-01-01T00-00-00-r.jsonl")
 
     assert "in 8 calls" in flows(tmp_path).stdout.splitlines()[0]

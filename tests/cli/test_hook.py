@@ -14,12 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.integrations.claude_hooks import (
-    EVENT_MIN_VERSIONS,
-    events_for,
-    plan_install,
-    plan_uninstall,
-)
+from toolspan.integrations.claude_hooks import EVENT_MIN_VERSIONS, events_for, plan_install, plan_uninstall
 
 ALWAYS = events_for(None)
 TOOLSPAN = [sys.executable, "-m", "toolspan"]
@@ -41,11 +36,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def hook(
-    home: Path,
-    *words: str,
-    answer: str = "",
-    cwd: Path | None = None,
-    more_path: tuple[str, ...] = (),
+    home: Path, *words: str, answer: str = "", cwd: Path | None = None, more_path: tuple[str, ...] = ()
 ) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "HOME": str(home), "COLUMNS": "80"}
     env["PATH"] = os.pathsep.join(["/usr/bin", "/bin", *more_path])
@@ -111,9 +102,9 @@ _JSON = st.recursive(
 _HANDLER = st.fixed_dictionaries({"type": st.just("command"), "command": st.text(max_size=9)})
 _GROUPS = st.lists(st.fixed_dictionaries({"hooks": st.lists(_HANDLER, min_size=1)}), max_size=3)
 _SETTINGS = st.dictionaries(st.text(max_size=5).filter(lambda key: key != "hooks"), _JSON).flatmap(
-    lambda rest: st.dictionaries(
-        st.sampled_from(list(EVENT_MIN_VERSIONS)) | st.just("Other"), _GROUPS
-    ).map(lambda hooks: {**rest, "hooks": hooks})
+    lambda rest: st.dictionaries(st.sampled_from(list(EVENT_MIN_VERSIONS)) | st.just("Other"), _GROUPS).map(
+        lambda hooks: {**rest, "hooks": hooks}
+    )
 )
 
 
@@ -159,9 +150,7 @@ def test_the_change_is_shown_and_asked_about_first(home: Path) -> None:
 
 
 @requirement("hook.asks")
-@pytest.mark.parametrize(
-    "text", ["{", "[]", '{"hooks": []}', '{"a": 1, "a": 2}', '{"hooks": {"Stop": {}}}', "// no"]
-)
+@pytest.mark.parametrize("text", ["{", "[]", '{"hooks": []}', '{"a": 1, "a": 2}', '{"hooks": {"Stop": {}}}', "// no"])
 def test_settings_that_are_broken_are_told_and_left_alone(home: Path, text: str) -> None:
     file = home / ".claude" / "settings.json"
     file.write_text(text, encoding="utf-8")
@@ -207,11 +196,7 @@ def test_the_installed_command_notes_one_line_without_contents(home: Path) -> No
     env = {"HOME": str(home), "PATH": os.environ["PATH"]}
     for _ in range(2):
         done = subprocess.run(
-            ["sh", "-c", command],
-            input=json.dumps(told).encode(),
-            env=env,
-            capture_output=True,
-            check=False,
+            ["sh", "-c", command], input=json.dumps(told).encode(), env=env, capture_output=True, check=False
         )
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     lines = (transcript.with_suffix("") / "toolspan-hooks.jsonl").read_text(encoding="utf-8")
@@ -236,9 +221,7 @@ def test_the_installed_command_notes_one_line_without_contents(home: Path) -> No
         b'{"transcript_path": "HOME/link/s.jsonl"}',
     ],
 )
-def test_whatever_it_is_told_it_ends_well_and_writes_only_in_the_clients_folder(
-    home: Path, said: bytes
-) -> None:
+def test_whatever_it_is_told_it_ends_well_and_writes_only_in_the_clients_folder(home: Path, said: bytes) -> None:
     (home / ".claude" / "projects").mkdir()
     (home / "outside").mkdir()
     (home / "link").symlink_to(home / "outside")

@@ -97,20 +97,13 @@ def test_what_happened_before_the_week_is_left_out(home: Path) -> None:
 @requirement("times.edge")
 @pytest.mark.parametrize(
     "text",
-    [
-        "9999-12-31T23:59:59-12:00",
-        "9999-12-31T23:59:59.999Z",
-        "0001-01-01T00:00:00+14:00",
-        "0001-01-01T00:00:00Z",
-    ],
+    ["9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59.999Z", "0001-01-01T00:00:00+14:00", "0001-01-01T00:00:00Z"],
 )
 def test_times_at_the_ends_of_all_years_are_told_or_left_out(home: Path, text: str) -> None:
     story = a_week()
     story.call("Bash", {"command": "sleep 9"})
     path = write(home, story.prompt("more"))
-    path.write_bytes(
-        re.sub(rb'"timestamp":"[^"]*"', f'"timestamp":"{text}"'.encode(), path.read_bytes())
-    )
+    path.write_bytes(re.sub(rb'"timestamp":"[^"]*"', f'"timestamp":"{text}"'.encode(), path.read_bytes()))
 
     for words in ("", "sessions", "calls", "stats", "errors", "time", "show --last", "flows"):
         assert run(home, *words.split()).exit_code == 0, words
@@ -157,17 +150,13 @@ def test_sessions_live_tells_status_call_and_evidence(home: Path) -> None:
         '"pid":%d,"other":' + "[" * 60_000,
     ],
 )
-def test_an_entry_of_the_clients_list_that_is_damaged_stops_nothing(
-    home: Path, fields: str
-) -> None:
+def test_an_entry_of_the_clients_list_that_is_damaged_stops_nothing(home: Path, fields: str) -> None:
     story = a_week()
     write(home, story)
     folder = home / ".claude" / "sessions"
     folder.mkdir()
     entry = fields.replace("%d", str(os.getpid()))
-    (folder / "1.json").write_text(
-        f'{{"sessionId":"{story.session_id}","status":"busy",{entry}}}', encoding="utf-8"
-    )
+    (folder / "1.json").write_text(f'{{"sessionId":"{story.session_id}","status":"busy",{entry}}}', encoding="utf-8")
 
     assert run(home).exit_code == 0
     assert run(home, "sessions", "--live").exit_code == 0

@@ -34,9 +34,7 @@ def checked(*words: str | Path) -> dict[str, Any]:
         (["Bash", "deny:Bash(rm:*)"], "ls && sudo rm x", "deny"),
     ],
 )
-def test_rules_are_tried_on_a_command(
-    tmp_path: Path, rules: list[str], command: str, decision: str
-) -> None:
+def test_rules_are_tried_on_a_command(tmp_path: Path, rules: list[str], command: str, decision: str) -> None:
     found = checked("--cwd", tmp_path, *rules, "--", command)
 
     assert found["decision"] == decision

@@ -55,9 +55,7 @@ def test_once_is_for_this_call_alone(tmp_path: Path) -> None:
 
 
 @requirement("prompt.always")
-def test_always_for_the_session_holds_for_later_calls_and_is_written_nowhere(
-    tmp_path: Path,
-) -> None:
+def test_always_for_the_session_holds_for_later_calls_and_is_written_nowhere(tmp_path: Path) -> None:
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "npm --version; python3 -c 1; npm run x"))
         shown = somebody.answers("d a line too far")
@@ -78,8 +76,7 @@ def test_always_for_the_session_holds_for_later_calls_and_is_written_nowhere(
 
 @requirement("prompt.kept")
 @pytest.mark.parametrize(
-    ("number", "name"),
-    [(2, "project/.claude/settings.local.json"), (3, "home/.claude/settings.json")],
+    ("number", "name"), [(2, "project/.claude/settings.local.json"), (3, "home/.claude/settings.json")]
 )
 def test_always_can_be_written_to_settings_and_holds_in_the_next_session(
     tmp_path: Path, number: int, name: str
@@ -261,17 +258,9 @@ def test_edits_are_shown_as_what_they_would_change(tmp_path: Path) -> None:
             "metadata": {}, "nbformat": 4, "nbformat_minor": 5}  # fmt: skip
     (project / "n.ipynb").write_text(json.dumps(book), encoding="utf-8")
     calls: list[tuple[str, dict[str, object], str]] = [
-        (
-            "Edit",
-            {"file_path": str(project / "a.py"), "old_string": "two", "new_string": "2"},
-            "-two\n+2\n",
-        ),
+        ("Edit", {"file_path": str(project / "a.py"), "old_string": "two", "new_string": "2"}, "-two\n+2\n"),
         ("Write", {"file_path": str(project / "a.py"), "content": "one\n"}, "-two\n-three\n"),
-        (
-            "Write",
-            {"file_path": str(project / "new.py"), "content": "x\n"},
-            "--- /dev/null\n+++ b/new.py\n",
-        ),
+        ("Write", {"file_path": str(project / "new.py"), "content": "x\n"}, "--- /dev/null\n+++ b/new.py\n"),
         (
             "NotebookEdit",
             {"notebook_path": str(project / "n.ipynb"), "cell_id": "x", "new_source": "a = 1"},
@@ -366,18 +355,14 @@ def _settled(somebody: Person) -> None:
 
 
 @requirement("prompt.notice")
-def test_hooks_hear_that_somebody_is_waited_for_and_may_answer_in_every_version(
-    tmp_path: Path,
-) -> None:
+def test_hooks_hear_that_somebody_is_waited_for_and_may_answer_in_every_version(tmp_path: Path) -> None:
     path = tmp_path / "home/.claude/settings.json"
     path.parent.mkdir(parents=True)
     told = tmp_path / "told"
     allow = {"hookEventName": "PermissionRequest", "decision": {"behavior": "allow"}}
     line = f"grep -q yes && echo '{json.dumps({'hookSpecificOutput': allow})}'"
     hooks = {
-        "Notification": [
-            {"matcher": "permission_prompt", "hooks": [_handler(f"cat > '{told}'; sleep 1000")]}
-        ],
+        "Notification": [{"matcher": "permission_prompt", "hooks": [_handler(f"cat > '{told}'; sleep 1000")]}],
         "PermissionRequest": [{"hooks": [_handler(line)]}],
     }
     path.write_text(json.dumps({"hooks": hooks}), encoding="utf-8")
@@ -422,10 +407,7 @@ def test_messages_are_not_typed_where_answers_are(tmp_path: Path) -> None:
 @requirement("prompt.change")
 def test_several_edits_are_one_change(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a “b” c\r\nd\r\n", encoding="utf-8", newline="")
-    edits = [
-        {"old_string": '"b"', "new_string": '"x"'},
-        {"old_string": "d", "new_string": "e", "replace_all": True},
-    ]
+    edits = [{"old_string": '"b"', "new_string": '"x"'}, {"old_string": "d", "new_string": "e", "replace_all": True}]
 
     shown = preview_change(question("MultiEdit", tmp_path, file_path="a.txt", edits=edits), files())
     misfit = preview_change(question("MultiEdit", tmp_path, file_path="b", edits=edits), files())

@@ -120,9 +120,7 @@ def test_what_cannot_be_tried_is_one_line(tmp_path: Path, project: Path) -> None
 
 @requirement("replay.command")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_commands_and_removes_the_copy(
-    tmp_path: Path, project: Path, number: signal.Signals
-) -> None:
+def test_a_signal_ends_commands_and_removes_the_copy(tmp_path: Path, project: Path, number: signal.Signals) -> None:
     made = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
     began = tmp_path / "began"
     os.mkfifo(began)

@@ -71,9 +71,7 @@ def model(server: ModelServer, kind: str) -> tuple[str, ...]:
     return ("--model", f"{kind}:m", "--base-url", url)
 
 
-def served(
-    folder: Path, kind: str, script: Sequence[ScriptStep], *options: str
-) -> tuple[Done, list[Row]]:
+def served(folder: Path, kind: str, script: Sequence[ScriptStep], *options: str) -> tuple[Done, list[Row]]:
     """A run on `Go.` against a served script, and what its stream says."""
     scripted = ScriptedModel(script)
     with ModelServer(scripted) as server:
@@ -108,27 +106,18 @@ def test_a_model_behind_a_server_works_with_real_tools(tmp_path: Path, kind: str
     assert (work / "a.txt").read_text(encoding="utf-8") == "two\n"
     path = transcript(tmp_path)
     spans = toolspan.read(path).spans
-    assert [(s.tool, s.state) for s in spans] == [
-        ("Read", "succeeded"),
-        ("Bash", "succeeded"),
-        ("Edit", "succeeded"),
-    ]
+    assert [(s.tool, s.state) for s in spans] == [("Read", "succeeded"), ("Bash", "succeeded"), ("Edit", "succeeded")]
     assert check_history(load_history(path)) == []
     assert lines[-1]["result"] == "It is two now."
     assert toolspan.read(path).tokens.output_tokens > 0
 
 
 @requirement("run.stream-json")
-def test_the_stream_has_the_lines_that_clients_print_and_is_read_like_theirs(
-    tmp_path: Path,
-) -> None:
+def test_the_stream_has_the_lines_that_clients_print_and_is_read_like_theirs(tmp_path: Path) -> None:
     done, lines = served(
         tmp_path,
         "anthropic",
-        [
-            [say("I look."), use("Bash", command="echo hi"), use("Bash", command="exit 3")],
-            say("Ok."),
-        ],
+        [[say("I look."), use("Bash", command="echo hi"), use("Bash", command="exit 3")], say("Ok.")],
     )
 
     init, last = lines[0], lines[-1]
@@ -216,9 +205,7 @@ def test_a_busy_or_broken_server_is_asked_again(tmp_path: Path, kind: str) -> No
 
 @requirement("run.errors")
 @KINDS
-def test_calls_that_cannot_be_read_are_answered_and_the_model_goes_on(
-    tmp_path: Path, kind: str
-) -> None:
+def test_calls_that_cannot_be_read_are_answered_and_the_model_goes_on(tmp_path: Path, kind: str) -> None:
     done, _ = served(
         tmp_path,
         kind,
@@ -346,9 +333,7 @@ def test_a_session_goes_on_where_it_was_left(tmp_path: Path, kind: str) -> None:
 
 @requirement("run.interrupt")
 @KINDS
-def test_ctrl_c_ends_the_turn_answers_the_calls_and_tells_the_result(
-    tmp_path: Path, kind: str
-) -> None:
+def test_ctrl_c_ends_the_turn_answers_the_calls_and_tells_the_result(tmp_path: Path, kind: str) -> None:
     work = tmp_path / "work"
     work.mkdir()
     os.mkfifo(work / "ready")
@@ -368,9 +353,7 @@ def test_ctrl_c_ends_the_turn_answers_the_calls_and_tells_the_result(
 
 
 @requirement("run.interrupt")
-def test_ctrl_c_while_it_waits_for_agents_ends_them_and_tells_the_result_last(
-    tmp_path: Path,
-) -> None:
+def test_ctrl_c_while_it_waits_for_agents_ends_them_and_tells_the_result_last(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     os.mkfifo(work / "ready")
@@ -421,9 +404,7 @@ def test_rules_hooks_and_tool_lists_hold_as_in_exec(tmp_path: Path) -> None:
 
 
 @requirement("run.transcript")
-def test_a_transcript_that_is_named_goes_on_and_any_other_file_is_left_alone(
-    tmp_path: Path,
-) -> None:
+def test_a_transcript_that_is_named_goes_on_and_any_other_file_is_left_alone(tmp_path: Path) -> None:
     script, notes = tmp_path / "s.json", tmp_path / "notes.md"
     script.write_text(json.dumps([[say("Seen.")]]))
     notes.write_text("milk\n", encoding="utf-8")

@@ -90,9 +90,7 @@ def test_agents_of_a_folder_count_once_it_is_trusted(tmp_path: Path) -> None:
     (tmp_path / "config" / "agents" / "broken.md").write_text("nothing")
 
     def ask(kind: str) -> tuple[Done, Play]:
-        call = use(
-            "Agent", description="L", prompt="Left", subagent_type=kind, run_in_background=False
-        )
+        call = use("Agent", description="L", prompt="Left", subagent_type=kind, run_in_background=False)
         play = Play({"Main": [[call]]})
         with ModelServer(play.model) as server:
             return run(tmp_path, server), play

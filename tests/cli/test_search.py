@@ -83,9 +83,7 @@ def test_json_has_one_object_per_match_complete_and_without_a_limit(archive: Pat
         (["--dialect", "claude", "--tool", "Read"], ["c2"]),
     ],
 )
-def test_the_filters_of_all_commands_hold(
-    archive: Path, options: list[str], expected: list[str]
-) -> None:
+def test_the_filters_of_all_commands_hold(archive: Path, options: list[str], expected: list[str]) -> None:
     assert calls("lantern", archive, *options) == expected
 
 
@@ -102,9 +100,7 @@ def test_people_see_what_who_when_and_how_many_were_cut(archive: Path) -> None:
 
 
 @requirement("search.newest")
-def test_where_nobody_counted_the_matches_it_says_so(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_nobody_counted_the_matches_it_says_so(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "_LITTLE", 0)
     other = TranscriptBuilder(session_id="0ther", start=datetime(2026, 11, 1, tzinfo=UTC))
     other.prompt("an old lantern").write(archive / "-harbour" / "0ther.jsonl")
@@ -134,9 +130,7 @@ def test_a_place_that_is_not_there_is_told_when_nothing_was_found(archive: Path)
 
 @requirement("search.command")
 @pytest.mark.usefixtures("at_home")
-def test_a_folder_without_a_slash_is_a_word_and_that_is_told(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_a_slash_is_a_word_and_that_is_told(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hint = "projects was a word; to look in the folder write ./projects"
 
     assert hint in search("lantern", "projects").output
@@ -166,9 +160,7 @@ def test_nothing_in_a_transcript_moves_the_cursor(tmp_path: Path) -> None:
 
 
 @requirement("cache.second")
-def test_commands_remember_big_archives_and_can_forget(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_remember_big_archives_and_can_forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("TOOLSPAN_NO_CACHE", raising=False)
     story = TranscriptBuilder(session_id="s").prompt("x" * (5 << 20))
@@ -193,8 +185,7 @@ def test_commands_remember_big_archives_and_can_forget(
 
 @requirement("search.command")
 @pytest.mark.parametrize(
-    ("env", "coloured"),
-    [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"TERM": "xterm"}, True)],
+    ("env", "coloured"), [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"TERM": "xterm"}, True)]
 )
 def test_colours_are_left_out_where_they_are_not_wished(
     env: dict[str, str], coloured: bool, archive: Path, monkeypatch: pytest.MonkeyPatch

@@ -35,9 +35,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 @requirement("search.ahead")
-@pytest.mark.parametrize(
-    "options", [[], ["--json"], ["--in", "result"], ["--limit=3"], ["--tool", "Bash", "--json"]]
-)
+@pytest.mark.parametrize("options", [[], ["--json"], ["--in", "result"], ["--limit=3"], ["--tool", "Bash", "--json"]])
 def test_ripgrep_is_started_for_what_is_asked(archive: Path, options: list[str]) -> None:
     wanted = query_of(["lantern"]).rarest_filter.ripgrep_command(PROGRAM, [str(archive)])
 
@@ -46,21 +44,15 @@ def test_ripgrep_is_started_for_what_is_asked(archive: Path, options: list[str])
 
 
 @requirement("search.ahead")
-@pytest.mark.parametrize(
-    "words", [["git push"], ["one", "lantern", "buoys"], ["a.b:c-d_e"], ["naïve"], ['"', "x/y"]]
-)
-def test_all_sorts_of_words_are_looked_for_as_the_command_does(
-    archive: Path, words: list[str]
-) -> None:
+@pytest.mark.parametrize("words", [["git push"], ["one", "lantern", "buoys"], ["a.b:c-d_e"], ["naïve"], ['"', "x/y"]])
+def test_all_sorts_of_words_are_looked_for_as_the_command_does(archive: Path, words: list[str]) -> None:
     wanted = query_of(words).rarest_filter.ripgrep_command(PROGRAM, [str(archive)])
 
     assert guessed(*words, f"{archive}//.") == wanted
 
 
 @requirement("search.ahead")
-def test_a_place_is_named_as_the_command_names_it(
-    archive: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_place_is_named_as_the_command_names_it(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(archive)
     (archive / "in" / "side").mkdir(parents=True)
     sieve = query_of(["lantern"]).rarest_filter
@@ -90,23 +82,17 @@ def test_without_a_place_the_clients_own_folders_are_meant(user: Path) -> None:
 
 
 @requirement("search.ahead")
-@pytest.mark.parametrize(
-    "arguments", [[], [""], ["--help"], ["--", "-x"], ["-x", "word"], ["--regex", "("]]
-)
+@pytest.mark.parametrize("arguments", [[], [""], ["--help"], ["--", "-x"], ["-x", "word"], ["--regex", "("]])
 def test_what_is_not_plain_starts_nothing(archive: Path, arguments: list[str]) -> None:
     assert guessed(*arguments, *([str(archive)] if arguments else [])) is None
 
 
 @requirement("search.ahead")
 @pytest.mark.parametrize("change", [lambda words: words, lambda words: ["--", *words]])
-def test_the_answer_is_the_same_with_and_without_it(
-    archive: Path, change: Callable[[list[str]], list[str]]
-) -> None:
+def test_the_answer_is_the_same_with_and_without_it(archive: Path, change: Callable[[list[str]], list[str]]) -> None:
     words = ["search", *change(["lantern", str(archive)])]
 
-    done = subprocess.run(
-        [sys.executable, "-m", "toolspan", *words], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-m", "toolspan", *words], capture_output=True, text=True, check=True)
 
     assert "1 match\n" in done.stdout
     assert done.stdout == CliRunner().invoke(app, words, env={"COLUMNS": ""}).stdout

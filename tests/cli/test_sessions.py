@@ -35,9 +35,7 @@ def with_agents(version: str) -> TranscriptBuilder:
         starter = story.call("Task", {"description": word, "prompt": word})
         agent = story.agent(starter).prompt(word)
         agent.result(agent.call("Read", {"file_path": "/a"}), claude_results.read("/a", "a"))
-        report = claude_results.reported(
-            agent.agent_id, "r", prompt="p", calls=1, took_ms=1, version=version
-        )
+        report = claude_results.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1, version=version)
         story.result(starter, report)
     return story
 
@@ -150,9 +148,7 @@ def test_the_newest_session_is_last(tmp_path: Path) -> None:
         (["--until", "2026-11-04"], ["a"]),
     ],
 )
-def test_sessions_are_chosen_by_project_and_time(
-    words: list[str], wanted: list[str], tmp_path: Path
-) -> None:
+def test_sessions_are_chosen_by_project_and_time(words: list[str], wanted: list[str], tmp_path: Path) -> None:
     for name, cwd, day in (("a", "/home/dev/shop", 3), ("b", "/home/dev/bank", 4)):
         start = datetime(2026, 11, day, tzinfo=UTC)
         write(TranscriptBuilder(session_id=name, cwd=cwd, start=start).prompt("go"), tmp_path)
@@ -177,10 +173,7 @@ def test_a_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
     for each in (story, story.fork("two").prompt("more")):
         write(each, tmp_path)
 
-    assert [(found["id"], found["prompts"]) for found in sessions(tmp_path)] == [
-        ("one", 1),
-        ("two", 2),
-    ]
+    assert [(found["id"], found["prompts"]) for found in sessions(tmp_path)] == [("one", 1), ("two", 2)]
 
 
 def test_a_subagent_whose_session_is_gone_is_listed_under_its_sessions_id(tmp_path: Path) -> None:

@@ -73,9 +73,7 @@ def test_parallel_calls_are_drawn_in_different_lanes(tmp_path: Path) -> None:
     assert "up to 2 calls at once" in output
 
 
-def test_calls_asked_for_together_that_ran_one_after_another_are_drawn_apart(
-    tmp_path: Path,
-) -> None:
+def test_calls_asked_for_together_that_ran_one_after_another_are_drawn_apart(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     for n in range(2):
         call = story.call("Bash", {"command": f"echo {n}"}, message="msg_1", after_ms=10)
@@ -193,9 +191,7 @@ def hostile() -> TranscriptBuilder:
     call = story.call("Bash", {"command": f"echo [red]{ESCAPE}"}, id="toolu_hostile")
     story.result(call, claude_results.exited(1, f"[link=x]{ESCAPE}\u202e\x9b31m\x00"))
     quiet = story.call("Bash", {"command": "grep x"}, id=f"toolu_quiet{ESCAPE}\u202e")
-    story.result(
-        quiet, claude_results.ran("", returnCodeInterpretation=f"no matches {ESCAPE}\u202e")
-    )
+    story.result(quiet, claude_results.ran("", returnCodeInterpretation=f"no matches {ESCAPE}\u202e"))
     edit = story.call("Edit", {"file_path": "/w/a"}, id=f"toolu_edit{ESCAPE}\u202e")
     story.result(edit, claude_results.edited("/w/a", "a\n", "a", "b"))
     other = story.call(f"mcp__{ESCAPE}", {f"key{ESCAPE}": ESCAPE})
@@ -205,9 +201,7 @@ def hostile() -> TranscriptBuilder:
 @requirement("show.hostile")
 @pytest.mark.parametrize("name", [[], ["toolu_hostile"], ["toolu_quiet"], ["toolu_edit"]])
 @pytest.mark.parametrize("form", [[], ["--full"]])
-def test_hostile_text_prints_no_escape_codes_and_is_no_markup(
-    name: list[str], form: list[str], tmp_path: Path
-) -> None:
+def test_hostile_text_prints_no_escape_codes_and_is_no_markup(name: list[str], form: list[str], tmp_path: Path) -> None:
     output = shown(hostile().write(tmp_path / "s.jsonl"), *name, *form)
 
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", output)
@@ -271,10 +265,7 @@ def test_a_session_is_named_by_its_id_where_no_file_is_called_so(name: str, tmp_
     for command in ("time", "stats", "sessions", "export"):
         run(command, session, env=home_at(tmp_path))
     run("watch", session, "--idle-exit", "0", env=home_at(tmp_path))
-    assert (
-        "no session begins with '13b7'"
-        in run("calls", "13b7", code=2, env=home_at(tmp_path)).stderr
-    )
+    assert "no session begins with '13b7'" in run("calls", "13b7", code=2, env=home_at(tmp_path)).stderr
 
 
 def test_without_a_name_the_session_written_to_last_is_told(tmp_path: Path) -> None:
@@ -402,11 +393,7 @@ def test_a_session_as_json_has_turns_with_groups_and_lanes(tmp_path: Path) -> No
     assert found["session"]["calls"] == {"succeeded": 2}
     (turn,) = found["turns"]
     said, batch, answer = turn["items"]
-    assert (said["type"], said["voice"], said["text"]) == (
-        "message",
-        "prompt",
-        "Look at both files",
-    )
+    assert (said["type"], said["voice"], said["text"]) == ("message", "prompt", "Look at both files")
     (group,) = batch["groups"]
     assert [call["lane"] for call in group["calls"]] == [0, 1]
     assert [call["tool"] for call in group["calls"]] == ["Read", "Read"]
@@ -458,9 +445,7 @@ def test_of_equal_ids_the_newest_call_is_told_and_that_there_are_others(tmp_path
     for day, session in ((2, "bbbb"), (3, "aaaa"), (1, "cccc")):
         start = datetime(2026, 1, day, tzinfo=UTC)
         story = TranscriptBuilder(session_id=f"{session}-1", start=start).prompt("go")
-        story.result(
-            story.call("Bash", {"command": f"echo {session}"}, id="t1"), claude_results.ran("x")
-        )
+        story.result(story.call("Bash", {"command": f"echo {session}"}, id="t1"), claude_results.ran("x"))
         saved(story, tmp_path)
 
     output = shown("t1", root=tmp_path)
@@ -474,9 +459,7 @@ def test_of_equal_ids_the_newest_call_is_told_and_that_there_are_others(tmp_path
 @requirement("show.call-around")
 def test_what_was_said_and_done_around_a_call_is_told_in_order(tmp_path: Path) -> None:
     story = TranscriptBuilder(cwd=CWD).prompt("Fix it")
-    story.result(
-        story.call("Read", {"file_path": f"{CWD}/a"}), claude_results.read(f"{CWD}/a", "a")
-    )
+    story.result(story.call("Read", {"file_path": f"{CWD}/a"}), claude_results.read(f"{CWD}/a", "a"))
     story.text("Now I run it")
     call = story.call("Bash", {"command": "make"})
     story.result(call, claude_results.exited(2, "no rule")).text("That failed").prompt("Try again")

@@ -99,12 +99,7 @@ def test_the_lines_of_one_message_count_its_tokens_once(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go").text("I look at both")
     story.call("Read", {"file_path": "/a"})
     story.call("Read", {"file_path": "/b"})
-    story.usage(
-        input_tokens=3,
-        output_tokens=50,
-        cache_creation_input_tokens=200,
-        cache_read_input_tokens=1_000,
-    )
+    story.usage(input_tokens=3, output_tokens=50, cache_creation_input_tokens=200, cache_read_input_tokens=1_000)
     path = story.write(tmp_path / "s.jsonl")
 
     found = stats(path)
@@ -218,13 +213,7 @@ def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
     path = story.write(tmp_path / "s.jsonl")
 
     db, web = stats(path, "--mcp")["servers"]
-    assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == (
-        "db",
-        2,
-        3,
-        1,
-        300,
-    )
+    assert (db["server"], db["tools"], db["calls"], db["lost"], db["p95_ms"]) == ("db", 2, 3, 1, 300)
     assert (web["server"], web["calls"], web["errors"]) == ("web", 1, 0)
     assert "mcp_no_response" in printed(path, "--mcp")
 
@@ -268,9 +257,7 @@ def test_of_very_many_tools_the_most_used_are_shown_and_json_has_all(tmp_path: P
 @requirement("cli.narrow")
 @pytest.mark.parametrize("columns", [30, 40, 50, 60])
 @pytest.mark.parametrize("command", ["stats", "time"])
-def test_a_narrow_screen_still_says_which_tool_it_is(
-    command: str, columns: int, tmp_path: Path
-) -> None:
+def test_a_narrow_screen_still_says_which_tool_it_is(command: str, columns: int, tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     for n in range(3):
         call = story.call("Bash", {"command": f"echo {n}"})

@@ -29,9 +29,7 @@ def day(session_id: str = "day", tool: str = "Bash") -> TranscriptBuilder:
     story = TranscriptBuilder(session_id=session_id).prompt("go")
     call = story.call(tool, {"command": "make"}, after_ms=2_000)
     story.result(call, claude_results.ran("ok"), after_ms=10_000)
-    story.result(
-        story.call("Bash", {"command": "rm"}), claude_results.rejected("no"), after_ms=30_000
-    )
+    story.result(story.call("Bash", {"command": "rm"}), claude_results.rejected("no"), after_ms=30_000)
     return story.text("well").prompt("go on", after_ms=60_000)
 
 
@@ -40,8 +38,7 @@ def test_the_answer_stands_first_then_parts_tools_and_the_slowest_calls(tmp_path
     shown = time(day().write(tmp_path / "s.jsonl")).stdout
 
     assert shown.startswith(
-        "1m 42s in 1 session, 42.0 s of it at work: "
-        "most of that went to waiting for permission (71%)"
+        "1m 42s in 1 session, 42.0 s of it at work: most of that went to waiting for permission (71%)"
     )
     assert "30.0 s known" in shown
     assert shown.index("model") < shown.index("tool  ") < shown.index("slowest")
@@ -72,9 +69,7 @@ def test_filters_choose_sessions_windows_and_rows_of_the_tables(tmp_path: Path) 
 
 
 @requirement("time.window-sessions")
-def test_a_window_counts_only_sessions_subagents_and_calls_that_have_time_in_it(
-    tmp_path: Path,
-) -> None:
+def test_a_window_counts_only_sessions_subagents_and_calls_that_have_time_in_it(tmp_path: Path) -> None:
     day("one").write(tmp_path / "one.jsonl")
     later = TranscriptBuilder(session_id="two", start=datetime(2026, 11, 3, 9, tzinfo=UTC))
     call = later.prompt("go").call("Task", {"prompt": "look"})
@@ -93,9 +88,7 @@ def test_a_window_counts_only_sessions_subagents_and_calls_that_have_time_in_it(
 
 
 @requirement("names.inside")
-def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents(
-    tmp_path: Path,
-) -> None:
+def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="13b6354b-6f8f").prompt("go")
     helper = story.agent(story.call("Task", {"prompt": "look"})).prompt("look")
     call = helper.call("Bash", {"command": "ls"}, after_ms=2_000)
@@ -116,9 +109,7 @@ def test_calls_stats_and_time_tell_the_same_of_how_long_calls_took(tmp_path: Pat
     story.call("Bash", {"command": "make"}, after_ms=1_000)
     story.resume(after_ms=3_600_000).prompt("go on").write(tmp_path / "crashed.jsonl")
     made = RolloutBuilder()
-    made.output(
-        made.call("exec_command", {"cmd": "ls"}), codex_builder.command_output("a")
-    )  # in one instant
+    made.output(made.call("exec_command", {"cmd": "ls"}), codex_builder.command_output("a"))  # in one instant
     made.write(tmp_path)
 
     calls = rows(run("calls", tmp_path, "--json"))
@@ -144,9 +135,7 @@ def test_only_one_clients_sessions_count_when_it_is_named(tmp_path: Path) -> Non
 
 
 @requirement("time.command")
-def test_a_folder_without_times_says_so_and_hostile_names_are_shown_harmless(
-    tmp_path: Path,
-) -> None:
+def test_a_folder_without_times_says_so_and_hostile_names_are_shown_harmless(tmp_path: Path) -> None:
     assert time(tmp_path).stdout == "No times here.\n"
     day(tool="Ev\x1b[2Jil[red]").write(tmp_path / "s.jsonl")
     shown = time(tmp_path).stdout
@@ -156,15 +145,11 @@ def test_a_folder_without_times_says_so_and_hostile_names_are_shown_harmless(
 
 
 @requirement("time.command")
-def test_an_edit_that_took_long_is_told_as_a_likely_wait_and_still_counts_as_tools(
-    tmp_path: Path,
-) -> None:
+def test_an_edit_that_took_long_is_told_as_a_likely_wait_and_still_counts_as_tools(tmp_path: Path) -> None:
     story = TranscriptBuilder(version="2.0.65").prompt("go")
     call = story.call("Edit", {"file_path": "/w/a"})
     story.result(call, claude_results.edited("/w/a", "a", "a", "b"), after_ms=600_000)
     file = story.write(tmp_path / "s.jsonl")
 
-    assert (
-        "Edits or lookups of more than 10.0 s among those: 1, 10m 00s in all" in time(file).stdout
-    )
+    assert "Edits or lookups of more than 10.0 s among those: 1, 10m 00s in all" in time(file).stdout
     assert told(file)["split"]["tools_ms"] == 600_000

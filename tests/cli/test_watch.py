@@ -30,7 +30,7 @@ START = "from toolspan.cli import main; main()"
 class Watching:
     """A running `toolspan watch`, its lines as they come."""
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: subprocess.Popen[str]) -> None:
         self.process = process
         self._lines: queue.Queue[str] = queue.Queue()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -126,8 +126,7 @@ def test_people_read_a_line_per_change(tmp_path: Path) -> None:
         assert seen.line().startswith("09:00:01  5e550001    … Bash        make all")
         append(path, lines[4])
         assert seen.line() == (
-            "09:00:01  5e550001    ✗ Bash        make all  250 ms"
-            "  failed · command_failed: Exit code 2"
+            "09:00:01  5e550001    ✗ Bash        make all  250 ms  failed · command_failed: Exit code 2"
         )
 
 
@@ -155,11 +154,7 @@ def test_every_session_below_a_folder_is_watched(tmp_path: Path) -> None:
     with watching(tmp_path, "--json") as seen:
         append(tmp_path / "q" / "two.jsonl", *lines[:2])
         row = json.loads(seen.line())
-        assert (Path(row["file"]).name, row["was"], row["state"]) == (
-            "two.jsonl",
-            None,
-            "requested",
-        )
+        assert (Path(row["file"]).name, row["was"], row["state"]) == ("two.jsonl", None, "requested")
         append(tmp_path / "p" / "one.jsonl", lines[2])
         row = json.loads(seen.line())
         assert (Path(row["file"]).name, row["was"]) == ("one.jsonl", "requested")
@@ -184,10 +179,7 @@ def test_it_begins_with_open_calls_or_with_everything(tmp_path: Path) -> None:
     append(path, *two_calls()[:4])
 
     assert told(watch(path, "--json")) == [("c2", "requested")]
-    assert told(watch(path, "--json", "--since-start")) == [
-        ("c1", "succeeded"),
-        ("c2", "requested"),
-    ]
+    assert told(watch(path, "--json", "--since-start")) == [("c1", "succeeded"), ("c2", "requested")]
     assert told(watch(tmp_path, "--json", "--since-start"))[0] == ("c1", "succeeded")
 
 
@@ -206,9 +198,7 @@ def test_rows_have_the_fields_of_calls(tmp_path: Path) -> None:
 def test_news_of_background_work_is_told(tmp_path: Path) -> None:
     session = TranscriptBuilder().prompt("Go on.")
     session.call("Bash", {"command": "serve", "run_in_background": True}, id="c1")
-    session.result(
-        "c1", "Command running in background with ID: b1", structured={"backgroundTaskId": "b1"}
-    )
+    session.result("c1", "Command running in background with ID: b1", structured={"backgroundTaskId": "b1"})
     session.task_notification("c1", "b1", "Background command completed", status="completed")
     *lines, news = session.lines()
     path = tmp_path / "s.jsonl"
@@ -217,15 +207,11 @@ def test_news_of_background_work_is_told(tmp_path: Path) -> None:
     with watching(path, "--since-start") as seen:
         assert seen.line().endswith("serve  0 ms  ⟳ goes on in the background")
         append(path, news)
-        assert seen.line().endswith(
-            "◆ Bash        serve  task completed: Background command completed"
-        )
+        assert seen.line().endswith("◆ Bash        serve  task completed: Background command completed")
 
 
 @requirement("watch.everything")
-def test_without_a_name_all_sessions_of_both_clients_are_watched(
-    projects: Path, user: Path
-) -> None:
+def test_without_a_name_all_sessions_of_both_clients_are_watched(projects: Path, user: Path) -> None:
     (user / ".codex" / "sessions").mkdir(parents=True)
     lines = two_calls()
     append(projects / "p" / "old.jsonl", *lines[:2])
@@ -275,19 +261,15 @@ def test_the_filters_of_all_commands_choose_what_is_told(projects: Path) -> None
     assert len(lines) == 2
 
 
-def read_so_far(process: "subprocess.Popen[str]") -> int:
+def read_so_far(process: subprocess.Popen[str]) -> int:
     """Bytes that a process has read from anywhere."""
-    fields = dict(
-        line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().split("\n") if line
-    )
+    fields = dict(line.split(": ") for line in Path(f"/proc/{process.pid}/io").read_text().split("\n") if line)
     return int(fields["rchar"])
 
 
 @requirement("watch.idle")
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="needs /proc")
-def test_nothing_is_read_while_nothing_is_written_and_then_only_what_is_new(
-    projects: Path,
-) -> None:
+def test_nothing_is_read_while_nothing_is_written_and_then_only_what_is_new(projects: Path) -> None:
     for n in range(300):
         append(projects / f"p{n % 20}" / f"s{n}.jsonl", *two_calls(f"s{n}"))
     big = projects / "p0" / "big.jsonl"
@@ -315,9 +297,7 @@ def test_nothing_is_read_while_nothing_is_written_and_then_only_what_is_new(
 @requirement("watch.limits")
 def test_where_no_watches_are_left_it_is_said_and_files_are_looked_at(projects: Path) -> None:
     limit = "echo 2 > /proc/sys/user/max_inotify_watches"
-    if subprocess.run(
-        ["unshare", "-Ur", "sh", "-c", limit], capture_output=True, check=False
-    ).returncode:
+    if subprocess.run(["unshare", "-Ur", "sh", "-c", limit], capture_output=True, check=False).returncode:
         pytest.skip("the limit cannot be set here")
     lines = two_calls("s1")
     for n in range(5):
@@ -359,9 +339,7 @@ def test_a_session_is_named_by_the_beginning_of_its_id(projects: Path) -> None:
         ("123", "no session begins with '123'"),
     ],
 )
-def test_what_cannot_be_watched_is_one_line_and_exit_code_2(
-    projects: Path, name: str, said: str
-) -> None:
+def test_what_cannot_be_watched_is_one_line_and_exit_code_2(projects: Path, name: str, said: str) -> None:
     done = watch(name)
 
     assert done.exit_code == 2

@@ -78,9 +78,7 @@ async def test_it_is_told_who_decided_and_by_which_rules(tmp_path: Path) -> None
 
     told = [answer(f"toolu_{n}", path) for n in range(4)]
 
-    assert [
-        (one["allowed"], one["source"], one["reason"], one["origin"], one["code"]) for one in told
-    ] == [
+    assert [(one["allowed"], one["source"], one["reason"], one["origin"], one["code"]) for one in told] == [
         (False, "config", "subcommandResults", "projectSettings", "rule:projectSettings"),
         (True, "config", "subcommandResults", None, None),
         (True, "user_temporary", None, None, "bashMiss:no-rule-match"),
@@ -116,9 +114,7 @@ def test_evidence_without_words_is_its_rule_alone(tmp_path: Path) -> None:
 def test_what_older_clients_did_not_record_is_taken_from_the_result(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="s").prompt("go")
     denied = story.call("Bash", {"command": "rm x"})
-    story.result(
-        denied, claude_results.refused("Permission to use Bash with command rm x has been denied.")
-    )
+    story.result(denied, claude_results.refused("Permission to use Bash with command rm x has been denied."))
     path = story.write(tmp_path / "s.jsonl")
 
     told = answer(str(denied), path)
@@ -170,9 +166,7 @@ async def test_which_handler_said_what_is_told_with_its_command(tmp_path: Path) 
         **at("PostToolUse", objects, matcher="Bash"),
         **at("PermissionRequest", denies, matcher="Write"),
     }
-    layer = SettingsLayer(
-        "user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {}
-    )
+    layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     path = tmp_path / "t.jsonl"
     hooks = load_hooks(merge_settings([layer], trusted=True), profile("2.1.325")).hooks
     session = guarded(tmp_path, path, hooks=hooks)
@@ -239,13 +233,7 @@ def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> Non
     rows = [
         {"at": began, "event": "PreToolUse", "call": call, "tool": "Bash", "input": "1-1"},
         {"at": began + 1, "event": "PermissionRequest", "tool": "Bash", "input": "1-1"},
-        {
-            "at": began + 5,
-            "event": "PostToolUse",
-            "call": call,
-            "tool": "Bash",
-            "duration_ms": 1000,
-        },
+        {"at": began + 5, "event": "PostToolUse", "call": call, "tool": "Bash", "duration_ms": 1000},
     ]
     notes = hook_log_path(path)
     notes.parent.mkdir(parents=True)

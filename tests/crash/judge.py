@@ -83,9 +83,7 @@ async def check_resumed(place: Path) -> None:
     """Somebody goes on with it: nothing is run again, and what was said of open calls stays."""
     before = {name: content(place, name) for name in (*FILES.values(), "log")}
     history = check_history_of(place)
-    async with Session(
-        cwd=place / "project", tools=[], transcript=transcript(place), history=history
-    ) as session:
+    async with Session(cwd=place / "project", tools=[], transcript=transcript(place), history=history) as session:
         session.say("Where were we?")
         await session.run({"role": "assistant", "content": [{"type": "text", "text": "Here."}]})
         assert check_history(session.messages) == []
@@ -97,6 +95,4 @@ async def check_resumed(place: Path) -> None:
 def flat(messages: list[dict[str, object]]) -> list[tuple[object, str]]:
     """The blocks that were said, results without what only one form of them has."""
     blocks = [b for m in messages for b in (m["content"] if isinstance(m["content"], list) else ())]
-    return sorted(
-        (b["type"], str(b.get("text") or b.get("content") or b.get("id"))) for b in blocks
-    )
+    return sorted((b["type"], str(b.get("text") or b.get("content") or b.get("id"))) for b in blocks)

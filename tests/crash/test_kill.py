@@ -19,9 +19,7 @@ ROOT = Path(__file__).parent.parent.parent
 def killed(folder: Path, fsync: Fsync, *, half: bool) -> list[Path]:
     """A place for each number of operations after which the session died; the last one lived."""
     program = [sys.executable, "-m", "tests.crash.world", "kill", str(folder), fsync]
-    done = subprocess.run(
-        [*program, str(int(half))], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([*program, str(int(half))], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return sorted(folder.iterdir(), key=lambda place: int(place.name))
 
@@ -40,9 +38,7 @@ async def check_all(places: list[Path]) -> set[str]:
 
 @requirement("crash.kill")
 @pytest.mark.anyio
-async def test_killed_after_any_write_a_session_goes_on_and_tells_what_happened(
-    tmp_path: Path,
-) -> None:
+async def test_killed_after_any_write_a_session_goes_on_and_tells_what_happened(tmp_path: Path) -> None:
     places = killed(tmp_path, "never", half=False)
 
     assert len(places) > 30

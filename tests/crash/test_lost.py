@@ -112,9 +112,7 @@ def left(disk: Disk, place: Path, origin: Path, much: Choice, which: Version) ->
 
 
 @pytest.fixture(scope="module", params=["never", "results", "always"])
-def story(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Fsync, Path, Operations]:
+def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Fsync, Path, Operations]:
     folder = tmp_path_factory.mktemp(request.param)
     return request.param, folder, noted(folder, request.param)
 

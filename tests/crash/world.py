@@ -59,10 +59,7 @@ def replies(project: Path) -> list[dict[str, object]]:
         [use("toolu_agent", "Helper")],
         [{"type": "text", "text": "Done."}],
     ]  # fmt: skip
-    return [
-        {"id": f"msg_{n}", "role": "assistant", "model": "m", "content": blocks}
-        for n, blocks in enumerate(asked)
-    ]
+    return [{"id": f"msg_{n}", "role": "assistant", "model": "m", "content": blocks} for n, blocks in enumerate(asked)]
 
 
 def sub_reply(project: Path) -> dict[str, object]:
@@ -94,9 +91,7 @@ async def live(place: Path, fsync: Fsync, told: Callable[[Finished], None]) -> N
     async def helper() -> str:
         """Let another one work."""
         recorder = session.child_recorder("helper", {"toolUseId": "toolu_agent"})
-        async with Session(
-            cwd=project, tools=tools(), transcript=recorder, session_id=SESSION, fsync=fsync
-        ) as child:
+        async with Session(cwd=project, tools=tools(), transcript=recorder, session_id=SESSION, fsync=fsync) as child:
             child.say("Write it.")
             await child.run(sub_reply(project))
         return "done"

@@ -13,9 +13,7 @@ from toolspan.types.hunk import Hunk
 NO_NEWLINE = "\\ No newline at end of file"
 
 # Few different lines, so that texts share some; only the line feed may end one.
-lines = st.sampled_from(
-    ["", "a", "b", "c", "\td", " e", "f\r", "\r", "g\u2028h", "i\x0cj", "k\x85", "-l", "\\ m"]
-)
+lines = st.sampled_from(["", "a", "b", "c", "\td", " e", "f\r", "\r", "g\u2028h", "i\x0cj", "k\x85", "-l", "\\ m"])
 texts = st.builds(
     lambda body, last: "".join(f"{line}\n" for line in body) + last,
     st.lists(lines, max_size=20),
@@ -28,13 +26,7 @@ def hunk(span: str, *lines: str) -> Hunk:
     numbers = re.fullmatch(r"-(\d+),(\d+) \+(\d+),(\d+)", span)
     assert numbers is not None, span
     old_start, old_lines, new_start, new_lines = map(int, numbers.groups())
-    return Hunk(
-        old_start=old_start,
-        old_lines=old_lines,
-        new_start=new_start,
-        new_lines=new_lines,
-        lines=lines,
-    )
+    return Hunk(old_start=old_start, old_lines=old_lines, new_start=new_start, new_lines=new_lines, lines=lines)
 
 
 def hunks_between(old: str, new: str, *, context: int = 3, notes: bool = True) -> tuple[Hunk, ...]:
@@ -50,9 +42,7 @@ def split(text: str) -> list[str]:
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
-def one_hunk(
-    group: list[tuple[str, int, int, int, int]], before: list[str], after: list[str], *, notes: bool
-) -> Hunk:
+def one_hunk(group: list[tuple[str, int, int, int, int]], before: list[str], after: list[str], *, notes: bool) -> Hunk:
     (_, old, _, new, _), (_, _, old_end, _, new_end) = group[0], group[-1]
     found = [line for step in group for line in prefixed(step, before, after)]
     shown = (part for line in found for part in rendered(line, notes=notes))
@@ -65,9 +55,7 @@ def one_hunk(
     )
 
 
-def prefixed(
-    step: tuple[str, int, int, int, int], before: list[str], after: list[str]
-) -> Iterator[str]:
+def prefixed(step: tuple[str, int, int, int, int], before: list[str], after: list[str]) -> Iterator[str]:
     tag, old, old_end, new, new_end = step
     if tag == "equal":
         yield from (" " + line for line in before[old:old_end])

@@ -114,17 +114,9 @@ CHANGE = hunk("-2,2 +2,2", " b", "-c", "+C")
     ("hunks", "text", "message"),
     [
         ([CHANGE], "a\nb\nd\n", "Hunk 1 does not fit at line 3: expected 'c', found 'd'."),
-        (
-            [CHANGE],
-            "a\nb",
-            "Hunk 1 does not fit at line 3: expected 'c', found the end of the text.",
-        ),
+        ([CHANGE], "a\nb", "Hunk 1 does not fit at line 3: expected 'c', found the end of the text."),
         ([CHANGE], "", "Hunk 1 follows line 1, but the text has 0 lines."),
-        (
-            [CHANGE, hunk("-9,1 +9,0", "-i")],
-            "a\nb\nc\n",
-            "Hunk 2 follows line 8, but the text has 3 lines.",
-        ),
+        ([CHANGE, hunk("-9,1 +9,0", "-i")], "a\nb\nc\n", "Hunk 2 follows line 8, but the text has 3 lines."),
         (
             [hunk("-1,1 +1,1", "-a", NO_NEWLINE, "+b")],
             "a\n",

@@ -64,11 +64,7 @@ last
 def test_every_section_of_a_patch_is_read() -> None:
     opening = PatchChunk(
         contexts=("class Shop:", "    def open(self):"),
-        lines=(
-            "         self.lamp.on()",
-            "-        self.door.unlock()",
-            "+        self.door.open()",
-        ),
+        lines=("         self.lamp.on()", "-        self.door.unlock()", "+        self.door.open()"),
     )
     ending = PatchChunk(lines=(" ", "-last", "+end"), at_end=True)
     assert parse_patch(MIXED) == (
@@ -113,13 +109,7 @@ def test_what_is_no_patch_is_told_by_its_line(text: str, line: int, words: str) 
 
 @requirement("files.apply-patch")
 @pytest.mark.parametrize(
-    ("before", "shown"),
-    [
-        ("a  \nb\n", "a"),
-        ("\ta\nb\n", "a"),
-        ("“a” – b\nb\n", '"a" - b'),
-        ("x\na\nb\n", "a"),
-    ],
+    ("before", "shown"), [("a  \nb\n", "a"), ("\ta\nb\n", "a"), ("“a” – b\nb\n", '"a" - b'), ("x\na\nb\n", "a")]
 )
 def test_blanks_and_typographic_marks_are_forgiven(before: str, shown: str) -> None:
     section = UpdateFile(path="f", chunks=(PatchChunk(lines=(f"-{shown}", "+c")),))
@@ -141,15 +131,11 @@ def test_lines_without_any_context_go_to_the_end() -> None:
 
 @requirement("files.apply-patch")
 def test_a_chunk_that_is_not_there_is_an_error() -> None:
-    section = UpdateFile(
-        path="f", chunks=(PatchChunk(lines=(" b", "+c")), PatchChunk(lines=("-a",)))
-    )
+    section = UpdateFile(path="f", chunks=(PatchChunk(lines=(" b", "+c")), PatchChunk(lines=("-a",))))
     with pytest.raises(PatchError, match="Chunk 2 does not stand in the text"):
         apply_update(section, "a\nb\n")
     with pytest.raises(PatchError, match="'class X', which is not in the text"):
-        apply_update(
-            UpdateFile(path="f", chunks=(PatchChunk(lines=("+c",), contexts=("class X",)),)), "a\n"
-        )
+        apply_update(UpdateFile(path="f", chunks=(PatchChunk(lines=("+c",), contexts=("class X",)),)), "a\n")
 
 
 @requirement("files.apply-patch-in-shell")
@@ -175,12 +161,8 @@ def test_patches_are_found_inside_commands(command: str | list[str]) -> None:
 @requirement("files.apply-patch-in-shell")
 def test_a_command_may_go_to_a_folder_first() -> None:
     patch = "*** Begin Patch\n*** Delete File: a\n*** End Patch"
-    assert find_embedded_patches(f"cd sub && apply_patch <<'E'\n{patch}\nE") == [
-        EmbeddedPatch(patch, "sub")
-    ]
-    assert find_embedded_patches(f"cd 'a b'; apply_patch <<'E'\n{patch}\nE") == [
-        EmbeddedPatch(patch, "a b")
-    ]
+    assert find_embedded_patches(f"cd sub && apply_patch <<'E'\n{patch}\nE") == [EmbeddedPatch(patch, "sub")]
+    assert find_embedded_patches(f"cd 'a b'; apply_patch <<'E'\n{patch}\nE") == [EmbeddedPatch(patch, "a b")]
     assert find_embedded_patches(f"ls; cd $X; apply_patch <<'E'\n{patch}\nE")[0].is_folder_unknown
     assert find_embedded_patches(f"cat <<'E'\n{patch}\nE") == []
     assert find_embedded_patches(["apply_patch", f"-p0 <<'E'\n{patch}\nE"]) == []
@@ -189,9 +171,7 @@ def test_a_command_may_go_to_a_folder_first() -> None:
 plain = st.text(st.sampled_from("abc +-@*\t"), max_size=6)
 names = st.text(st.sampled_from("abc/._"), min_size=1, max_size=8).map(str.strip).filter(bool)
 chunks = st.builds(
-    lambda lines, contexts, at_end: PatchChunk(
-        lines=tuple(lines), contexts=tuple(contexts), at_end=at_end
-    ),
+    lambda lines, contexts, at_end: PatchChunk(lines=tuple(lines), contexts=tuple(contexts), at_end=at_end),
     st.lists(st.builds(str.__add__, st.sampled_from(" +-"), plain), min_size=1, max_size=5),
     st.lists(plain.map(str.rstrip).filter(bool), max_size=2),
     st.booleans(),

@@ -22,13 +22,7 @@ def test_no_hunks_have_no_problems() -> None:
 
 
 @pytest.mark.parametrize(
-    "lone",
-    [
-        hunk("-0,0 +1,1", "+a"),
-        hunk("-1,0 +1,1", "+a"),
-        hunk("-1,1 +0,0", "-a"),
-        hunk("-1,1 +1,0", "-a"),
-    ],
+    "lone", [hunk("-0,0 +1,1", "+a"), hunk("-1,0 +1,1", "+a"), hunk("-1,1 +0,0", "-a"), hunk("-1,1 +1,0", "-a")]
 )
 def test_an_empty_side_may_start_at_zero_or_one(lone: Hunk) -> None:
     assert problems([lone]) == ()
@@ -45,23 +39,15 @@ def test_an_empty_side_may_start_at_zero_or_one(lone: Hunk) -> None:
         (hunk("-2,1 +3,1", " a"), "Hunk 1 starts at new line 3, but its old start gives 2."),
         (
             hunk("-1,1 +1,1", " a", "b", ""),
-            "Hunk 1 has an unknown kind of line 2: expected ' ', '-', '+' or '\\' first, "
-            "found 'b' (such lines: 2).",
+            "Hunk 1 has an unknown kind of line 2: expected ' ', '-', '+' or '\\' first, found 'b' (such lines: 2).",
         ),
         (
             hunk("-1,1 +1,1", " a", ""),
-            "Hunk 1 has an unknown kind of line 2: expected ' ', '-', '+' or '\\' first, "
-            "found nothing.",
+            "Hunk 1 has an unknown kind of line 2: expected ' ', '-', '+' or '\\' first, found nothing.",
         ),
         (hunk("-1,1 +1,1", " a\nb"), "Hunk 1 has a line break inside line 1."),
-        (
-            hunk("-1,1 +1,1", NO_NEWLINE, " a"),
-            "Hunk 1 starts with a note, expected a line before it.",
-        ),
-        (
-            hunk("-7,0 +3,1", "+a"),
-            "Hunk 1 starts at old line 7 and new line 3, which are not the same place.",
-        ),
+        (hunk("-1,1 +1,1", NO_NEWLINE, " a"), "Hunk 1 starts with a note, expected a line before it."),
+        (hunk("-7,0 +3,1", "+a"), "Hunk 1 starts at old line 7 and new line 3, which are not the same place."),
     ],
 )
 def test_a_problem_of_one_hunk_is_told_in_a_sentence(bad: Hunk, sentence: str) -> None:
@@ -84,9 +70,7 @@ def test_hunks_out_of_order_are_a_problem() -> None:
 def test_only_the_last_hunk_may_note_the_end_of_the_file() -> None:
     ends = hunk("-1,1 +1,1", " a", NO_NEWLINE)
 
-    assert problems([ends, hunk("-5,1 +5,1", " e")]) == (
-        "Hunk 1 notes the end of the file, but another hunk follows.",
-    )
+    assert problems([ends, hunk("-5,1 +5,1", " e")]) == ("Hunk 1 notes the end of the file, but another hunk follows.",)
 
 
 def test_a_start_that_the_hunks_before_contradict_is_a_problem() -> None:

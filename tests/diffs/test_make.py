@@ -43,9 +43,7 @@ def text(lines: list[str]) -> str:
          [(1, 7, 1, 6, "-a -b  c +b  a  b -b  a +c")]),
     ],
 )  # fmt: skip
-def test_hunks_are_those_of_the_client(
-    old: str, new: str, hunks: list[tuple[int, int, int, int, str]]
-) -> None:
+def test_hunks_are_those_of_the_client(old: str, new: str, hunks: list[tuple[int, int, int, int, str]]) -> None:
     assert make_hunks(old, new) == [
         Hunk(
             old_start=at, old_lines=count, new_start=new_at, new_lines=new_count,
@@ -68,9 +66,7 @@ def test_a_patch_leads_from_one_text_to_the_other_and_back(old: list[str], new: 
 @requirement("patch.made-is-true")
 @given(old=LINES, new=LINES)
 def test_no_shorter_patch_exists(old: list[str], new: list[str]) -> None:
-    changed = sum(
-        line[0] in "+-" for hunk in make_hunks(text(old), text(new)) for line in hunk.lines
-    )
+    changed = sum(line[0] in "+-" for hunk in make_hunks(text(old), text(new)) for line in hunk.lines)
 
     assert changed == len(old) + len(new) - 2 * longest_common(old, new)
 

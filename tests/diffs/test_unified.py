@@ -14,14 +14,7 @@ from inline_snapshot import snapshot
 from tests.diffs.diffs import NO_NEWLINE, hunk, hunks_between, texts
 from toolspan.diffs import DiffKind, PatchError, unified
 
-NAMES = [
-    "plain.txt",
-    "two words.txt",
-    'quo"ted\\.txt',
-    "tab\tand\nline.txt",
-    "dir/é\u2028.txt",
-    "\x01\x7f",
-]
+NAMES = ["plain.txt", "two words.txt", 'quo"ted\\.txt', "tab\tand\nline.txt", "dir/é\u2028.txt", "\x01\x7f"]
 
 needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 needs_patch = pytest.mark.skipif(shutil.which("patch") is None, reason="patch is not installed")
@@ -46,9 +39,7 @@ def feed(folder: Path, diff: str, *command: str) -> None:
         "GIT_CONFIG_GLOBAL": os.devnull,
         "GIT_CONFIG_NOSYSTEM": "1",
     }
-    done = subprocess.run(
-        command, cwd=folder, input=diff.encode(), capture_output=True, env=environment, check=False
-    )
+    done = subprocess.run(command, cwd=folder, input=diff.encode(), capture_output=True, env=environment, check=False)
     assert done.returncode == 0, (done.stderr.decode(), diff)
 
 
@@ -66,10 +57,7 @@ def patched(old: str, new: str, name: str, *command: str, context: int = 3) -> d
 
 
 def test_the_text_is_a_git_style_diff() -> None:
-    hunks = [
-        hunk("-1,3 +1,3", " a", "-b", "+B", " c"),
-        hunk("-9,1 +9,1", "-i", "+I", NO_NEWLINE),
-    ]
+    hunks = [hunk("-1,3 +1,3", " a", "-b", "+B", " c"), hunk("-9,1 +9,1", "-i", "+I", NO_NEWLINE)]
 
     assert unified(hunks, "src/x.py") == snapshot("""\
 --- a/src/x.py

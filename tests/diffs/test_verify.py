@@ -40,16 +40,11 @@ def test_a_creation_recorded_without_hunks_has_no_base() -> None:
         (
             "a\nb",
             "a\nB\nc",
-            "Line 3 of the patched text is not that of the text after: "
-            "expected 'c', found the end of the text.",
+            "Line 3 of the patched text is not that of the text after: expected 'c', found the end of the text.",
         ),
         ("a\nb\n", "a\nB", "Only the final newline differs: the text after has none."),
         ("a\nb", "a\nB\n", "Only the final newline differs: the text after has one."),
-        (
-            "a\nb\n",
-            "a\r\nB\r\n",
-            "Only line ends differ: \\r\\n on one side, \\n on the other.",
-        ),
+        ("a\nb\n", "a\r\nB\r\n", "Only line ends differ: \\r\\n on one side, \\n on the other."),
     ],
 )
 def test_a_mismatch_says_where_and_how(before: str, after: str, reason: str) -> None:
@@ -73,9 +68,7 @@ def test_tabs_shown_as_spaces_are_named_as_the_reason(after: str | None) -> None
 
 
 @given(texts, texts, texts, st.none() | texts)
-def test_no_patch_and_no_text_make_verifying_raise(
-    old: str, new: str, before: str, after: str | None
-) -> None:
+def test_no_patch_and_no_text_make_verifying_raise(old: str, new: str, before: str, after: str | None) -> None:
     verdict = verify(hunks_between(old, new), before, after)
 
     assert isinstance(verdict, Fits | Mismatch)

@@ -76,9 +76,7 @@ def blocks_in(text: str, page: str) -> Iterator[Block]:
         if opened := _FENCE.match(lines[at]):
             end = _end(lines, at + 1, opened["fence"])
             cut = len(opened["before"])
-            yield _block(
-                page, at + 1, opened["language"], [line[cut:] for line in lines[at + 1 : end]]
-            )
+            yield _block(page, at + 1, opened["language"], [line[cut:] for line in lines[at + 1 : end]])
             at, before = end + 1, ""
         elif _BARE.match(lines[at]) and not before.strip():
             end = next((n for n in range(at, len(lines)) if not _BARE.match(lines[n])), len(lines))

@@ -117,10 +117,7 @@ def bare(home: Path) -> AbstractContextManager[Stage]:
 @contextmanager
 def collector(home: Path) -> Iterator[Stage]:
     """The sample, and somebody who takes spans."""
-    with (
-        HTTPServer(("127.0.0.1", 0), _Collector) as server,
-        sample(home) as stage,
-    ):
+    with HTTPServer(("127.0.0.1", 0), _Collector) as server, sample(home) as stage:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -156,10 +153,7 @@ def refused(home: Path) -> AbstractContextManager[Stage]:
     (home / ".claude/settings.json").write_text(json.dumps(settings), encoding="utf-8")
     (home / "a.txt").write_text("one\n", encoding="utf-8")
     edit = {"file_path": str(home / "a.txt"), "old_string": "one", "new_string": "two"}
-    given = {
-        "toolu_1": ("Read", {"file_path": edit["file_path"]}),
-        "toolu_01MQf7L08WqG5zKp3ZAcd09B": ("Edit", edit),
-    }
+    given = {"toolu_1": ("Read", {"file_path": edit["file_path"]}), "toolu_01MQf7L08WqG5zKp3ZAcd09B": ("Edit", edit)}
     messages = [
         {"content": [{"type": "tool_use", "id": call, "name": tool, "input": values}]}
         for call, (tool, values) in given.items()

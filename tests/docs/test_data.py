@@ -40,11 +40,7 @@ RUN = [GUARD, NOTE, CONSENT, FOR_CLAUDE, FOR_CODEX, SERVER, AGENT, *MADE]
 """The blocks that are tried here."""
 
 
-HEADERS = {
-    "content-type": "application/json",
-    "x-api-key": "none",
-    "anthropic-version": "2023-06-01",
-}
+HEADERS = {"content-type": "application/json", "x-api-key": "none", "anthropic-version": "2023-06-01"}
 
 
 def toolspan(home: Path, *words: str, told: str) -> str:

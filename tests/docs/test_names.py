@@ -38,9 +38,7 @@ def test_every_package_is_on_the_map() -> None:
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES))
-def test_the_page_of_a_package_says_what_goes_in_and_out_and_what_is_not_there(
-    package: str,
-) -> None:
+def test_the_page_of_a_package_says_what_goes_in_and_out_and_what_is_not_there(package: str) -> None:
     row = re.search(rf"^\| \[?`{package}`.*\|(.*)\|$", text(ROOT / "docs/README.md"), re.M)
     assert row is not None
     page, anchor = re.findall(r"\]\(([\w-]+\.md)(?:#([\w-]+))?", row[1])[0]
@@ -204,11 +202,7 @@ def test_the_reference_has_whatever_pages_and_examples_import() -> None:
 
 
 def imported() -> set[tuple[str, str]]:
-    blocks = [
-        block
-        for page in GUIDE
-        for block in re.findall(r"^```python\n(.*?)^```", text(page), re.S | re.M)
-    ]
+    blocks = [block for page in GUIDE for block in re.findall(r"^```python\n(.*?)^```", text(page), re.S | re.M)]
     blocks += [text(path) for path in ROOT.glob("examples/*.py")]
     return {
         (node.module, alias.name)
@@ -228,8 +222,6 @@ def test_everything_in_the_reference_has_words(page: Path) -> None:
     for section in sections:
         title, _, below = section.partition("\n")
         words = re.sub(r"^```.*?^```$", "", below.partition("\n## ")[0], flags=re.S | re.M)
-        if not [
-            line for line in words.splitlines() if line and not line.startswith(("|", "Types"))
-        ]:
+        if not [line for line in words.splitlines() if line and not line.startswith(("|", "Types"))]:
             wordless.append(title)
     assert wordless == []

@@ -33,8 +33,6 @@ def test_the_old_way_prints_what_is_shown(section: Section, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("page", PAGES, ids=COMPARED)
 def test_a_page_is_put_together_as_it_was_taken_apart(page: str) -> None:
-    parts = [
-        section.renewed(step.printed for step in section.steps()) for section in sections(page)
-    ]
+    parts = [section.renewed(step.printed for step in section.steps()) for section in sections(page)]
 
     assert "".join(parts) == page

@@ -30,9 +30,7 @@ def test_commands_print_what_their_page_shows(block: Block) -> None:
             shown = step.printed.splitlines()
             assert code == 0 or (shown and code == 1), lines  # 1: there is something to tell
             if shown:
-                assert timeless(lines, stage.differs) == timeless(
-                    filled(shown, lines), stage.differs
-                )
+                assert timeless(lines, stage.differs) == timeless(filled(shown, lines), stage.differs)
             made = re.findall(r" -o (\S+)", typed.code)
             assert [name for name in made if not (stage.folder / name).stat().st_size] == []
 

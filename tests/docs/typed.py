@@ -118,13 +118,12 @@ def nothing(_: World) -> None:
 TYPED: dict[tuple[str, str], tuple[Scene, Story]] = {
     (
         "README.md",
-        "$ toolspan restore search.js         # as the last call left it; what is there now is kept"
-        " beside it",
+        "$ toolspan restore search.js         # as the last call left it; what is there now is kept beside it",
     ): (their_files, answered),
-    (
-        "docs/files.md",
-        "$ toolspan restore search.js --after toolu_0145IkOq     # as it was after that call",
-    ): (their_files, answered),
+    ("docs/files.md", "$ toolspan restore search.js --after toolu_0145IkOq     # as it was after that call"): (
+        their_files,
+        answered,
+    ),
     ("docs/hook.md", "$ toolspan hook install"): (a_noted_session, answered),
     ("docs/permissions.md", f"--- Bash asks for consent {'-' * 74}"): (nothing, asked),
     ("docs/run.md", "> make it two"): (nothing, talked),

@@ -41,10 +41,7 @@ def claude(text: str, *, file: str = "session.jsonl") -> list[Transcript]:
     story.result(task, told, after_ms=5)
     left = story.call("Read", {"file_path": path}, id=f"toolu_{text}")
     assert left
-    return [
-        transcript(story.data(), file),
-        transcript(child.data(), f"agent-{child.agent_id}.jsonl"),
-    ]
+    return [transcript(story.data(), file), transcript(child.data(), f"agent-{child.agent_id}.jsonl")]
 
 
 def codex(text: str) -> list[Transcript]:
@@ -67,9 +64,7 @@ def transcript(data: bytes, file: str = "session.jsonl") -> Transcript:
 BOTH: tuple[Callable[[str], list[Transcript]], ...] = (claude, codex)
 
 
-def exported(
-    transcripts: Sequence[Transcript], veil: Callable[[], Redactor | None] = lambda: None
-) -> dict[str, str]:
+def exported(transcripts: Sequence[Transcript], veil: Callable[[], Redactor | None] = lambda: None) -> dict[str, str]:
     """What each format, and the page, makes of a session."""
     found: dict[str, str] = {
         form: b"".join(load_writer(form)([SessionExport(transcripts, redactor=veil())])).decode()

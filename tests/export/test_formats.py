@@ -163,9 +163,7 @@ def test_a_fence_is_longer_than_any_run_of_backticks_inside(text: str) -> None:
 
     assert (first, end) == (f"{last}json", "")
     assert set(last) == {"`"}
-    assert max((len(run) for line in inside for run in re.findall("`+", line)), default=0) < len(
-        last
-    )
+    assert max((len(run) for line in inside for run in re.findall("`+", line)), default=0) < len(last)
 
 
 @requirement("export.markdown")
@@ -222,9 +220,7 @@ def assert_nested(events: list[dict[str, Any]]) -> None:
 def test_parallel_calls_lie_in_threads_of_their_own() -> None:
     story = TranscriptBuilder().prompt("both")
     first, second = (story.call("Bash", {"command": name}) for name in ("one", "two"))
-    story.result(first, claude_results.ran("1"), after_ms=500).result(
-        second, claude_results.ran("2"), after_ms=9
-    )
+    story.result(first, claude_results.ran("1"), after_ms=500).result(second, claude_results.ran("2"), after_ms=9)
     trace = json.loads(exported([transcript(story.data())])["perfetto"])
     calls = [event for event in trace["traceEvents"] if event["ph"] == "X"]
 

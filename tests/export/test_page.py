@@ -20,9 +20,7 @@ webdriver = pytest.importorskip("selenium.webdriver")
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 
-needs_browser = pytest.mark.skipif(
-    not (CHROMIUM and DRIVER), reason="neither Chromium nor its driver is installed"
-)
+needs_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="neither Chromium nor its driver is installed")
 HOSTILE = (
     "</script><script>document.title='owned'</script><!--",
     "<img src=x onerror=\"document.title='owned'\">",
@@ -41,7 +39,7 @@ class Browser:
         self._driver = driver
         self._folder = folder
 
-    def open(self, page: str) -> "Browser":
+    def open(self, page: str) -> Browser:
         path = self._folder / "page.html"
         path.write_text(page, encoding="utf-8")
         self._driver.get("about:blank")
@@ -247,9 +245,7 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, width: int) -> None:
 @requirement("export.page-hostile")
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 @pytest.mark.parametrize("make", [claude, codex])
-def test_what_a_transcript_holds_is_shown_and_never_acts(
-    browser: Browser, make: Any, text: str
-) -> None:
+def test_what_a_transcript_holds_is_shown_and_never_acts(browser: Browser, make: Any, text: str) -> None:
     browser.open(html.render_transcripts(*make(text)))
     browser.click("#thinking")
     for row in browser.run("return [...document.querySelectorAll('.row')].map((r) => r.id)"):

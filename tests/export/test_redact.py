@@ -53,9 +53,7 @@ NAMED = st.sampled_from(
      r'"{{\"api_key\": \"{}\"}}"']
 )  # fmt: skip
 HOMES = st.sampled_from(["/home/{}/x", "/Users/{}", "C:\\Users\\{}\\x", "cd /home/{}; by {}"])
-QUICK = settings(
-    max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+QUICK = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 def nowhere(secret: str, text: str) -> None:
@@ -99,9 +97,7 @@ def test_names_of_users_are_in_no_format(name: str, around: str) -> None:
 def test_the_same_thing_has_the_same_placeholder() -> None:
     redaction = SecretRedactor()
 
-    texts = [
-        redaction.redact_text(text) for text in ("a@b.org", "c@d.org, a@b.org", "mail a@b.org")
-    ]
+    texts = [redaction.redact_text(text) for text in ("a@b.org", "c@d.org, a@b.org", "mail a@b.org")]
 
     assert texts == ["[email-1]", "[email-2], [email-1]", "mail [email-1]"]
 
@@ -167,9 +163,7 @@ def test_a_secret_goes_to_its_last_word(text: str) -> None:
 def test_a_secret_at_the_place_of_a_cut_is_not_cut_in_two() -> None:
     text = "x " * 19_990 + "sk-ant-" + "A1b2" * 12 + " y" * 10_000
 
-    assert all(
-        "A1b2" not in output for output in exported(claude(text)[:1], SecretRedactor).values()
-    )
+    assert all("A1b2" not in output for output in exported(claude(text)[:1], SecretRedactor).values())
 
 
 @requirement("export.redact")

@@ -130,9 +130,7 @@ class Asked:
 
 
 conversations = st.lists(
-    st.lists(
-        st.builds(Asked, st.sampled_from(FATES), TEXTS | SAID_BY_SERVERS), min_size=1, max_size=5
-    ),
+    st.lists(st.builds(Asked, st.sampled_from(FATES), TEXTS | SAID_BY_SERVERS), min_size=1, max_size=5),
     min_size=1,
     max_size=4,
 )
@@ -259,18 +257,13 @@ def test_live_spans_equal_the_spans_of_the_transcript(profile: str) -> None:
 @requirement("flow.live-is-read")
 @pytest.mark.anyio
 @pytest.mark.parametrize("profile", VERSIONS)
-async def test_live_spans_of_an_mcp_server_equal_those_of_the_transcript(
-    profile: str, tmp_path: Path
-) -> None:
+async def test_live_spans_of_an_mcp_server_equal_those_of_the_transcript(profile: str, tmp_path: Path) -> None:
     path = tmp_path / "session.jsonl"
     log = tmp_path / "log"
     log.touch()
     # An error of the protocol, one of the tool, a good end, no answer, and a server that is gone.
     names = ("refuse", "fail", "structured", "misfit", "hang", "die", "echo")
-    calls = [
-        {"type": "tool_use", "id": f"toolu_{name}", "name": f"mcp__chaos__{name}", "input": {}}
-        for name in names
-    ]
+    calls = [{"type": "tool_use", "id": f"toolu_{name}", "name": f"mcp__chaos__{name}", "input": {}} for name in names]
     with anyio.fail_after(60):
         async with McpServers(
             config(log),

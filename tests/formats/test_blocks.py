@@ -30,13 +30,9 @@ from toolspan.reading.transcript import read
 
 READ_FIRST = "File has not been read yet. Read it first before writing to it."
 PERMISSION_TIMEOUT = (
-    "Error calling tool (MultiEdit): MCP error -32603: "
-    "failed to evaluate permission: request timed out after 2m0s"
+    "Error calling tool (MultiEdit): MCP error -32603: failed to evaluate permission: request timed out after 2m0s"
 )
-NO_RESPONSE = (
-    "Error calling tool (Edit): MCP error -32603: "
-    "failed to evaluate permission: no response received"
-)
+NO_RESPONSE = "Error calling tool (Edit): MCP error -32603: failed to evaluate permission: no response received"
 
 
 def tagged(text: str) -> str:
@@ -60,12 +56,7 @@ def parsed(found: object, tool: str = "") -> ParsedResult:
         (tagged(PERMISSION_TIMEOUT), PERMISSION_TIMEOUT, "TIMEOUT", "retry_with_fallback"),
         (tagged("permission timeout"), "permission timeout", "TIMEOUT", "retry_with_fallback"),
         ("permission timeout", "permission timeout", "TIMEOUT", "fail"),
-        (
-            tagged("timeout: no response received"),
-            "timeout: no response received",
-            "TIMEOUT",
-            "retry_with_fallback",
-        ),
+        (tagged("timeout: no response received"), "timeout: no response received", "TIMEOUT", "retry_with_fallback"),
         (tagged(NO_RESPONSE), NO_RESPONSE, "MCP_NO_RESPONSE", "fail"),
         (
             tagged("Error calling tool (Edit): fetch failed"),
@@ -73,19 +64,9 @@ def parsed(found: object, tool: str = "") -> ParsedResult:
             "NETWORK_ERROR",
             "fail",
         ),
-        (
-            tagged("old_string not found in file"),
-            "old_string not found in file",
-            "VALIDATION_ERROR",
-            "fail",
-        ),
+        (tagged("old_string not found in file"), "old_string not found in file", "VALIDATION_ERROR", "fail"),
         # Its pattern for the tags does not go beyond one line.
-        (
-            tagged("first line\ntimeout"),
-            "first line\ntimeout",
-            "TIMEOUT",
-            "retry_with_fallback",
-        ),
+        (tagged("first line\ntimeout"), "first line\ntimeout", "TIMEOUT", "retry_with_fallback"),
         (tagged("No such tool available"), "No such tool available", None, "fail"),
         ("Exit code 1", "Exit code 1", None, "fail"),
     ],
@@ -99,9 +80,7 @@ def test_an_error_has_the_type_and_handling_that_the_reference_means(
     assert (found.seed_type, found.retry) == (seed_type, handling)
 
 
-@pytest.mark.parametrize(
-    "text", ["Todos have been modified successfully...", "connect timeout is 5", tagged("seen")]
-)
+@pytest.mark.parametrize("text", ["Todos have been modified successfully...", "connect timeout is 5", tagged("seen")])
 def test_a_success_is_no_error_whatever_words_are_in_it(text: str) -> None:
     # The reference's code calls the second one a TIMEOUT; we differ on purpose.
     assert parsed(result(text, is_error=False)) == ParsedResult(
@@ -159,9 +138,7 @@ def test_words_in_an_error_that_is_something_else_make_it_no_timeout(
         (True, "Exit code " + "9" * 5_000, None),
     ],
 )
-def test_an_exit_code_is_taken_from_the_first_line_or_the_last(
-    is_error: bool, content: str, code: int | None
-) -> None:
+def test_an_exit_code_is_taken_from_the_first_line_or_the_last(is_error: bool, content: str, code: int | None) -> None:
     assert parsed(result(content, is_error=is_error)).exit_code == code
 
 
@@ -238,10 +215,7 @@ def test_what_holds_neither_results_nor_calls_gives_none(found: object) -> None:
 def test_the_reader_and_the_parser_say_the_same_of_an_error() -> None:
     request = {"type": "assistant", "message": {"content": [edit("f", "a", "b")]}}
     (call,) = extract(request)
-    answer = {
-        "type": "user",
-        "message": {"content": [result(tagged(READ_FIRST), id=call.id or "")]},
-    }
+    answer = {"type": "user", "message": {"content": [result(tagged(READ_FIRST), id=call.id or "")]}}
     lines = b"".join(json_repair.encode_document(line) + b"\n" for line in (request, answer))
     (span,) = read(BytesSource(lines)).spans
     (found,) = parse_result(answer, tool=call.tool)
@@ -279,10 +253,7 @@ def test_an_edit_is_built_with_the_default_written_out() -> None:
         [{"old": "a", "new": "b"}, {"old": "c", "new": "d", "replaceAll": True}],
         [("a", "b"), {"old_string": "c", "new_string": "d", "replace_all": True}],
         [["a", "b"], {"new_string": "d", "replace_all": True, "old": "c"}],
-        [
-            {"old": "a", "new": "b", "replaceAll": None},
-            {"old": "c", "new": "d", "replaceAll": True},
-        ],
+        [{"old": "a", "new": "b", "replaceAll": None}, {"old": "c", "new": "d", "replaceAll": True}],
     ],
 )
 def test_several_edits_are_built_from_pairs_and_either_spelling(edits: list[Any]) -> None:
@@ -367,9 +338,7 @@ def test_a_given_id_must_be_one() -> None:
         ([{"old": "a", "new": "b", "replaceAll": 1}], TypeError, "edits[0].replace_all: expected"),
     ],
 )
-def test_edits_that_are_none_are_refused_at_once(
-    edits: Any, error: type[Exception], message: str
-) -> None:
+def test_edits_that_are_none_are_refused_at_once(edits: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)):
         multi_edit("f", edits)
 
@@ -420,17 +389,9 @@ def test_a_call_may_lack_anything(input: object) -> None:
     assert extract([{"type": "tool_use", "id": 7, "name": None, "input": input}]) == (nothing,)
 
 
-SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text()
-)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 JSON = st.recursive(
-    SCALARS,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4), max_leaves=12
 )
 TYPES = st.sampled_from(["tool_use", "tool_result", "text", "user"]) | JSON
 KEYS = ("content", "id", "input", "is_error", "message", "name", "role", "tool_use_id", "type")

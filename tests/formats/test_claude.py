@@ -27,13 +27,7 @@ from toolspan.formats.claude.records import (
     decode_entry,
     encode_entry,
 )
-from toolspan.formats.decoding import (
-    DECODE_ERRORS,
-    DecodedLine,
-    TypedDecoder,
-    content_to_text,
-    extract_text,
-)
+from toolspan.formats.decoding import DECODE_ERRORS, DecodedLine, TypedDecoder, content_to_text, extract_text
 from toolspan.types.ids import EntryId
 
 VIEW = TypedDecoder(Entry)
@@ -86,12 +80,7 @@ def test_a_call_of_the_file_form_is_read() -> None:
             "model": "claude-x",
             "content": [
                 {"type": "text", "text": "Reading."},
-                {
-                    "type": "tool_use",
-                    "id": "toolu_1",
-                    "name": "Read",
-                    "input": {"file_path": "/w/a.py", "limit": 200},
-                },
+                {"type": "tool_use", "id": "toolu_1", "name": "Read", "input": {"file_path": "/w/a.py", "limit": 200}},
             ],
             "stop_reason": None,
             "usage": {"input_tokens": 3, "output_tokens": 9, "service_tier": "standard"},
@@ -132,10 +121,7 @@ def test_the_stream_form_says_the_same_in_other_words() -> None:
         session_id="s1",
         request_id="req_1",
         parent_tool_use_id="toolu_0",
-        message={
-            "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}],
-        },
+        message={"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "done"}]},
         tool_use_result={"status": "async_launched", "agentId": "a1"},
     )
 
@@ -204,9 +190,7 @@ def test_unknown_keys_survive_at_every_depth() -> None:
 
 @requirement("wire.unknown-fields-survive")
 @given(record=claude_entries(), ascii_only=st.booleans())
-def test_what_clients_write_survives_decoding_and_encoding(
-    record: dict[str, Any], ascii_only: bool
-) -> None:
+def test_what_clients_write_survives_decoding_and_encoding(record: dict[str, Any], ascii_only: bool) -> None:
     data = to_json(record, ascii_only=ascii_only)
 
     entry = whole(data)
@@ -275,15 +259,8 @@ def test_odd_values_are_named_and_the_rest_is_read() -> None:
     ]
     assert (entry.type, entry.session, entry.uuid) == ("assistant", "s1", None)
     assert entry.message is not None
-    assert (entry.message.id, entry.message.usage) == (
-        "msg_1",
-        claude.MessageUsage(output_tokens=9),
-    )
-    assert [(block.id, block.name) for block in blocks(entry)] == [
-        ("toolu_1", None),
-        (None, None),
-        ("toolu_2", "Read"),
-    ]
+    assert (entry.message.id, entry.message.usage) == ("msg_1", claude.MessageUsage(output_tokens=9))
+    assert [(block.id, block.name) for block in blocks(entry)] == [("toolu_1", None), (None, None), ("toolu_2", "Read")]
 
 
 @requirement("wire.odd-values-are-named")
@@ -331,10 +308,7 @@ def test_a_message_spread_from_a_string_is_survived() -> None:
     assert json_repair.is_same_json(encode_entry(entry, data), data)
 
 
-@pytest.mark.parametrize(
-    "data",
-    [b"", b" ", b"null", b"[]", b"7", b'"x"', b"{", b"{}{}", b'{"type":NaN}'],
-)
+@pytest.mark.parametrize("data", [b"", b" ", b"null", b"[]", b"7", b'"x"', b"{", b"{}{}", b'{"type":NaN}'])
 def test_what_is_not_one_object_is_a_value_error(data: bytes) -> None:
     for step in (decode_entry, VIEW.decode_loosely, decode_bodies):
         with pytest.raises(ValueError):
@@ -492,10 +466,7 @@ def test_the_hook_progress_of_seed_000_decodes() -> None:
 
 @requirement("wire.seed-records")
 def test_three_results_on_one_line_of_seed_000_decode() -> None:
-    results = [
-        {"type": "tool_result", "tool_use_id": f"toolu_01{letter}", "content": "Found"}
-        for letter in "ABC"
-    ]
+    results = [{"type": "tool_result", "tool_use_id": f"toolu_01{letter}", "content": "Found"} for letter in "ABC"]
 
     entry = whole(line(type="user", message={"content": results}))
 
@@ -504,9 +475,7 @@ def test_three_results_on_one_line_of_seed_000_decode() -> None:
 
 @requirement("wire.seed-records")
 def test_the_structured_result_alone_of_seed_002_decodes() -> None:
-    assert decode_entry(b'{"toolUseResult":{}}') == DecodedLine(
-        Entry(tool_use_result=StructuredFacts()), ()
-    )
+    assert decode_entry(b'{"toolUseResult":{}}') == DecodedLine(Entry(tool_use_result=StructuredFacts()), ())
 
 
 @requirement("wire.seed-records")
@@ -527,10 +496,7 @@ def test_the_stream_messages_of_seed_003_decode() -> None:
     assert call.session == failure.session == "f2c0"
     assert call.message is not None
     assert call.message.usage == claude.MessageUsage(
-        input_tokens=3,
-        output_tokens=109,
-        cache_creation_input_tokens=18958,
-        cache_read_input_tokens=0,
+        input_tokens=3, output_tokens=109, cache_creation_input_tokens=18958, cache_read_input_tokens=0
     )
     assert blocks(failure)[0].is_error is True
 

@@ -93,27 +93,15 @@ def _json(value: object) -> bytes:
                 "returnCodeInterpretation": "Nothing matched",
                 "backgroundTaskId": "b7",
             },
-            BashResult(
-                stdout="", return_code_interpretation="Nothing matched", background_task_id="b7"
-            ),
+            BashResult(stdout="", return_code_interpretation="Nothing matched", background_task_id="b7"),
         ),
         (
             "Read",
             {
                 "type": "text",
-                "file": {
-                    "filePath": "/w/a",
-                    "content": "x\ny",
-                    "startLine": 3,
-                    "numLines": 2,
-                    "totalLines": 40,
-                },
+                "file": {"filePath": "/w/a", "content": "x\ny", "startLine": 3, "numLines": 2, "totalLines": 40},
             },
-            ReadText(
-                file=TextFile(
-                    file_path="/w/a", content="x\ny", start_line=3, num_lines=2, total_lines=40
-                )
-            ),
+            ReadText(file=TextFile(file_path="/w/a", content="x\ny", start_line=3, num_lines=2, total_lines=40)),
         ),
         (
             "Read",
@@ -128,10 +116,7 @@ def _json(value: object) -> bytes:
             },
             ReadImage(
                 file=ImageFile(
-                    type="image/gif",
-                    base64="R0lG",
-                    original_size=31,
-                    dimensions=Dimensions(width=8, height=6),
+                    type="image/gif", base64="R0lG", original_size=31, dimensions=Dimensions(width=8, height=6)
                 )
             ),
         ),
@@ -142,24 +127,12 @@ def _json(value: object) -> bytes:
         ),
         (
             "Write",
-            {
-                "type": "create",
-                "filePath": "/w/n",
-                "content": "c",
-                "originalFile": None,
-                "structuredPatch": [],
-            },
+            {"type": "create", "filePath": "/w/n", "content": "c", "originalFile": None, "structuredPatch": []},
             WRITTEN,
         ),
         (
             "Write",
-            {
-                "type": "update",
-                "filePath": "/w/n",
-                "content": "c",
-                "originalFile": "b",
-                "structuredPatch": [HUNK],
-            },
+            {"type": "update", "filePath": "/w/n", "content": "c", "originalFile": "b", "structuredPatch": [HUNK]},
             replace(WRITTEN, type="update", original_file="b", structured_patch=(TYPED_HUNK,)),
         ),
         (
@@ -192,9 +165,7 @@ def _json(value: object) -> bytes:
                 "structuredPatch": [],
             },
             MultiEditResult(
-                file_path="/w/n",
-                edits=(TextEdit(old_string="b", new_string="c"),),
-                original_file_contents="b",
+                file_path="/w/n", edits=(TextEdit(old_string="b", new_string="c"),), original_file_contents="b"
             ),
         ),
         (
@@ -209,22 +180,8 @@ def _json(value: object) -> bytes:
         ),
         (
             "Grep",
-            {
-                "mode": "content",
-                "numFiles": 0,
-                "filenames": [],
-                "content": "a:1:x",
-                "numLines": 1,
-                "appliedLimit": 50,
-            },
-            GrepResult(
-                mode="content",
-                num_files=0,
-                filenames=(),
-                content="a:1:x",
-                num_lines=1,
-                applied_limit=50,
-            ),
+            {"mode": "content", "numFiles": 0, "filenames": [], "content": "a:1:x", "numLines": 1, "appliedLimit": 50},
+            GrepResult(mode="content", num_files=0, filenames=(), content="a:1:x", num_lines=1, applied_limit=50),
         ),
         ("Grep", {"numFiles": 1, "filenames": ["a"]}, GrepResult(num_files=1, filenames=("a",))),
         (
@@ -273,33 +230,19 @@ def _json(value: object) -> bytes:
             {"shellId": "b7", "status": "running", "stdout": "tick", "exitCode": None},
             BashOutputResult(shell_id="b7", status="running", stdout="tick"),
         ),
-        (
-            "BashOutput",
-            {"retrieval_status": "timeout", "task": None},
-            TaskOutputResult(retrieval_status="timeout"),
-        ),
-        (
-            "KillShell",
-            {"message": "gone", "shell_id": "b7"},
-            KillShellResult(message="gone", shell_id="b7"),
-        ),
+        ("BashOutput", {"retrieval_status": "timeout", "task": None}, TaskOutputResult(retrieval_status="timeout")),
+        ("KillShell", {"message": "gone", "shell_id": "b7"}, KillShellResult(message="gone", shell_id="b7")),
         (
             "KillShell",
             {"message": "gone", "task_id": "b7", "task_type": "local_bash"},
             TaskStopResult(message="gone", task_id="b7", task_type="local_bash"),
         ),
-        (
-            "TaskCreate",
-            {"task": {"id": "1", "subject": "s"}},
-            TaskCreateResult(task=TaskItem(id="1", subject="s")),
-        ),
+        ("TaskCreate", {"task": {"id": "1", "subject": "s"}}, TaskCreateResult(task=TaskItem(id="1", subject="s"))),
         ("TaskGet", {"task": None}, TaskGetResult(task=None)),
         (
             "TaskList",
             {"tasks": [{"id": "1", "subject": "s", "status": "pending", "blockedBy": ["2"]}]},
-            TaskListResult(
-                tasks=(TaskItem(id="1", subject="s", status="pending", blocked_by=("2",)),)
-            ),
+            TaskListResult(tasks=(TaskItem(id="1", subject="s", status="pending", blocked_by=("2",)),)),
         ),
         (
             "TaskUpdate",
@@ -334,9 +277,7 @@ def _json(value: object) -> bytes:
             WebSearchResult(
                 query="tea",
                 results=(
-                    SearchHits(
-                        tool_use_id="s1", content=(SearchLink(title="T", url="https://x.test"),)
-                    ),
+                    SearchHits(tool_use_id="s1", content=(SearchLink(title="T", url="https://x.test"),)),
                     "Tea is a drink.",
                 ),
                 duration_seconds=0.5,
@@ -345,17 +286,11 @@ def _json(value: object) -> bytes:
         (
             "AskUserQuestion",
             {"questions": [{"question": "Red?"}], "answers": {"Red?": ["Yes", "No"]}},
-            QuestionResult(
-                questions=(UserQuestion(question="Red?"),), answers={"Red?": ("Yes", "No")}
-            ),
+            QuestionResult(questions=(UserQuestion(question="Red?"),), answers={"Red?": ("Yes", "No")}),
         ),
         ("ExitPlanMode", {"plan": None, "isAgent": False}, PlanResult(plan=None, is_agent=False)),
         ("EnterPlanMode", {"message": "planning"}, MessageResult(message="planning")),
-        (
-            "Skill",
-            {"success": True, "commandName": "lint"},
-            SkillResult(success=True, command_name="lint"),
-        ),
+        ("Skill", {"success": True, "commandName": "lint"}, SkillResult(success=True, command_name="lint")),
         (
             "ToolSearch",
             {"matches": ["WebFetch"], "query": "web", "total_deferred_tools": 8},
@@ -369,9 +304,7 @@ def _json(value: object) -> bytes:
         (
             "TodoRead",
             [{"content": "a", "status": "pending", "id": "1", "priority": "high"}],
-            TodoReadResult(
-                todos=(TodoItem(content="a", status="pending", id="1", priority="high"),)
-            ),
+            TodoReadResult(todos=(TodoItem(content="a", status="pending", id="1", priority="high"),)),
         ),
         (
             "ListMcpResourcesTool",
@@ -381,10 +314,7 @@ def _json(value: object) -> bytes:
         ("LS", ["a", "b"], LsEntries(entries=("a", "b"))),
         (
             "mcp__shop__find",
-            [
-                {"type": "text", "text": "tea"},
-                {"type": "image", "source": {"type": "base64", "data": "eA=="}},
-            ],
+            [{"type": "text", "text": "tea"}, {"type": "image", "source": {"type": "base64", "data": "eA=="}}],
             McpResult(
                 blocks=(
                     ContentBlock(type="text", text="tea"),
@@ -395,9 +325,7 @@ def _json(value: object) -> bytes:
         ("mcp__shop__find", {"price": 3}, McpObject(data={"price": 3})),
     ],
 )
-def test_a_result_gets_the_type_of_its_tool(
-    tool: str, given_result: object, expected: ToolResult
-) -> None:
+def test_a_result_gets_the_type_of_its_tool(tool: str, given_result: object, expected: ToolResult) -> None:
     assert narrow_result(tool, _json(given_result)) == expected
     assert result_drift(tool, _json(given_result)) == ()
 
@@ -410,17 +338,13 @@ def test_a_result_gets_the_type_of_its_tool(
         ("parts", {"filePath": "/w/n.pdf", "count": 2, "outputDir": "/t"}, ReadParts),
     ],
 )
-def test_the_type_of_a_read_chooses_its_struct(
-    kind: str, file: object, expected: type[ToolResult]
-) -> None:
+def test_the_type_of_a_read_chooses_its_struct(kind: str, file: object, expected: type[ToolResult]) -> None:
     assert type(narrow_result("Read", _json({"type": kind, "file": file}))) is expected
 
 
 def test_a_batch_keeps_its_inner_entries_as_they_are() -> None:
     entry = {"type": "user", "toolUseResult": "Error: no"}
-    narrowed = narrow_result(
-        "Batch", _json({"orderedToolResults": [{"key": "k", "message": entry}]})
-    )
+    narrowed = narrow_result("Batch", _json({"orderedToolResults": [{"key": "k", "message": entry}]}))
     assert isinstance(narrowed, BatchResult)
     assert msgspec.json.decode(narrowed.ordered_tool_results[0].message) == entry
 

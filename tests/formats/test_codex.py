@@ -81,9 +81,7 @@ def test_a_value_of_another_type_is_named_and_the_rest_is_taken() -> None:
     ],
 )
 @requirement("codex.arguments")
-def test_arguments_are_json_in_a_string_and_stay_as_written_when_broken(
-    arguments: str, expected: object
-) -> None:
+def test_arguments_are_json_in_a_string_and_stay_as_written_when_broken(arguments: str, expected: object) -> None:
     line = json.dumps({"type": "function_call", "arguments": arguments, "call_id": "c"}).encode()
     item = records.decode_record(line).entry.item
     assert json.loads(call_arguments(item)) == expected
@@ -113,12 +111,10 @@ def test_a_command_reads_as_a_person_would_type_it(command: object, line: str | 
 
 
 def test_tools_of_servers_have_their_full_name() -> None:
-    assert item_tool_name(
-        RolloutItem(type="function_call", namespace="mcp__files", name="read")
-    ) == ("mcp__files__read")
-    assert item_tool_name(
-        RolloutItem(type="function_call", namespace="agents", name="spawn_agent")
-    ) == ("spawn_agent")
+    assert item_tool_name(RolloutItem(type="function_call", namespace="mcp__files", name="read")) == (
+        "mcp__files__read"
+    )
+    assert item_tool_name(RolloutItem(type="function_call", namespace="agents", name="spawn_agent")) == ("spawn_agent")
     assert item_tool_name(RolloutItem(type="web_search_call")) == "web_search"
 
 

@@ -19,9 +19,7 @@ def told(output: object) -> CommandOutput:
 
 
 @requirement("codex.outputs")
-@pytest.mark.parametrize(
-    "form", [codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output]
-)
+@pytest.mark.parametrize("form", [codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output])
 @pytest.mark.parametrize("code", [0, 1, 137, -1])
 def test_every_header_gives_exit_code_and_duration(form: object, code: int) -> None:
     assert callable(form)
@@ -34,11 +32,7 @@ def test_every_header_gives_exit_code_and_duration(form: object, code: int) -> N
 @requirement("codex.outputs")
 @given(st.text())
 def test_words_under_a_header_are_the_tools_own(words: str) -> None:
-    for form in (
-        codex_builder.command_output,
-        codex_builder.headed_output,
-        codex_builder.json_output,
-    ):
+    for form in (codex_builder.command_output, codex_builder.headed_output, codex_builder.json_output):
         found = told(form(words, code=3))
         assert (found.exit_code, found.text) == (3, words)
 

@@ -103,12 +103,9 @@ UNEQUAL = [
 
 @requirement("wire.json-equality")
 @pytest.mark.parametrize(
-    ("first", "second", "same"),
-    [*((*pair, True) for pair in EQUAL), *((*pair, False) for pair in UNEQUAL)],
+    ("first", "second", "same"), [*((*pair, True) for pair in EQUAL), *((*pair, False) for pair in UNEQUAL)]
 )
-def test_equality_tells_numbers_booleans_and_texts_apart(
-    first: bytes, second: bytes, same: bool
-) -> None:
+def test_equality_tells_numbers_booleans_and_texts_apart(first: bytes, second: bytes, same: bool) -> None:
     assert json_repair.is_same_json(first, second) is same
 
 
@@ -117,9 +114,7 @@ def test_equality_tells_numbers_booleans_and_texts_apart(
 def test_encoding_and_decoding_gives_the_same_document(value: object) -> None:
     data = to_json(value)
 
-    assert json_repair.is_same_json(
-        json_repair.encode_document(json_repair.decode_document(data)), data
-    )
+    assert json_repair.is_same_json(json_repair.encode_document(json_repair.decode_document(data)), data)
 
 
 @requirement("wire.recovers-glued-records")
@@ -138,16 +133,12 @@ def test_many_records_glued_on_one_line_are_all_found() -> None:
 
 @requirement("wire.recovers-around-tears")
 def test_the_record_after_a_torn_one_is_found() -> None:
-    assert recover_objects(b'4AAQSk","n":7}' + A) == RecoveredLine(
-        [RecoveredObject(14, len(A), A)], "torn_line"
-    )
+    assert recover_objects(b'4AAQSk","n":7}' + A) == RecoveredLine([RecoveredObject(14, len(A), A)], "torn_line")
 
 
 @requirement("wire.recovers-around-tears")
 def test_the_record_before_a_torn_one_is_found() -> None:
-    assert recover_objects(A + B[:-4]) == RecoveredLine(
-        [RecoveredObject(0, len(A), A)], "torn_line"
-    )
+    assert recover_objects(A + B[:-4]) == RecoveredLine([RecoveredObject(0, len(A), A)], "torn_line")
 
 
 @requirement("wire.recovers-around-tears")
@@ -202,9 +193,7 @@ def test_offsets_after_invalid_utf8_count_the_bytes_of_the_file() -> None:
 
 
 def test_a_byte_order_mark_is_told_and_passed_over() -> None:
-    assert recover_objects(b"\xef\xbb\xbf" + A) == RecoveredLine(
-        [RecoveredObject(3, len(A), A)], "byte_order_mark"
-    )
+    assert recover_objects(b"\xef\xbb\xbf" + A) == RecoveredLine([RecoveredObject(3, len(A), A)], "byte_order_mark")
 
 
 @requirement("wire.recovers-control-characters")
@@ -251,8 +240,7 @@ def test_a_hundred_thousand_false_starts_are_given_up_on() -> None:
 @requirement("wire.recovered-records-decode")
 @given(
     data=st.lists(
-        st.sampled_from([A, B, b'{"', b"}", b'}{"', b"\0", b'"', b"NaN", b":", b"\xff", b"\t"])
-        | st.binary(max_size=4)
+        st.sampled_from([A, B, b'{"', b"}", b'}{"', b"\0", b'"', b"NaN", b":", b"\xff", b"\t"]) | st.binary(max_size=4)
     ).map(b"".join)
 )
 @example(b"")
@@ -273,13 +261,10 @@ def test_recovering_never_raises_and_what_is_found_decodes(data: bytes) -> None:
 @requirement("wire.recovers-glued-records")
 @given(
     records=st.lists(
-        st.dictionaries(st.text(max_size=3), json_values(), max_size=2).map(to_json),
-        min_size=2,
-        max_size=6,
+        st.dictionaries(st.text(max_size=3), json_values(), max_size=2).map(to_json), min_size=2, max_size=6
     )
 )
 def test_any_glued_records_are_found_in_order(records: list[bytes]) -> None:
     assert recover_objects(b"".join(records)).pieces == [
-        RecoveredObject(sum(map(len, records[:n])), len(record), record)
-        for n, record in enumerate(records)
+        RecoveredObject(sum(map(len, records[:n])), len(record), record) for n, record in enumerate(records)
     ]

@@ -73,10 +73,7 @@ def test_reading_a_lines_range_again_gives_its_bytes(tmp_path: Path, name: str) 
 def test_a_last_line_without_newline_has_not_ended(tmp_path: Path) -> None:
     lines = list(read_lines(written(tmp_path, b'{"a":1}\n{"b"')))
 
-    assert [(line.data, line.has_newline) for line in lines] == [
-        (b'{"a":1}', True),
-        (b'{"b"', False),
-    ]
+    assert [(line.data, line.has_newline) for line in lines] == [(b'{"a":1}', True), (b'{"b"', False)]
 
 
 def test_a_carriage_return_stays_with_its_line(tmp_path: Path) -> None:
@@ -90,10 +87,7 @@ def test_a_carriage_return_stays_with_its_line(tmp_path: Path) -> None:
 def test_a_separator_inside_a_string_does_not_split(tmp_path: Path, mark: str) -> None:
     line = f'{{"text":"one{mark}two"}}'.encode()
 
-    assert [found.data for found in read_lines(written(tmp_path, line + b"\n" + line))] == [
-        line,
-        line,
-    ]
+    assert [found.data for found in read_lines(written(tmp_path, line + b"\n" + line))] == [line, line]
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"\n\n\n", b"x", b"\r\n"])
@@ -129,15 +123,10 @@ def test_a_line_over_the_limit_comes_without_its_bytes(tmp_path: Path, small_chu
 
 
 @requirement("wire.line-limit")
-def test_a_line_over_the_limit_at_the_end_of_the_file_has_not_ended(
-    tmp_path: Path, small_chunks: int
-) -> None:
+def test_a_line_over_the_limit_at_the_end_of_the_file_has_not_ended(tmp_path: Path, small_chunks: int) -> None:
     source = written(tmp_path, b"one\n" + b"x" * 50)
 
-    assert list(read_lines(source, limit=20)) == [
-        JsonLine(1, 0, 3, b"one"),
-        JsonLine(2, 4, 50, b"", has_newline=False),
-    ]
+    assert list(read_lines(source, limit=20)) == [JsonLine(1, 0, 3, b"one"), JsonLine(2, 4, 50, b"", has_newline=False)]
 
 
 @requirement("wire.line-limit")
@@ -182,9 +171,7 @@ def test_two_files_can_be_read_side_by_side(small_chunks: int) -> None:
     first, second = LINES, LINES.swapcase()
 
     pieces: tuple[list[bytes], list[bytes]] = ([], [])
-    for chunks in zip(
-        read_chunks(BytesSource(first)), read_chunks(BytesSource(second)), strict=True
-    ):
+    for chunks in zip(read_chunks(BytesSource(first)), read_chunks(BytesSource(second)), strict=True):
         for chunk, found in zip(chunks, pieces, strict=True):
             found.append(bytes(chunk.data[chunk.start : chunk.end]))
 
@@ -205,30 +192,20 @@ def test_any_bytes_split_as_in_memory_whatever_the_chunks(data: bytes, chunk: in
 
 @requirement("wire.line-limit")
 @given(data=bytes_with_newlines, chunk=st.integers(1, 4), limit=st.integers(4, 9))
-def test_a_limit_changes_nothing_but_the_bytes_of_long_lines(
-    data: bytes, chunk: int, limit: int
-) -> None:
+def test_a_limit_changes_nothing_but_the_bytes_of_long_lines(data: bytes, chunk: int, limit: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsonl, "CHUNK_SIZE", chunk)
         lines = list(read_lines(BytesSource(data), limit=limit))
 
     assert lines == [
-        JsonLine(
-            line.number,
-            line.offset,
-            line.length,
-            line.data if line.length <= limit else b"",
-            line.has_newline,
-        )
+        JsonLine(line.number, line.offset, line.length, line.data if line.length <= limit else b"", line.has_newline)
         for line in split(data)
     ]
 
 
 @requirement("wire.resume-at-an-offset")
 @given(data=bytes_with_newlines, chunk=st.integers(1, 9), which=st.integers(min_value=0))
-def test_beginning_at_a_line_gives_the_rest_of_the_lines(
-    data: bytes, chunk: int, which: int
-) -> None:
+def test_beginning_at_a_line_gives_the_rest_of_the_lines(data: bytes, chunk: int, which: int) -> None:
     whole = split(data)
     n = which % (len(whole) + 1)
     rest = whole[n:]
@@ -270,9 +247,7 @@ def test_a_compressed_line_longer_than_several_chunks_is_whole(tmp_path: Path) -
     [b"this is not Zstandard", compressed(LINES) + b"tail", compressed(LINES)[:-3]],
     ids=["another format", "something after it", "cut short"],
 )
-def test_broken_compressed_data_is_an_error_that_names_the_file(
-    tmp_path: Path, data: bytes
-) -> None:
+def test_broken_compressed_data_is_an_error_that_names_the_file(tmp_path: Path, data: bytes) -> None:
     source = written(tmp_path, data, "broken.jsonl.zst")
 
     with pytest.raises(SourceError, match=r"broken\.jsonl\.zst: .*Zstandard"):

@@ -9,13 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolspan.formats.claude import results
-from toolspan.formats.claude.narrow import (
-    input_drift,
-    narrow_input,
-    narrow_result,
-    narrow_text_result,
-    result_drift,
-)
+from toolspan.formats.claude.narrow import input_drift, narrow_input, narrow_result, narrow_text_result, result_drift
 from toolspan.formats.claude.work_results import AgentResult
 from toolspan.types.inputs import (
     AgentInput,
@@ -102,16 +96,12 @@ def _json(value: object) -> bytes:
         (
             "TodoWrite",
             {"todos": [{"content": "a", "status": "pending", "id": "7", "priority": "low"}]},
-            TodoWriteInput(
-                todos=(TodoItem(content="a", status="pending", id="7", priority="low"),)
-            ),
+            TodoWriteInput(todos=(TodoItem(content="a", status="pending", id="7", priority="low"),)),
         ),
         (
             "TodoWrite",
             {"todos": [{"content": "a", "status": "completed", "activeForm": "Doing a"}]},
-            TodoWriteInput(
-                todos=(TodoItem(content="a", status="completed", active_form="Doing a"),)
-            ),
+            TodoWriteInput(todos=(TodoItem(content="a", status="completed", active_form="Doing a"),)),
         ),
         ("TodoRead", {}, TodoReadInput()),
         (
@@ -121,33 +111,19 @@ def _json(value: object) -> bytes:
         ),
         (
             "AskUserQuestion",
-            {
-                "questions": [
-                    {"question": "Red?", "options": [{"label": "Yes"}], "multiSelect": True}
-                ]
-            },
+            {"questions": [{"question": "Red?", "options": [{"label": "Yes"}], "multiSelect": True}]},
             AskUserQuestionInput(
-                questions=(
-                    UserQuestion(
-                        question="Red?", options=(QuestionOption(label="Yes"),), multi_select=True
-                    ),
-                )
+                questions=(UserQuestion(question="Red?", options=(QuestionOption(label="Yes"),), multi_select=True),)
             ),
         ),
         ("Skill", {"command": "lint"}, SkillInput(command="lint")),
         ("Skill", {"skill": "lint", "args": "-v"}, SkillInput(skill="lint", args="-v")),
-        (
-            "SendMessage",
-            {"to": "scout", "prompt": "stop"},
-            SendMessageInput(to="scout", prompt="stop"),
-        ),
+        ("SendMessage", {"to": "scout", "prompt": "stop"}, SendMessageInput(to="scout", prompt="stop")),
         ("ScheduleWakeup", {"delaySeconds": 90}, ScheduleWakeupInput(delay_seconds=90)),
         ("BashOutput", {"bash_id": "b1"}, BashOutputInput(bash_id="b1")),
     ],
 )
-def test_an_input_gets_the_type_of_its_tool(
-    tool: str, given_input: object, expected: ToolInput
-) -> None:
+def test_an_input_gets_the_type_of_its_tool(tool: str, given_input: object, expected: ToolInput) -> None:
     assert narrow_input(tool, _json(given_input)) == expected
     assert input_drift(tool, _json(given_input)) == ()
 
@@ -160,23 +136,17 @@ def test_an_input_gets_the_type_of_its_tool(
         ("exit_plan_mode", {"plan": "1. go"}, ExitPlanModeInput(plan="1. go")),
     ],
 )
-def test_an_old_name_of_a_tool_has_the_same_type(
-    old: str, given_input: object, expected: ToolInput
-) -> None:
+def test_an_old_name_of_a_tool_has_the_same_type(old: str, given_input: object, expected: ToolInput) -> None:
     assert narrow_input(old, _json(given_input)) == expected
 
 
 def test_numbers_and_booleans_may_be_strings_as_clients_take_them() -> None:
     data = b'{"command": "make", "timeout": "9000", "run_in_background": "true"}'
-    assert narrow_input("Bash", data) == BashInput(
-        command="make", timeout=9000, run_in_background=True
-    )
+    assert narrow_input("Bash", data) == BashInput(command="make", timeout=9000, run_in_background=True)
 
 
 def test_a_missing_key_reads_as_empty_or_none_where_empty_has_a_meaning() -> None:
-    assert narrow_input("Edit", b"{}") == EditInput(
-        file_path="", old_string=None, new_string=None, replace_all=False
-    )
+    assert narrow_input("Edit", b"{}") == EditInput(file_path="", old_string=None, new_string=None, replace_all=False)
 
 
 @pytest.mark.parametrize("tool", ["Read", "LS", "Grep", "Edit", "TodoWrite"])
@@ -212,9 +182,7 @@ def test_an_input_that_was_not_json_is_unparsed_for_every_tool(tool: str) -> Non
 
 
 def test_a_structured_output_is_the_data_of_the_host() -> None:
-    assert narrow_input("StructuredOutput", b'{"score": 3}') == StructuredOutputInput(
-        data={"score": 3}
-    )
+    assert narrow_input("StructuredOutput", b'{"score": 3}') == StructuredOutputInput(data={"score": 3})
 
 
 def test_the_calls_inside_a_batch_can_be_narrowed_in_turn() -> None:
@@ -285,11 +253,7 @@ def test_drift_names_unknown_keys_by_their_path() -> None:
             "usage": {"input_tokens": 1, "cache_creation": {"ephemeral_9d_input_tokens": 2}},
         }
     )
-    assert result_drift("Agent", data) == (
-        "mood",
-        "content[].shade",
-        "usage.cache_creation.ephemeral_9d_input_tokens",
-    )
+    assert result_drift("Agent", data) == ("mood", "content[].shade", "usage.cache_creation.ephemeral_9d_input_tokens")
 
 
 def test_drift_looks_into_lists_maps_and_unions() -> None:
@@ -314,19 +278,14 @@ REMINDER = "\n\n<system-reminder>\nBe careful.\n</system-reminder>"
     ("text", "expected"),
     [
         ("3\tx\n4\t\ty\n5\t", results.TextFile(content="x\n\ty\n", start_line=3, num_lines=3)),
-        (
-            "     1→x\n     2→y" + REMINDER,
-            results.TextFile(content="x\ny", start_line=1, num_lines=2),
-        ),
+        ("     1→x\n     2→y" + REMINDER, results.TextFile(content="x\ny", start_line=1, num_lines=2)),
         ("1\tx\n...", results.TextFile(content="x", start_line=1, num_lines=1)),
         ("1\tx\n7\ty", results.TextFile(content="x", start_line=1, num_lines=1)),
         ("    -1→x\n     0→y", results.TextFile(content="x\ny", start_line=-1, num_lines=2)),
         (REMINDER.strip() + "\n1\tx", results.TextFile(content="x", start_line=1, num_lines=1)),
         (
             "1\t<system-reminder>\n2\t</system-reminder>",
-            results.TextFile(
-                content="<system-reminder>\n</system-reminder>", start_line=1, num_lines=2
-            ),
+            results.TextFile(content="<system-reminder>\n</system-reminder>", start_line=1, num_lines=2),
         ),
         (
             "<system-reminder>Warning: the file exists but is shorter than the provided offset "
@@ -334,8 +293,7 @@ REMINDER = "\n\n<system-reminder>\nBe careful.\n</system-reminder>"
             results.TextFile(start_line=90, num_lines=0, total_lines=4),
         ),
         (
-            "<system-reminder>Warning: the file exists but the contents are empty."
-            "</system-reminder>",
+            "<system-reminder>Warning: the file exists but the contents are empty.</system-reminder>",
             results.TextFile(num_lines=0),
         ),
     ],
@@ -347,11 +305,7 @@ def test_numbered_lines_become_a_read_text(text: str, expected: results.TextFile
 @pytest.mark.parametrize(
     ("tool", "text", "expected"),
     [
-        (
-            "Read",
-            "File unchanged since last read.",
-            results.ReadUnchanged(file=results.UnchangedFile()),
-        ),
+        ("Read", "File unchanged since last read.", results.ReadUnchanged(file=results.UnchangedFile())),
         ("Read", "[image]", None),
         ("Bash", "ok\nfine" + REMINDER, results.BashResult(stdout="ok\nfine")),
         ("Bash", "(Bash completed with no output)", results.BashResult(stdout="")),
@@ -368,11 +322,7 @@ def test_numbered_lines_become_a_read_text(text: str, expected: results.TextFile
             " (ID: b7). Output is being written to: /t/b7.",
             results.BashResult(stdout="tick", background_task_id="b7"),
         ),
-        (
-            "Bash",
-            "ok\nShell cwd was reset to /w",
-            results.BashResult(stdout="ok", stderr="Shell cwd was reset to /w"),
-        ),
+        ("Bash", "ok\nShell cwd was reset to /w", results.BashResult(stdout="ok", stderr="Shell cwd was reset to /w")),
         (
             "Bash",
             "part\n<error>Command was aborted before completion</error>",
@@ -395,41 +345,21 @@ def test_numbered_lines_become_a_read_text(text: str, expected: results.TextFile
             "Grep",
             "Found 2 files limit: 2, offset: 4\na.c\nb.c",
             results.GrepResult(
-                mode="files_with_matches",
-                filenames=("a.c", "b.c"),
-                num_files=2,
-                applied_limit=2,
-                applied_offset=4,
+                mode="files_with_matches", filenames=("a.c", "b.c"), num_files=2, applied_limit=2, applied_offset=4
             ),
         ),
-        (
-            "Grep",
-            "No files found",
-            results.GrepResult(mode="files_with_matches", filenames=(), num_files=0),
-        ),
+        ("Grep", "No files found", results.GrepResult(mode="files_with_matches", filenames=(), num_files=0)),
         (
             "Grep",
             "a.c:2\n\nFound 2 total occurrences across 1 file.",
-            results.GrepResult(
-                mode="count", filenames=(), content="a.c:2", num_matches=2, num_files=1
-            ),
+            results.GrepResult(mode="count", filenames=(), content="a.c:2", num_matches=2, num_files=1),
         ),
         (
             "Grep",
             "a.c:1:x\na.c:9:x\n\n[Showing results with pagination = limit: 2]",
-            results.GrepResult(
-                mode="content",
-                filenames=(),
-                content="a.c:1:x\na.c:9:x",
-                num_lines=2,
-                applied_limit=2,
-            ),
+            results.GrepResult(mode="content", filenames=(), content="a.c:1:x\na.c:9:x", num_lines=2, applied_limit=2),
         ),
-        (
-            "Grep",
-            "No matches found",
-            results.GrepResult(mode="content", filenames=(), content="", num_lines=0),
-        ),
+        ("Grep", "No matches found", results.GrepResult(mode="content", filenames=(), content="", num_lines=0)),
         (
             "TaskOutput",
             "<retrieval_status>success</retrieval_status>\n\n<task_id>b7</task_id>\n\n"
@@ -458,11 +388,7 @@ def test_numbered_lines_become_a_read_text(text: str, expected: results.TextFile
                 timestamp="2031-01-02T03:04:05.000Z",
             ),
         ),
-        (
-            "KillBash",
-            '{"message":"gone","shell_id":"b7"}',
-            results.KillShellResult(message="gone", shell_id="b7"),
-        ),
+        ("KillBash", '{"message":"gone","shell_id":"b7"}', results.KillShellResult(message="gone", shell_id="b7")),
         (
             "TaskStop",
             '{"message":"gone","task_id":"b7","task_type":"local_bash"}',
@@ -471,8 +397,7 @@ def test_numbered_lines_become_a_read_text(text: str, expected: results.TextFile
         ("KillShell", "gone", None),
         (
             "Agent",
-            "The answer.\nagentId: a9 (more)\n<usage>total_tokens: 50\ntool_uses: 2\n"
-            "duration_ms: 700</usage>",
+            "The answer.\nagentId: a9 (more)\n<usage>total_tokens: 50\ntool_uses: 2\nduration_ms: 700</usage>",
             AgentResult(
                 agent_id="a9",
                 content=(results.ContentBlock(type="text", text="The answer."),),
@@ -495,9 +420,7 @@ def test_numbered_lines_become_a_read_text(text: str, expected: results.TextFile
         ),
     ],
 )
-def test_a_text_gives_what_it_states(
-    tool: str, text: str, expected: results.ToolResult | None
-) -> None:
+def test_a_text_gives_what_it_states(tool: str, text: str, expected: results.ToolResult | None) -> None:
     assert narrow_text_result(tool, text) == expected
 
 
@@ -531,9 +454,7 @@ _LIKELY = st.dictionaries(_KNOWN_KEYS, _JSON)
 def _narrow_everything(tool: str, data: bytes) -> None:
     assert isinstance(narrow_input(tool, data), ToolInput)
     assert isinstance(narrow_result(tool, data), results.ToolResult | None)
-    assert all(
-        isinstance(note, str) for note in (*result_drift(tool, data), *input_drift(tool, data))
-    )
+    assert all(isinstance(note, str) for note in (*result_drift(tool, data), *input_drift(tool, data)))
 
 
 @given(tool=st.sampled_from(TOOLS), data=st.binary())

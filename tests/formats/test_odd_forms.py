@@ -17,37 +17,11 @@ from toolspan.errors import SourceError
 from toolspan.formats import json_repair
 from toolspan.formats.claude.narrow import narrow_text_result
 from toolspan.formats.claude.narrow_text import strip_reminders
-from toolspan.formats.claude.records import (
-    decode_permission_decision,
-    parse_task_notices,
-    unknown_keys,
-)
-from toolspan.formats.claude.results import (
-    BashOutputResult,
-    GlobResult,
-    GrepResult,
-    TaskOutputResult,
-)
-from toolspan.formats.codex.calls import (
-    call_arguments,
-    event_command,
-    parse_output,
-    read_call_subject,
-)
-from toolspan.formats.codex.records import (
-    ABSENT,
-    RolloutItem,
-    extract_calls,
-    item_tool_name,
-    parse_document,
-)
-from toolspan.formats.codex.results import (
-    McpResult,
-    OtherResult,
-    PatchResult,
-    narrow_input,
-    narrow_result,
-)
+from toolspan.formats.claude.records import decode_permission_decision, parse_task_notices, unknown_keys
+from toolspan.formats.claude.results import BashOutputResult, GlobResult, GrepResult, TaskOutputResult
+from toolspan.formats.codex.calls import call_arguments, event_command, parse_output, read_call_subject
+from toolspan.formats.codex.records import ABSENT, RolloutItem, extract_calls, item_tool_name, parse_document
+from toolspan.formats.codex.results import McpResult, OtherResult, PatchResult, narrow_input, narrow_result
 from toolspan.formats.detect import choose_dialect, detect_dialect_in
 from toolspan.formats.jsonl import read_lines
 from toolspan.formats.source import BytesSource, source_for_path
@@ -87,9 +61,7 @@ def test_a_first_line_too_long_to_decode_tells_by_its_beginning(start: bytes, di
         ("/rollout-old/notes.jsonl", b"garbage\n", "claude"),
     ],
 )
-def test_name_and_first_bytes_tell_in_which_dialect_to_read(
-    name: str, data: bytes, dialect: str
-) -> None:
+def test_name_and_first_bytes_tell_in_which_dialect_to_read(name: str, data: bytes, dialect: str) -> None:
     assert choose_dialect(name, b"before" + data + b"after", 6, 6 + len(data)) == dialect
 
 
@@ -103,9 +75,7 @@ def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None
 
 
 @requirement("codex.read")
-def test_a_rollout_that_is_packed_or_unpacked_meanwhile_is_found_by_its_old_name(
-    tmp_path: Path,
-) -> None:
+def test_a_rollout_that_is_packed_or_unpacked_meanwhile_is_found_by_its_old_name(tmp_path: Path) -> None:
     data = RolloutBuilder().prompt("go").data()
     plain, packed = tmp_path / "rollout-x.jsonl", tmp_path / "rollout-x.jsonl.zst"
     old_plain, old_packed = source_for_path(plain), source_for_path(packed)
@@ -214,9 +184,7 @@ def test_a_notice_that_was_cut_is_still_one() -> None:
 @requirement("codex.arguments")
 def test_what_an_item_is_about_is_told_in_a_few_words() -> None:
     def told(**given: object) -> str | None:
-        return read_call_subject(
-            RolloutItem(type="function_call", arguments=raw(json.dumps(given)))
-        ).format_summary()
+        return read_call_subject(RolloutItem(type="function_call", arguments=raw(json.dumps(given)))).format_summary()
 
     assert told(cmd=["bash", "-lc", "make"]) == "make"
     assert told(command=["ls", "a b"]) == "ls 'a b'"
@@ -229,10 +197,7 @@ def test_what_an_item_is_about_is_told_in_a_few_words() -> None:
     assert told(input="*** Begin Patch\n*** Update File: a.txt\n") == "a.txt"
     assert told(session_id=41) == "process 41"
     assert told(cell_id=True) is None
-    assert (
-        read_call_subject(RolloutItem(type="function_call", arguments=raw("[1]"))).format_summary()
-        is None
-    )
+    assert read_call_subject(RolloutItem(type="function_call", arguments=raw("[1]"))).format_summary() is None
 
 
 @requirement("codex.arguments")
@@ -265,15 +230,10 @@ def test_tools_that_are_items_of_their_own_have_names() -> None:
 
     assert list(names.values()) == ["local_shell", "web_search", "image_generation"]
     assert item_tool_name(RolloutItem(type="tool_search_call")) == "tool_search"
-    assert (
-        item_tool_name(RolloutItem(type="function_call", name="q", namespace="mcp__db"))
-        == "mcp__db__q"
-    )
+    assert item_tool_name(RolloutItem(type="function_call", name="q", namespace="mcp__db")) == "mcp__db__q"
     assert item_tool_name(RolloutItem(type="function_call", name="q", namespace="own")) == "q"
     assert extract_calls(RolloutItem(tool_calls=raw({"no": "list"}))) == []
-    assert [call.name for call in extract_calls(RolloutItem(tool_calls=raw([{"id": "c1"}])))] == [
-        None
-    ]
+    assert [call.name for call in extract_calls(RolloutItem(tool_calls=raw([{"id": "c1"}])))] == [None]
 
 
 @requirement("codex.document")
@@ -312,21 +272,14 @@ def test_headers_that_cannot_be_read_leave_the_words() -> None:
 
 @requirement("codex.mcp")
 def test_a_result_is_narrowed_with_whatever_its_event_tells() -> None:
-    patch = RolloutItem(
-        done=None, changes=raw({"a": {"add": {"content": "x"}}, "b": {"type": "delete"}})
-    )
+    patch = RolloutItem(done=None, changes=raw({"a": {"add": {"content": "x"}}, "b": {"type": "delete"}}))
     found = narrow_result("apply_patch", raw("done"), patch)
     assert isinstance(found, PatchResult)
-    assert {path: change.type for path, change in found.changes.items()} == {
-        "a": "add",
-        "b": "delete",
-    }
+    assert {path: change.type for path, change in found.changes.items()} == {"a": "add", "b": "delete"}
     odd = narrow_result("apply_patch", raw("done"), RolloutItem(changes=raw({"a": 7})))
     assert isinstance(odd, PatchResult)
     assert odd.changes == {}
-    assert narrow_result("mcp__db__q", raw("rows"), None) == McpResult(
-        content=({"type": "text", "text": "rows"},)
-    )
+    assert narrow_result("mcp__db__q", raw("rows"), None) == McpResult(content=({"type": "text", "text": "rows"},))
     assert narrow_result("mcp__db__q", raw(7), None) == McpResult(content=())
     assert narrow_result("view_image", raw("x"), None) == OtherResult(data=b'"x"')
     assert narrow_input("mcp__db__q", b"[1]").__class__.__name__ == "UnknownInput"
@@ -337,9 +290,7 @@ def test_texts_that_were_spilled_or_asked_for_by_status_are_narrowed() -> None:
         "<persisted-output>\nOutput too large. Full output saved to: /tmp/x.txt\n\n"
         "Preview (first 2KB):\na:1:milk\n...\n</persisted-output>"
     )
-    assert narrow_text_result("Grep", spilled) == GrepResult(
-        mode="content", filenames=(), content="a:1:milk"
-    )
+    assert narrow_text_result("Grep", spilled) == GrepResult(mode="content", filenames=(), content="a:1:milk")
     assert not isinstance(narrow_text_result("Glob", spilled), GlobResult)
     status = "<retrieval_status>success</retrieval_status>\n<task_id>b1</task_id>"
     assert isinstance(narrow_text_result("BashOutput", status), TaskOutputResult)

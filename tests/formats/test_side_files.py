@@ -121,9 +121,7 @@ def test_a_thread_is_named_by_its_rollout_only_in_full() -> None:
     assert parse_thread_id("rollout-2026-11-02T09-00-00") is None
 
 
-def test_the_clients_folders_are_where_the_environment_says(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_clients_folders_are_where_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/dev")
 
     assert config_dir({}) == Path("/home/dev/.claude")

@@ -48,17 +48,7 @@ SEEDS = (
 )
 WORDS = (
     *(b"null", b"true", b"0", b"1e400", b"NaN", b"[]", b"{}", b'""', b'"\\ud83d"', b"[[[[", b"\0"),
-    *(
-        b"\xff",
-        b"\t",
-        b"}{",
-        b'"t1"',
-        b'"byte-0"',
-        b'"content":',
-        b'"input":',
-        b'"message":',
-        b"\n",
-    ),
+    *(b"\xff", b"\t", b"}{", b'"t1"', b'"byte-0"', b'"content":', b'"input":', b'"message":', b"\n"),
     *(b"1e9999999999999999999", b"Exit code 1", b"saved to: /w/x", b"<persisted-output>", b"\r"),
 )
 MOST = 1 << 14
@@ -120,11 +110,7 @@ def main(arguments: list[str]) -> None:
     if folders:
         plant(Path(folders[0]))
         options.insert(0, f"-artifact_prefix={folders[0]}/")
-    atheris.Setup(
-        [sys.argv[0], f"-max_len={MOST}", *options, *folders],
-        test_one_input,
-        custom_mutator=change,
-    )
+    atheris.Setup([sys.argv[0], f"-max_len={MOST}", *options, *folders], test_one_input, custom_mutator=change)
     atheris.Fuzz()
 
 

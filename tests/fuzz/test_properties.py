@@ -34,10 +34,7 @@ CALL = (
     b'{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t1","name":"Bash",'
     b'"input":{"command":"ls"}}]}}\n'
 )
-RESULT = (
-    b'{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1",'
-    b'"content":"ok"}]}}\n'
-)
+RESULT = b'{"type":"user","message":{"content":[{"type":"tool_result","tool_use_id":"t1","content":"ok"}]}}\n'
 
 Fate = tuple[str, State, ErrorKind | None]
 
@@ -90,22 +87,14 @@ TELLING = [
 
 @requirement("read.pairs-by-id")
 @pytest.mark.parametrize(("tool", "content"), TELLING)
-def test_a_result_before_its_call_says_the_same_as_one_after_it(
-    tool: bytes, content: bytes
-) -> None:
+def test_a_result_before_its_call_says_the_same_as_one_after_it(tool: bytes, content: bytes) -> None:
     asked, answered = CALL.replace(b"Bash", tool), RESULT.replace(b'"ok"', content)
-    asked, answered = (
-        line.replace(b'"message"', b'"version":"2.1.325","message"') for line in (asked, answered)
-    )
+    asked, answered = (line.replace(b'"message"', b'"version":"2.1.325","message"') for line in (asked, answered))
 
     (after,) = read_bytes(asked + answered).spans
     (before,) = read_bytes(answered + asked).spans
 
-    assert (before.state, before.error_kind, before.agent) == (
-        after.state,
-        after.error_kind,
-        after.agent,
-    )
+    assert (before.state, before.error_kind, before.agent) == (after.state, after.error_kind, after.agent)
     assert before.result is not None
     assert after.result is not None
     assert before.result.exit_code == after.result.exit_code
@@ -172,12 +161,8 @@ def test_a_file_cut_at_any_byte_loses_at_most_the_cut_line(recorded: Recorded, c
 
 
 @requirement("read.damage-stays-where-it-is")
-@given(
-    recorded=claude_transcripts(), garbage=st.binary(min_size=1, max_size=20), n=st.integers(0, 99)
-)
-def test_garbage_between_lines_changes_nothing_else(
-    recorded: Recorded, garbage: bytes, n: int
-) -> None:
+@given(recorded=claude_transcripts(), garbage=st.binary(min_size=1, max_size=20), n=st.integers(0, 99))
+def test_garbage_between_lines_changes_nothing_else(recorded: Recorded, garbage: bytes, n: int) -> None:
     spoiled = garbage.replace(b"\n", b"").replace(b"{", b"")
     lines = recorded.data.splitlines(keepends=True)
     lines.insert(n % (len(lines) + 1), spoiled + b"\n")
@@ -226,9 +211,7 @@ def result(old: bytes = b"", new: bytes = b"") -> bytes:
 
 def spilled(path: bytes) -> bytes:
     """A result that names a file with the rest of its output."""
-    return result(
-        b'"message"', b'"toolUseResult":{"persistedOutputPath":"' + path + b'"},"message"'
-    )
+    return result(b'"message"', b'"toolUseResult":{"persistedOutputPath":"' + path + b'"},"message"')
 
 
 TOO_MANY = b"9" * 5000
@@ -241,17 +224,13 @@ WRONG: dict[str, bytes] = {
     "an exponent beyond bounds": b'{"type":5,"n":' + TOO_LARGE + b"}\n",
     "an exponent beyond bounds as input": call(b'"ls"', TOO_LARGE),
     "an exponent beyond bounds as result": call() + result(b'"ok"', TOO_LARGE),
-    "an exponent beyond bounds as error": (
-        call() + result(b'"ok"', TOO_LARGE + b',"is_error":true')
-    ),
+    "an exponent beyond bounds as error": (call() + result(b'"ok"', TOO_LARGE + b',"is_error":true')),
     "more digits than Python converts": b'{"type":5,"n":' + TOO_MANY + b"}\n",
     "more digits as result": call() + result(b'"ok"', TOO_MANY),
-    "an exit code of many digits": (
-        call() + result(b'"ok"', b'"Exit code ' + TOO_MANY + b'","is_error":true')
+    "an exit code of many digits": (call() + result(b'"ok"', b'"Exit code ' + TOO_MANY + b'","is_error":true')),
+    "a version of many digits": (call() + result(b'"message"', b'"version":"' + TOO_MANY + b'","message"')).replace(
+        b'"ok"', b'"no","is_error":true'
     ),
-    "a version of many digits": (
-        call() + result(b'"message"', b'"version":"' + TOO_MANY + b'","message"')
-    ).replace(b'"ok"', b'"no","is_error":true'),
     "a result that is not UTF-8": call() + result(b"ok", b"a\xffb"),
     "an error that is not UTF-8": call() + result(b'"ok"', b'"a\xffb","is_error":true'),
     "an input that is not UTF-8": call(b'"ls"', b'"a\xffb"') + result(),
@@ -317,9 +296,7 @@ def test_deep_nesting_never_raises(depth: int) -> None:
 
 
 @requirement("read.long-lines-are-told")
-def test_a_line_over_the_limit_is_a_finding_and_the_rest_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_line_over_the_limit_is_a_finding_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jsonl, "CHUNK_SIZE", 64)
     source = BytesSource(CALL + b'{"text":"' + b"x" * 1000 + b'"}\n' + RESULT)
     reader = ClaudeReader(source)
@@ -335,9 +312,7 @@ def test_a_line_over_the_limit_is_a_finding_and_the_rest_is_read(
 
 @requirement("read.places-are-exact")
 @given(recorded=claude_transcripts(), damage=mutations())
-def test_every_place_is_a_line_of_the_file(
-    recorded: Recorded, damage: list[tuple[str, int, int]]
-) -> None:
+def test_every_place_is_a_line_of_the_file(recorded: Recorded, damage: list[tuple[str, int, int]]) -> None:
     data = mutated(recorded.data, damage)
     starts = [0, *(n + 1 for n, byte in enumerate(data) if byte == 0x0A), len(data) + 1]
 

@@ -63,9 +63,7 @@ def _way(place: World) -> str:
         " was cut off, and goes on from there."
     )
     shown = page.runs("python agent.py")
-    assert re.fullmatch(
-        r"▸ Bash  echo baked >> log\.txt\n✓ Bash  echo baked >> log\.txt  .*\nDone\.", shown
-    ), shown
+    assert re.fullmatch(r"▸ Bash  echo baked >> log\.txt\n✓ Bash  echo baked >> log\.txt  .*\nDone\.", shown), shown
 
     page.says("Nothing was done twice, and it is still one session.")
     shown = page.runs("cat log.txt")

@@ -87,9 +87,9 @@ def _told(pattern: str, shown: str) -> str:
 def _recorded(place: World) -> Path:
     """A session with a line that was written in part, and a call that nobody answered."""
     beds = f"{place.project}/beds.csv"
-    story = TranscriptBuilder(
-        session_id=SESSION, cwd=str(place.project), start=place.ago(1, 7, 30)
-    ).prompt("Water the beds that need it.")
+    story = TranscriptBuilder(session_id=SESSION, cwd=str(place.project), start=place.ago(1, 7, 30)).prompt(
+        "Water the beds that need it."
+    )
     looked = story.call("Read", {"file_path": beds}, after_ms=1_900)
     story.result(looked, read(beds, BEDS), after_ms=11)
     story.text("North first.", after_ms=1_200)

@@ -96,9 +96,7 @@ def screen(folder: Path, cwd: Path, environment: Mapping[str, str]) -> Iterator[
     socket, news = folder / "tmux", folder / "news"
     os.mkfifo(news)
     begun = folder / "begun.sh"
-    begun.write_text(
-        f"PS1='{_PROMPT} '\n", encoding="utf-8"
-    )  # a prompt in the environment is not heard
+    begun.write_text(f"PS1='{_PROMPT} '\n", encoding="utf-8")  # a prompt in the environment is not heard
     shell = {"ENV": str(begun), "TERM": "screen", "LANG": "C.UTF-8", "TZ": "UTC", **environment}
     start = [TMUX, "-u", "-S", str(socket), "-f", "/dev/null", "new-session", "-d", "-c", str(cwd)]
     size = ["-x", str(COLUMNS), "-y", "50"]

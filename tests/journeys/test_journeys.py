@@ -14,11 +14,7 @@ from tests.requirement import requirement
 pytestmark = pytest.mark.skipif(
     TMUX is None, reason="tmux is not installed: the journeys need a terminal to take place in"
 )
-PAGES: dict[str, Callable[[], str]] = {
-    "week": week.take,
-    "resume": resume.take,
-    "own-agent": own_agent.take,
-}
+PAGES: dict[str, Callable[[], str]] = {"week": week.take, "resume": resume.take, "own-agent": own_agent.take}
 """Each journey by the name of its page."""
 
 

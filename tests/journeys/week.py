@@ -111,9 +111,7 @@ def _told(pattern: str, shown: str) -> str:
 def _recorded(place: World, file: Path) -> str:
     """The week; the id of the edit that spoilt the file."""
     tools = TranscriptBuilder(
-        session_id="0b5e63a8-91d4-4f0e-8f57-2c8d1a4be6f0",
-        cwd=str(place.project),
-        start=place.ago(4, 9, 12),
+        session_id="0b5e63a8-91d4-4f0e-8f57-2c8d1a4be6f0", cwd=str(place.project), start=place.ago(4, 9, 12)
     ).prompt("Check the shell scripts.")
     lint = tools.call("Bash", {"command": "shellcheck *.sh"}, after_ms=2_400)
     tools.result(lint, exited(127, "/bin/bash: line 1: shellcheck: command not found"), after_ms=60)
@@ -123,9 +121,7 @@ def _recorded(place: World, file: Path) -> str:
     place.keeps(tools)
 
     prices = TranscriptBuilder(
-        session_id="d2c7f914-6a3b-4e58-b0d9-7e41c95fa832",
-        cwd=str(place.project),
-        start=place.ago(1, 16, 40),
+        session_id="d2c7f914-6a3b-4e58-b0d9-7e41c95fa832", cwd=str(place.project), start=place.ago(1, 16, 40)
     ).prompt("Make total() simpler.")
     looked = prices.call("Read", {"file_path": str(file)}, after_ms=2_100)
     prices.result(looked, read(str(file), GOOD), after_ms=14)

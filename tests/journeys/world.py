@@ -59,9 +59,7 @@ class World:
 
 
 @contextmanager
-def world(
-    project: str, *, python: Path | None = None, programs: Mapping[str, str] | None = None
-) -> Iterator[World]:
+def world(project: str, *, python: Path | None = None, programs: Mapping[str, str] | None = None) -> Iterator[World]:
     """A new home with a project in it; `python` is one whose programs are found first.
 
     `programs` are shell scripts by their names, which are found before all others.

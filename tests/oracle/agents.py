@@ -45,11 +45,7 @@ async def _work(recorder: Recorder, version: str, folder: Path) -> None:
         }
     )
     session = Session(
-        cwd=folder,
-        tools=tools_of(chosen),
-        profile=chosen,
-        transcript=recorder,
-        session_id=recorder.session_id,
+        cwd=folder, tools=tools_of(chosen), profile=chosen, transcript=recorder, session_id=recorder.session_id
     )
     agent = Agent(session, play.model)
     Subagents(agent)

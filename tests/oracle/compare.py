@@ -24,9 +24,7 @@ def differences(transcript: Path, messages: list[dict[str, Any]], *, repaired: b
     messages = spoken(messages)
     problems = [f"invalid: {problem}" for problem in check_history(messages)]
     everything = "\n".join(_words(message["content"]) for message in messages)
-    problems += [
-        f"not sent: {words!r}" for words in _contexts(transcript) if words not in everything
-    ]
+    problems += [f"not sent: {words!r}" for words in _contexts(transcript) if words not in everything]
     written, said_again = list(_recorded(transcript)), list(_sent(messages))
     answered = {name for kind, (name, *_) in _pairs(written) if kind == "result"}
     wanted = [said for said in _unordered(written) if not (repaired and _open_call(said, answered))]

@@ -138,16 +138,12 @@ def nul_block(lines: Lines) -> bytes:
 
 def invalid_utf8(lines: Lines) -> bytes:
     """A byte in a text is none of UTF-8."""
-    return _joined(
-        [line.replace(b"One of them failed.", b"One of them\xff failed.") for line in lines]
-    )
+    return _joined([line.replace(b"One of them failed.", b"One of them\xff failed.") for line in lines])
 
 
 def control_characters(lines: Lines) -> bytes:
     """A raw control character stands in a text."""
-    return _joined(
-        [line.replace(b"One of them failed.", b"One of them\x01 failed.") for line in lines]
-    )
+    return _joined([line.replace(b"One of them failed.", b"One of them\x01 failed.") for line in lines])
 
 
 def byte_order_mark(lines: Lines) -> bytes:

@@ -89,12 +89,7 @@ class House:
 
     def owner(self) -> list[str]:
         """How a program is started as whoever lives here."""
-        return [
-            *_WHO,
-            "env",
-            "-i",
-            *(f"{key}={value}" for key, value in self.environment().items()),
-        ]
+        return [*_WHO, "env", "-i", *(f"{key}={value}" for key, value in self.environment().items())]
 
     def environment(self) -> Mapping[str, str]:
         """The variables of the house."""
@@ -210,9 +205,7 @@ class House:
     def sent(self, script: str) -> list[list[Json]]:
         """The messages of every request that the client made in a script."""
         found = _objects(self.captured / "requests.jsonl")
-        return [
-            one["body"]["messages"] for one in found if one.get("route") == script and "body" in one
-        ]
+        return [one["body"]["messages"] for one in found if one.get("route") == script and "body" in one]
 
     def answers(self) -> list[str]:
         """What the model was told of its calls of our tools, in order."""

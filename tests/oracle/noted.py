@@ -29,9 +29,7 @@ def hook_noted(house: House) -> Iterator[str]:
     settings = house.writes(".claude/settings.json", _SETTINGS)
     refused = house.types("toolspan hook install", answers="n\n")
     yield from differ("a no changes nothing", (refused.code, settings.read_text()), (1, _SETTINGS))
-    yield from differ(
-        "what would change is shown", "+" in refused.out and "hook record" in refused.out, True
-    )
+    yield from differ("what would change is shown", "+" in refused.out and "hook record" in refused.out, True)
     added = house.types("toolspan hook install", answers="y\n")
     yield from differ(f"install ({added.all[-200:]})", added.code, 0)
     changed = settings.read_text(encoding="utf-8")
@@ -43,9 +41,7 @@ def hook_noted(house: House) -> Iterator[str]:
     house.turn("That was all.")
     person = _Person(house)
     prompt = {"type": "user", "message": {"role": "user", "content": "Go [[s:main]]"}}
-    code = house.world.sdk(
-        json.dumps(prompt) + "\n", person.sits, args=["--permission-prompt-tool", "stdio"]
-    )
+    code = house.world.sdk(json.dumps(prompt) + "\n", person.sits, args=["--permission-prompt-tool", "stdio"])
     yield from differ("the client's exit code", code, 0)
     yield from differ("the questions", person.asked, list(_COMMANDS))
     yield from differ("the client leaves the settings alone", settings.read_text(), changed)
@@ -78,9 +74,7 @@ class _Person:
         if given["command"] == "mkdir no":
             decision = {"behavior": "deny", "message": "not today"}
         told = {"subtype": "success", "request_id": request, "response": decision}
-        client.stdin.write(
-            json.dumps({"type": "control_response", "response": told}).encode() + b"\n"
-        )
+        client.stdin.write(json.dumps({"type": "control_response", "response": told}).encode() + b"\n")
         client.stdin.flush()
 
 

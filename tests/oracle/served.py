@@ -242,11 +242,4 @@ def _servers() -> list[str]:
     return found
 
 
-STORIES: tuple[Story, ...] = (
-    mcp_tools,
-    mcp_readme,
-    mcp_consent,
-    mcp_structured,
-    mcp_interrupted,
-    mcp_killed,
-)
+STORIES: tuple[Story, ...] = (mcp_tools, mcp_readme, mcp_consent, mcp_structured, mcp_interrupted, mcp_killed)

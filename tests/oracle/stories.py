@@ -64,9 +64,7 @@ def hooks(recorder: Recorder) -> None:
     """Handlers before and after, words of theirs for the model, a note beside a result."""
     recorder.record_prompt("Run it")
     recorder.record_reply(message(use("toolu_a", "Bash", command="echo hi", description="x")))
-    recorder.record_hook(
-        hook("toolu_a", "PreToolUse", "success", text="fine", stdout="fine\n", exit_code=0)
-    )
+    recorder.record_hook(hook("toolu_a", "PreToolUse", "success", text="fine", stdout="fine\n", exit_code=0))
     recorder.record_hook(hook("toolu_a", "PostToolUse", "blocked", text="do not say hi"))
     context = HookContext(point="PostToolUse", name="PostToolUse:Bash", text="it was Tuesday")
     output = {"stdout": "hi", "stderr": "", "interrupted": False, "isImage": False}
@@ -125,9 +123,7 @@ def turns(recorder: Recorder) -> None:
 def unanswered(recorder: Recorder) -> None:
     """The session ends while a call runs, like one that is killed."""
     recorder.record_prompt("Do both")
-    recorder.record_reply(
-        message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x"))
-    )
+    recorder.record_reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
     recorder.record_result(_content("toolu_a", "a", "1\taaa"))
 
 
@@ -148,9 +144,7 @@ def subagent(recorder: Recorder) -> None:
     recorder.record_prompt("Let somebody look")
     asked = use("toolu_a", "Agent", description="look", prompt="Look at a", subagent_type="Explore")
     recorder.record_reply(message(asked))
-    agent = recorder.subagent_recorder(
-        "a1b2c3d4e5f6a7b8c", {"agentType": "Explore", "toolUseId": "toolu_a"}
-    )
+    agent = recorder.subagent_recorder("a1b2c3d4e5f6a7b8c", {"agentType": "Explore", "toolUseId": "toolu_a"})
     agent.record_prompt("Look at a")
     agent.record_reply(message(_read("toolu_s", "a"), id="msg_s1"))
     agent.record_result(_content("toolu_s", "a", "1\taaa"))
@@ -175,9 +169,7 @@ def journaled(recorder: Recorder) -> None:
     """Intents are kept beside the transcript, and a call has not come to its end."""
     journal = recorder.open_intent_log(lambda name: name != "Read")
     recorder.record_prompt("Do both")
-    recorder.record_reply(
-        message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x"))
-    )
+    recorder.record_reply(message("Both.", _read("toolu_a", "a"), use("toolu_b", "Bash", command="x")))
     if journal is not None:
         journal.begin("toolu_b", "Bash", {"command": "x"})
     recorder.record_result(_content("toolu_a", "a", "1\taaa"))

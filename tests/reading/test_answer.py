@@ -22,9 +22,7 @@ TEXTS = st.sampled_from([
     "Command was manually backgrounded by user", "Async agent launched successfully.",
     "<persisted-output>\nOutput too large. Full output saved to: /tmp/x.txt", "saved to nowhere",
 ])  # fmt: skip
-CONTENTS = TEXTS | st.lists(
-    st.builds(lambda text: {"type": "text", "text": text}, TEXTS), max_size=2
-)
+CONTENTS = TEXTS | st.lists(st.builds(lambda text: {"type": "text", "text": text}, TEXTS), max_size=2)
 FACTS = st.fixed_dictionaries(
     {},
     optional={
@@ -55,9 +53,7 @@ FLAGS = st.fixed_dictionaries({}, optional={"is_error": st.none() | st.booleans(
 TOOLS = st.sampled_from(["", "Bash", "Task", "Read", "mcp__a__b"])
 
 
-def written(
-    line: dict[str, Any], content: object, flags: dict[str, Any]
-) -> tuple[MessageBlock, Entry]:
+def written(line: dict[str, Any], content: object, flags: dict[str, Any]) -> tuple[MessageBlock, Entry]:
     block = {"type": "tool_result", "tool_use_id": "t1", "content": content, **flags}
     data = json.dumps({**line, "message": {"content": [block]}}, separators=(",", ":")).encode()
     entry = decode_entry(data).entry
@@ -84,8 +80,6 @@ def test_most_results_are_plain() -> None:
     shelf = TranscriptBodyStore(BytesSource(b""))
     for tool in ("Bash", "Read", "mcp__a__b"):
         block, entry = written({"type": "user"}, "fine", {})
-        call = Call(
-            id=CallId("t1"), tool=tool, at=1, requested_at=None, target=None, body_store=shelf
-        )
+        call = Call(id=CallId("t1"), tool=tool, at=1, requested_at=None, target=None, body_store=shelf)
 
         assert parse_plain_success(call, block, entry, 7) is not None

@@ -79,11 +79,7 @@ def test_the_call_that_started_a_subagent_is_known_by_event_item_or_output(form:
         made.event("collab_agent_spawn_end", call_id=call, new_thread_id="0199-agent")
     elif form == "item":
         made.completed(
-            "CollabAgentToolCall",
-            call,
-            tool="spawnAgent",
-            receiver_thread_ids=["0199-agent"],
-            status="completed",
+            "CollabAgentToolCall", call, tool="spawnAgent", receiver_thread_ids=["0199-agent"], status="completed"
         )
 
     transcript = toolspan.read(BytesSource(made.data(), "rollout-x.jsonl"))
@@ -110,12 +106,9 @@ def test_how_a_script_ended_is_told_by_its_header(words: str, state: str, kind: 
 
 @requirement("codex.open")
 @pytest.mark.parametrize(
-    ("status", "state", "kind"),
-    [("declined", "denied", "user_denied"), ("completed", "never_answered", None)],
+    ("status", "state", "kind"), [("declined", "denied", "user_denied"), ("completed", "never_answered", None)]
 )
-def test_a_call_without_output_may_have_been_declined(
-    status: str, state: str, kind: str | None
-) -> None:
+def test_a_call_without_output_may_have_been_declined(status: str, state: str, kind: str | None) -> None:
     made = RolloutBuilder(age="paginated").prompt("go")
     call = made.call("exec_command", {"cmd": "make"})
     made.completed("CommandExecution", call, status=status)
@@ -130,9 +123,7 @@ def test_a_turn_without_a_name_belongs_to_the_one_before() -> None:
     first = made.call("exec_command", {"cmd": "a"})
     made.line("turn_context", {"cwd": "/p", "model": "m"})
     second = made.call("exec_command", {"cmd": "b"})
-    made.output(first, codex_builder.command_output()).output(
-        second, codex_builder.command_output()
-    )
+    made.output(first, codex_builder.command_output()).output(second, codex_builder.command_output())
 
     spans = toolspan.read(BytesSource(made.data(), "rollout-x.jsonl")).spans
 

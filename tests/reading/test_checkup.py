@@ -127,9 +127,7 @@ def parent_cycle() -> bytes:
 def missing_sidecar() -> bytes:
     story = TranscriptBuilder(session_id="s").prompt("go")
     path = "/home/dev/.claude/projects/p/s/tool-results/gone.txt"
-    return story.result(
-        story.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path)
-    ).data()
+    return story.result(story.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path)).data()
 
 
 def outside_path() -> bytes:
@@ -164,9 +162,7 @@ CASES: list[tuple[Callable[[], bytes], str, str, bool]] = [
 
 
 @requirement("doctor.findings")
-@pytest.mark.parametrize(
-    ("made", "severity", "client", "fine"), CASES, ids=[case[0].__name__ for case in CASES]
-)
+@pytest.mark.parametrize(("made", "severity", "client", "fine"), CASES, ids=[case[0].__name__ for case in CASES])
 def test_each_kind_of_damage_has_its_finding(
     made: Callable[[], bytes], severity: str, client: str, fine: bool, tmp_path: Path
 ) -> None:
@@ -236,19 +232,12 @@ def test_a_spilled_output_outside_the_session_is_never_opened(tmp_path: Path) ->
 @requirement("doctor.nothing-outside-is-opened")
 @pytest.mark.parametrize(
     "named",
-    [
-        "{folder}/../../etc/passwd",
-        "tool-results/../../secret",
-        "/home/x/tool-results/../secret.txt",
-        "relative.txt",
-    ],
+    ["{folder}/../../etc/passwd", "tool-results/../../secret", "/home/x/tool-results/../secret.txt", "relative.txt"],
 )
 def test_ways_out_of_the_sessions_folder_are_outside(named: str, tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="s").prompt("go")
     path = named.format(folder=tmp_path / "s" / "tool-results")
-    story.result(
-        story.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path)
-    )
+    story.result(story.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path))
 
     assert codes(examined(story.data(), tmp_path)) == ["outside_path"]
 
@@ -256,9 +245,7 @@ def test_ways_out_of_the_sessions_folder_are_outside(named: str, tmp_path: Path)
 def test_a_spilled_output_in_its_place_is_fine(tmp_path: Path) -> None:
     story = TranscriptBuilder(session_id="s").prompt("go")
     path = story.sidecar("tool-results/x.txt", b"1\n" * 20_000)
-    story.result(
-        story.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path)
-    )
+    story.result(story.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path))
 
     assert codes(check(story.write(tmp_path / "s.jsonl"))) == []
 
@@ -267,10 +254,7 @@ def test_a_subagents_spilled_output_lies_in_its_sessions_folder(tmp_path: Path) 
     story = TranscriptBuilder(session_id="s").prompt("go")
     path = story.sidecar("tool-results/x.txt", b"1\n" * 20_000)
     agent = story.agent(story.call("Agent", {"prompt": "p"})).prompt("p")
-    agent.result(
-        agent.call("Bash", {"command": "seq"}),
-        claude_results.spilled("1\n" * 20_000, path).content,
-    )
+    agent.result(agent.call("Bash", {"command": "seq"}), claude_results.spilled("1\n" * 20_000, path).content)
     story.write(tmp_path / "s.jsonl")
     (file,) = tmp_path.rglob("agent-*.jsonl")
 
@@ -354,6 +338,4 @@ def test_what_the_client_attaches_to_a_call_is_an_event_of_it(tmp_path: Path) ->
 @requirement("doctor.on-resume")
 def test_what_clients_do_on_resume_is_told_for_known_findings_only() -> None:
     assert set(RESUME_BEHAVIOR) <= set(FINDING_CODES)
-    assert {"torn_line", "unanswered_call", "orphan_result", "missing_parent"} <= set(
-        RESUME_BEHAVIOR
-    )
+    assert {"torn_line", "unanswered_call", "orphan_result", "missing_parent"} <= set(RESUME_BEHAVIOR)

@@ -128,12 +128,8 @@ def test_outputs_without_an_error_flag_tell_the_state_all_the_same(
 def test_words_that_a_command_printed_never_change_its_state() -> None:
     made = RolloutBuilder()
     for words in ("exec command rejected by user", "aborted by user", "unsupported call: x"):
-        made.output(
-            made.call("exec_command", {"cmd": "cat log"}), codex_builder.command_output(words)
-        )
-        made.output(
-            made.call("shell", {"command": ["cat", "log"]}), codex_builder.json_output(words)
-        )
+        made.output(made.call("exec_command", {"cmd": "cat log"}), codex_builder.command_output(words))
+        made.output(made.call("shell", {"command": ["cat", "log"]}), codex_builder.json_output(words))
     assert {span.state for span in read(made).spans} == {"succeeded"}
 
 
@@ -271,9 +267,7 @@ def test_the_event_of_a_patch_gives_its_changes() -> None:
     call = made.call("apply_patch", PATCH)
     changes = {"/p/notes.txt": {"type": "add", "content": "milk\n"}}
     made.event("patch_apply_end", call_id=call, success=True, changes=changes, status="completed")
-    made.output(
-        call, codex_builder.json_output("Success. Updated the following files:\nA notes.txt\n")
-    )
+    made.output(call, codex_builder.json_output("Success. Updated the following files:\nA notes.txt\n"))
     result = only(made).result
     assert result is not None
     assert result.structured == PatchResult(
@@ -306,13 +300,9 @@ def test_later_calls_to_a_process_name_the_call_that_started_it() -> None:
 def test_what_a_script_did_inside_one_call_is_its_events() -> None:
     made = RolloutBuilder(age="paginated").prompt("Do it")
     call = made.call("exec", "await tools.exec_command({cmd: 'make'})")
-    made.completed(
-        "CommandExecution", "exec-1", command=["bash", "-lc", "make"], status="failed", exit_code=2
-    )
+    made.completed("CommandExecution", "exec-1", command=["bash", "-lc", "make"], status="failed", exit_code=2)
     made.output(
-        call,
-        [{"type": "input_text", "text": "Script completed\nWall time 0.1 seconds\nOutput:\n"}],
-        custom=True,
+        call, [{"type": "input_text", "text": "Script completed\nWall time 0.1 seconds\nOutput:\n"}], custom=True
     )
     span = only(made)
     assert span.state == "succeeded"
@@ -346,10 +336,7 @@ def test_an_end_that_was_declined_is_a_denial() -> None:
 
 def test_a_hook_that_said_no_is_an_event_of_the_call() -> None:
     made = RolloutBuilder().prompt("Do it")
-    made.output(
-        made.call("exec_command", {"cmd": "rm x"}),
-        codex_builder.blocked_output("not today", "rm x"),
-    )
+    made.output(made.call("exec_command", {"cmd": "rm x"}), codex_builder.blocked_output("not today", "rm x"))
     (hook,) = only(made).events
     assert isinstance(hook, Hook)
     assert (hook.point, hook.outcome) == ("PreToolUse", "blocked")
@@ -386,9 +373,7 @@ def test_tokens_are_the_last_total_of_each_count() -> None:
     made = RolloutBuilder().prompt("One").tokens(1000, 10, cached=600).tokens(500, 5)
     made.event("token_count", info=None)
     made.tokens(0, 0)
-    assert read(made).tokens == Tokens(
-        input_tokens=1500, output_tokens=15, cache_read_input_tokens=600
-    )
+    assert read(made).tokens == Tokens(input_tokens=1500, output_tokens=15, cache_read_input_tokens=600)
     made._token_totals = [0, 0, 0]
     made.tokens(70, 7)
     assert read(made).tokens.input_tokens == 1570
@@ -565,9 +550,7 @@ VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(), max_size=9),
     lambda inner: (
         st.lists(inner, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(["type", "Ok", "secs", "text", "message"]), inner, max_size=2
-        )
+        | st.dictionaries(st.sampled_from(["type", "Ok", "secs", "text", "message"]), inner, max_size=2)
     ),
     max_leaves=5,
 )
@@ -606,9 +589,7 @@ def everything(age: RolloutAge) -> RolloutBuilder:
 
 @requirement("codex.damage")
 @given(st.sampled_from(AGES), st.sampled_from(FIELDS), VALUES, st.integers(0, 10**6))
-def test_nothing_that_a_rollout_contains_raises(
-    age: RolloutAge, field: str, put: object, spot: int
-) -> None:
+def test_nothing_that_a_rollout_contains_raises(age: RolloutAge, field: str, put: object, spot: int) -> None:
     made = everything(age)
     lines = [json.dumps(changed(json.loads(line), field, put)).encode() for line in made.lines]
     odd = b"\n".join(made.lines)

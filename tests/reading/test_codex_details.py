@@ -83,9 +83,7 @@ def test_an_event_that_says_it_went_well_beats_words_that_look_like_a_failure() 
         ([2.5], None),
     ],
 )
-def test_a_duration_comes_as_an_object_a_number_or_words(
-    took: object, seconds: float | None
-) -> None:
+def test_a_duration_comes_as_an_object_a_number_or_words(took: object, seconds: float | None) -> None:
     made = RolloutBuilder(age="enveloped")
     call = made.call("mcp__db__query", {})
     made.output(call, "rows")
@@ -204,9 +202,7 @@ def test_a_subagent_names_the_thread_that_started_it(meta: dict[str, object]) ->
 
 
 @requirement("codex.forks")
-@pytest.mark.parametrize(
-    "source", ["exec", None, [1], {"subagent": "review"}, {"subagent": None}, {"custom": "x"}]
-)
+@pytest.mark.parametrize("source", ["exec", None, [1], {"subagent": "review"}, {"subagent": None}, {"custom": "x"}])
 def test_a_source_of_another_form_starts_no_subagent(source: object) -> None:
     info = read(RolloutBuilder(meta={"source": source}).prompt("look")).info
 
@@ -244,9 +240,7 @@ def test_lines_that_lack_what_they_are_about_are_survived() -> None:
     made.line("session_meta", {"cwd": "/elsewhere"}).line("turn_context", {"model": None})
     made.event("token_count", info=None).event("thread_name_updated", name="Milk")
     call = made.call("exec_command", {"cmd": "ls"})
-    made.output(call, codex_builder.command_output("a")).output(
-        call, codex_builder.command_output("again")
-    )
+    made.output(call, codex_builder.command_output("a")).output(call, codex_builder.command_output("again"))
 
     transcript = read(made)
 
@@ -260,9 +254,7 @@ def test_lines_that_lack_what_they_are_about_are_survived() -> None:
 @pytest.mark.parametrize(
     ("cut", "calls", "codes"), [(0, 1, []), (1, 1, ["torn_last_line"]), (30, 0, ["torn_last_line"])]
 )
-def test_a_document_that_was_cut_short_is_read_to_the_cut(
-    cut: int, calls: int, codes: list[str]
-) -> None:
+def test_a_document_that_was_cut_short_is_read_to_the_cut(cut: int, calls: int, codes: list[str]) -> None:
     item = {"type": "function_call", "name": "shell", "arguments": "{}", "call_id": "c1"}
     data = json.dumps({"items": [item], "version": 1, "session": {"id": "s1"}}).encode()
     data = data.replace(b', "version": 1, "session": {"id": "s1"}', b"") if cut else data
@@ -277,13 +269,8 @@ def test_a_document_that_was_cut_short_is_read_to_the_cut(
 @requirement("codex.states")
 def test_those_that_succeeded_are_named_whether_or_not_the_spans_were_made(tmp_path: Path) -> None:
     made = RolloutBuilder()
-    made.output(
-        made.call("exec_command", {"cmd": "a"}, id="call_a"), codex_builder.command_output("x")
-    )
-    made.output(
-        made.call("exec_command", {"cmd": "b"}, id="call_b"),
-        codex_builder.command_output("x", code=2),
-    )
+    made.output(made.call("exec_command", {"cmd": "a"}, id="call_a"), codex_builder.command_output("x"))
+    made.output(made.call("exec_command", {"cmd": "b"}, id="call_b"), codex_builder.command_output("x", code=2))
     path = made.write(tmp_path)
 
     quick, whole = toolspan.read(path), toolspan.read(path)

@@ -9,13 +9,7 @@ import pytest
 import toolspan
 from tests.requirement import requirement
 from toolspan.errors import SourceError
-from toolspan.reading.follow import (
-    CallAppeared,
-    CallChanged,
-    Follower,
-    FollowUpdate,
-    SessionFollower,
-)
+from toolspan.reading.follow import CallAppeared, CallChanged, Follower, FollowUpdate, SessionFollower
 from toolspan.testing import codex_builder
 from toolspan.testing.codex_builder import RolloutBuilder
 from toolspan.types.span import Span
@@ -68,12 +62,8 @@ def test_following_ends_with_what_reading_says(tmp_path: Path) -> None:
         follower.poll()
         with path.open("ab") as stream:
             stream.write(line[9:] + b"\n")
-        known |= {
-            u.span.id: u.span for u in follower.poll() if isinstance(u, CallAppeared | CallChanged)
-        }
-    known |= {
-        u.span.id: u.span for u in follower.finish() if isinstance(u, CallAppeared | CallChanged)
-    }
+        known |= {u.span.id: u.span for u in follower.poll() if isinstance(u, CallAppeared | CallChanged)}
+    known |= {u.span.id: u.span for u in follower.finish() if isinstance(u, CallAppeared | CallChanged)}
     expected = toolspan.read(path).spans
     assert [(s.id, s.state, s.branch, s.background) for s in known.values()] == [
         (s.id, s.state, s.branch, s.background) for s in expected

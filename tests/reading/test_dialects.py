@@ -31,10 +31,7 @@ Output = str | list[dict[str, object]]
 LOST = "tool call error: tool call failed\n\nCaused by:\n    Transport closed"
 FATES: dict[str, tuple[Callable[[Told], claude_results.Body], Callable[[Told], Output]] | None] = {
     "open": None,
-    "ran": (
-        lambda told: claude_results.ran(told.words),
-        lambda told: codex_builder.command_output(told.words),
-    ),
+    "ran": (lambda told: claude_results.ran(told.words), lambda told: codex_builder.command_output(told.words)),
     "exited": (
         lambda told: claude_results.exited(told.code, f"says: {told.words}"),
         lambda told: codex_builder.command_output(f"says: {told.words}", code=told.code),
@@ -43,10 +40,7 @@ FATES: dict[str, tuple[Callable[[Told], claude_results.Body], Callable[[Told], O
         lambda _: claude_results.exited(127, "thing: command not found"),
         lambda _: codex_builder.headed_output("thing: command not found", code=127),
     ),
-    "timed_out": (
-        lambda _: claude_results.timed_out("2m 0.0s"),
-        lambda _: codex_builder.timed_out_output(120_000),
-    ),
+    "timed_out": (lambda _: claude_results.timed_out("2m 0.0s"), lambda _: codex_builder.timed_out_output(120_000)),
     "rejected": (lambda _: claude_results.rejected(), lambda _: codex_builder.rejected_output()),
     "blocked": (
         lambda _: claude_results.blocked_by_hook("Bash", "guard.sh", "no"),
@@ -60,14 +54,8 @@ FATES: dict[str, tuple[Callable[[Told], claude_results.Body], Callable[[Told], O
         lambda _: claude_results.refused("InputValidationError: command is missing"),
         lambda _: codex_builder.bad_arguments_output(),
     ),
-    "served": (
-        lambda told: claude_results.mcp_text(told.words),
-        lambda told: codex_builder.mcp_output(told.words),
-    ),
-    "lost": (
-        lambda _: claude_results.failed("MCP error -32000: Connection closed"),
-        lambda _: LOST,
-    ),
+    "served": (lambda told: claude_results.mcp_text(told.words), lambda told: codex_builder.mcp_output(told.words)),
+    "lost": (lambda _: claude_results.failed("MCP error -32000: Connection closed"), lambda _: LOST),
     "unfit": (
         lambda _: claude_results.refused("String to replace not found in file.\nString: x"),
         lambda _: codex_builder.patch_mismatch_output("/a.txt", "x"),
@@ -112,18 +100,12 @@ def codex(batches: list[list[Told]], age: RolloutAge) -> Transcript:
 
 @requirement("codex.equal")
 @given(BATCHES, st.sampled_from(["bare", "enveloped", "paginated"]))
-def test_the_same_story_in_both_forms_has_the_same_states_and_kinds(
-    batches: list[list[Told]], age: RolloutAge
-) -> None:
+def test_the_same_story_in_both_forms_has_the_same_states_and_kinds(batches: list[list[Told]], age: RolloutAge) -> None:
     first, second = claude(batches), codex(batches, age)
-    facts = [
-        [(span.state, span.error_kind, span.call.kind) for span in one.spans]
-        for one in (first, second)
-    ]
+    facts = [[(span.state, span.error_kind, span.call.kind) for span in one.spans] for one in (first, second)]
     assert facts[0] == facts[1]
     sizes = [
-        [sum(1 for s in one.spans if s.call.message_id == name) for name in _batches(one)]
-        for one in (first, second)
+        [sum(1 for s in one.spans if s.call.message_id == name) for name in _batches(one)] for one in (first, second)
     ]
     assert sizes[0] == sizes[1] == [len(batch) for batch in batches]
     assert CallTable.from_transcripts([first, second]).call_count == 2 * sum(map(len, batches))

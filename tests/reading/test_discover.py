@@ -57,11 +57,7 @@ def names(root: Path) -> list[str]:
 @requirement("discover.layouts")
 def test_every_layout_there_has_been_is_found_and_nothing_else(tmp_path: Path) -> None:
     found = {
-        str(file.path.relative_to(tmp_path)): (
-            file.name.role,
-            file.name.session_id,
-            file.name.agent_id,
-        )
+        str(file.path.relative_to(tmp_path)): (file.name.role, file.name.session_id, file.name.agent_id)
         for file in find_transcripts(laid_out(tmp_path))
     }
 
@@ -124,9 +120,7 @@ def test_a_side_file_that_is_no_file_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(meta)  # whoever opens it to read waits for ever
     code = "import sys, toolspan; print(len(list(toolspan.history(sys.argv[1]).spans)))"
 
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, timeout=20, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, timeout=20, check=True)
 
     assert done.stdout == b"2\n"
 
@@ -154,9 +148,7 @@ def test_a_path_that_does_not_exist_is_a_source_error(name: str, tmp_path: Path)
 
 
 @requirement("cli.default-root")
-def test_the_default_root_is_the_projects_folder_of_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_root_is_the_projects_folder_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("configured", "home/.claude"):
         (tmp_path / name / "projects").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))

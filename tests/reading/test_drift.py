@@ -112,9 +112,7 @@ def test_bytes_that_are_no_text_are_told_where_reading_passes_over_them() -> Non
     assert (found.counts.malformed, found.is_healthy) == (1, False)
 
 
-def test_a_giant_line_is_searched_for_drift_only_when_all_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_giant_line_is_searched_for_drift_only_when_all_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnostics, "_DRIFT_SIZE_LIMIT", 1_000)
     data = TranscriptBuilder().prompt("go").raw(line(type="new", text="x" * 2_000)).data()
 
@@ -168,8 +166,7 @@ def test_patches_of_whole_files_and_of_several_edits_are_held_against_them(befor
 @requirement("tree.broken-links-are-survived")
 def test_a_conversation_of_nothing_but_asides_has_no_active_branch(tmp_path: Path) -> None:
     data = b"".join(
-        line(type="user", uuid=name, parentUuid=above, isSidechain=True, message={"content": "x"})
-        + b"\n"
+        line(type="user", uuid=name, parentUuid=above, isSidechain=True, message={"content": "x"}) + b"\n"
         for name, above in (("a", None), ("b", "a"), ("c", "gone"))
     )
 

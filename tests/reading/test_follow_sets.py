@@ -80,9 +80,7 @@ def test_a_subagent_whose_rollout_is_not_there_yet_is_looked_for_again(tmp_path:
     call = main.call("spawn_agent", {"message": "look"})
     main.output(call, f'{{"agent_id": "{agent.thread_id}"}}')
     agent.prompt("look")
-    agent.output(
-        agent.call("exec_command", {"cmd": "ls"}, id="call_in"), codex_builder.command_output("x")
-    )
+    agent.output(agent.call("exec_command", {"cmd": "ls"}, id="call_in"), codex_builder.command_output("x"))
     path = main.write(tmp_path)
     follower = SessionFollower(path)
 
@@ -102,12 +100,7 @@ def test_a_session_that_is_not_there_is_waited_for_where_it_will_come(tmp_path: 
     (tmp_path / "a" / "b" / "s" / "subagents" / "w").mkdir(parents=True)
 
     home = tmp_path / "a" / "b"
-    assert follower.watched_folders() == [
-        home,
-        home / "s",
-        home / "s" / "subagents",
-        home / "s" / "subagents" / "w",
-    ]
+    assert follower.watched_folders() == [home, home / "s", home / "s" / "subagents", home / "s" / "subagents" / "w"]
     assert told(follower.poll()) == NEW
 
 
@@ -119,9 +112,7 @@ def test_a_subagents_own_file_is_followed_alone(tmp_path: Path) -> None:
     assert told(SessionFollower(path).poll()) == NEW
 
 
-def test_a_subagent_beside_its_session_is_asked_for_its_owner_until_it_has_a_line(
-    tmp_path: Path,
-) -> None:
+def test_a_subagent_beside_its_session_is_asked_for_its_owner_until_it_has_a_line(tmp_path: Path) -> None:
     main, agent = tmp_path / "s1.jsonl", tmp_path / "agent-a1.jsonl"
     append(main, b"".join(one_call(session_id="s1")))
     agent.touch()

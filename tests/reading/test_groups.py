@@ -6,13 +6,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan import read
-from toolspan.analysis.stats import (
-    RecoveryStatus,
-    group_errors,
-    percentile,
-    server_stats,
-    tool_stats,
-)
+from toolspan.analysis.stats import RecoveryStatus, group_errors, percentile, server_stats, tool_stats
 from toolspan.formats.source import BytesSource
 from toolspan.reading.rows import CallRow, make_call_row
 from toolspan.testing import TranscriptBuilder, claude_results
@@ -22,18 +16,14 @@ MISSING = "File does not exist."
 
 
 def rows_of(story: TranscriptBuilder) -> list[CallRow]:
-    return [
-        make_call_row(span, "s.jsonl") for span in read(BytesSource(story.data(), "s.jsonl")).spans
-    ]
+    return [make_call_row(span, "s.jsonl") for span in read(BytesSource(story.data(), "s.jsonl")).spans]
 
 
 def timed(tool: str, *took_ms: int, body: Body | None = None) -> list[CallRow]:
     """Calls of one tool, one after the other, that took so long."""
     story = TranscriptBuilder().prompt("go")
     for ms in took_ms:
-        story.result(
-            story.call(tool, {"command": "x"}), body or claude_results.ran("ok"), after_ms=ms
-        )
+        story.result(story.call(tool, {"command": "x"}), body or claude_results.ran("ok"), after_ms=ms)
     return rows_of(story)
 
 
@@ -42,9 +32,7 @@ def test_the_most_frequent_error_comes_first_and_success_is_none() -> None:
     story = TranscriptBuilder(session_id="s").prompt("go")
     story.result(story.call("Bash", {"command": "make"}), claude_results.exited(2, "no rule"))
     for path in ("/a", "/b"):
-        story.result(
-            story.call("Read", {"file_path": path}), claude_results.failed(MISSING), after_ms=10
-        )
+        story.result(story.call("Read", {"file_path": path}), claude_results.failed(MISSING), after_ms=10)
     story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("ok"))
 
     first, second = group_errors(rows_of(story))
@@ -91,9 +79,7 @@ def test_a_result_without_a_call_and_a_call_without_a_result_have_their_own_advi
 @requirement("stats.counts")
 def test_tools_come_by_use_and_a_result_without_a_call_is_of_no_tool() -> None:
     story = TranscriptBuilder().prompt("go").result("toolu_gone", "late")
-    story.result(
-        story.call("Read", {"file_path": "/a"}), claude_results.failed(MISSING), after_ms=7
-    )
+    story.result(story.call("Read", {"file_path": "/a"}), claude_results.failed(MISSING), after_ms=7)
     for _ in range(2):
         story.result(story.call("Bash", {"command": "ls"}), claude_results.ran("ok"), after_ms=5)
     story.call("Glob", {"pattern": "*"})

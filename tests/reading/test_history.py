@@ -41,9 +41,7 @@ def test_copies_in_forks_and_forks_of_forks_are_one_call(tmp_path: Path) -> None
     child = story.fork("b")
     child.result(child.call("Bash", {"command": "x"}, id="two"), claude_results.ran("x"))
     grandchild = child.fork("c")
-    grandchild.result(
-        grandchild.call("Bash", {"command": "x"}, id="three"), claude_results.ran("x")
-    )
+    grandchild.result(grandchild.call("Bash", {"command": "x"}, id="three"), claude_results.ran("x"))
     write(tmp_path, story, child, grandchild)
 
     assert states(tmp_path) == {"one": "succeeded", "two": "succeeded", "three": "succeeded"}
@@ -66,16 +64,12 @@ def test_a_copy_is_told_by_its_own_sessions_file(tmp_path: Path) -> None:
 
 @requirement("history.first-asked")
 @pytest.mark.parametrize("copy", ["a", "z"])
-def test_of_copies_that_were_stamped_anew_the_call_that_was_asked_first_is_told(
-    copy: str, tmp_path: Path
-) -> None:
+def test_of_copies_that_were_stamped_anew_the_call_that_was_asked_first_is_told(copy: str, tmp_path: Path) -> None:
     story = asked("m", "one")
     write(tmp_path, story)
     times = re.compile(rb'"timestamp":"[^"]*"')
     data = times.sub(b'"timestamp":"2027-01-01T00:00:00.000Z"', story.data())
-    (tmp_path / f"{copy}.jsonl").write_bytes(
-        data.replace(b'"sessionId":"m"', f'"sessionId":"{copy}"'.encode())
-    )
+    (tmp_path / f"{copy}.jsonl").write_bytes(data.replace(b'"sessionId":"m"', f'"sessionId":"{copy}"'.encode()))
 
     (span,) = toolspan.history(tmp_path).spans
 
@@ -93,9 +87,7 @@ def test_a_success_in_the_origin_beats_what_the_copy_says(fork: str, tmp_path: P
     write(tmp_path, story, twin)
 
     assert states(tmp_path) == {"one": "succeeded"}
-    assert [span.state for span in toolspan.read(tmp_path / f"{fork}.jsonl").spans] == [
-        "interrupted"
-    ]
+    assert [span.state for span in toolspan.read(tmp_path / f"{fork}.jsonl").spans] == ["interrupted"]
 
 
 @requirement("history.success-beats-interruption")
@@ -138,12 +130,8 @@ def test_spans_of_subagents_name_the_call_that_started_them(version: str, tmp_pa
     story = TranscriptBuilder(session_id="m", version=version).prompt("go")
     starter = story.call("Task", {"prompt": "p"}, id="starter")
     agent = story.agent(starter).prompt("p")
-    agent.result(
-        agent.call("Read", {"file_path": "/a"}, id="inner"), claude_results.read("/a", "a")
-    )
-    report = claude_results.reported(
-        agent.agent_id, "r", prompt="p", calls=1, took_ms=1, version=version
-    )
+    agent.result(agent.call("Read", {"file_path": "/a"}, id="inner"), claude_results.read("/a", "a"))
+    report = claude_results.reported(agent.agent_id, "r", prompt="p", calls=1, took_ms=1, version=version)
     write(tmp_path, story.result(starter, report))
 
     found = {span.id: span.call.parent_call for span in toolspan.history(tmp_path).spans}
@@ -191,9 +179,7 @@ def test_one_file_is_a_history_too(tmp_path: Path) -> None:
     assert [span.id for span in toolspan.history(path).spans] == ["one"]
 
 
-def test_without_a_folder_it_is_the_users_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_folder_it_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path))
     with pytest.raises(SourceError, match="no such folder"):
         toolspan.history()

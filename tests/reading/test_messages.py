@@ -73,12 +73,7 @@ def test_an_interrupt_and_a_notification_have_voices_of_their_own() -> None:
     story.result(call, claude_results.in_background("b1", "/tmp/b1.output"))
     story.task_notification(call, "b1", "finished", queued=True).text("so").interrupt()
 
-    assert [voice for voice, _ in heard(story.data())] == [
-        "prompt",
-        "notification",
-        "text",
-        "interrupt",
-    ]
+    assert [voice for voice, _ in heard(story.data())] == ["prompt", "notification", "text", "interrupt"]
 
 
 def test_words_typed_while_the_model_worked_are_a_prompt() -> None:
@@ -94,17 +89,10 @@ def test_an_api_error_is_told_as_an_error_with_its_attempt() -> None:
         message={"model": "<synthetic>", "content": [{"type": "text", "text": "API Error: 500"}]},
     )
     retried = line(
-        "system",
-        subtype="api_error",
-        error={"message": "Overloaded", "status": 529},
-        retryAttempt=2,
-        maxRetries=10,
+        "system", subtype="api_error", error={"message": "Overloaded", "status": 529}, retryAttempt=2, maxRetries=10
     )
 
-    assert heard(spoken + retried) == [
-        ("error", "API Error: 500"),
-        ("error", "Overloaded (attempt 2 of 10)"),
-    ]
+    assert heard(spoken + retried) == [("error", "API Error: 500"), ("error", "Overloaded (attempt 2 of 10)")]
 
 
 def test_what_the_client_says_in_the_models_name_is_injected() -> None:
@@ -130,14 +118,9 @@ def test_hooks_outside_calls_speak_and_hooks_of_calls_are_left_to_them() -> None
 
 
 def test_a_prompt_beside_a_result_is_heard() -> None:
-    content = [
-        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"},
-        {"type": "text", "text": "and now?"},
-    ]
+    content = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}, {"type": "text", "text": "and now?"}]
 
-    assert heard(line("user", message={"role": "user", "content": content})) == [
-        ("prompt", "and now?")
-    ]
+    assert heard(line("user", message={"role": "user", "content": content})) == [("prompt", "and now?")]
 
 
 def test_a_line_written_twice_is_told_once_in_a_script() -> None:

@@ -85,9 +85,7 @@ def test_a_notice_that_is_told_twice_is_one_event() -> None:
 @requirement("verdict.hooks")
 def test_a_hook_that_puts_a_call_off_and_one_that_refuses_are_events_of_it() -> None:
     story, call = asked()
-    story.raw(
-        attached(type="hook_deferred_tool", toolUseID=call, hookName="PreToolUse:Bash", exitCode=0)
-    )
+    story.raw(attached(type="hook_deferred_tool", toolUseID=call, hookName="PreToolUse:Bash", exitCode=0))
     span = only(story)
     (hook,) = [one for one in span.events if isinstance(one, Hook)]
     assert span.deferred
@@ -95,11 +93,7 @@ def test_a_hook_that_puts_a_call_off_and_one_that_refuses_are_events_of_it() -> 
 
     story, call = asked()
     error = {"blockingError": "not here", "command": "guard"}
-    story.raw(
-        attached(
-            type="hook_blocking_error", toolUseID=call, hookEvent="PreToolUse", blockingError=error
-        )
-    )
+    story.raw(attached(type="hook_blocking_error", toolUseID=call, hookEvent="PreToolUse", blockingError=error))
     (hook,) = [one for one in only(story).events if isinstance(one, Hook)]
     assert hook.outcome == "blocked"
     assert hook.text is not None

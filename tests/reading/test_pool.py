@@ -14,23 +14,17 @@ from toolspan.reading.parallel import fork_map
 
 @requirement("survey.cores-change-nothing")
 @pytest.mark.parametrize("processes", [1, 2, 3])
-def test_answers_come_in_order_whoever_finds_them(
-    processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_come_in_order_whoever_finds_them(processes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: processes)
     sizes = [(7 * n) % 11 for n in range(500)]
 
     found = list(fork_map(sizes, lambda n: b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999}))
 
-    assert found == [
-        b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999} for n in range(len(sizes))
-    ]
+    assert found == [b"%d" % n if n % 3 else {"n": n, "data": "x" * 9_999} for n in range(len(sizes))]
 
 
 @requirement("survey.cores-change-nothing")
-def test_where_no_process_can_be_made_the_work_is_done_all_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_where_no_process_can_be_made_the_work_is_done_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> int:
         raise BlockingIOError("no more processes")
 
@@ -55,9 +49,7 @@ def test_a_process_that_is_ended_from_outside_is_told(monkeypatch: pytest.Monkey
 
 
 @requirement("survey.processes-end")
-def test_an_error_in_a_process_is_raised_where_its_answer_is_awaited(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_in_a_process_is_raised_where_its_answer_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
 
     def work(n: int) -> bytes:

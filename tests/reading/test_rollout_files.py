@@ -30,9 +30,7 @@ def test_the_rollouts_of_a_sessions_subagents_are_told_by_their_first_line(tmp_p
     main = RolloutBuilder().prompt("go")
     agent = main.fork(agent="scout")
     other = RolloutBuilder(thread_id="01ff0000-0000-7000-8000-00000000000f").prompt("apart")
-    mate = RolloutBuilder(
-        thread_id="01ff0000-0000-7000-8000-0000000000aa", meta={"session_id": main.thread_id}
-    )
+    mate = RolloutBuilder(thread_id="01ff0000-0000-7000-8000-0000000000aa", meta={"session_id": main.thread_id})
     for made in (main, agent, other, mate):
         made.write(tmp_path)
     spaced = mate.write(tmp_path)

@@ -46,9 +46,7 @@ def claude(tmp_path: Path) -> Path:
 @pytest.fixture
 def codex(tmp_path: Path) -> Path:
     made = RolloutBuilder()
-    made.output(
-        made.call("exec_command", {"cmd": "ls"}, id="call_1"), codex_builder.command_output("a.txt")
-    )
+    made.output(made.call("exec_command", {"cmd": "ls"}, id="call_1"), codex_builder.command_output("a.txt"))
     return made.write(tmp_path)
 
 
@@ -70,9 +68,7 @@ def test_a_place_that_holds_another_call_now_is_told_by_name(
 
 @requirement("read.places-are-exact")
 @pytest.mark.parametrize("client", ["claude", "codex"])
-def test_a_place_that_holds_no_line_now_is_told(
-    client: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_place_that_holds_no_line_now_is_told(client: str, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(client)
     (span,) = toolspan.read(path).spans
     path.write_bytes(b"x" * path.stat().st_size)

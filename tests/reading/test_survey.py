@@ -21,9 +21,7 @@ def archive(root: Path) -> list[Path]:
         story = TranscriptBuilder(session_id=f"s{n:02}").prompt("go")
         for m in range(n):
             call = story.call("Bash", {"command": f"echo {m}"}, after_ms=5)
-            story.result(
-                call, claude_results.exited(m) if m % 3 else claude_results.ran("x"), after_ms=n
-            )
+            story.result(call, claude_results.exited(m) if m % 3 else claude_results.ran("x"), after_ms=n)
         if n % 5 == 0:
             story.raw(b'{"torn').call("Read", {"file_path": "/a"})
         paths.append(story.write(root / f"s{n:02}.jsonl"))
@@ -33,9 +31,7 @@ def archive(root: Path) -> list[Path]:
 
 
 @requirement("survey.cores-change-nothing")
-def test_many_processes_give_what_one_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_processes_give_what_one_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = archive(tmp_path)
     alone = list(scan_files(paths))
     monkeypatch.setattr(module, "_SERIAL_LIMIT_BYTES", 0)
@@ -49,9 +45,7 @@ def test_many_processes_give_what_one_gives(
 
 @requirement("survey.progress")
 @pytest.mark.parametrize("alone", [0, 1 << 40])
-def test_every_byte_is_told_once(
-    alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_byte_is_told_once(alone: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = archive(tmp_path)
     monkeypatch.setattr(module, "_SERIAL_LIMIT_BYTES", alone)
     monkeypatch.setattr(os, "cpu_count", lambda: 3)
@@ -66,9 +60,7 @@ def test_every_byte_is_told_once(
 def test_a_file_that_cannot_be_read_is_told_not_raised(tmp_path: Path) -> None:
     paths = [*archive(tmp_path), tmp_path / "gone.jsonl"]
 
-    problems = {
-        Path(facts.file).name: facts.problem for facts in scan_files(paths) if facts.problem
-    }
+    problems = {Path(facts.file).name: facts.problem for facts in scan_files(paths) if facts.problem}
 
     assert set(problems) == {"broken.jsonl.zst", "gone.jsonl"}
 

@@ -109,10 +109,7 @@ def test_a_turn_begins_with_a_prompt_and_holds_what_came_of_it() -> None:
 @pytest.mark.parametrize("version", ["1.0.98", "2.0.65", "2.1.80", "2.1.325"])
 def test_a_subagent_stands_under_the_call_that_started_it(version: str, tmp_path: Path) -> None:
     story = TranscriptBuilder(version=version).prompt("go")
-    given_to = [
-        (story.call("Task", {"description": name, "prompt": f"Look at {name}"}), name)
-        for name in ("a", "b")
-    ]
+    given_to = [(story.call("Task", {"description": name, "prompt": f"Look at {name}"}), name) for name in ("a", "b")]
     for call, name in reversed(given_to):
         agent = story.agent(call).prompt(f"Look at {name}", after_ms=10)
         inner = agent.call("Read", {"file_path": f"/{name}"}, after_ms=10)
@@ -128,9 +125,7 @@ def test_a_subagent_stands_under_the_call_that_started_it(version: str, tmp_path
     assert [placed.span.call.target for placed in strand.calls] == ["a", "b"]
     for placed in strand.calls:
         (agent_strand,) = placed.agents
-        assert [call.span.call.target for call in agent_strand.calls] == [
-            f"/{placed.span.call.target}"
-        ]
+        assert [call.span.call.target for call in agent_strand.calls] == [f"/{placed.span.call.target}"]
     assert len(list(strand.iter_timelines())) == 3
 
 
@@ -155,15 +150,11 @@ def test_a_subagent_nobody_started_stands_where_its_time_puts_it() -> None:
     story = TranscriptBuilder().prompt("before").text("late", after_ms=60_000)
     agent = stray.agent("toolu_gone").prompt("who am I?", after_ms=10)
 
-    strand = build_timeline(
-        [read_content(read(BytesSource(each.data()))) for each in (story, agent)]
-    )
+    strand = build_timeline([read_content(read(BytesSource(each.data()))) for each in (story, agent)])
 
     kinds = [type(item) for turn in strand.turns for item in turn.items]
     assert kinds == [TimelineMessage, AgentTimeline, TimelineMessage]
-    (loose,) = (
-        item for turn in strand.turns for item in turn.items if isinstance(item, AgentTimeline)
-    )
+    (loose,) = (item for turn in strand.turns for item in turn.items if isinstance(item, AgentTimeline))
     assert not loose.linked
 
 
@@ -178,9 +169,7 @@ def test_what_a_rewind_left_behind_is_marked_and_kept() -> None:
     items = [item for turn in strand_of(story).turns for item in turn.items]
 
     marked = {
-        item.message.text
-        if isinstance(item, TimelineMessage)
-        else item.calls[0].span.call.target: item.branch
+        item.message.text if isinstance(item, TimelineMessage) else item.calls[0].span.call.target: item.branch
         for item in items
         if isinstance(item, TimelineMessage | TimelineBatch)
     }
@@ -210,10 +199,7 @@ def test_what_was_compacted_is_marked() -> None:
     story = TranscriptBuilder().prompt("old").text("long ago").compact("Summary.").prompt("new")
 
     branches = [
-        item.branch
-        for turn in strand_of(story).turns
-        for item in turn.items
-        if isinstance(item, TimelineMessage)
+        item.branch for turn in strand_of(story).turns for item in turn.items if isinstance(item, TimelineMessage)
     ]
 
     assert branches[:2] == ["compacted", "compacted"]
@@ -265,10 +251,7 @@ def test_a_command_begins_a_turn_and_what_it_printed_does_not() -> None:
 
     turns = strand_of(story).turns
 
-    assert [turn.prompt and turn.prompt.text for turn in turns] == [
-        "one",
-        "<command-name>/clear</command-name>",
-    ]
+    assert [turn.prompt and turn.prompt.text for turn in turns] == ["one", "<command-name>/clear</command-name>"]
 
 
 def test_calls_without_times_stand_one_after_the_other() -> None:
@@ -281,12 +264,7 @@ def test_calls_without_times_stand_one_after_the_other() -> None:
 
     (batch,) = strand.batches
     assert [[one.span.id for one in group.calls] for group in batch.groups] == [[first], [second]]
-    assert (strand.start_time, strand.end_time, batch.start_time, batch.end_time) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    assert (strand.start_time, strand.end_time, batch.start_time, batch.end_time) == (None, None, None, None)
 
 
 def test_subagents_too_deep_for_a_tree_stand_beside_the_conversation(tmp_path: Path) -> None:
@@ -310,9 +288,7 @@ def test_equal_errands_go_to_the_agents_in_the_order_they_began() -> None:
     version = "1.0.60"
     story = TranscriptBuilder(version=version).prompt("go")
     calls = [story.call("Task", {"description": "x", "prompt": "Look"}) for _ in range(2)]
-    agents = [
-        story.agent(call).prompt("Look", after_ms=10 * (n + 1)) for n, call in enumerate(calls)
-    ]
+    agents = [story.agent(call).prompt("Look", after_ms=10 * (n + 1)) for n, call in enumerate(calls)]
     for n, agent in enumerate(agents):
         agent.text(f"seen {n}")
     for call in calls:
@@ -322,12 +298,7 @@ def test_equal_errands_go_to_the_agents_in_the_order_they_began() -> None:
 
     assert [call.span.id for call in placed] == calls
     words = [
-        [
-            item.message.text
-            for turn in agent.turns
-            for item in turn.items
-            if isinstance(item, TimelineMessage)
-        ]
+        [item.message.text for turn in agent.turns for item in turn.items if isinstance(item, TimelineMessage)]
         for call in placed
         for agent in call.agents
     ]

@@ -100,15 +100,7 @@ def looped(links: dict[int, int | None]) -> Iterator[bytes]:
 @requirement("tree.broken-links-are-survived")
 @pytest.mark.parametrize(
     ("links", "circles"),
-    [
-        ({}, 0),
-        ({0: 0}, 1),
-        ({5: 5}, 1),
-        ({0: 5}, 1),
-        ({1: 3}, 1),
-        ({2: 2, 4: 4}, 2),
-        ({0: 2, 3: 5}, 2),
-    ],
+    [({}, 0), ({0: 0}, 1), ({5: 5}, 1), ({0: 5}, 1), ({1: 3}, 1), ({2: 2, 4: 4}, 2), ({0: 2, 3: 5}, 2)],
 )
 def test_circles_of_parents_neither_hang_nor_lose_calls(
     links: dict[int, int | None], circles: int, tmp_path: Path

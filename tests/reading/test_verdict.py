@@ -53,11 +53,7 @@ ERRORS: Table[str] = {
         ("Edit", NEW, REJECTED + STOP),
         ("Edit", "1.0.60", REJECTED + STOP),
         ("Edit", NEW, f"{REJECTED} To tell you how to proceed, the user said:\nno"),
-        (
-            "Bash",
-            NEW,
-            f"{REJECTED}{STOP}\n\nNote: The user's next message may contain a correction",
-        ),
+        ("Bash", NEW, f"{REJECTED}{STOP}\n\nNote: The user's next message may contain a correction"),
     ],
     ("cancelled", "cancelled"): [
         ("Bash", NEW, f"The user doesn't want to take this action right now.{STOP}"),
@@ -75,59 +71,26 @@ ERRORS: Table[str] = {
     ("denied", "rule_denied"): [
         ("WebFetch", NEW, "Permission to use WebFetch has been denied."),
         ("Bash", NEW, "Permission to use Bash with command rm -rf\n/x has been denied."),
-        (
-            "Bash",
-            NEW,
-            "Permission to use Bash has been denied because Claude Code is running in don't ask"
-            " mode.",
-        ),
+        ("Bash", NEW, "Permission to use Bash has been denied because Claude Code is running in don't ask mode."),
     ],
     ("denied", "not_granted"): [
-        (
-            "Write",
-            NEW,
-            "Claude requested permissions to use Write, but you haven't granted it yet.",
-        ),
-        (
-            "Write",
-            OLD,
-            "Claude requested permissions to write to /a b/c, but you haven't granted it yet.",
-        ),
+        ("Write", NEW, "Claude requested permissions to use Write, but you haven't granted it yet."),
+        ("Write", OLD, "Claude requested permissions to write to /a b/c, but you haven't granted it yet."),
         ("Bash", NEW, "This command requires approval"),
-        (
-            "Bash",
-            OLD,
-            "This Bash command contains multiple operations. The following parts require approval:"
-            " x",
-        ),
-        (
-            "Bash",
-            NEW,
-            "cd in '/etc' was blocked. For security, Claude Code may only change directories to x",
-        ),
+        ("Bash", OLD, "This Bash command contains multiple operations. The following parts require approval: x"),
+        ("Bash", NEW, "cd in '/etc' was blocked. For security, Claude Code may only change directories to x"),
     ],
     ("denied", "classifier_denied"): [
-        (
-            "Bash",
-            NEW,
-            "Permission for this action was denied by the Claude Code auto mode classifier."
-            " Reason: x",
-        ),
+        ("Bash", NEW, "Permission for this action was denied by the Claude Code auto mode classifier. Reason: x"),
         ("Bash", NEW, "Permission for this action has been denied. Reason: x"),
-        (
-            "Bash",
-            NEW,
-            "claude-x is temporarily unavailable, so auto mode cannot determine the safety of Bash",
-        ),
+        ("Bash", NEW, "claude-x is temporarily unavailable, so auto mode cannot determine the safety of Bash"),
         ("Bash", NEW, "Auto mode could not evaluate this action and is blocking it"),
     ],
     ("cancelled", "sibling_error"): [
         ("Read", "2.1.29", wrapped("Sibling tool call errored")),
         ("Read", "2.1.80", wrapped("Cancelled: parallel tool call Bash(ls -la) errored")),
     ],
-    ("cancelled", "stream_discarded"): [
-        ("Read", NEW, wrapped("Error: Streaming fallback - tool execution discarded"))
-    ],
+    ("cancelled", "stream_discarded"): [("Read", NEW, wrapped("Error: Streaming fallback - tool execution discarded"))],
     ("never_answered", "internal"): [("Bash", NEW, "[Tool result missing due to internal error]")],
     ("blocked_by_hook", "hook_blocked"): [
         ("Bash", NEW, "PreToolUse:Bash hook error: [x.sh]: no\n"),
@@ -142,11 +105,7 @@ ERRORS: Table[str] = {
         ("mcp__a__b", NEW, "request timed out after 2m0s"),
     ],
     ("timed_out", "permission_timeout"): [
-        (
-            "mcp__a__b",
-            NEW,
-            "Error calling tool b failed to evaluate permission: request timed out after 2m0s",
-        ),
+        ("mcp__a__b", NEW, "Error calling tool b failed to evaluate permission: request timed out after 2m0s")
     ],
     ("failed", "unknown"): [
         ("Read", NEW, "the book timed out after page 3"),
@@ -158,28 +117,16 @@ ERRORS: Table[str] = {
         ("Read", NEW, wrapped("InputValidationError: Read failed")),
         ("mcp__a__b", NEW, "MCP error -32602: bad"),
     ],
-    ("failed", "read_required"): [
-        ("Edit", NEW, wrapped("File has not been read yet. Read it first"))
-    ],
+    ("failed", "read_required"): [("Edit", NEW, wrapped("File has not been read yet. Read it first"))],
     ("failed", "stale_file"): [("Write", NEW, wrapped("File has been modified since read"))],
-    ("failed", "no_match"): [
-        ("Edit", NEW, wrapped("String to replace not found in file.\nString: x"))
-    ],
+    ("failed", "no_match"): [("Edit", NEW, wrapped("String to replace not found in file.\nString: x"))],
     ("failed", "ambiguous_match"): [
-        (
-            "Edit",
-            NEW,
-            wrapped("Found 3 matches of the string to replace, but replace_all is false."),
-        ),
+        ("Edit", NEW, wrapped("Found 3 matches of the string to replace, but replace_all is false."))
     ],
-    ("failed", "no_change"): [
-        ("Edit", NEW, wrapped("No changes to make: the strings are the same"))
-    ],
+    ("failed", "no_change"): [("Edit", NEW, wrapped("No changes to make: the strings are the same"))],
     ("failed", "not_found"): [("Read", NEW, "File does not exist.")],
     ("failed", "is_directory"): [("Read", NEW, "EISDIR: illegal operation on a directory, read")],
-    ("failed", "too_large"): [
-        ("Read", NEW, "File content (30000 tokens) exceeds maximum allowed tokens (25000).")
-    ],
+    ("failed", "too_large"): [("Read", NEW, "File content (30000 tokens) exceeds maximum allowed tokens (25000).")],
     ("failed", "permission_os"): [("Read", NEW, "EACCES: permission denied, open '/x'")],
     ("failed", "mcp_no_response"): [
         ("mcp__a__b", NEW, "MCP error -32000: Connection closed"),
@@ -191,9 +138,7 @@ ERRORS: Table[str] = {
         ("WebFetch", NEW, "Request failed with status code 404"),
     ],
     ("failed", "rate_limit"): [("WebSearch", NEW, "rate limit exceeded")],
-    ("failed", "schema_output"): [
-        ("StructuredOutput", NEW, "Output does not match required schema: x")
-    ],
+    ("failed", "schema_output"): [("StructuredOutput", NEW, "Output does not match required schema: x")],
     ("failed", "command_failed"): [
         ("Bash", NEW, "Exit code 1\ncat: x: No such file or directory"),
         ("Bash", NEW, "Exit code 2\nString to replace not found"),
@@ -203,9 +148,7 @@ ERRORS: Table[str] = {
 
 
 @requirement("verdict.texts")
-@pytest.mark.parametrize(
-    ("tool", "version", "text", "state", "kind"), rows(ERRORS), ids=lambda value: str(value)[:30]
-)
+@pytest.mark.parametrize(("tool", "version", "text", "state", "kind"), rows(ERRORS), ids=lambda value: str(value)[:30])
 def test_an_error_is_known_by_the_clients_words(
     tool: str, version: str, text: str, state: str, kind: str, tmp_path: Path
 ) -> None:
@@ -255,11 +198,7 @@ UNFLAGGED: Table[Body] = {
         ("Bash", NEW, claude_results.in_background("b", "/x")),
         ("Read", NEW, Body(content="Error: x", structured={"type": "text"})),
         ("Read", NEW, Body(content="Error: x", is_error=False, structured="x")),
-        (
-            "mcp__a__b",
-            NEW,
-            Body(content="Error: result (90,000 characters) exceeds maximum allowed. saved to /x"),
-        ),
+        ("mcp__a__b", NEW, Body(content="Error: result (90,000 characters) exceeds maximum allowed. saved to /x")),
     ],
     ("interrupted", "interrupted"): [
         ("Bash", NEW, claude_results.ran("", interrupted=True)),
@@ -267,11 +206,7 @@ UNFLAGGED: Table[Body] = {
     ],
     ("timed_out", "command_timeout"): [("Bash", NEW, claude_results.ran("", timedOutAfterMs=5))],
     ("failed", "not_found"): [
-        (
-            "Read",
-            "1.0.60",
-            Body(content=wrapped("File does not exist."), structured="Error: File does not exist."),
-        ),
+        ("Read", "1.0.60", Body(content=wrapped("File does not exist."), structured="Error: File does not exist."))
     ],
     ("failed", "mcp_error"): [
         ("mcp__a__b", "1.0.60", Body(content="Error: MCP error -32603: x", structured="Error: x"))
@@ -320,27 +255,20 @@ def test_a_result_that_repairs_a_broken_conversation_is_none(tmp_path: Path) -> 
 
 @requirement("verdict.exit-codes")
 @pytest.mark.parametrize(
-    ("text", "code"),
-    [("Exit code 2\nx", 2), ("Error: Exit code 127", 127), ("x\n[Exit code: 3]", 3), ("x", None)],
+    ("text", "code"), [("Exit code 2\nx", 2), ("Error: Exit code 127", 127), ("x\n[Exit code: 3]", 3), ("x", None)]
 )
-def test_exit_codes_are_read_from_the_first_or_the_last_line(
-    text: str, code: int | None, tmp_path: Path
-) -> None:
+def test_exit_codes_are_read_from_the_first_or_the_last_line(text: str, code: int | None, tmp_path: Path) -> None:
     result = ended("Bash", Body(content=text, is_error=True), tmp_path).result
 
     assert result is not None
     assert result.exit_code == code
 
 
-def rejected(
-    prepare: Callable[[TranscriptBuilder, str], object], *, stop: bool
-) -> TranscriptBuilder:
+def rejected(prepare: Callable[[TranscriptBuilder, str], object], *, stop: bool) -> TranscriptBuilder:
     """A call that was rejected, perhaps because the person stopped the turn."""
     story, call = asked("2.1.80")
     prepare(story, call)
-    return (
-        story.interrupt() if stop else story.result(call, claude_results.rejected()).prompt("why?")
-    )
+    return story.interrupt() if stop else story.result(call, claude_results.rejected()).prompt("why?")
 
 
 def nothing(story: TranscriptBuilder, call: str) -> None:
@@ -367,11 +295,7 @@ def pre_hook(story: TranscriptBuilder, call: str) -> None:
     ],
 )
 def test_a_rejection_before_an_interrupt_marker_is_one_if_the_call_had_begun(
-    prepare: Callable[[TranscriptBuilder, str], object],
-    stop: bool,
-    state: str,
-    ambiguous: bool,
-    tmp_path: Path,
+    prepare: Callable[[TranscriptBuilder, str], object], stop: bool, state: str, ambiguous: bool, tmp_path: Path
 ) -> None:
     span = only(rejected(prepare, stop=stop), tmp_path)
 
@@ -400,10 +324,7 @@ def test_a_hook_that_complained_afterwards_did_not_block(tmp_path: Path) -> None
 
 
 @requirement("verdict.hooks")
-@pytest.mark.parametrize(
-    ("hooked", "state", "ambiguous"),
-    [(True, "blocked_by_hook", False), (False, "denied", True)],
-)
+@pytest.mark.parametrize(("hooked", "state", "ambiguous"), [(True, "blocked_by_hook", False), (False, "denied", True)])
 def test_a_refusal_in_foreign_words_is_a_hooks_if_one_spoke(
     hooked: bool, state: str, ambiguous: bool, tmp_path: Path
 ) -> None:

@@ -61,9 +61,7 @@ def test_the_beginning_of_a_user_line_tells_who_speaks(text: str, voice: str, fo
         ({"origin": {"kind": "task-notification"}}, "notification"),
     ],
 )
-def test_a_mark_on_a_user_line_tells_more_than_its_words(
-    fields: dict[str, object], voice: str
-) -> None:
+def test_a_mark_on_a_user_line_tells_more_than_its_words(fields: dict[str, object], voice: str) -> None:
     assert claude_said(user("go on", **fields)) == [(voice, "go on")]
 
 
@@ -92,10 +90,7 @@ def test_a_user_line_without_a_message_says_nothing() -> None:
     ],
 )
 def test_words_beside_a_result_have_their_own_voice(text: str, voice: str) -> None:
-    content = [
-        {"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"},
-        {"type": "text", "text": text},
-    ]
+    content = [{"type": "tool_result", "tool_use_id": "toolu_1", "content": "x"}, {"type": "text", "text": text}]
 
     assert claude_said(user(content)) == [(voice, text)]
 
@@ -133,9 +128,7 @@ def test_a_line_the_client_wrote_about_a_compaction_needs_no_details() -> None:
         ({}, "API error"),
     ],
 )
-def test_trouble_with_the_model_is_told_with_what_is_known(
-    fields: dict[str, object], words: str
-) -> None:
+def test_trouble_with_the_model_is_told_with_what_is_known(fields: dict[str, object], words: str) -> None:
     assert claude_said(line("system", subtype="api_error", **fields)) == [("error", words)]
 
 

@@ -194,9 +194,7 @@ def survivor(mutant: Mutant) -> str | None:
     name = f"{mutant.file}.py: {mutant.breaks}"
     with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
         package = Path(folder) / "toolspan"
-        shutil.copytree(
-            ROOT / "src" / "toolspan", package, ignore=shutil.ignore_patterns("__pycache__")
-        )
+        shutil.copytree(ROOT / "src" / "toolspan", package, ignore=shutil.ignore_patterns("__pycache__"))
         path = package / "run" / f"{mutant.file}.py"
         text = path.read_text(encoding="utf-8")
         if text.count(mutant.old) != 1:
@@ -217,12 +215,7 @@ def _is_noticed(folder: Path) -> bool:
     }
     try:
         ended = subprocess.run(
-            [*command, *quiet],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            timeout=LIMIT,
-            check=False,
+            [*command, *quiet], cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT, check=False
         )
     except subprocess.TimeoutExpired:
         return True

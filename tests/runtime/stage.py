@@ -206,9 +206,7 @@ def _show(ctx: ToolContext, plan: Plan) -> None:
             pass
 
 
-async def _flow(  # noqa: PLR0912 - a table
-    stage: Stage, plan: Plan, ctx: ToolContext
-) -> None:
+async def _flow(stage: Stage, plan: Plan, ctx: ToolContext) -> None:
     call_id = str(ctx.call.id)
     match plan.flow:
         case "at once":
@@ -244,7 +242,7 @@ async def _flow(  # noqa: PLR0912 - a table
                 raise ValueError("turned into something else") from None
 
 
-def _outcome(  # noqa: PLR0911, PLR0912 - a table
+def _outcome(  # noqa: PLR0912 - a table
     plan: Plan, call_id: str
 ) -> Output | ToolFailure:
     modify = _modify(plan, call_id)
@@ -358,7 +356,7 @@ def hooks_of(stage: Stage) -> Hooks:
     return hooks
 
 
-async def _before(  # noqa: PLR0911, PLR0912 - a table
+async def _before(  # noqa: PLR0912 - a table
     stage: Stage, call_id: str
 ) -> PreToolDecision | Allow | Deny | Ask | None:
     match stage.plan(call_id).before:
@@ -486,9 +484,7 @@ def runner_of(stage: Stage) -> Runner:
     if "crashes directly" in kinds:
         direct = [crashes_directly, stage.events.append, crashes_directly]
     client = profile()
-    offer = replace(
-        client.availability, siblings=stage.schedule.siblings, max_concurrent=stage.schedule.cap
-    )
+    offer = replace(client.availability, siblings=stage.schedule.siblings, max_concurrent=stage.schedule.cap)
     runner = Runner(
         tools_of(stage),
         profile=replace(client, availability=offer),
@@ -596,16 +592,12 @@ def _shared_out(schedule: Schedule) -> tuple[tuple[Step, ...], tuple[Step, ...]]
     return schedule.steps[: last + 1], schedule.steps[last + 1 :]
 
 
-async def _help(
-    stage: Stage, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]
-) -> None:
+async def _help(stage: Stage, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]) -> None:
     await _take_steps(stage, batch, steps, end)
     _open_all(stage, batch)
 
 
-async def _take_steps(
-    stage: Stage, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]
-) -> None:
+async def _take_steps(stage: Stage, batch: Batch, steps: tuple[Step, ...], end: Callable[[], object]) -> None:
     for step in steps:
         _take_step(stage, batch, step, end)
         for _ in range(step.breaths):
@@ -732,10 +724,7 @@ def _event_faults(stage: Stage) -> list[str]:
     ended = _faulted(stage, "ended after everybody") + _faulted(stage, "closed with the runner")
     if left != Counter(event.call_id for event in ended):
         found.append(f"left to itself: {left}, ended: {ended}")
-    crashed = sum(
-        isinstance(event, live.Faulted) and event.where == "context modifier"
-        for event in stage.events
-    )
+    crashed = sum(isinstance(event, live.Faulted) and event.where == "context modifier" for event in stage.events)
     bad = sum(stage.plan(one).modify in ("crashes", "garbage") for one in _modifying(stage))
     if crashed != bad:
         found.append(f"{bad} modifiers fell over, {crashed} told of")

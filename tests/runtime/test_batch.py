@@ -97,9 +97,7 @@ async def test_an_exclusive_call_is_never_beside_another() -> None:
 
     names = ["shared", "shared", "alone", "shared", "alone", "alone", "shared"]
     with anyio.fail_after(5):
-        results = await Runner([shared, alone]).run(
-            [call(f"c{n}", name) for n, name in enumerate(names)]
-        )
+        results = await Runner([shared, alone]).run([call(f"c{n}", name) for n, name in enumerate(names)])
 
     assert [result.text for result in results] == names
     assert beside == [[], [], []]
@@ -200,9 +198,7 @@ async def test_an_id_is_accepted_once_in_a_conversation() -> None:
         {"type": "text", "text": "hello"},
     ],
 )
-async def test_what_is_no_call_raises_and_none_of_its_message_runs(
-    block: dict[str, object],
-) -> None:
+async def test_what_is_no_call_raises_and_none_of_its_message_runs(block: dict[str, object]) -> None:
     ran: list[int] = []
 
     @tool
@@ -304,9 +300,7 @@ async def test_a_failed_command_ends_its_siblings_only_by_that_policy(policy: Si
     cancels = replace(client, availability=replace(client.availability, siblings=policy))
     with anyio.fail_after(5):
         runner = Runner([shell, later], profile=cancels, direct=[told])
-        results = await runner.run(
-            [call("a", "Bash", ok=False), call("b", "Bash", ok=True), call("c", "later")]
-        )
+        results = await runner.run([call("a", "Bash", ok=False), call("b", "Bash", ok=True), call("c", "later")])
 
     if policy == "independent":
         assert told.states == {"a": "failed", "b": "succeeded", "c": "succeeded"}
@@ -341,8 +335,6 @@ async def test_calls_on_different_files_overlap_when_the_runner_locks_by_path() 
         return path
 
     with anyio.fail_after(5):
-        results = await Runner([write], by_path=True).run(
-            [call("a", "write", path="x"), call("b", "write", path="y")]
-        )
+        results = await Runner([write], by_path=True).run([call("a", "write", path="x"), call("b", "write", path="y")])
 
     assert [result.text for result in results] == ["x", "y"]

@@ -134,9 +134,7 @@ async def test_nothing_starts_in_a_runner_whose_host_is_gone_though_somebody_sti
 @requirement("cancel.block")
 @pytest.mark.parametrize("hooked", [False, True])
 @pytest.mark.parametrize("way", ["call", "all", "host", "task"])
-async def test_a_tool_that_blocks_interruption_finishes_and_keeps_its_result(
-    way: str, hooked: bool
-) -> None:
+async def test_a_tool_that_blocks_interruption_finishes_and_keeps_its_result(way: str, hooked: bool) -> None:
     told = Told()
     inside, go_on = anyio.Event(), anyio.Event()
     hooks = Hooks()
@@ -234,9 +232,7 @@ async def test_a_question_that_nobody_answered_in_time_is_told_as_aborted() -> N
         return Allow()
 
     with anyio.fail_after(5):
-        runner = Runner(
-            [quick], policies=[lambda question: Ask("sure?")], approver=approver, direct=[told]
-        )
+        runner = Runner([quick], policies=[lambda question: Ask("sure?")], approver=approver, direct=[told])
         async with runner, runner.batch() as batch:
             batch.add(call("a", "quick"))
             await asked.wait()
@@ -290,9 +286,7 @@ async def test_partial_output_that_cannot_be_had_costs_no_result(partial: Any) -
 
 
 @requirement("cancel.processes")
-async def test_a_running_command_is_gone_with_all_its_processes_and_its_output_stays(
-    tmp_path: Path,
-) -> None:
+async def test_a_running_command_is_gone_with_all_its_processes_and_its_output_stays(tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     apart = "(setsid sh -c 'echo $$ >> pids; exec sleep 100' &)"
     command = f"echo begun; sleep 100 & echo $$ $! > pids; {apart}; mv pids ready; wait"

@@ -46,9 +46,7 @@ async def look() -> str:
         ("2.1.325", "Dance", ""),
     ],
 )
-async def test_a_tool_that_nobody_has_is_told_with_what_may_have_been_meant(
-    version: str, name: str, more: str
-) -> None:
+async def test_a_tool_that_nobody_has_is_told_with_what_may_have_been_meant(version: str, name: str, more: str) -> None:
     state, kind, text = await ended(look, name=name, version=version)
 
     assert (state, kind) == ("failed", "unknown_tool")
@@ -74,11 +72,7 @@ def vetoing(outcome: Refusal | Exception | None) -> Tool:
     ("outcome", "kind", "text"),
     [
         (Refusal("not now"), "invalid_input", "<tool_use_error>not now</tool_use_error>"),
-        (
-            Refusal("not now", "stale_file"),
-            "stale_file",
-            "<tool_use_error>not now</tool_use_error>",
-        ),
+        (Refusal("not now", "stale_file"), "stale_file", "<tool_use_error>not now</tool_use_error>"),
         (Refusal("not now", wrapped=False), "invalid_input", "not now"),
         (ToolError("no disk", kind="internal"), "internal", "no disk"),
     ],

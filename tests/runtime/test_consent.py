@@ -114,9 +114,7 @@ async def test_a_tool_can_ask_what_would_be_allowed() -> None:
         return "asked"
 
     runner = Runner(
-        [asking, double],
-        policies=[Rules(deny=["double"], allow=["asking"])],
-        fallback=mode_policy("default"),
+        [asking, double], policies=[Rules(deny=["double"], allow=["asking"])], fallback=mode_policy("default")
     )
     with anyio.fail_after(5):
         await runner.run([call("a", "asking")])

@@ -108,23 +108,13 @@ def test_annotations_may_describe_and_narrow() -> None:
         return f"{at} {size} {colour} {schema} {model_name}"
 
     shape: Any = draw.input_schema
-    assert shape["properties"]["size"] == {
-        "type": "integer",
-        "minimum": 1,
-        "description": "In pixels.",
-    }
+    assert shape["properties"]["size"] == {"type": "integer", "minimum": 1, "description": "In pixels."}
     assert shape["properties"]["colour"]["default"] == "red"
     assert shape["$defs"]["Point"]["properties"]["title"] == {"type": "string", "default": "here"}
     assert shape["required"] == ["at", "size"]
     match draw.parse({"at": [{"x": "3"}], "size": 2}):
         case Valid(value):
-            assert value == {
-                "at": [Point(x=3)],
-                "size": 2,
-                "colour": Colour.RED,
-                "schema": None,
-                "model_name": "",
-            }
+            assert value == {"at": [Point(x=3)], "size": 2, "colour": Colour.RED, "schema": None, "model_name": ""}
         case Invalid(issues):
             pytest.fail(str(issues))
 
@@ -146,11 +136,7 @@ def test_options_say_the_rest() -> None:
     async def query(sql: str) -> str:
         return sql
 
-    assert (query.name, query.aliases, query.description) == (
-        "db-query",
-        ("query",),
-        "Ask the database.",
-    )
+    assert (query.name, query.aliases, query.description) == ("db-query", ("query",), "Ask the database.")
     assert (query.read_only, query.idempotent, query.interrupt) == (True, True, "block")
     assert (query.timeout, query.output_limit) == (3, None)
     assert query.may_overlap({"sql": "select 1"})
@@ -204,7 +190,7 @@ def no_schema(a: NoSchema) -> str:
     return str(a)
 
 
-def unknown_name(a: "Nowhere") -> str:  # type: ignore[name-defined]  # noqa: F821
+def unknown_name(a: Nowhere) -> str:  # type: ignore[name-defined]  # noqa: F821
     return str(a)
 
 
@@ -341,17 +327,13 @@ def plan(
         (
             {"title": "a", "steps": [{"name": "b", "minutes": []}], "tags": 1},
             [
-                "The parameter `steps[0].minutes` type is expected as `number` but provided as"
-                " `array`",
+                "The parameter `steps[0].minutes` type is expected as `number` but provided as `array`",
                 "The parameter `tags` type is expected as `array` but provided as `number`",
             ],
         ),
         (
             {"title": "a", "steps": [], "either": {}},
-            [
-                "The parameter `either` type is expected as `number | array` but provided as"
-                " `object`"
-            ],
+            ["The parameter `either` type is expected as `number | array` but provided as `object`"],
         ),
         (
             {"steps": [], "mode": "tall", "count": 0, "link": "x", "pairs": 3},
@@ -365,9 +347,7 @@ def plan(
         ),
     ],
 )
-def test_the_model_reads_the_sentences_of_built_in_tools(
-    given: dict[str, object], lines: list[str]
-) -> None:
+def test_the_model_reads_the_sentences_of_built_in_tools(given: dict[str, object], lines: list[str]) -> None:
     assert complaint(plan, **given) == lines
 
 
@@ -402,8 +382,7 @@ def test_a_validator_that_breaks_costs_the_call_and_not_the_runner() -> None:
         st.recursive(
             st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
             lambda inner: (
-                st.lists(inner, max_size=3)
-                | st.dictionaries(st.sampled_from(["name", "minutes", "int"]), inner)
+                st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["name", "minutes", "int"]), inner)
             ),
             max_leaves=5,
         ),
@@ -564,10 +543,7 @@ async def test_a_text_is_structured_output_only_where_that_is_asked_for(structur
 
     finished = await finish(answer)
 
-    assert (finished.content, finished.structured_output) == (
-        "seven",
-        "seven" if structured else None,
-    )
+    assert (finished.content, finished.structured_output) == ("seven", "seven" if structured else None)
 
 
 # How it runs
@@ -667,9 +643,7 @@ async def test_what_a_tool_says_went_wrong_reaches_the_model() -> None:
 @pytest.mark.anyio
 @requirement("tools.validate-input")
 @pytest.mark.parametrize("objection", ["Not today", Refusal("Not today")])
-async def test_a_tool_may_refuse_an_input_before_anybody_is_asked(
-    objection: str | Refusal,
-) -> None:
+async def test_a_tool_may_refuse_an_input_before_anybody_is_asked(objection: str | Refusal) -> None:
     def sync_check(given: Mapping[str, object], ctx: ToolContext) -> str | Refusal | None:
         return objection if given["day"] == "sunday" and ctx.call.tool == "work" else None
 

@@ -31,9 +31,7 @@ from toolspan.types.ids import CallId
 @requirement("limits.spill")
 @pytest.mark.anyio
 @pytest.mark.parametrize(("many", "spilled"), [(100, False), (101, True)])
-async def test_one_character_too_many_goes_to_a_file_whole(
-    many: int, spilled: bool, tmp_path: Path
-) -> None:
+async def test_one_character_too_many_goes_to_a_file_whole(many: int, spilled: bool, tmp_path: Path) -> None:
     @tool(output_limit=100)
     async def talk() -> str:
         return "ä" * many
@@ -134,8 +132,6 @@ def test_a_preview_is_the_beginning(text: str) -> None:
 
 
 @requirement("limits.preview")
-@pytest.mark.parametrize(
-    ("size", "words"), [(1024, "1KB"), (108_851, "106.3KB"), (3 * 1024 * 1024, "3MB")]
-)
+@pytest.mark.parametrize(("size", "words"), [(1024, "1KB"), (108_851, "106.3KB"), (3 * 1024 * 1024, "3MB")])
 def test_sizes_in_words(size: int, words: str) -> None:
     assert format_size(size) == words

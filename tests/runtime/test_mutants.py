@@ -17,9 +17,7 @@ SCRIPT = Path(__file__).with_name("mutants.py")
 @requirement("run.mutants")
 def test_a_fair_share_of_planted_faults_is_noticed() -> None:
     share = ["--share", "7/19"]
-    ran = subprocess.run(
-        [sys.executable, SCRIPT, *share], capture_output=True, text=True, check=False
-    )
+    ran = subprocess.run([sys.executable, SCRIPT, *share], capture_output=True, text=True, check=False)
 
     assert ran.returncode == 0, ran.stdout + ran.stderr
 

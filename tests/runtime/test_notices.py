@@ -19,9 +19,7 @@ NOW = profile("2.1.325")
 
 
 def agent(name: str = "a1") -> AgentTask:
-    return AgentTask(
-        id=name, call_id=CallId("toolu_2"), description="Count", path=Path("/t/a1.output")
-    )
+    return AgentTask(id=name, call_id=CallId("toolu_2"), description="Count", path=Path("/t/a1.output"))
 
 
 def line(text: str, tag: str) -> str:

@@ -17,12 +17,7 @@ from hypothesis import strategies as st
 from tests.requirement import requirement
 from tests.runtime.made import call
 from toolspan.runtime.define import tool
-from toolspan.runtime.output_limits import (
-    UnfitOutputError,
-    sanitize_content,
-    sanitize_json,
-    sanitize_text,
-)
+from toolspan.runtime.output_limits import UnfitOutputError, sanitize_content, sanitize_json, sanitize_text
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.tool import Output
 from toolspan.testing import check_history
@@ -67,9 +62,7 @@ def test_every_value_a_tool_gives_can_be_written(value: object) -> None:
         ("\ud83d\ud83d\ude00", "\ufffd\U0001f600"),
     ],
 )
-async def test_half_a_pair_becomes_one_replacement_and_two_that_fit_are_joined(
-    given_text: str, read: str
-) -> None:
+async def test_half_a_pair_becomes_one_replacement_and_two_that_fit_are_joined(given_text: str, read: str) -> None:
     @tool
     def cut() -> str:
         """Give what is cut."""

@@ -67,28 +67,17 @@ async def test_hooks_do_not_fire_for_calls_that_cannot_run() -> None:
     careful = tool(name="careful", validate_input=lambda given, ctx: "not today")(double.function)
     runner = Runner([double, careful], hooks=listening(fired))
 
-    finished = await run(
-        runner,
-        call("a", "halve", n=1),
-        call("b", "double", n="one"),
-        call("c", "careful", n=1),
-    )
+    finished = await run(runner, call("a", "halve", n=1), call("b", "double", n="one"), call("c", "careful", n=1))
 
     assert fired == []
-    assert [one.span.error_kind for one in finished] == [
-        "unknown_tool",
-        "invalid_input",
-        "invalid_input",
-    ]
+    assert [one.span.error_kind for one in finished] == ["unknown_tool", "invalid_input", "invalid_input"]
     assert finished[2].content == "<tool_use_error>not today</tool_use_error>"
 
 
 @requirement("run.order-of-events")
 async def test_events_of_a_call_come_in_the_order_of_its_life() -> None:
     told = Told()
-    runner = Runner(
-        [double], hooks=listening([]), policies=[lambda question: Allow()], direct=[told]
-    )
+    runner = Runner([double], hooks=listening([]), policies=[lambda question: Allow()], direct=[told])
 
     await run(runner, call("a", "double", n=2))
 
@@ -141,9 +130,7 @@ PRECEDENCE: Sequence[tuple[Decision | None, Decision | None, Decision | None, st
 
 @requirement("permission.precedence")
 @pytest.mark.parametrize(("rule", "hook", "mode", "state"), PRECEDENCE)
-async def test_who_decides(
-    rule: Decision | None, hook: Decision | None, mode: Decision | None, state: str
-) -> None:
+async def test_who_decides(rule: Decision | None, hook: Decision | None, mode: Decision | None, state: str) -> None:
     def fallback(question: PermissionRequest) -> Decision | None:
         return mode
 
@@ -164,11 +151,7 @@ async def test_who_decides(
 
 @requirement("permission.rule-input")
 async def test_a_hooks_consent_does_not_undo_the_input_a_policy_gave() -> None:
-    runner = Runner(
-        [double],
-        hooks=listening([], before=Allow()),
-        policies=[lambda question: Allow(input={"n": 50})],
-    )
+    runner = Runner([double], hooks=listening([], before=Allow()), policies=[lambda question: Allow(input={"n": 50})])
 
     assert (await run(runner, call("a", "double", n=1)))[0].content == "100"
 
@@ -190,9 +173,7 @@ async def cancelled_inside(question: PermissionRequest) -> Decision | None:
 async def test_a_policy_that_fails_refuses(policy: Policy) -> None:
     told = Told()
 
-    finished = await run(
-        Runner([double], policies=[policy], direct=[told]), call("a", "double", n=1)
-    )
+    finished = await run(Runner([double], policies=[policy], direct=[told]), call("a", "double", n=1))
 
     assert finished[0].span.state in ("denied", "failed")
     assert told.of(Started) == []
@@ -225,21 +206,15 @@ async def test_a_refusal_with_a_word_ends_only_that_call() -> None:
     def policy(question: PermissionRequest) -> Decision | None:
         return Deny("use 2", "user_reject") if question.input["n"] == 1 else None
 
-    finished = await run(
-        Runner([double], policies=[policy]), call("a", "double", n=1), call("b", "double", n=2)
-    )
+    finished = await run(Runner([double], policies=[policy]), call("a", "double", n=1), call("b", "double", n=2))
 
     assert [one.span.state for one in finished] == ["denied", "succeeded"]
     assert "the user said:\nuse 2" in str(finished[0].content)
 
 
 @requirement("run.hook-stop")
-@pytest.mark.parametrize(
-    "answers", [{"before": PreToolDecision(stop="no")}, {"after": HookEffects(stop="no")}]
-)
-async def test_a_hook_that_stops_lets_the_call_finish_and_ends_those_that_wait(
-    answers: dict[str, object],
-) -> None:
+@pytest.mark.parametrize("answers", [{"before": PreToolDecision(stop="no")}, {"after": HookEffects(stop="no")}])
+async def test_a_hook_that_stops_lets_the_call_finish_and_ends_those_that_wait(answers: dict[str, object]) -> None:
     async with Runner([double], hooks=listening([], **answers)) as runner:
         with anyio.fail_after(5):
             async with runner.batch() as batch:
@@ -264,22 +239,16 @@ async def test_a_hook_that_stops_lets_the_call_finish_and_ends_those_that_wait(
     ],
 )
 async def test_what_a_hook_gets_wrong_afterwards_leaves_the_result_alone(after: object) -> None:
-    finished = await run(
-        Runner([double], hooks=listening([], after=after)), call("a", "double", n=1)
-    )
+    finished = await run(Runner([double], hooks=listening([], after=after)), call("a", "double", n=1))
 
     assert (finished[0].content, finished[0].span.state) == ("2", "succeeded")
 
 
 @requirement("run.hook-output")
 async def test_a_hook_can_put_another_output_in_place_and_speak_beside_it() -> None:
-    after = HookEffects(
-        output=ReplacedOutput("three", {"n": 3}), contexts=("mind",), feedback=("hm",)
-    )
+    after = HookEffects(output=ReplacedOutput("three", {"n": 3}), contexts=("mind",), feedback=("hm",))
 
-    finished = await run(
-        Runner([double], hooks=listening([], after=after)), call("a", "double", n=1)
-    )
+    finished = await run(Runner([double], hooks=listening([], after=after)), call("a", "double", n=1))
 
     assert (finished[0].content, finished[0].structured) == ("three", {"n": 3})
     assert [(one.name, one.text) for one in finished[0].contexts] == [
@@ -321,9 +290,7 @@ class Unspeakable(Exception):  # noqa: N818 - its name is what is told of it
         (Unspeakable(), "Unspeakable"),
     ],
 )
-async def test_whatever_a_tool_raises_is_its_calls_result_and_hurts_no_other(
-    error: BaseException, text: str
-) -> None:
+async def test_whatever_a_tool_raises_is_its_calls_result_and_hurts_no_other(error: BaseException, text: str) -> None:
     fired: list[str] = []
     runner = Runner([failing(error), double], hooks=listening(fired))
 

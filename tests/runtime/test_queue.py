@@ -134,9 +134,7 @@ class Agreement(RuleBasedStateMachine):
         assert self.queue.waiting == tuple(waiting)
         assert self.queue.is_idle == (not running)
         assert self.queue.is_done == (not running and not waiting)
-        assert [self.queue.stage(call.id) for call in self.model.calls] == [
-            call.stage for call in self.model.calls
-        ]
+        assert [self.queue.stage(call.id) for call in self.model.calls] == [call.stage for call in self.model.calls]
 
     @invariant()
     def nobody_runs_beside_whom_it_must_not(self) -> None:

@@ -42,9 +42,7 @@ async def quick() -> str:
 @requirement("run.any-exception")
 @pytest.mark.parametrize("kind", [Panic, GeneratorExit, SystemExit])
 @pytest.mark.parametrize("late", [False, True])
-async def test_whatever_a_tool_raises_is_its_own_result(
-    kind: type[BaseException], late: bool
-) -> None:
+async def test_whatever_a_tool_raises_is_its_own_result(kind: type[BaseException], late: bool) -> None:
     @tool(concurrent=True)
     async def breaks() -> str:
         """Break."""
@@ -110,9 +108,7 @@ async def test_results_are_in_the_history_however_often_the_host_is_told_to_end(
 
 @requirement("cancel.host")
 @pytest.mark.parametrize("way", ["task", "scope"])
-async def test_the_end_of_one_run_is_not_that_of_another_in_a_runner_nobody_entered(
-    way: str,
-) -> None:
+async def test_the_end_of_one_run_is_not_that_of_another_in_a_runner_nobody_entered(way: str) -> None:
     inside, finish = [anyio.Event(), anyio.Event()], anyio.Event()
 
     @tool(concurrent=True)
@@ -253,12 +249,9 @@ async def test_a_sink_whose_exception_has_no_words_harms_nobody(where: str) -> N
 
 @requirement("tools.options")
 @pytest.mark.parametrize(
-    ("options", "words"),
-    [({"aliases": "ls"}, "several names"), ({"timeout": "5"}, "seconds"), ({"grace": "1"}, "sec")],
+    ("options", "words"), [({"aliases": "ls"}, "several names"), ({"timeout": "5"}, "seconds"), ({"grace": "1"}, "sec")]
 )
-def test_options_of_the_wrong_type_are_refused_in_words(
-    options: dict[str, object], words: str
-) -> None:
+def test_options_of_the_wrong_type_are_refused_in_words(options: dict[str, object], words: str) -> None:
     async def listing() -> str:
         """List."""
         return ""

@@ -92,11 +92,7 @@ async def test_an_edit_that_wanted_a_read_is_tried_once_more_after_it(tmp_path: 
     edit = edit_of_new_file(tmp_path)
     session, told = await run(tmp_path, "Edit", edit, ReadAndRetry())
 
-    assert states(session) == [
-        ("a", "Edit", "failed"),
-        ("a_r1", "Read", "succeeded"),
-        ("a_r2", "Edit", "succeeded"),
-    ]
+    assert states(session) == [("a", "Edit", "failed"), ("a_r1", "Read", "succeeded"), ("a_r2", "Edit", "succeeded")]
     assert told.recovered == [("a", "read and retry", True)]
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "two\n"
 
@@ -176,9 +172,7 @@ def with_tools(*own: Tool) -> list[Tool]:
 
 
 @requirement("recover.degrade")
-async def test_a_silent_multiedit_becomes_edits_and_all_of_them_are_applied(
-    tmp_path: Path,
-) -> None:
+async def test_a_silent_multiedit_becomes_edits_and_all_of_them_are_applied(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one three\n", encoding="utf-8")
     given = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
     tools = with_tools(silent("MultiEdit"))
@@ -190,9 +184,7 @@ async def test_a_silent_multiedit_becomes_edits_and_all_of_them_are_applied(
 
 
 @requirement("recover.degrade")
-async def test_when_edits_are_silent_too_the_whole_file_is_written_with_all_of_them(
-    tmp_path: Path,
-) -> None:
+async def test_when_edits_are_silent_too_the_whole_file_is_written_with_all_of_them(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one three\n", encoding="utf-8")
     given = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
     tools = with_tools(silent("MultiEdit"), silent("Edit"))
@@ -280,9 +272,7 @@ async def test_a_recovery_that_crashes_costs_no_call_its_result(tmp_path: Path) 
 
 @requirement("recover.degrade")
 @pytest.mark.parametrize("text", [b"nothing of it\n", b"one \xff three\n"])
-async def test_edits_that_fit_nothing_leave_the_file_alone_and_that_is_told(
-    text: bytes, tmp_path: Path
-) -> None:
+async def test_edits_that_fit_nothing_leave_the_file_alone_and_that_is_told(text: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(text)
     given = {"file_path": str(tmp_path / "a.txt"), "edits": EDITS}
     tools = with_tools(silent("MultiEdit"), silent("Edit"))

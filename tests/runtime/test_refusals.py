@@ -54,9 +54,7 @@ async def refused(
 ) -> tuple[str, str, str]:
     """How a call ended, why, and in which words; nothing of it ran."""
     told = Told()
-    runner = Runner(
-        TOOLS, cwd="/p", policies=[policy], profile=profile(version), hooks=hooks, direct=[told]
-    )
+    runner = Runner(TOOLS, cwd="/p", policies=[policy], profile=profile(version), hooks=hooks, direct=[told])
     with anyio.fail_after(10):
         (finished,) = await runner.finish([call("a", name, **GIVEN[name])])
     assert told.of(Started) == []
@@ -70,28 +68,15 @@ def says(decision: Decision) -> Policy:
 CASES: list[tuple[Decision, str, str, str, str]] = [
     (Deny(), "halve", "denied", "rule_denied", "Permission to use halve has been denied."),
     (Deny("not today"), "halve", "denied", "rule_denied", "not today"),
-    (
-        Deny(),
-        "Bash",
-        "denied",
-        "rule_denied",
-        "Permission to use Bash with command make has been denied.",
-    ),
+    (Deny(), "Bash", "denied", "rule_denied", "Permission to use Bash with command make has been denied."),
     (
         Deny(rule="Read(/p/**)"),
         "Read",
         "denied",
         "rule_denied",
-        "<tool_use_error>File is in a directory that is denied by your permission settings."
-        "</tool_use_error>",
+        "<tool_use_error>File is in a directory that is denied by your permission settings.</tool_use_error>",
     ),
-    (
-        Deny(rule="Read"),
-        "Read",
-        "denied",
-        "rule_denied",
-        "Permission to use Read has been denied.",
-    ),
+    (Deny(rule="Read"), "Read", "denied", "rule_denied", "Permission to use Read has been denied."),
     (
         Deny("dontAsk", "mode"),
         "halve",
@@ -121,13 +106,7 @@ CASES: list[tuple[Decision, str, str, str, str]] = [
         "Claude requested permissions to read from /p, but you haven't granted it yet.",
     ),
     (Ask("is it?"), "halve", "denied", "not_granted", "is it?"),
-    (
-        Ask(source="mode"),
-        "Write",
-        "denied",
-        "not_granted",
-        "Cannot write to /p/a.txt while in plan mode.",
-    ),
+    (Ask(source="mode"), "Write", "denied", "not_granted", "Cannot write to /p/a.txt while in plan mode."),
 ]
 
 
@@ -143,9 +122,7 @@ async def test_a_call_that_may_not_run_is_told_why(
 async def test_older_clients_have_no_words_of_their_own_for_plan_mode() -> None:
     *_, text = await refused(says(Ask(source="mode")), "Write", "2.0.65")
 
-    assert text == (
-        "Claude requested permissions to write to /p/a.txt, but you haven't granted it yet."
-    )
+    assert text == ("Claude requested permissions to write to /p/a.txt, but you haven't granted it yet.")
 
 
 NEEDS: list[tuple[str, MissingPermissions, str]] = [
@@ -153,51 +130,38 @@ NEEDS: list[tuple[str, MissingPermissions, str]] = [
     (
         "2.1.325",
         MissingPermissions(parts=("make",), of=2),
-        "This Bash command contains multiple operations. The following part requires approval:"
-        " make",
+        "This Bash command contains multiple operations. The following part requires approval: make",
     ),
     (
         "2.1.325",
         MissingPermissions(parts=("make", "rm a"), of=3),
-        "This Bash command contains multiple operations. The following parts require approval:"
-        " make, rm a",
+        "This Bash command contains multiple operations. The following parts require approval: make, rm a",
     ),
     (
         "2.1.325",
-        MissingPermissions(
-            parts=("rm a",), of=1, reach=AccessedPath(program="rm", path="/p/a", inside=True)
-        ),
+        MissingPermissions(parts=("rm a",), of=1, reach=AccessedPath(program="rm", path="/p/a", inside=True)),
         "rm in '/p/a' needs approval.",
     ),
     (
         "2.1.325",
-        MissingPermissions(
-            parts=("rm a",), of=1, reach=AccessedPath(program="rm", path="/a", inside=False)
-        ),
+        MissingPermissions(parts=("rm a",), of=1, reach=AccessedPath(program="rm", path="/a", inside=False)),
         "rm in '/a' was blocked.",
     ),
     (
         "2.1.325",
-        MissingPermissions(
-            parts=("ls",), of=1, reach=AccessedPath(program=None, path="/a", inside=False)
-        ),
+        MissingPermissions(parts=("ls",), of=1, reach=AccessedPath(program=None, path="/a", inside=False)),
         "Output redirection to '/a' was blocked.",
     ),
     (
         "2.1.325",
         MissingPermissions(
-            parts=("cd /",),
-            of=1,
-            leaves=True,
-            reach=AccessedPath(program="cd", path="/", inside=False),
+            parts=("cd /",), of=1, leaves=True, reach=AccessedPath(program="cd", path="/", inside=False)
         ),
         "This command requires approval",  # of a line that leaves, the commands are named
     ),
     (
         "2.0.65",
-        MissingPermissions(
-            parts=("rm a",), of=1, reach=AccessedPath(program="rm", path="/p/a", inside=True)
-        ),
+        MissingPermissions(parts=("rm a",), of=1, reach=AccessedPath(program="rm", path="/p/a", inside=True)),
         "This command requires approval",  # no words for a place inside
     ),
 ]
@@ -205,9 +169,7 @@ NEEDS: list[tuple[str, MissingPermissions, str]] = [
 
 @requirement("run.refusal-words")
 @pytest.mark.parametrize(("version", "needs", "text"), NEEDS)
-async def test_a_command_line_is_refused_by_what_it_needs(
-    version: str, needs: MissingPermissions, text: str
-) -> None:
+async def test_a_command_line_is_refused_by_what_it_needs(version: str, needs: MissingPermissions, text: str) -> None:
     state, kind, told = await refused(says(Ask(needs=needs)), "Bash", version)
 
     assert (state, kind, told) == ("denied", "not_granted", text)
@@ -216,10 +178,7 @@ async def test_a_command_line_is_refused_by_what_it_needs(
 @requirement("run.refusal-words")
 @pytest.mark.parametrize(
     ("reason", "text"),
-    [
-        ("not here", "PreToolUse:halve hook error: not here"),
-        (None, "PreToolUse:halve hook error: Blocked by hook"),
-    ],
+    [("not here", "PreToolUse:halve hook error: not here"), (None, "PreToolUse:halve hook error: Blocked by hook")],
 )
 async def test_a_hook_refuses_with_words_or_without(reason: str | None, text: str) -> None:
     hooks = Hooks()
@@ -248,9 +207,7 @@ async def test_a_hooks_consent_is_final_only_where_the_client_has_it_so() -> Non
             return Deny("rule")
 
         told = Told()
-        runner = Runner(
-            TOOLS, policies=[never], profile=profile(version), hooks=hooks, direct=[told]
-        )
+        runner = Runner(TOOLS, policies=[never], profile=profile(version), hooks=hooks, direct=[told])
         with anyio.fail_after(10):
             (finished,) = await runner.finish([call("a", "halve")])
         final = profile(version).hooks.allow_is_final

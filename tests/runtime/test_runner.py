@@ -173,9 +173,7 @@ async def test_steps_of_a_recovery_are_calls_with_one_result_each_in_the_place_o
     runner = Runner([quick, fails], recoveries=[Recovering()], direct=[told])
 
     with anyio.fail_after(5):
-        finished = await runner.finish(
-            [call(one, "fails" if one in ("a", "b") else "quick") for one in ids]
-        )
+        finished = await runner.finish([call(one, "fails" if one in ("a", "b") else "quick") for one in ids])
 
     got = [str(one.call_id) for one in finished]
     assert [one for one in got if one in ids] == ids
@@ -221,9 +219,7 @@ class Endless:
 @pytest.mark.parametrize("in_step", [False, True])
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("way", ["one", "all", "host"])
-async def test_ending_a_call_ends_the_recovery_at_work_for_it(
-    way: str, when: str, in_step: bool
-) -> None:
+async def test_ending_a_call_ends_the_recovery_at_work_for_it(way: str, when: str, in_step: bool) -> None:
     told, recovery = Told(), Endless(when, in_step=in_step)
 
     @tool

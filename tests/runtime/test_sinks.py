@@ -86,11 +86,7 @@ async def test_sinks_that_raise_are_told_of_a_few_times_and_hurt_nobody() -> Non
         raise ValueError("nor here")
 
     with anyio.fail_after(5):
-        runner = Runner(
-            [quick],
-            sinks=[crashes, crashes_later],
-            direct=[crashes_directly, crashes_too, told],
-        )
+        runner = Runner([quick], sinks=[crashes, crashes_later], direct=[crashes_directly, crashes_too, told])
         async with runner:
             results = await runner.run([call(f"c{n}", "quick") for n in range(5)])
 
@@ -115,11 +111,7 @@ async def test_sinks_that_never_come_back_hold_up_no_call_and_the_end_only_for_t
 
     try:
         with anyio.fail_after(5):
-            async with Runner(
-                [quick],
-                direct=[told],
-                sinks=[*[blocks] * 20, blocks_in_task],
-            ) as runner:
+            async with Runner([quick], direct=[told], sinks=[*[blocks] * 20, blocks_in_task]) as runner:
                 results = await runner.run([call("a", "quick")])
     finally:
         go_on.set()

@@ -93,9 +93,7 @@ WAYS = ("swallow", "swallow_all", "shield", "sleep")
 @requirement("cancel.stubborn")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("who", ["one", "all"])
-async def test_a_tool_that_does_not_stop_is_left_and_its_call_is_interrupted(
-    way: str, who: str
-) -> None:
+async def test_a_tool_that_does_not_stop_is_left_and_its_call_is_interrupted(way: str, who: str) -> None:
     stubborn, told = Stubborn(), Told()
     with anyio.fail_after(10):
         async with Runner([stubborn.tool(way), quick], direct=[told]) as runner:
@@ -156,9 +154,7 @@ async def test_a_host_can_go_away_though_a_tool_does_not_stop(way: str, host: st
 
 
 @requirement("cancel.stubborn")
-async def test_a_tool_that_does_not_stop_is_told_a_few_times_and_does_not_keep_the_loop_busy() -> (
-    None
-):
+async def test_a_tool_that_does_not_stop_is_told_a_few_times_and_does_not_keep_the_loop_busy() -> None:
     stubborn = Stubborn()
     ended: list[str] = []
 
@@ -337,9 +333,7 @@ def hooked(stubborn: Stubborn, point: str) -> Hooks:
 
 
 @requirement("cancel.stubborn-beside")
-@pytest.mark.parametrize(
-    "what", ["before", "after", "permission", "policy", "fallback", "approver", "check"]
-)
+@pytest.mark.parametrize("what", ["before", "after", "permission", "policy", "fallback", "approver", "check"])
 async def test_a_call_ends_though_code_beside_it_does_not_stop(what: str) -> None:
     stubborn, told = Stubborn(), Told()
 
@@ -358,11 +352,7 @@ async def test_a_call_ends_though_code_beside_it_does_not_stop(what: str) -> Non
     async def checked() -> str:
         return "ran"
 
-    points = {
-        "before": "pre_tool_use",
-        "after": "post_tool_use",
-        "permission": "permission_request",
-    }
+    points = {"before": "pre_tool_use", "after": "post_tool_use", "permission": "permission_request"}
     asking = what in ("approver", "permission")
     with anyio.fail_after(10):
         runner = Runner(
@@ -441,9 +431,7 @@ async def test_a_runner_can_be_left_though_a_hook_or_a_sink_does_not_stop(what: 
 
 @requirement("cancel.stubborn-beside")
 @pytest.mark.parametrize("point", ["SessionStart", "UserPromptSubmit", "Stop"])
-async def test_a_session_can_be_left_though_a_hook_around_it_does_not_stop(
-    point: str, tmp_path: Path
-) -> None:
+async def test_a_session_can_be_left_though_a_hook_around_it_does_not_stop(point: str, tmp_path: Path) -> None:
     stubborn, hooks = Stubborn(), Hooks()
 
     async def handler(occasion: SessionHookEvent) -> None:
@@ -585,9 +573,7 @@ async def test_a_scope_that_a_tool_leaves_open_does_not_end_the_next_tool() -> N
         return "done"
 
     with anyio.fail_after(10):
-        results = await Runner([careless, careful]).run(
-            [call("a", "careless"), call("b", "careful")]
-        )
+        results = await Runner([careless, careful]).run([call("a", "careless"), call("b", "careful")])
 
     assert [result.text for result in results] == ["gone", "done"]
 
@@ -627,9 +613,7 @@ async def test_a_task_that_a_waiting_tool_cancelled_and_outlived_is_not_used_aga
         return "still there"
 
     with anyio.fail_after(10):
-        results = await Runner([end_me, quick]).run(
-            [call("a", "end_me"), call("b", "end_me"), call("c", "quick")]
-        )
+        results = await Runner([end_me, quick]).run([call("a", "end_me"), call("b", "end_me"), call("c", "quick")])
 
     assert [result.is_error for result in results] == [None, None, None]
 

@@ -44,9 +44,7 @@ async def test_consent_can_change_rules_and_mode_of_the_session_and_nothing_else
         "destination": "session",
     }
 
-    told = apply_permission_updates(
-        [allow, deny, {"type": "setMode", "mode": "plan"}], runner.runner_context
-    )
+    told = apply_permission_updates([allow, deny, {"type": "setMode", "mode": "plan"}], runner.runner_context)
 
     assert told == []
     first, second = runner.runner_context.policies
@@ -71,9 +69,7 @@ async def test_consent_can_change_rules_and_mode_of_the_session_and_nothing_else
         ({}, "None: not done"),
     ],
 )
-async def test_what_consent_may_not_change_stays_and_is_told(
-    update: Mapping[str, object], words: str
-) -> None:
+async def test_what_consent_may_not_change_stays_and_is_told(update: Mapping[str, object], words: str) -> None:
     runner = Runner([halve])
 
     assert apply_permission_updates([update], runner.runner_context) == [words]
@@ -166,9 +162,7 @@ async def test_a_tool_in_a_thread_can_ask_and_tell_like_any_other() -> None:
         ({"interrupt": "maybe"}, "`cancel` or `block`"),
     ],
 )
-async def test_an_option_that_makes_no_sense_is_told_at_once(
-    options: ToolOptions, words: str
-) -> None:
+async def test_an_option_that_makes_no_sense_is_told_at_once(options: ToolOptions, words: str) -> None:
     async def look() -> str:
         """Look."""
         return ""

@@ -79,6 +79,4 @@ async def test_the_end_of_a_session_stops_what_still_runs(tmp_path: Path) -> Non
             await tasks.stop_all()
 
             assert [task.status for task in tasks] == ["killed", "killed"]
-            assert all(
-                isinstance(task, CommandTask) and task.child.exit is not None for task in tasks
-            )
+            assert all(isinstance(task, CommandTask) and task.child.exit is not None for task in tasks)

@@ -24,12 +24,8 @@ class World:
 
     def job(self, tool: str, *, started: bool = True) -> PendingCall:
         shelf = LiveBodyStore({})
-        asked = Call(
-            id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, body_store=shelf
-        )
-        job = PendingCall(
-            call=asked, body_store=shelf, tool=None, parsed=None, requested_at=self.now
-        )
+        asked = Call(id=CallId("a"), tool=tool, at=0, requested_at=None, target=None, body_store=shelf)
+        job = PendingCall(call=asked, body_store=shelf, tool=None, parsed=None, requested_at=self.now)
         job.started_at = self.now if started else None
         return job
 
@@ -39,8 +35,7 @@ class World:
         before = len(self.told.events)
         self.watch.report_due_calls([job])
         return [
-            event.kind if isinstance(event, Progressed) else type(event).__name__
-            for event in self.told.events[before:]
+            event.kind if isinstance(event, Progressed) else type(event).__name__ for event in self.told.events[before:]
         ]
 
 
@@ -99,7 +94,5 @@ def test_the_next_look_is_when_the_first_of_the_calls_is_due() -> None:
     world.after(2.0, read)
     assert world.watch.seconds_until_due([read, bash]) == HEARTBEAT_SECONDS - 2.0
     world.now += 2 * HEARTBEAT_SECONDS
-    assert (
-        world.watch.seconds_until_due([bash]) == 0.01
-    )  # it is late: at once, but not without a pause
+    assert world.watch.seconds_until_due([bash]) == 0.01  # it is late: at once, but not without a pause
     assert world.watch.seconds_until_due([]) == float("inf")

@@ -21,9 +21,7 @@ from toolspan.runtime.tool import Tool
 class Held:
     """A tool that says when it has begun, and stays until it may go on or is ended."""
 
-    def __init__(
-        self, name: str, *, concurrent: bool = False, partial: Callable[[], str] | None = None
-    ) -> None:
+    def __init__(self, name: str, *, concurrent: bool = False, partial: Callable[[], str] | None = None) -> None:
         self.inside, self.go_on = anyio.Event(), anyio.Event()
         self.tool = self._make(name, concurrent, partial)
 
@@ -57,9 +55,7 @@ def meeting() -> Tool:
     return meet
 
 
-async def gone(
-    way: str, host: Callable[[], Coroutine[None, None, None]], once: anyio.Event
-) -> None:
+async def gone(way: str, host: Callable[[], Coroutine[None, None, None]], once: anyio.Event) -> None:
     """Run a host and end it once something has happened: its task, or the scope around it."""
     if way == "task":
         task = asyncio.create_task(host())

@@ -132,6 +132,4 @@ async def play(
                 reply = {"role": "assistant", "content": list(blocks), "stop_reason": reason}
                 await session.run(reply)
     lines = (folder / "t.jsonl").read_text(encoding="utf-8").splitlines()
-    return Played(
-        session, events, [json.loads(line) for line in lines], toolspan.read(folder / "t.jsonl")
-    )
+    return Played(session, events, [json.loads(line) for line in lines], toolspan.read(folder / "t.jsonl"))

@@ -16,7 +16,7 @@ from tests.runtime.hooks.stage import at, command, says
 from tests.seeds.stage import LATEST, Object, call, play, text
 from tests.seeds.test_samples import SAMPLES, answering, asking, sample, transcript
 from toolspan import Deny, Hooks, Rules, tool
-from toolspan.formats import blocks as blocks
+from toolspan.formats import blocks
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.types.decision import Ask
 from toolspan.types.events import Decided, Finished, HookRan, Requested, Started
@@ -59,12 +59,7 @@ async def test_a_call_goes_through_its_stages_in_order(prices: Path, tmp_path: P
         "PostToolUse",
         "text",
     ]
-    assert [message["role"] for message in played.session.messages] == [
-        "user",
-        "assistant",
-        "user",
-        "assistant",
-    ]
+    assert [message["role"] for message in played.session.messages] == ["user", "assistant", "user", "assistant"]
 
 
 async def test_without_hooks_a_call_goes_straight_to_the_tool(prices: Path, tmp_path: Path) -> None:
@@ -78,15 +73,11 @@ async def test_without_hooks_a_call_goes_straight_to_the_tool(prices: Path, tmp_
 
 
 @pytest.mark.parametrize("version", ["seed", LATEST])
-async def test_a_recorded_call_has_the_fields_of_the_tables(
-    version: str, prices: Path, tmp_path: Path
-) -> None:
+async def test_a_recorded_call_has_the_fields_of_the_tables(version: str, prices: Path, tmp_path: Path) -> None:
     given = {"file_path": str(prices), "limit": 1}
     missing = str(tmp_path / "no.csv")
     played = await play(
-        tmp_path,
-        [call("Read", "toolu_good", **given), call("Read", "toolu_bad", file_path=missing)],
-        version=version,
+        tmp_path, [call("Read", "toolu_good", **given), call("Read", "toolu_bad", file_path=missing)], version=version
     )
 
     asked = [line for line in played.lines if line["type"] == "assistant"]
@@ -96,9 +87,7 @@ async def test_a_recorded_call_has_the_fields_of_the_tables(
     ]
     results = {line["message"]["content"][0]["tool_use_id"]: line for line in played.records}
     good, bad = (results[one]["message"]["content"][0] for one in ("toolu_good", "toolu_bad"))
-    assert {(line["type"], line["message"]["role"]) for line in results.values()} == {
-        ("user", "user")
-    }
+    assert {(line["type"], line["message"]["role"]) for line in results.values()} == {("user", "user")}
     assert (good["type"], type(good["content"]), good.get("is_error")) == ("tool_result", str, None)
     assert (bad["type"], type(bad["content"]), bad["is_error"]) == ("tool_result", str, True)
     assert [(span.id, span.state) for span in played.found.spans] == [
@@ -114,12 +103,8 @@ def test_a_new_request_has_an_id_of_the_known_form() -> None:
     assert {**block, "id": ""} == call("Read", "", file_path="x")
 
 
-async def test_a_result_hangs_on_its_request_and_the_next_reply_on_the_result(
-    prices: Path, tmp_path: Path
-) -> None:
-    played = await play(
-        tmp_path, [call("Read", file_path=str(prices))], [text("Read.")], version=LATEST
-    )
+async def test_a_result_hangs_on_its_request_and_the_next_reply_on_the_result(prices: Path, tmp_path: Path) -> None:
+    played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Read.")], version=LATEST)
 
     request, result, reply = (line for line in played.lines[1:4])
     assert (told(request), told(result), told(reply)) == ("tool_use", "tool_result", "text")
@@ -127,9 +112,7 @@ async def test_a_result_hangs_on_its_request_and_the_next_reply_on_the_result(
     assert reply["parentUuid"] == result["uuid"]
 
 
-async def test_lines_of_a_file_are_numbered_with_a_tab_and_no_padding(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_lines_of_a_file_are_numbered_with_a_tab_and_no_padding(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices), limit=2)], version=LATEST)
 
     assert played.results[0]["content"] == "1\ttea,3\n2\tcake,4"
@@ -210,9 +193,7 @@ async def test_a_command_has_its_timeout_in_milliseconds_and_a_description(tmp_p
 async def test_a_hook_is_told_what_the_sample_shows(prices: Path, tmp_path: Path) -> None:
     shape = sample("S0-23.json")
     played = await play(
-        tmp_path,
-        [call("Read", file_path=str(prices))],
-        hooks=at("PreToolUse", command("cat > told.json")),
+        tmp_path, [call("Read", file_path=str(prices))], hooks=at("PreToolUse", command("cat > told.json"))
     )
 
     heard = json.loads((tmp_path / "told.json").read_bytes())
@@ -235,17 +216,8 @@ async def test_hooks_leave_progress_lines_that_name_the_call(prices: Path, tmp_p
 
     lines = [line for line in played.lines if line["type"] == "progress"]
     assert [
-        (
-            line["data"]["type"],
-            line["data"]["hookEvent"],
-            line["toolUseID"],
-            line["parentToolUseID"],
-        )
-        for line in lines
-    ] == [
-        ("hook_progress", "PreToolUse", "toolu_1", "toolu_1"),
-        ("hook_progress", "PostToolUse", "toolu_1", "toolu_1"),
-    ]
+        (line["data"]["type"], line["data"]["hookEvent"], line["toolUseID"], line["parentToolUseID"]) for line in lines
+    ] == [("hook_progress", "PreToolUse", "toolu_1", "toolu_1"), ("hook_progress", "PostToolUse", "toolu_1", "toolu_1")]
     points = [event.point for event in played.read_span().events if isinstance(event, Hook)]
     assert points == ["PreToolUse", "PostToolUse"]
 
@@ -261,17 +233,11 @@ async def test_the_flat_answer_of_a_hook_lets_the_call_run(prices: Path, tmp_pat
     played = await play(tmp_path, [read], hooks=hooks)
 
     assert played.span().state == "succeeded"
-    assert [(one.allowed, one.source, one.reason) for one in played.told(Decided)] == [
-        (True, "hook", answer["reason"])
-    ]
-    assert played.words == [
-        f"PreToolUse:Read hook additional context: {answer['additionalContext']}"
-    ]
+    assert [(one.allowed, one.source, one.reason) for one in played.told(Decided)] == [(True, "hook", answer["reason"])]
+    assert played.words == [f"PreToolUse:Read hook additional context: {answer['additionalContext']}"]
 
 
-async def test_without_the_hooks_consent_the_same_call_is_refused(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_without_the_hooks_consent_the_same_call_is_refused(prices: Path, tmp_path: Path) -> None:
     """What the consent above is good for: nobody else is there to give it."""
     read = call("Read", file_path=str(prices))
     (tmp_path / "a").mkdir()
@@ -286,9 +252,7 @@ async def test_without_the_hooks_consent_the_same_call_is_refused(
 # Several calls in one message
 
 
-async def test_calls_of_one_message_are_answered_in_one_message(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_calls_of_one_message_are_answered_in_one_message(prices: Path, tmp_path: Path) -> None:
     asked = [
         call("Grep", "toolu_a", pattern="tea"),
         call("Grep", "toolu_b", pattern="cake"),
@@ -340,14 +304,7 @@ STORY: list[Object] = [
     {"type": "user", "message": {"role": "user", "content": "A prompt, no result"}},
     {"type": "summary", "summary": "Neither of the two", "leafUuid": "x"},
     {**asking(call("Bash", "toolu_t", command="x")), "timestamp": "2026-01-05T10:00:00.000Z"},
-    answering(
-        {
-            "type": "tool_result",
-            "tool_use_id": "toolu_t",
-            "content": "Exit code 1",
-            "is_error": True,
-        }
-    ),
+    answering({"type": "tool_result", "tool_use_id": "toolu_t", "content": "Exit code 1", "is_error": True}),
     answering({"type": "tool_result", "tool_use_id": "toolu_never_asked", "content": "?"}),
 ]
 
@@ -381,9 +338,7 @@ def test_a_call_without_a_result_is_not_taken_for_completed() -> None:
     assert {(span.state, span.result) for span in found.spans} == {("never_answered", None)}
 
 
-async def test_what_could_lose_its_result_gets_one_when_it_is_run_here(
-    tmp_path: Path,
-) -> None:
+async def test_what_could_lose_its_result_gets_one_when_it_is_run_here(tmp_path: Path) -> None:
     @tool(timeout=0.01)
     async def late() -> str:
         """Too long."""
@@ -417,11 +372,7 @@ async def test_what_could_lose_its_result_gets_one_when_it_is_run_here(
     )
 
     assert [block["is_error"] for block in played.results] == [True, True, True]
-    assert [span.state for span in played.found.spans] == [
-        "timed_out",
-        "blocked_by_hook",
-        "denied",
-    ]
+    assert [span.state for span in played.found.spans] == ["timed_out", "blocked_by_hook", "denied"]
 
 
 # What only the commit text of 001 says
@@ -444,10 +395,7 @@ def test_messages_carry_model_tokens_and_parents() -> None:
 
     assert found.tokens == Tokens(input_tokens=5, output_tokens=7)
     assert found.info.models == ("model-1",)
-    assert [(span.id, span.branch) for span in found.spans] == [
-        ("toolu_left", "abandoned"),
-        ("toolu_kept", "active"),
-    ]
+    assert [(span.id, span.branch) for span in found.spans] == [("toolu_left", "abandoned"), ("toolu_kept", "active")]
 
 
 def test_a_users_content_is_a_prompt_or_results() -> None:
@@ -473,9 +421,7 @@ def test_progress_of_hooks_commands_and_servers_belongs_to_its_call() -> None:
     ).spans
 
     assert [type(event) for event in shell.events] == [Hook, Progress]
-    assert [event.kind for event in server.events if isinstance(event, Progress)] == [
-        "mcp_progress"
-    ]
+    assert [event.kind for event in server.events if isinstance(event, Progress)] == ["mcp_progress"]
 
 
 def test_other_kinds_of_lines_are_known_and_no_calls() -> None:
@@ -507,13 +453,10 @@ def test_results_may_come_in_any_order() -> None:
     ids = ("toolu_a", "toolu_b", "toolu_c")
     results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
     found = transcript(
-        asking(*(call("Bash", id, command="x") for id in ids)),
-        *(answering(block) for block in reversed(results)),
+        asking(*(call("Bash", id, command="x") for id in ids)), *(answering(block) for block in reversed(results))
     )
 
-    assert [(span.id, span.result.text) for span in found.spans if span.result] == [
-        (id, id) for id in ids
-    ]
+    assert [(span.id, span.result.text) for span in found.spans if span.result] == [(id, id) for id in ids]
 
 
 def test_a_transcript_is_for_its_owner_alone(tmp_path: Path) -> None:

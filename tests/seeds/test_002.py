@@ -39,11 +39,7 @@ pytestmark = pytest.mark.anyio
 
 def record(played: Played, id: str = "toolu_1") -> object:
     """What stands beside a call's result."""
-    (found,) = (
-        line["toolUseResult"]
-        for line in played.records
-        if line["message"]["content"][0]["tool_use_id"] == id
-    )
+    (found,) = (line["toolUseResult"] for line in played.records if line["message"]["content"][0]["tool_use_id"] == id)
     return found
 
 
@@ -61,18 +57,12 @@ def _fits(found: object, shape: object) -> bool:
         return isinstance(found, list)
     if isinstance(shape, bool) or shape is None:
         return type(found) is type(shape)
-    return (
-        isinstance(found, int | float) if isinstance(shape, int | float) else isinstance(found, str)
-    )
+    return isinstance(found, int | float) if isinstance(shape, int | float) else isinstance(found, str)
 
 
 def both(name: str, given: Object, text: str, **fields: object) -> object:
     """What is read of a result with something beside it."""
-    span = life(
-        {"type": "tool_use", "name": name, "input": given},
-        {"type": "tool_result", "content": text},
-        **fields,
-    )
+    span = life({"type": "tool_use", "name": name, "input": given}, {"type": "tool_result", "content": text}, **fields)
     return result_of(span).structured
 
 
@@ -86,9 +76,7 @@ def test_a_result_is_told_apart_from_a_persons_words() -> None:
         sample("S2-03.json"),
     )
 
-    assert [(message.voice, message.text) for message in found.messages()] == [
-        ("prompt", "Look around")
-    ]
+    assert [(message.voice, message.text) for message in found.messages()] == [("prompt", "Look around")]
     assert [span.state for span in found.spans] == ["succeeded"]
 
 
@@ -118,9 +106,7 @@ async def test_a_command_that_succeeds_is_written_as_no_error(version: str, tmp_
 def test_results_are_linked_to_the_name_of_their_tool() -> None:
     ids = {"toolu_a": "Read", "toolu_b": "Bash"}
     results = [{"type": "tool_result", "tool_use_id": id, "content": id} for id in ids]
-    found = transcript(
-        asking(*(call(name, id) for id, name in ids.items())), answering(*reversed(results))
-    )
+    found = transcript(asking(*(call(name, id) for id, name in ids.items())), answering(*reversed(results)))
 
     assert {span.id: span.tool for span in found.spans if span.result} == ids
 
@@ -135,9 +121,7 @@ SHAPES: list[tuple[str, object, type | None]] = [
 
 
 @pytest.mark.parametrize(("tool", "beside", "kind"), SHAPES)
-def test_what_stands_beside_a_result_may_have_any_shape(
-    tool: str, beside: object, kind: type | None
-) -> None:
+def test_what_stands_beside_a_result_may_have_any_shape(tool: str, beside: object, kind: type | None) -> None:
     found = both(tool, {}, "", toolUseResult=beside)
 
     assert type(found) is (kind or type(both(tool, {}, "")))
@@ -209,12 +193,7 @@ def png(width: int, height: int) -> bytes:
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     rows = b"".join(b"\0" + b"\x40\x80\xc0" * width for _ in range(height))
-    return (
-        b"\x89PNG\r\n\x1a\n"
-        + chunk(b"IHDR", head)
-        + chunk(b"IDAT", zlib.compress(rows))
-        + chunk(b"IEND", b"")
-    )
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
 async def test_a_picture_is_recorded_with_its_size(tmp_path: Path) -> None:
@@ -230,9 +209,7 @@ async def test_a_picture_is_recorded_with_its_size(tmp_path: Path) -> None:
     assert (beside.file.dimensions.width, beside.file.dimensions.height) == (8, 6)
 
 
-async def test_what_goes_wrong_with_a_file_is_recorded_as_a_text(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_what_goes_wrong_with_a_file_is_recorded_as_a_text(prices: Path, tmp_path: Path) -> None:
     missing = str(tmp_path / "no.csv")
     played = await play(
         tmp_path,
@@ -257,9 +234,7 @@ async def test_a_new_file_is_recorded_as_created(tmp_path: Path) -> None:
     assert beside.original_file is None
 
 
-async def test_a_file_that_is_written_over_is_recorded_with_what_it_was(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_a_file_that_is_written_over_is_recorded_with_what_it_was(prices: Path, tmp_path: Path) -> None:
     before = prices.read_text(encoding="utf-8")
     played = await play(
         tmp_path,
@@ -272,13 +247,7 @@ async def test_a_file_that_is_written_over_is_recorded_with_what_it_was(
     assert isinstance(beside, WriteResult)
     assert (beside.type, beside.original_file) == ("update", before)
     assert beside.structured_patch == (
-        Hunk(
-            old_start=1,
-            old_lines=3,
-            new_start=1,
-            new_lines=3,
-            lines=(" tea,3", "-cake,4", "+cake,5", " soup,6"),
-        ),
+        Hunk(old_start=1, old_lines=3, new_start=1, new_lines=3, lines=(" tea,3", "-cake,4", "+cake,5", " soup,6")),
     )
 
 
@@ -312,10 +281,7 @@ async def test_all_matches_are_replaced_or_a_single_one(tmp_path: Path) -> None:
         [call("Edit", "toolu_2", **both, replace_all=True)],
     )  # fmt: skip
 
-    assert (played.span("toolu_1").state, played.span("toolu_1").error_kind) == (
-        "failed",
-        "ambiguous_match",
-    )
+    assert (played.span("toolu_1").state, played.span("toolu_1").error_kind) == ("failed", "ambiguous_match")
     assert played.span("toolu_2").state == "succeeded"
     assert path.read_text(encoding="utf-8") == "y y\n"
 
@@ -326,9 +292,7 @@ async def test_all_matches_are_replaced_or_a_single_one(tmp_path: Path) -> None:
 async def test_a_todo_list_is_recorded_before_and_after(tmp_path: Path) -> None:
     items = sample("S2-33.json")
     played = await play(
-        tmp_path,
-        [call("TodoWrite", "toolu_1", todos=items[:1])],
-        [call("TodoWrite", "toolu_2", todos=items)],
+        tmp_path, [call("TodoWrite", "toolu_1", todos=items[:1])], [call("TodoWrite", "toolu_2", todos=items)]
     )
 
     assert record(played, "toolu_2") == {"oldTodos": items[:1], "newTodos": items}
@@ -350,11 +314,7 @@ def test_a_subagents_totals_are_read() -> None:
     found = both("Task", {}, "", toolUseResult={"status": "completed", **totals})
 
     assert isinstance(found, AgentResult)
-    assert (found.total_duration_ms, found.total_tokens, found.total_tool_use_count) == (
-        1_500,
-        30,
-        4,
-    )
+    assert (found.total_duration_ms, found.total_tokens, found.total_tool_use_count) == (1_500, 30, 4)
     assert found.usage is not None
     assert (found.usage.input_tokens, found.usage.output_tokens) == (10, 20)
 
@@ -370,11 +330,7 @@ async def test_the_output_of_a_task_is_recorded(tmp_path: Path) -> None:
     found = narrow_result("TaskOutput", json_repair.encode_document(ended.structured))
     assert isinstance(found, TaskOutputResult)
     assert found.task is not None
-    assert (found.retrieval_status, found.task.status, found.task.exit_code) == (
-        "success",
-        "completed",
-        0,
-    )
+    assert (found.retrieval_status, found.task.status, found.task.exit_code) == ("success", "completed", 0)
     assert found.task.output is not None
     assert "done" in found.task.output
 
@@ -420,10 +376,7 @@ async def test_a_server_answers_with_a_list_or_an_error_text(tmp_path: Path) -> 
     async with talk(tmp_path, version="seed") as conversation:
         good, bad = await conversation.call("echo", n=1), await conversation.call("fail")
 
-    assert (good.span.tool, good.structured) == (
-        "mcp__chaos__echo",
-        [{"type": "text", "text": '{"n": 1}'}],
-    )
+    assert (good.span.tool, good.structured) == ("mcp__chaos__echo", [{"type": "text", "text": '{"n": 1}'}])
     assert str(bad.structured).startswith("Error: ")
 
 

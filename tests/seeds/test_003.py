@@ -16,7 +16,7 @@ from tests.seeds.stage import LATEST, Object, Played, call, play, text
 from tests.seeds.test_samples import answering, asking, life, result_of, sample, transcript
 from toolspan import ADVICE, Session, ToolError, coding_tools
 from toolspan.analysis.flows import flows_of
-from toolspan.formats import blocks as blocks
+from toolspan.formats import blocks
 from toolspan.formats.claude.results import ReadText
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.integrations.mcp_client.approver import prompt_tool_approver
@@ -39,35 +39,22 @@ def reads(path: Path) -> Sequence[Object]:
 # The messages
 
 
-async def test_a_reply_asks_results_come_and_the_model_goes_on(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_a_reply_asks_results_come_and_the_model_goes_on(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [text("Tea is 3.")])
 
     told = [
         (message["role"], message["content"][0]["type"])  # type: ignore[index]
         for message in played.session.messages
     ]
-    assert told == [
-        ("user", "text"),
-        ("assistant", "tool_use"),
-        ("user", "tool_result"),
-        ("assistant", "text"),
-    ]
+    assert told == [("user", "text"), ("assistant", "tool_use"), ("user", "tool_result"), ("assistant", "text")]
 
 
-async def test_a_recorded_reply_has_id_type_stop_reason_and_usage(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_a_recorded_reply_has_id_type_stop_reason_and_usage(prices: Path, tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Read", file_path=str(prices))])
 
     (line,) = (line for line in played.lines if line["type"] == "assistant")
     message = line["message"]
-    assert (message["id"][:4], message["type"], message["stop_reason"]) == (
-        "msg_",
-        "message",
-        "tool_use",
-    )
+    assert (message["id"][:4], message["type"], message["stop_reason"]) == ("msg_", "message", "tool_use")
     assert message["usage"].keys() >= {
         "input_tokens",
         "cache_creation_input_tokens",
@@ -76,9 +63,7 @@ async def test_a_recorded_reply_has_id_type_stop_reason_and_usage(
     }
 
 
-async def test_a_session_goes_on_only_when_the_model_waits_for_results(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_a_session_goes_on_only_when_the_model_waits_for_results(prices: Path, tmp_path: Path) -> None:
     read = call("Read", file_path=str(prices))
     async with Session(cwd=tmp_path, profile="seed", transcript=None) as session:
         session.say("Go on.")
@@ -91,18 +76,12 @@ async def test_a_session_goes_on_only_when_the_model_waits_for_results(
 
 async def test_the_flag_and_the_tags_tell_an_error(prices: Path, tmp_path: Path) -> None:
     edit = {"file_path": str(prices), "old_string": "tea,3", "new_string": "tea,5"}
-    played = await play(
-        tmp_path,
-        [call("Edit", "toolu_1", **edit)],
-        reads(prices),
-        [call("Edit", "toolu_2", **edit)],
-    )
+    played = await play(tmp_path, [call("Edit", "toolu_1", **edit)], reads(prices), [call("Edit", "toolu_2", **edit)])
 
     refused, _, done = played.results
     assert refused["is_error"] is True
     assert refused["content"] == (
-        "<tool_use_error>File has not been read yet. Read it first before writing to it."
-        "</tool_use_error>"
+        "<tool_use_error>File has not been read yet. Read it first before writing to it.</tool_use_error>"
     )
     assert not done.get("is_error")
     assert [parsed.is_error for parsed in blocks.parse_result([refused, done])] == [True, False]
@@ -146,15 +125,11 @@ async def test_only_a_todo_list_that_does_not_fit_is_refused(tmp_path: Path) -> 
         ),
     )
 
-    assert [played.span(one).state for one in ("pending", "in_progress", "completed")] == [
-        "succeeded"
-    ] * 3
+    assert [played.span(one).state for one in ("pending", "in_progress", "completed")] == ["succeeded"] * 3
     assert played.span("someday").error_kind == "invalid_input"
 
 
-async def test_a_read_request_is_taken_with_and_without_its_range(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_a_read_request_is_taken_with_and_without_its_range(prices: Path, tmp_path: Path) -> None:
     played = await run_sample(tmp_path, prices, "S3-16", file_path=str(prices))
     whole, sampled = played.results
 
@@ -170,20 +145,13 @@ async def test_limit_and_offset_choose_lines(prices: Path, tmp_path: Path) -> No
         [call("Read", "toolu_3", file_path=str(prices), offset=0, limit=1)],
     )
 
-    assert [result["content"] for result in played.results] == [
-        "     1→tea,3",
-        "     2→cake,4",
-        "     1→tea,3",
-    ]
+    assert [result["content"] for result in played.results] == ["     1→tea,3", "     2→cake,4", "     1→tea,3"]
 
 
 def test_a_note_below_the_lines_of_a_file_is_none_of_them() -> None:
     span = life(
         {"type": "tool_use", "name": "Read", "input": {"file_path": "a.go"}},
-        {
-            "type": "tool_result",
-            "content": "     1→package main\n     2→\n\n<system-reminder>Mind</system-reminder>",
-        },
+        {"type": "tool_result", "content": "     1→package main\n     2→\n\n<system-reminder>Mind</system-reminder>"},
     )
     seen = result_of(span).structured
 
@@ -191,10 +159,7 @@ def test_a_note_below_the_lines_of_a_file_is_none_of_them() -> None:
     assert (seen.file.content, seen.file.num_lines) == ("package main\n", 2)
 
 
-UPDATED = (
-    "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited"
-    " file:\n"
-)
+UPDATED = "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited file:\n"
 
 
 async def test_an_edit_is_answered_with_the_lines_around_it(prices: Path, tmp_path: Path) -> None:
@@ -222,30 +187,21 @@ async def test_several_edits_are_made_one_after_the_other(tmp_path: Path) -> Non
     path = tmp_path / "a.txt"
     path.write_text("first replacement\nsecond replacement second replacement\n", encoding="utf-8")
     played = await run_sample(tmp_path, path, "S3-25", file_path=str(path))
-    again = [
-        {"old_string": "new content", "new_string": "draft"},
-        {"old_string": "draft", "new_string": "text"},
-    ]
+    again = [{"old_string": "new content", "new_string": "draft"}, {"old_string": "draft", "new_string": "text"}]
     (tmp_path / "again").mkdir()
-    chained = await play(
-        tmp_path / "again", reads(path), [call("MultiEdit", file_path=str(path), edits=again)]
-    )
+    chained = await play(tmp_path / "again", reads(path), [call("MultiEdit", file_path=str(path), edits=again)])
 
     assert (played.span().state, chained.span().state) == ("succeeded", "succeeded")
     assert path.read_text(encoding="utf-8") == "text\nother content other content\n"
 
 
-async def test_a_write_is_answered_with_the_lines_that_were_written(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_a_write_is_answered_with_the_lines_that_were_written(prices: Path, tmp_path: Path) -> None:
     played = await run_sample(tmp_path, prices, "S3-27", file_path=str(prices))
     new = str(tmp_path / "new.csv")
     (tmp_path / "b").mkdir()
     created = await play(tmp_path / "b", [call("Write", file_path=new, content="x\n")])
 
-    assert played.results[1]["content"].startswith(
-        UPDATED.format(prices) + "     1→complete file content here"
-    )
+    assert played.results[1]["content"].startswith(UPDATED.format(prices) + "     1→complete file content here")
     assert created.results[0]["content"] == f"File created successfully at: {new}"
 
 
@@ -278,15 +234,11 @@ async def test_what_was_not_read_is_not_changed(name: str, prices: Path, tmp_pat
     assert prices.read_text(encoding="utf-8") == before
 
 
-async def test_a_text_that_is_not_there_is_told_in_the_documents_words(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_a_text_that_is_not_there_is_told_in_the_documents_words(prices: Path, tmp_path: Path) -> None:
     edit = call("Edit", file_path=str(prices), old_string="rum", new_string="x")
     played = await play(tmp_path, reads(prices), [edit])
 
-    assert played.results[1]["content"] == (
-        "<tool_use_error>old_string not found in file</tool_use_error>"
-    )
+    assert played.results[1]["content"] == ("<tool_use_error>old_string not found in file</tool_use_error>")
     assert (played.span().error_kind, played.read_span().error_kind) == ("no_match", "no_match")
 
 
@@ -318,11 +270,7 @@ def seed_tools(answers: Mapping[str, str]) -> list[Tool]:
 
 
 async def recovered(
-    folder: Path,
-    path: Path,
-    *recoveries: Recovery,
-    answers: Mapping[str, str] | None = None,
-    edit: bool = False,
+    folder: Path, path: Path, *recoveries: Recovery, answers: Mapping[str, str] | None = None, edit: bool = False
 ) -> Played:
     """An edit by tools that answer so, with these recoveries; the seed's other tools are there."""
     tools = seed_tools(answers or {})
@@ -357,12 +305,7 @@ RECOVERIES: list[tuple[str, dict[str, str], list[str], str]] = [
 
 @pytest.mark.parametrize(("function", "answers", "calls", "after"), RECOVERIES)
 async def test_an_edit_falls_back_to_simpler_tools_and_loses_no_change(
-    function: str,
-    answers: Mapping[str, str],
-    calls: list[str],
-    after: str,
-    prices: Path,
-    tmp_path: Path,
+    function: str, answers: Mapping[str, str], calls: list[str], after: str, prices: Path, tmp_path: Path
 ) -> None:
     assert function in {vector["function"] for vector in sample("vectors-003.json")["recovery"]}
     before = prices.read_text(encoding="utf-8")
@@ -375,9 +318,7 @@ async def test_an_edit_falls_back_to_simpler_tools_and_loses_no_change(
         assert result_of(played.span()).text == "the disk says no"
 
 
-async def test_a_file_is_read_before_it_is_edited_if_it_is_there(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_a_file_is_read_before_it_is_edited_if_it_is_there(prices: Path, tmp_path: Path) -> None:
     there = await recovered(tmp_path, prices, ReadFirst(), edit=True)
     (tmp_path / "b").mkdir()
     missing = await recovered(tmp_path / "b", tmp_path / "no.csv", ReadFirst(), edit=True)
@@ -388,18 +329,13 @@ async def test_a_file_is_read_before_it_is_edited_if_it_is_there(
 
 async def test_a_file_that_is_known_is_not_read_again(prices: Path, tmp_path: Path) -> None:
     played = await play(
-        tmp_path,
-        reads(prices),
-        [call("Edit", file_path=str(prices), **EDITS[0])],
-        recoveries=[ReadFirst()],
+        tmp_path, reads(prices), [call("Edit", file_path=str(prices), **EDITS[0])], recoveries=[ReadFirst()]
     )
 
     assert steps(played) == ["Read", "Edit"]
 
 
-@pytest.mark.parametrize(
-    ("manner", "kind"), [("silent", "permission_timeout"), ("die", "mcp_no_response")]
-)
+@pytest.mark.parametrize(("manner", "kind"), [("silent", "permission_timeout"), ("die", "mcp_no_response")])
 async def test_a_question_of_consent_without_an_answer_is_not_worked_around(
     manner: str, kind: ErrorKind, prices: Path, tmp_path: Path
 ) -> None:
@@ -426,9 +362,7 @@ async def test_a_question_of_consent_without_an_answer_is_not_worked_around(
 # Chains and sequences
 
 
-async def test_what_was_read_in_one_message_can_be_edited_in_the_next(
-    prices: Path, tmp_path: Path
-) -> None:
+async def test_what_was_read_in_one_message_can_be_edited_in_the_next(prices: Path, tmp_path: Path) -> None:
     todo = call("TodoWrite", "toolu_3", todos=[{"id": "1", "content": "x", "status": "completed"}])
     edit = call("Edit", "toolu_2", file_path=str(prices), **EDITS[0])
     played = await play(tmp_path, [call("Read", file_path=str(prices))], [edit], [todo])
@@ -441,28 +375,17 @@ async def test_what_was_read_in_one_message_can_be_edited_in_the_next(
 
 
 async def test_lookups_of_one_message_are_run_as_one_batch(prices: Path, tmp_path: Path) -> None:
-    inputs = {
-        "Read": {"file_path": str(prices)},
-        "LS": {"path": str(tmp_path)},
-        "Grep": {"pattern": "tea"},
-    }
-    asked = [
-        call(block["name"], block["id"], **inputs[block["name"]])
-        for block in sample("S3-54.json")["content"]
-    ]
+    inputs = {"Read": {"file_path": str(prices)}, "LS": {"path": str(tmp_path)}, "Grep": {"pattern": "tea"}}
+    asked = [call(block["name"], block["id"], **inputs[block["name"]]) for block in sample("S3-54.json")["content"]]
     played = await play(tmp_path, asked)
     tools = {one.name: one for one in coding_tools(profile("seed"))}
 
-    assert [one.call_ids for one in played.told(BatchFinished)] == [
-        ("toolu_1", "toolu_2", "toolu_3")
-    ]
+    assert [one.call_ids for one in played.told(BatchFinished)] == [("toolu_1", "toolu_2", "toolu_3")]
     assert all(tools[name].may_overlap(given) for name, given in inputs.items())
     assert [span.state for span in played.found.spans] == ["succeeded"] * 3
 
 
-async def sequence(
-    folder: Path, replies: Sequence[Sequence[Object]], answers: Mapping[str, str]
-) -> list[str]:
+async def sequence(folder: Path, replies: Sequence[Sequence[Object]], answers: Mapping[str, str]) -> list[str]:
     """The names of the known flows in a session of the seed's tools."""
     played = await play(folder, *replies, tools=seed_tools(answers))
     return [flow.name for flow in flows_of(played.found).flows]
@@ -508,20 +431,13 @@ def test_only_results_are_parsed_and_each_of_them() -> None:
     first, second = blocks.parse_result(answering(result, other))
 
     assert blocks.parse_result(asking(call("Read"))) == ()
-    assert (first.call_id, first.is_error, first.text, first.seed_type) == (
-        "toolu_1",
-        True,
-        "x",
-        None,
-    )
+    assert (first.call_id, first.is_error, first.text, first.seed_type) == ("toolu_1", True, "x", None)
     assert (second.call_id, second.is_error) == ("toolu_2", False)
 
 
 def test_every_tag_around_an_error_is_taken_away() -> None:
     content = "<tool_use_error>one</tool_use_error> and <tool_use_error>two</tool_use_error>"
-    (parsed,) = blocks.parse_result(
-        {"type": "tool_result", "tool_use_id": "a", "content": content, "is_error": True}
-    )
+    (parsed,) = blocks.parse_result({"type": "tool_result", "tool_use_id": "a", "content": content, "is_error": True})
 
     assert parsed.text == "one and two"
 
@@ -537,16 +453,10 @@ LOOKUP: list[tuple[str, ErrorKind, str]] = [
 
 
 @pytest.mark.parametrize(("words", "kind", "solution"), LOOKUP)
-def test_an_error_is_looked_up_with_cause_and_solution(
-    words: str, kind: ErrorKind, solution: str
-) -> None:
+def test_an_error_is_looked_up_with_cause_and_solution(words: str, kind: ErrorKind, solution: str) -> None:
     span = life(
         {"type": "tool_use", "name": "Edit", "input": {"file_path": "f"}},
-        {
-            "type": "tool_result",
-            "content": f"<tool_use_error>{words}</tool_use_error>",
-            "is_error": True,
-        },
+        {"type": "tool_result", "content": f"<tool_use_error>{words}</tool_use_error>", "is_error": True},
     )
 
     assert span.error_kind == kind
@@ -584,8 +494,6 @@ def test_the_seed_has_the_fourteen_tools_of_the_list() -> None:
 
 
 async def test_the_newest_client_has_no_such_tools(tmp_path: Path) -> None:
-    played = await play(
-        tmp_path, [call("LS", "toolu_1", path="."), call("MultiEdit", "toolu_2")], version=LATEST
-    )
+    played = await play(tmp_path, [call("LS", "toolu_1", path="."), call("MultiEdit", "toolu_2")], version=LATEST)
 
     assert [span.error_kind for span in played.session.spans] == ["unknown_tool", "unknown_tool"]

@@ -69,15 +69,10 @@ async def test_a_tool_is_a_name_a_schema_a_check_and_a_function() -> None:
     )
     with anyio.fail_after(5):
         async with Runner([made], cwd="/") as runner:
-            good, bad = await runner.finish(
-                [call("speak", "a", word="good"), call("speak", "b", word="bad")]
-            )
+            good, bad = await runner.finish([call("speak", "a", word="good"), call("speak", "b", word="bad")])
 
     assert (good.content, runner.context.cwd) == ("good", Path("/below"))
-    assert (bad.content, bad.span.error_kind) == (
-        "<tool_use_error>not that word</tool_use_error>",
-        "not_found",
-    )
+    assert (bad.content, bad.span.error_kind) == ("<tool_use_error>not that word</tool_use_error>", "not_found")
 
 
 async def test_a_call_is_handed_input_context_consent_message_and_progress() -> None:
@@ -230,11 +225,7 @@ async def test_all_that_a_call_gives_is_kept_with_it() -> None:
         async with Runner([answer], hooks=hooks) as runner:
             (done,) = await runner.finish([call("answer", "a")])
 
-    assert (done.content, done.structured, done.structured_output) == (
-        "words",
-        {"n": 1},
-        {"shape": 1},
-    )
+    assert (done.content, done.structured, done.structured_output) == ("words", {"n": 1}, {"shape": 1})
     assert done.companions == ("a note",)
     assert [one.text for one in done.contexts] == ["mind"]
     assert runner.context.values == {"seen": True}
@@ -255,11 +246,7 @@ async def test_what_one_call_leaves_the_next_one_finds() -> None:
         async with Runner([leave]) as runner:
             results = await runner.run([call("leave", n, mark=n) for n in "abc"])
 
-    assert [result.text for result in results] == [
-        "(leave completed with no output)",
-        "a",
-        "ab",
-    ]
+    assert [result.text for result in results] == ["(leave completed with no output)", "a", "ab"]
 
 
 # The way of a call
@@ -340,9 +327,7 @@ async def test_every_way_to_fail_ends_in_one_error_result(tmp_path: Path) -> Non
 async def test_an_unknown_tool_is_told_in_the_documents_words(tmp_path: Path) -> None:
     played = await play(tmp_path, [call("Teleport")])
 
-    assert played.results[0]["content"] == (
-        "<tool_use_error>No such tool available</tool_use_error>"
-    )
+    assert played.results[0]["content"] == ("<tool_use_error>No such tool available</tool_use_error>")
 
 
 async def test_a_call_that_is_cancelled_before_it_starts_gets_a_fixed_answer() -> None:
@@ -371,8 +356,7 @@ def attached(played: Played) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("decision", "state"),
-    [("allow", "succeeded"), ("deny", "blocked_by_hook"), ("ask", "denied")],
+    ("decision", "state"), [("allow", "succeeded"), ("deny", "blocked_by_hook"), ("ask", "denied")]
 )
 async def test_a_hook_allows_denies_or_asks(decision: str, state: str, tmp_path: Path) -> None:
     played = await hooked(tmp_path, at("PreToolUse", decides(decision)), fallback=lambda q: None)
@@ -439,9 +423,7 @@ async def test_a_hook_afterwards_speaks_adds_context_and_leaves_the_result(tmp_p
 
 
 @pytest.mark.parametrize("point", ["PreToolUse", "PostToolUse"])
-async def test_hooks_that_are_late_or_fail_leave_a_line_and_the_result(
-    point: str, tmp_path: Path
-) -> None:
+async def test_hooks_that_are_late_or_fail_leave_a_line_and_the_result(point: str, tmp_path: Path) -> None:
     handlers = (command("sleep 1000", timeout=0.2), command("echo oops >&2; exit 1"))
     played = await hooked(tmp_path, at(point, *handlers))
 
@@ -476,11 +458,7 @@ def test_lines_about_hooks_are_read(kind: str, outcome: str) -> None:
 async def test_the_hooks_at_the_end_of_a_turn_are_summed_up(tmp_path: Path) -> None:
     stop = says({"continue": False, "stopReason": "enough"})
     played = await play(
-        tmp_path,
-        [text("Done.")],
-        tools=[echo],
-        hooks=at("Stop", command("true"), stop),
-        version=LATEST,
+        tmp_path, [text("Done.")], tools=[echo], hooks=at("Stop", command("true"), stop), version=LATEST
     )
 
     (line,) = (line for line in played.lines if line.get("subtype") == "stop_hook_summary")

@@ -16,15 +16,7 @@ import pytest
 
 from toolspan.diffs import added_removed, problems
 from toolspan.formats import json_repair
-from toolspan.formats.blocks import (
-    Handling,
-    SeedType,
-    edit,
-    extract,
-    multi_edit,
-    parse_result,
-    tool_use,
-)
+from toolspan.formats.blocks import Handling, SeedType, edit, extract, multi_edit, parse_result, tool_use
 from toolspan.formats.claude.narrow import input_drift, narrow_input, narrow_result, result_drift
 from toolspan.formats.claude.results import (
     BackgroundTask,
@@ -100,8 +92,7 @@ def answering(*blocks: object, **fields: object) -> Object:
 def life(request: Object, result: Object, **fields: object) -> Span:
     """The span of a call and its result; the same id is put into both."""
     (span,) = transcript(
-        asking({**request, "id": "toolu_1"}),
-        answering({**result, "tool_use_id": "toolu_1"}, **fields),
+        asking({**request, "id": "toolu_1"}), answering({**result, "tool_use_id": "toolu_1"}, **fields)
     ).spans
     return span
 
@@ -204,9 +195,7 @@ def test_s0_55_alone_is_three_results_that_nobody_asked_for() -> None:
 
 
 def test_s0_79_is_a_call_that_cannot_be_paired() -> None:
-    request, unasked = transcript(
-        asking(sample("S0-79.json")), answering(sample("S0-81.json"))
-    ).spans
+    request, unasked = transcript(asking(sample("S0-79.json")), answering(sample("S0-81.json"))).spans
     (call,) = extract(sample("S0-79.json"))
 
     assert (request.tool, request.state) == ("Bash", "never_answered")
@@ -222,9 +211,7 @@ def test_s0_81_states_the_exit_code_in_its_last_line() -> None:
     (parsed,) = parse_result(sample("S0-81.json"))
 
     assert (span.state, result_of(span).exit_code) == ("succeeded", 0)
-    assert result_of(span).structured == BashResult(
-        stdout="PASS src/auth.test.ts\n...\nCoverage: 85%\n", exit_code=0
-    )
+    assert result_of(span).structured == BashResult(stdout="PASS src/auth.test.ts\n...\nCoverage: 85%\n", exit_code=0)
     assert (parsed.call_id, parsed.is_error, parsed.exit_code) == (None, False, 0)
 
 
@@ -334,9 +321,7 @@ def test_session_002_is_one_success_and_one_unknown_line() -> None:
 
 
 CREATED = Hunk(old_start=0, old_lines=0, new_start=1, new_lines=1, lines=("+…",))
-UPDATED = Hunk(
-    old_start=10, old_lines=3, new_start=10, new_lines=4, lines=(" ", "-old", "+new", " ")
-)
+UPDATED = Hunk(old_start=10, old_lines=3, new_start=10, new_lines=4, lines=(" ", "-old", "+new", " "))
 EDITED = Hunk(old_start=1, old_lines=1, new_start=1, new_lines=1, lines=("-old", "+new"))
 
 STRUCTURED: list[tuple[str, str, StructuredResult]] = [
@@ -405,9 +390,7 @@ def structured_life(tool: str, structured: object) -> Span:
 
 
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
-def test_a_structured_result_is_narrowed_to_its_tool(
-    name: str, tool: str, expected: StructuredResult
-) -> None:
+def test_a_structured_result_is_narrowed_to_its_tool(name: str, tool: str, expected: StructuredResult) -> None:
     data = (SAMPLES / f"{name}.json").read_bytes()
 
     assert narrow_result(tool, data) == expected
@@ -415,9 +398,7 @@ def test_a_structured_result_is_narrowed_to_its_tool(
 
 
 @pytest.mark.parametrize(("name", "tool", "expected"), STRUCTURED)
-def test_a_structured_result_is_found_on_the_line_of_its_call(
-    name: str, tool: str, expected: StructuredResult
-) -> None:
+def test_a_structured_result_is_found_on_the_line_of_its_call(name: str, tool: str, expected: StructuredResult) -> None:
     span = structured_life(tool, sample(f"{name}.json"))
 
     assert result_of(span).structured == expected
@@ -441,9 +422,7 @@ def test_s2_20_is_a_failure_with_exit_code_one() -> None:
 
 def test_s2_35_is_work_that_goes_on_in_the_background() -> None:
     launched = sample("S2-35.json")
-    span = life(
-        sample("S0-83.json"), {"type": "tool_result", "content": "…"}, toolUseResult=launched
-    )
+    span = life(sample("S0-83.json"), {"type": "tool_result", "content": "…"}, toolUseResult=launched)
     structured = result_of(span).structured
 
     assert (span.state, span.background, span.agent) == ("succeeded", True, "…")
@@ -452,12 +431,9 @@ def test_s2_35_is_work_that_goes_on_in_the_background() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "tool", "milliseconds"),
-    [("S2-41", "Glob", 4.2), ("S2-45", "WebSearch", 1230), ("S2-46", "WebFetch", 350)],
+    ("name", "tool", "milliseconds"), [("S2-41", "Glob", 4.2), ("S2-45", "WebSearch", 1230), ("S2-46", "WebFetch", 350)]
 )
-def test_a_duration_that_the_tool_reports_is_kept(
-    name: str, tool: str, milliseconds: float
-) -> None:
+def test_a_duration_that_the_tool_reports_is_kept(name: str, tool: str, milliseconds: float) -> None:
     span = structured_life(tool, sample(f"{name}.json"))
 
     assert result_of(span).reported_ms == milliseconds
@@ -477,18 +453,10 @@ def test_hunks_that_promise_other_counts_than_they_have_are_reported_and_counted
     edited = hunks_of("Edit", sample("S2-29.json"))
     lone = hunks_of("Edit", alone)
 
-    assert [added_removed(hunks) for hunks in (created, updated, edited, lone)] == [
-        (1, 0),
-        (1, 1),
-        (1, 1),
-        (1, 1),
-    ]
+    assert [added_removed(hunks) for hunks in (created, updated, edited, lone)] == [(1, 0), (1, 1), (1, 1), (1, 1)]
     assert (problems(created), problems(edited)) == ((), ())
     assert problems(updated) == ("Hunk 1 promises 4 new lines, but has 3.",)
-    assert problems(lone) == (
-        "Hunk 1 promises 10 old lines, but has 2.",
-        "Hunk 1 promises 12 new lines, but has 2.",
-    )
+    assert problems(lone) == ("Hunk 1 promises 10 old lines, but has 2.", "Hunk 1 promises 12 new lines, but has 2.")
 
 
 def test_s3_02_is_one_call_with_tokens_and_session() -> None:
@@ -496,16 +464,11 @@ def test_s3_02_is_one_call_with_tokens_and_session() -> None:
     (span,) = found.spans
 
     assert told(span) == ("toolu_013LHPsoMnbQ1KZdhLWDZDJV", "TodoWrite", "never_answered", None)
-    assert span.input == TodoWriteInput(
-        todos=(TodoItem(id="1", content="Create basic HTTP server", status="pending"),)
-    )
+    assert span.input == TodoWriteInput(todos=(TodoItem(id="1", content="Create basic HTTP server", status="pending"),))
     assert (found.session_id, span.call.session_id) == (SESSION, SESSION)
     assert batch(span) == "msg_01HUTBuxg8F2NmTFZC2NUTZW"
     assert found.tokens == Tokens(
-        input_tokens=3,
-        cache_creation_input_tokens=18_958,
-        cache_read_input_tokens=0,
-        output_tokens=109,
+        input_tokens=3, cache_creation_input_tokens=18_958, cache_read_input_tokens=0, output_tokens=109
     )
 
 
@@ -602,9 +565,7 @@ def test_an_error_has_its_kind_by_itself_and_in_a_transcript(
     name: str, tool: str, state: State, kind: ErrorKind, seed_type: SeedType, handling: Handling
 ) -> None:
     fragment = sample(f"{name}.json")
-    span = life(
-        {"type": "tool_use", "name": tool, "input": {}}, {"type": "tool_result", **fragment}
-    )
+    span = life({"type": "tool_use", "name": tool, "input": {}}, {"type": "tool_result", **fragment})
     (parsed,) = parse_result(fragment)
 
     assert (span.state, span.error_kind) == (state, kind)
@@ -675,17 +636,12 @@ def test_a_request_is_built_as_the_code_does(vector: Object) -> None:
 
 @pytest.mark.parametrize("vector", sample("vectors-003.json")["extract"])
 def test_calls_are_extracted_as_the_code_does(vector: Object) -> None:
-    calls = [
-        {"id": call.id, "tool": call.tool, "params": call.params}
-        for call in extract(vector["message"])
-    ]
+    calls = [{"id": call.id, "tool": call.tool, "params": call.params} for call in extract(vector["message"])]
 
     assert calls == vector["calls"]
 
 
 def test_every_sample_has_a_test() -> None:
-    sources = "".join(
-        path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py")
-    )
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("test_*.py"))
 
     assert [path.name for path in SAMPLES.iterdir() if path.stem not in sources] == []

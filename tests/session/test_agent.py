@@ -156,9 +156,7 @@ async def test_a_call_that_was_cut_is_answered_and_not_run(tmp_path: Path) -> No
 
 @requirement("agent.malformed-input")
 async def test_an_input_that_is_no_json_is_answered_and_the_model_goes_on(tmp_path: Path) -> None:
-    script = ScriptedModel(
-        [testing.garble(use("echo", text="half")), [use("echo", text="x")], say("Ok.")]
-    )
+    script = ScriptedModel([testing.garble(use("echo", text="half")), [use("echo", text="x")], say("Ok.")])
     async with talking(tmp_path, script) as agent:
         ended = await agent.prompt("Go.")
 
@@ -167,9 +165,7 @@ async def test_an_input_that_is_no_json_is_answered_and_the_model_goes_on(tmp_pa
 
 
 @requirement("agent.broken-stream")
-async def test_a_reply_that_breaks_off_after_a_call_counts_as_far_as_it_came(
-    tmp_path: Path,
-) -> None:
+async def test_a_reply_that_breaks_off_after_a_call_counts_as_far_as_it_came(tmp_path: Path) -> None:
     broken = testing.drop(say("I look."), use("echo", text="a"), say("and then I"))
     script = ScriptedModel([broken, say("It says a.")])
     async with talking(tmp_path, script) as agent:
@@ -270,9 +266,7 @@ async def test_a_call_that_cannot_be_answered_ends_the_turn(tmp_path: Path) -> N
 
 @requirement("agent.model-error")
 async def test_without_a_reply_the_turn_ends_and_the_next_prompt_can_come(tmp_path: Path) -> None:
-    script = ScriptedModel(
-        [[use("echo", text="a")], testing.fail(400, message="Nope."), say("Fine now.")]
-    )
+    script = ScriptedModel([[use("echo", text="a")], testing.fail(400, message="Nope."), say("Fine now.")])
     async with talking(tmp_path, script) as agent:
         first = await agent.prompt("Go.")
         second = await agent.prompt("And now?")
@@ -292,10 +286,7 @@ async def test_a_turn_ends_at_its_limits_and_says_which(tmp_path: Path) -> None:
     assert (ended.reason, ended.turns) == ("max_turns", 3)
     assert states(tmp_path) == ["succeeded"] * 3
 
-    for step, reason in (
-        (testing.cut(say("A long story")), "max_tokens"),
-        (testing.refuse(), "refusal"),
-    ):
+    for step, reason in ((testing.cut(say("A long story")), "max_tokens"), (testing.refuse(), "refusal")):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         async with talking(folder, ScriptedModel([step, say("Yes.")])) as agent:
             ended = await agent.prompt("Go.")
@@ -304,9 +295,7 @@ async def test_a_turn_ends_at_its_limits_and_says_which(tmp_path: Path) -> None:
 
 
 @requirement("agent.interrupt")
-async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(
-    tmp_path: Path,
-) -> None:
+async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(tmp_path: Path) -> None:
     waits = anyio.Event()
 
     class Endless:
@@ -337,9 +326,7 @@ async def test_an_interruption_keeps_what_was_said_and_the_next_prompt_can_come(
 
 
 @requirement("agent.interrupt")
-@pytest.mark.parametrize(
-    ("point", "said"), [("UserPromptSubmit", ""), ("Stop", "Yes."), ("PreCompact", "")]
-)
+@pytest.mark.parametrize(("point", "said"), [("UserPromptSubmit", ""), ("Stop", "Yes."), ("PreCompact", "")])
 async def test_an_interruption_ends_hooks_that_are_asked_about_the_turn(
     tmp_path: Path, point: HookPoint, said: str
 ) -> None:
@@ -374,13 +361,8 @@ async def test_an_interruption_ends_hooks_that_are_asked_about_the_turn(
 
 
 @requirement("agent.prompt-blocks")
-@pytest.mark.parametrize(
-    "block",
-    [5, {}, {"type": "text", "text": " "}, {"type": "tool_result", "tool_use_id": "a"}],
-)
-async def test_a_prompt_that_no_server_would_take_is_refused_and_leaves_nothing(
-    tmp_path: Path, block: Any
-) -> None:
+@pytest.mark.parametrize("block", [5, {}, {"type": "text", "text": " "}, {"type": "tool_result", "tool_use_id": "a"}])
+async def test_a_prompt_that_no_server_would_take_is_refused_and_leaves_nothing(tmp_path: Path, block: Any) -> None:
     async with talking(tmp_path, ScriptedModel([], then=say("Yes."))) as agent:
         with pytest.raises(ValueError, match="prompt"):
             await agent.prompt([{"type": "text", "text": "Go."}, block])
@@ -406,9 +388,7 @@ async def test_an_interruption_while_calls_run_answers_them(tmp_path: Path) -> N
 
 @requirement("agent.compaction")
 async def test_a_conversation_that_gets_too_long_goes_on_from_a_summary(tmp_path: Path) -> None:
-    script = ScriptedModel(
-        [[use("echo", text="x" * 4000)], say("NOTES: x was echoed."), say("Done.")]
-    )
+    script = ScriptedModel([[use("echo", text="x" * 4000)], say("NOTES: x was echoed."), say("Done.")])
     async with talking(tmp_path, script, AgentLimits(budget=Budget(tokens=1000))) as agent:
         ended = await agent.prompt("Echo a lot.")
 
@@ -444,9 +424,7 @@ async def test_a_server_that_finds_it_too_long_gets_a_summary(tmp_path: Path) ->
 async def test_a_call_that_a_hook_put_off_is_come_back_to(tmp_path: Path) -> None:
     wait = '{"hookSpecificOutput":{"hookEventName":"PreToolUse","permissionDecision":"defer"}}'
     handlers = at("PreToolUse", command(f"[ -e ready ] || printf '%s' '{wait}'"))
-    layer = SettingsLayer(
-        "user", tmp_path / "s.json", parse_settings({"hooks": handlers}, "s.json"), {}
-    )
+    layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": handlers}, "s.json"), {})
     hooks = load_hooks(merge_settings([layer], trusted=True), profile()).hooks
     script = ScriptedModel([[use("echo", text="a")], say("It says a.")])
     async with talking(tmp_path, script, hooks=hooks) as agent:
@@ -513,9 +491,7 @@ STEPS: Sequence[ScriptStep] = (
 @requirement("agent.valid-history")
 @given(st.lists(st.sampled_from(range(len(STEPS))), max_size=12), st.sampled_from(VERSIONS))
 @settings(max_examples=60)
-def test_whatever_a_model_does_the_history_stays_valid_and_reads_back(
-    order: list[int], version: str
-) -> None:
+def test_whatever_a_model_does_the_history_stays_valid_and_reads_back(order: list[int], version: str) -> None:
     async def story() -> None:
         folder = Path(tempfile.mkdtemp(dir=scratch))
         script = ScriptedModel([STEPS[n] for n in order], then=say("The end."))

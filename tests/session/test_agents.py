@@ -69,9 +69,7 @@ def test_a_file_describes_an_agent(tmp_path: Path) -> None:
         ("name: a\n?!", "line 3 is not understood"),
     ],
 )
-def test_a_broken_file_is_told_of_and_the_others_count(
-    tmp_path: Path, front: str, problem: str
-) -> None:
+def test_a_broken_file_is_told_of_and_the_others_count(tmp_path: Path, front: str, problem: str) -> None:
     write(tmp_path, "broken", front)
     (tmp_path / "none.md").write_text("just words")
     write(tmp_path, "good", "name: good\ndescription: [is, good]\nsomething: else")
@@ -121,9 +119,7 @@ def test_an_agent_has_the_tools_it_names_and_no_questions(tmp_path: Path) -> Non
 @requirement("subagents.permission")
 def test_an_agent_never_gets_a_laxer_mode_than_somebody_has_chosen() -> None:
     def mode(wanted: str | None, above: str) -> str:
-        return subagent_mode(
-            AgentDefinition(name="k", description="d", permission_mode=wanted), above
-        )
+        return subagent_mode(AgentDefinition(name="k", description="d", permission_mode=wanted), above)
 
     assert mode(None, "acceptEdits") == "acceptEdits"
     assert mode("acceptEdits", "default") == "acceptEdits"

@@ -25,9 +25,7 @@ async def echo(text: str) -> str:
 
 
 @requirement("session.child")
-async def test_a_tool_starts_a_session_with_its_own_context_tools_and_transcript(
-    tmp_path: Path,
-) -> None:
+async def test_a_tool_starts_a_session_with_its_own_context_tools_and_transcript(tmp_path: Path) -> None:
     hooks = Hooks()
     seen: list[str] = []
 

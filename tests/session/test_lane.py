@@ -37,9 +37,7 @@ async def test_calls_that_overlap_are_one_message_and_the_next_is_another(tmp_pa
 
 @requirement("lane.answer")
 @pytest.mark.anyio
-async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_frees_the_way(
-    tmp_path: Path,
-) -> None:
+async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_frees_the_way(tmp_path: Path) -> None:
     hold = Held("hold")
     answers: list[SingleCallResult] = []
     transcript = tmp_path / "s.jsonl"
@@ -69,9 +67,7 @@ async def test_a_call_cancelled_while_it_waits_for_its_turn_is_on_record_and_fre
 
 @requirement("lane.answer")
 @pytest.mark.anyio
-async def test_an_id_that_was_there_is_told_and_a_tool_that_is_not_is_answered(
-    tmp_path: Path,
-) -> None:
+async def test_an_id_that_was_there_is_told_and_a_tool_that_is_not_is_answered(tmp_path: Path) -> None:
     async with Session(cwd=tmp_path, transcript=None) as session:
         lane = SingleCallRunner(session)
         with anyio.fail_after(LONG):

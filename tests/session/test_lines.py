@@ -22,9 +22,7 @@ from toolspan.types.state import STATE_SYMBOLS, STATES
 async def test_lines_have_the_signs_that_show_has() -> None:
     out = StringIO()
     hang = Held("hang")
-    blocks: list[dict[str, object]] = [
-        {"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")
-    ]
+    blocks: list[dict[str, object]] = [{"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")]
     with anyio.fail_after(30):
         async with Session(tools=[hang.tool], transcript=None, direct=[CallLines(out)]) as session:
             session.say("go")

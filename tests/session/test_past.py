@@ -35,14 +35,14 @@ class Lines:
     def __init__(self) -> None:
         self.lines: list[Line] = []
 
-    def user(self, *blocks: Line, on: int | None = None, **more: object) -> "Lines":
+    def user(self, *blocks: Line, on: int | None = None, **more: object) -> Lines:
         return self._add("user", {"role": "user", "content": list(blocks)}, on, more)
 
-    def model(self, name: str, block: Line, on: int | None = None) -> "Lines":
+    def model(self, name: str, block: Line, on: int | None = None) -> Lines:
         message: Line = {"id": name, "role": "assistant", "model": "m", "content": [block]}
         return self._add("assistant", message, on, {})
 
-    def _add(self, kind: str, message: Line, on: int | None, more: Line) -> "Lines":
+    def _add(self, kind: str, message: Line, on: int | None, more: Line) -> Lines:
         number = len(self.lines)
         above = number - 1 if on is None else on
         self.lines.append(
@@ -77,9 +77,7 @@ def said(path: Path) -> list[tuple[object, list[object]]]:
 
 
 @requirement("past.tree")
-def test_calls_that_overlapped_and_a_result_between_two_blocks_are_put_together(
-    tmp_path: Path,
-) -> None:
+def test_calls_that_overlapped_and_a_result_between_two_blocks_are_put_together(tmp_path: Path) -> None:
     lines = Lines().user(text("go")).model("m1", call("a")).user(result("a"))
     lines.model("m1", call("b")).user(result("b"), on=3).model("m2", text("done"))
 
@@ -111,9 +109,7 @@ def test_what_was_left_behind_or_made_by_others_is_left_out(tmp_path: Path) -> N
 
 
 @requirement("past.damage")
-def test_lines_that_are_there_twice_or_have_lost_their_other_half_do_no_harm(
-    tmp_path: Path,
-) -> None:
+def test_lines_that_are_there_twice_or_have_lost_their_other_half_do_no_harm(tmp_path: Path) -> None:
     lines = Lines().model("m0", call("lost")).user(result("lost"), text("go"))
     lines.model("m1", call("a")).user(result("a")).user(result("never asked for"))
     lines.model("m2", call("a")).model("m3", text("  ")).user(text("and?"))
@@ -148,28 +144,16 @@ def test_a_conversation_goes_on_from_any_of_its_lines(tmp_path: Path) -> None:
     lines.user(result("b")).user(result("a"), on=1).model("m2", text("done")).user(text("more"))
     path = lines.written(tmp_path)
     whole = said(path)
-    copy = fork_transcript(
-        path, SessionId("other"), tmp_path, config=tmp_path / "config", until="u1"
-    )
+    copy = fork_transcript(path, SessionId("other"), tmp_path, config=tmp_path / "config", until="u1")
 
-    assert (
-        said(copy)
-        == whole[:3]
-        == [
-            ("user", ["go"]),
-            ("assistant", ["a", "b"]),
-            ("user", ["of b", "of a"]),
-        ]
-    )
+    assert said(copy) == whole[:3] == [("user", ["go"]), ("assistant", ["a", "b"]), ("user", ["of b", "of a"])]
     assert load_history(path, until="u1") == load_history(copy)
     assert load_history(path, until="u0") == load_history(path)[:1]
 
 
 @requirement("past.rewind")
 @pytest.mark.parametrize(("word", "told"), [("x", "is the id of no line"), ("u", "begins 2 lines")])
-def test_a_line_that_is_not_there_or_not_the_only_one_is_refused(
-    word: str, told: str, tmp_path: Path
-) -> None:
+def test_a_line_that_is_not_there_or_not_the_only_one_is_refused(word: str, told: str, tmp_path: Path) -> None:
     path = Lines().user(text("go")).model("m1", text("done")).written(tmp_path)
 
     with pytest.raises(NotFound, match=told):

@@ -25,9 +25,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @requirement("session.resumed")
 @pytest.mark.anyio
-async def test_a_folder_without_a_session_gets_a_new_one_and_goes_on_with_it_later(
-    project: Path,
-) -> None:
+async def test_a_folder_without_a_session_gets_a_new_one_and_goes_on_with_it_later(project: Path) -> None:
     ids = []
     for steps in (STEPS[:1], STEPS):
         model = ScriptedModel(steps, then=say("Done."), resumes=True)

@@ -41,9 +41,7 @@ async def agent(session: Session, model: ScriptedModel) -> None:
 
 
 @requirement("session.loop")
-async def test_a_scripted_model_drives_real_tools_and_the_transcript_tells_it(
-    tmp_path: Path,
-) -> None:
+async def test_a_scripted_model_drives_real_tools_and_the_transcript_tells_it(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one\n", encoding="utf-8")
     model = ScriptedModel(
         [
@@ -108,9 +106,7 @@ async def test_all_results_of_a_reply_stand_in_one_message_in_call_order(tmp_pat
 @requirement("session.interrupt")
 async def test_an_interrupted_turn_leaves_a_history_that_a_server_takes(tmp_path: Path) -> None:
     hang = Held("hang")
-    blocks: list[dict[str, object]] = [
-        {"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")
-    ]
+    blocks: list[dict[str, object]] = [{"type": "tool_use", "id": n, "name": "hang", "input": {}} for n in ("a", "b")]
     path = tmp_path / "t.jsonl"
     async with Session(cwd=tmp_path, tools=[hang.tool], transcript=path) as session:
         session.say("go")
@@ -143,9 +139,7 @@ async def test_a_session_whose_host_is_cancelled_still_has_every_result(tmp_path
 
 
 @requirement("session.cut")
-async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(
-    tmp_path: Path,
-) -> None:
+async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(tmp_path: Path) -> None:
     ran: list[str] = []
 
     @tool
@@ -154,9 +148,7 @@ async def test_a_call_in_whose_middle_the_reply_ended_is_answered_and_not_run(
         ran.append(text)
         return text
 
-    blocks = [
-        {"type": "tool_use", "id": n, "name": "note", "input": {"text": n}} for n in ("a", "b")
-    ]
+    blocks = [{"type": "tool_use", "id": n, "name": "note", "input": {"text": n}} for n in ("a", "b")]
     reply = {"role": "assistant", "content": blocks, "stop_reason": "max_tokens"}
     async with Session(cwd=tmp_path, tools=[note], transcript=None) as session:
         session.say("go")
@@ -207,9 +199,7 @@ async def test_a_reply_that_cannot_be_answered_is_refused_and_changes_nothing(
 
 
 @requirement("session.stop")
-async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_rest(
-    tmp_path: Path,
-) -> None:
+async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_rest(tmp_path: Path) -> None:
     hooks = Hooks()
 
     @hooks.pre_tool_use("slow")
@@ -221,9 +211,7 @@ async def test_a_hook_that_stops_the_turn_lets_the_call_finish_and_cancels_the_r
         """Run alone."""
         return "done"
 
-    blocks: list[dict[str, object]] = [
-        {"type": "tool_use", "id": n, "name": "slow", "input": {}} for n in ("a", "b")
-    ]
+    blocks: list[dict[str, object]] = [{"type": "tool_use", "id": n, "name": "slow", "input": {}} for n in ("a", "b")]
     async with Session(cwd=tmp_path, tools=[slow], hooks=hooks, transcript=None) as session:
         session.say("go")
         assert not await session.run({"role": "assistant", "content": blocks})
@@ -257,9 +245,7 @@ async def test_what_a_hook_adds_follows_the_results(tmp_path: Path) -> None:
 
 
 @requirement("session.write-failure")
-async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_a_transcript_that_cannot_be_written_is_told_of_and_stops_nothing(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("no folder", encoding="utf-8")
     async with Session(cwd=tmp_path, tools=[echo], transcript=blocked / "t.jsonl") as session:
@@ -279,19 +265,14 @@ async def test_a_session_in_a_file_that_is_there_goes_on_where_it_ended(tmp_path
             await session.run(calls(number))
 
     found = toolspan.read(path)
-    assert [(span.id, span.branch) for span in found.spans] == [
-        ("one", "active"),
-        ("two", "active"),
-    ]
+    assert [(span.id, span.branch) for span in found.spans] == [("one", "active"), ("two", "active")]
     assert check_history(session.messages) == []
     assert [one["role"] for one in session.messages] == ["user", "assistant", "user"] * 2
     assert found.info.session_ids == (session.session_id,)
 
 
 @requirement("session.transcript")
-@pytest.mark.parametrize(
-    "content", [b"milk\n", b"%PDF-1.7\n\xff\xfe\n", b'{"a":1}\n', b'{"type":"event_msg"}\n']
-)
+@pytest.mark.parametrize("content", [b"milk\n", b"%PDF-1.7\n\xff\xfe\n", b'{"a":1}\n', b'{"type":"event_msg"}\n'])
 def test_a_file_that_is_no_transcript_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.md"
     path.write_bytes(content)

@@ -12,14 +12,7 @@ from tests.requirement import requirement
 from tests.runtime.waiting import Held
 from toolspan import Hooks, Session
 from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, SessionHookEvent
-from toolspan.session.models.base import (
-    BlockDone,
-    ModelEvent,
-    ModelFailed,
-    ReplyBegan,
-    ReplyStopped,
-    TextDelta,
-)
+from toolspan.session.models.base import BlockDone, ModelEvent, ModelFailed, ReplyBegan, ReplyStopped, TextDelta
 from toolspan.session.resume import load_history
 from toolspan.testing import check_history
 from toolspan.types.span import Call

@@ -57,10 +57,7 @@ def said(agent_messages: list[dict[str, object]]) -> str:
 async def test_two_agents_work_side_by_side_and_both_report(tmp_path: Path) -> None:
     play = Play(
         {
-            "Main": [
-                [give("Left"), give("Right")],
-                lambda messages: say(" | ".join(last_result_texts(messages))),
-            ],
+            "Main": [[give("Left"), give("Right")], lambda messages: say(" | ".join(last_result_texts(messages)))],
             "Left": [[use("meet"), use("echo", text="l")], say("Left has met.")],
             "Right": [[use("meet")], say("Right has met.")],
         }
@@ -91,9 +88,7 @@ async def test_a_report_is_written_as_the_client_writes_it(tmp_path: Path, versi
     assert (record["status"], record["prompt"], record["totalToolUseCount"]) == (
         "completed", "Left", 1,
     )  # fmt: skip
-    assert (
-        record["totalTokens"] == record["usage"]["input_tokens"] + record["usage"]["output_tokens"]
-    )
+    assert record["totalTokens"] == record["usage"]["input_tokens"] + record["usage"]["output_tokens"]
     texts = [block["text"] for block in result.content]  # type: ignore[attr-defined]
     assert f"agentId: {record['agentId']} (" in texts[-1]
     assert ("<usage>" in texts[-1]) is (values.token_word is not None)
@@ -136,9 +131,7 @@ async def test_what_an_agent_has_read_the_one_above_has_not(tmp_path: Path) -> N
     path.write_text("alpha\n")
     edit = use("Edit", file_path=str(path), old_string="alpha", new_string="beta")
     chosen = profile("2.1.197")
-    play = Play(
-        {"Main": [[give("Left")], [edit]], "Left": [[use("Read", file_path=str(path))], [edit]]}
-    )
+    play = Play({"Main": [[give("Left")], [edit]], "Left": [[use("Read", file_path=str(path))], [edit]]})
     tools = [read_tool(chosen), edit_tool(chosen)]
     async with troupe(tmp_path, play, tools=tools) as agent:
         await agent.prompt("Main")
@@ -157,9 +150,7 @@ async def test_agents_start_agents_down_to_a_depth(tmp_path: Path) -> None:
             "Two": [[give("Three")], lambda messages: say(last_result_texts(messages)[0])],
         }
     )
-    async with troupe(
-        tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(max_depth=2))
-    ) as agent:
+    async with troupe(tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(max_depth=2))) as agent:
         await agent.prompt("Main")
 
     names = [schema["name"] for schema in play.requests("Two")[0]["tools"]]
@@ -174,9 +165,7 @@ async def test_agents_start_agents_down_to_a_depth(tmp_path: Path) -> None:
 
 @requirement("subagents.background")
 @pytest.mark.parametrize("version", ["2.1.80", "2.1.197", "2.1.325"])
-async def test_an_agent_in_the_background_is_told_of_when_it_is_done(
-    tmp_path: Path, version: str
-) -> None:
+async def test_an_agent_in_the_background_is_told_of_when_it_is_done(tmp_path: Path, version: str) -> None:
     go = anyio.Event()
 
     @tool
@@ -226,9 +215,7 @@ async def test_news_wait_for_the_next_words_and_stand_before_them(tmp_path: Path
 
 
 @requirement("subagents.tasks")
-async def test_an_agent_in_the_background_is_looked_at_and_stopped_like_any_task(
-    tmp_path: Path,
-) -> None:
+async def test_an_agent_in_the_background_is_looked_at_and_stopped_like_any_task(tmp_path: Path) -> None:
     asked: list[str] = []
 
     def look(_: object) -> list[dict[str, object]]:
@@ -242,9 +229,7 @@ async def test_an_agent_in_the_background_is_looked_at_and_stopped_like_any_task
     play = Play({"Main": [[send("Left")], look, stop], "Left": [[use("hang")]]})
     async with troupe(tmp_path, play, version="2.1.325") as agent:
         ended = await agent.run_to_completion("Main")
-        shown, stopped = (
-            str(span.result and span.result.content) for span in agent.session.spans[1:]
-        )
+        shown, stopped = (str(span.result and span.result.content) for span in agent.session.spans[1:])
 
     assert ended.reason == "completed"
     assert "<task_type>local_agent</task_type>" in shown
@@ -282,9 +267,7 @@ async def test_an_agent_that_works_reads_a_message_with_its_next_results(tmp_pat
 
 @requirement("subagents.messages")
 @pytest.mark.parametrize("version", ["2.1.197", "2.1.325"])
-async def test_an_agent_that_is_done_goes_on_because_of_a_message(
-    tmp_path: Path, version: str
-) -> None:
+async def test_an_agent_that_is_done_goes_on_because_of_a_message(tmp_path: Path, version: str) -> None:
     def tell(_: object) -> list[dict[str, object]]:
         (span,) = agent.session.spans
         return [use("SendMessage", to=str(span.agent), message="One more thing.")]
@@ -310,9 +293,7 @@ async def test_an_agent_of_an_earlier_process_can_be_gone_on_with(tmp_path: Path
         await agent.prompt("Main")
         name = str(agent.session.spans[0].agent)
 
-    again = use(
-        "Task", description="L", prompt="More.", subagent_type="general-purpose", resume=name
-    )
+    again = use("Task", description="L", prompt="More.", subagent_type="general-purpose", resume=name)
     later = Play({"Main": [[again]], "Left": [say("Second.")]})
     async with troupe(tmp_path, later, version="2.0.65") as agent:
         await agent.prompt("Again")
@@ -342,10 +323,7 @@ async def test_who_interrupts_an_agent_ends_those_below_it_with_results(tmp_path
             "Two": [[use("hang"), use("echo", text="done before")]],
         }
     )
-    async with (
-        troupe(tmp_path, play, events=events, version="2.1.325") as agent,
-        anyio.create_task_group() as group,
-    ):
+    async with troupe(tmp_path, play, events=events, version="2.1.325") as agent, anyio.create_task_group() as group:
         group.start_soon(agent.prompt, "Main")
         while sum(_hangs(event) for event in events) < 2:
             await anyio.lowlevel.checkpoint()
@@ -353,9 +331,7 @@ async def test_who_interrupts_an_agent_ends_those_below_it_with_results(tmp_path
 
     (span,) = agent.session.spans
     assert span.state == "interrupted"
-    states = [
-        (one.tool, one.state) for path in agent_files(tmp_path) for one in toolspan.read(path).spans
-    ]
+    states = [(one.tool, one.state) for path in agent_files(tmp_path) for one in toolspan.read(path).spans]
     assert sorted(states) == [
         ("Agent", "interrupted"), ("echo", "succeeded"), ("hang", "interrupted"),
         ("hang", "interrupted"),
@@ -363,11 +339,7 @@ async def test_who_interrupts_an_agent_ends_those_below_it_with_results(tmp_path
 
 
 def _hangs(event: LiveEvent) -> bool:
-    return (
-        isinstance(event, Relayed)
-        and isinstance(event.event, Progressed)
-        and (event.event.kind == "hangs")
-    )
+    return isinstance(event, Relayed) and isinstance(event.event, Progressed) and (event.event.kind == "hangs")
 
 
 @requirement("subagents.limits")
@@ -388,9 +360,7 @@ async def test_an_agent_that_takes_too_long_is_ended(tmp_path: Path) -> None:
 @requirement("subagents.limits")
 async def test_no_more_agents_work_at_once_than_may(tmp_path: Path) -> None:
     play = Play({"Main": [[give("Left"), give("Right")]], "Left": [[give("Deep")]]})
-    async with troupe(
-        tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(max_concurrent=1))
-    ) as agent:
+    async with troupe(tmp_path, play, staff=SubagentConfig(limits=SubagentLimits(max_concurrent=1))) as agent:
         await agent.prompt("Main")
         refused = [span for span in agent.session.spans if span.state == "failed"]
 
@@ -401,12 +371,7 @@ async def test_no_more_agents_work_at_once_than_may(tmp_path: Path) -> None:
 @requirement("subagents.limits")
 async def test_an_agent_that_may_not_speak_on_reports_what_it_has(tmp_path: Path) -> None:
     brief = AgentDefinition(name="brief", description="Is brief.", max_turns=1)
-    play = Play(
-        {
-            "Main": [[give("Left", subagent_type="brief")]],
-            "Left": [[say("So far."), use("echo", text="l")]],
-        }
-    )
+    play = Play({"Main": [[give("Left", subagent_type="brief")]], "Left": [[say("So far."), use("echo", text="l")]]})
     async with troupe(tmp_path, play, staff=SubagentConfig([brief])) as agent:
         await agent.prompt("Main")
         (span,) = agent.session.spans
@@ -441,20 +406,14 @@ async def test_hooks_hear_of_agents_and_bind_them(tmp_path: Path) -> None:
     @hooks.at("SubagentStop")
     def stop(occasion: SessionHookEvent) -> HookEffects:
         heard.append((occasion.point, occasion.fields["stop_hook_active"]))
-        return (
-            HookEffects()
-            if occasion.fields["stop_hook_active"]
-            else HookEffects(feedback=("Not yet.",))
-        )
+        return HookEffects() if occasion.fields["stop_hook_active"] else HookEffects(feedback=("Not yet.",))
 
     @hooks.pre_tool_use("echo")
     def never(call: Call) -> PreToolDecision | Deny | None:
         heard.append(("echo", call.agent_id))
         return Deny("not below") if call.agent_id else None
 
-    play = Play(
-        {"Main": [[give("Left"), use("echo", text="m")]], "Left": [[use("echo", text="l")]]}
-    )
+    play = Play({"Main": [[give("Left"), use("echo", text="m")]], "Left": [[use("echo", text="l")]]})
     async with troupe(tmp_path, play, hooks=hooks) as agent:
         await agent.prompt("Main")
         name = next(span.agent for span in agent.session.spans if span.agent)
@@ -499,15 +458,9 @@ async def test_what_happens_below_is_seen_above(tmp_path: Path) -> None:
         (span,) = agent.session.spans
 
     below = [event for event in events if isinstance(event, Relayed)]
-    assert {(one.agent_id, one.agent_type, one.call_id) for one in below} == {
-        (span.agent, "general-purpose", span.id)
-    }
+    assert {(one.agent_id, one.agent_type, one.call_id) for one in below} == {(span.agent, "general-purpose", span.id)}
     (ended,) = [one.event.span for one in below if isinstance(one.event, Finished)]
-    assert (ended.tool, ended.call.agent_id, ended.call.parent_call) == (
-        "echo",
-        span.agent,
-        span.id,
-    )
+    assert (ended.tool, ended.call.agent_id, ended.call.parent_call) == ("echo", span.agent, span.id)
     news = [event for event in events if isinstance(event, Progressed)]
     assert (news[0].call_id, news[0].kind, news[0].data["tool"]) == (span.id, "agent", "echo")
 
@@ -529,9 +482,7 @@ async def test_what_agents_use_counts_above(tmp_path: Path) -> None:
 
 @requirement("subagents.record")
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_an_agent_has_its_transcript_where_the_client_has_it(
-    tmp_path: Path, version: str
-) -> None:
+async def test_an_agent_has_its_transcript_where_the_client_has_it(tmp_path: Path, version: str) -> None:
     chosen = profile(version)
     call = use(
         chosen.agents.name, description="Look", prompt="Left", subagent_type="general-purpose",

@@ -28,7 +28,7 @@ class Job:
     """What one agent does: calls side by side, some of them further agents."""
 
     calls: tuple[str, ...]
-    below: tuple["Job", ...] = ()
+    below: tuple[Job, ...] = ()
     later: bool = False
     """It is sent off."""
     dies: bool = False
@@ -107,6 +107,4 @@ async def _play(folder: Path, job: Job, moment: int) -> None:
             assert [span for span in toolspan.read(path).spans if span.result is None] == []
     about = [json.loads(path.read_bytes()) for path in folder.rglob("*.meta.json")]
     assert all(one["spawnDepth"] <= 4 for one in about)
-    assert all(
-        task.status != "running" for task in agent.session.runner.runner_context.workspace.tasks
-    )
+    assert all(task.status != "running" for task in agent.session.runner.runner_context.workspace.tasks)

@@ -37,19 +37,13 @@ def repository(tmp_path: Path) -> Path:
 
 
 def alone(prompt: str) -> dict[str, object]:
-    return use(
-        "Agent", description=prompt, prompt=prompt, run_in_background=False, isolation="worktree"
-    )
+    return use("Agent", description=prompt, prompt=prompt, run_in_background=False, isolation="worktree")
 
 
 @requirement("subagents.worktree")
-async def test_an_agent_in_a_copy_leaves_the_repository_alone_and_its_changes_are_kept(
-    repository: Path,
-) -> None:
+async def test_an_agent_in_a_copy_leaves_the_repository_alone_and_its_changes_are_kept(repository: Path) -> None:
     folder = repository / "inner"
-    play = Play(
-        {"Main": [[alone("Left")]], "Left": [[use("Bash", command="echo beta > a.txt; pwd")]]}
-    )
+    play = Play({"Main": [[alone("Left")]], "Left": [[use("Bash", command="echo beta > a.txt; pwd")]]})
     async with troupe(folder, play, tools=[bash_tool(profile("2.1.197"))]) as agent:
         await agent.prompt("Main")
         (span,) = agent.session.spans

@@ -128,9 +128,7 @@ def _around(template: str) -> Shape:
 _SHAPES: tuple[Shape, ...] = (
     _simple,
     _simple,
-    lambda rng, depth: (
-        f"{made(rng, depth)} {rng.choice(('&&', '||', ';', '|', '|&'))} {made(rng, depth)}"
-    ),
+    lambda rng, depth: f"{made(rng, depth)} {rng.choice(('&&', '||', ';', '|', '|&'))} {made(rng, depth)}",
     *map(
         _around,
         (
@@ -174,9 +172,7 @@ _SHAPES: tuple[Shape, ...] = (
     lambda rng, depth: f'cat <<< "$({made(rng, depth)})" | {_simple(rng, 0)}',
     lambda rng, depth: (
         f"x='{_simple(rng, 0).strip()}'; "
-        + rng.choice(
-            ("$x", "eval $x", 'eval "$x"', 'sh -c "$x"', "p1 $x", "echo $((x))", "[[ x -eq 1 ]]")
-        )
+        + rng.choice(("$x", "eval $x", 'eval "$x"', 'sh -c "$x"', "p1 $x", "echo $((x))", "[[ x -eq 1 ]]"))
     ),
     _heredoc,
     _wrapped,

@@ -35,9 +35,9 @@ HOSTILE = (
     "for ", "while ", "case ", "function ", "coproc ", "export ", "declare ", "unset ", "select ",
     "f()", "$'", '$"', "12>", "3>&1", ">&-", "2>&1x", ">&f", "-2>", "a[0]=x", "@(a)", "?(b)",
 )  # fmt: skip
-plain_lines = st.lists(
-    st.tuples(st.sampled_from(PLAIN), st.sampled_from(BETWEEN)), min_size=1, max_size=8
-).map(lambda pieces: "".join(map("".join, pieces)))
+plain_lines = st.lists(st.tuples(st.sampled_from(PLAIN), st.sampled_from(BETWEEN)), min_size=1, max_size=8).map(
+    lambda pieces: "".join(map("".join, pieces))
+)
 soups = st.lists(st.sampled_from((*PLAIN, *BETWEEN, *HOSTILE)), max_size=9).map("".join)
 spoiled = st.builds(
     lambda line, piece, at: line[: at % (len(line) + 1)] + piece + line[at % (len(line) + 1) :],
@@ -56,22 +56,7 @@ READERS = (
     "(a <<", "a '<<", "a # <<", 'git commit -m "$(cat <<', 'a -m "x" -b "$( cat <<', "a $(b <<",
     'a -b="$(cat <<', 'a "b"$(cat <<', 'a > "$(cat <<',
 )  # fmt: skip
-AT_MARKS = (
-    "",
-    "",
-    "",
-    " ",
-    " > f",
-    " 2>&1",
-    " | b",
-    " && b",
-    " x",
-    " > $x",
-    " <<X",
-    " \\",
-    " #",
-    ";",
-)
+AT_MARKS = ("", "", "", " ", " > f", " 2>&1", " | b", " && b", " x", " > $x", " <<X", " \\", " #", ";")
 BEHIND_DOCUMENTS = (
     "", "\n", "\n\n", "\nls", "\n)", '\n)"', '\n  )"', '\n)" && b | c', '\n)" x\n', "\n# c", "x",
     " ", "\nb <<'E'\nE\n", '\n)"\nb -m "$(cat <<E\nx\nE\n)"', "\n && b", "\n'",

@@ -41,9 +41,7 @@ def test_other_codes_are_errors() -> None:
 
 
 @requirement("shell.prints-nothing")
-@pytest.mark.parametrize(
-    "line", ["cd sub", "export A=b", "mkdir -p a && touch a/b", "rm a; mv b c"]
-)
+@pytest.mark.parametrize("line", ["cd sub", "export A=b", "mkdir -p a && touch a/b", "rm a; mv b c"])
 def test_lines_that_print_nothing_are_known(line: str) -> None:
     assert prints_nothing(line)
 

@@ -36,9 +36,7 @@ def test_quotes_and_escapes_belong_to_words() -> None:
 
 @requirement("shell.simple-commands")
 def test_a_line_end_can_be_escaped() -> None:
-    assert parse_line("ls \\\n  -la a\\\nb") == [
-        SimpleCommand([ShellWord("ls"), ShellWord("-la"), ShellWord("ab")])
-    ]
+    assert parse_line("ls \\\n  -la a\\\nb") == [SimpleCommand([ShellWord("ls"), ShellWord("-la"), ShellWord("ab")])]
 
 
 @requirement("shell.simple-commands")
@@ -53,9 +51,7 @@ def test_what_the_shell_fills_in_is_marked() -> None:
 
 
 @requirement("shell.simple-commands")
-@pytest.mark.parametrize(
-    "word", ["$(rm x)", "`rm x`", "$(echo ')' \"$(rm)\")", '"$(rm x)"', "a`rm`b", "$((1 + 2))"]
-)
+@pytest.mark.parametrize("word", ["$(rm x)", "`rm x`", "$(echo ')' \"$(rm)\")", '"$(rm x)"', "a`rm`b", "$((1 + 2))"])
 def test_a_word_that_runs_something_first_is_marked_and_closes_where_it_should(word: str) -> None:
     parsed = parse_line(f"a {word} b")
 

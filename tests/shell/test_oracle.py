@@ -44,9 +44,7 @@ def look_at(maker: Callable[[random.Random], str], seed: int, count: int, folder
 
 @requirement("shell.nothing-unseen")
 @pytest.mark.parametrize("maker", MAKERS)
-def test_bash_runs_only_what_was_seen(
-    tmp_path: Path, maker: Callable[[random.Random], str]
-) -> None:
+def test_bash_runs_only_what_was_seen(tmp_path: Path, maker: Callable[[random.Random], str]) -> None:
     clear = look_at(maker, 1, 120, tmp_path)
 
     assert clear > 5  # else the test would show nothing

@@ -142,9 +142,7 @@ def test_every_line_gets_an_answer(line: str) -> None:
 
 
 @requirement("shell.read-only")
-@given(
-    st.sampled_from(["ls", "cat a", "git status"]), st.sampled_from([";", "&&", "||", "|", "\n"])
-)
+@given(st.sampled_from(["ls", "cat a", "git status"]), st.sampled_from([";", "&&", "||", "|", "\n"]))
 def test_a_line_is_no_better_than_its_worst_command(reads: str, operator: str) -> None:
     assert is_read_only(f"{reads} {operator} {reads}")
     assert not is_read_only(f"{reads} {operator} rm x")

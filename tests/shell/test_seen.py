@@ -27,12 +27,8 @@ def test_what_is_behind_an_operator_is_not_in_the_pipe_before_it() -> None:
         assert fed["b"]
         assert not fed["c"]
     for line in ("a | { b && c; }", "a | if b; then c && c; fi", "a | case x in x) b && c;; esac"):
-        assert all(
-            one.has_stdin for one in find_programs_in_tree(line).programs if one.name in ("b", "c")
-        )
-    assert all(
-        one.has_stdin for one in find_programs_in_tree("{ b && c; } < f").programs if one.words
-    )
+        assert all(one.has_stdin for one in find_programs_in_tree(line).programs if one.name in ("b", "c"))
+    assert all(one.has_stdin for one in find_programs_in_tree("{ b && c; } < f").programs if one.words)
 
 
 @requirement("shell.nothing-unseen")
@@ -53,23 +49,13 @@ def test_letters_of_several_bytes_shift_nothing() -> None:
     line = "echo é$(p1 'ü€😀' x) \"😀 $y\" > ä; ls ö"
 
     assert find_programs(line).programs[-1] == Program((ShellWord("ls"), ShellWord("ö")), "ls ö")
-    assert [one.text for one in find_programs(line).programs][:2] == [
-        "p1 'ü€😀' x",
-        line.partition(" >")[0],
-    ]
+    assert [one.text for one in find_programs(line).programs][:2] == ["p1 'ü€😀' x", line.partition(" >")[0]]
 
 
 @requirement("shell.simple-commands")
 @pytest.mark.parametrize(
     ("word", "filled"),
-    [
-        ("a=~/x", True),
-        ("a=b:~/x", True),
-        ("a=b/c:~", True),
-        ("a+=~", True),
-        ("--a=~/x", False),
-        ("a=x~", False),
-    ],
+    [("a=~/x", True), ("a=b:~/x", True), ("a=b/c:~", True), ("a+=~", True), ("--a=~/x", False), ("a=x~", False)],
 )
 def test_home_behind_an_equals_sign_is_filled_in_as_bash_does(word: str, filled: bool) -> None:
     assert find_programs(f"dd {word}").programs[0].words[1].has_expansion is filled

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="n
 
 def soaked(tmp_path: Path, calls: int) -> dict[str, Any]:
     command = [sys.executable, str(SOAK), "--calls", str(calls), "--json", "-"]
-    done = subprocess.run(
-        [*command, "--scratch", str(tmp_path)], check=True, capture_output=True, timeout=3600
-    )
+    done = subprocess.run([*command, "--scratch", str(tmp_path)], check=True, capture_output=True, timeout=3600)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

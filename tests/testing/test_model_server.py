@@ -38,9 +38,7 @@ SCRIPTS: dict[str, ScriptStep] = {
     "thinking": [testing.think(TEXT), use("Write", content='{"quoted": "\\"\\n"}')],
     "hidden": [{"type": "redacted_thinking", "data": "c2VjcmV0"}, say("Hm.")],
     "search": [SEARCH, FOUND, say("Found.")],
-    "cut-call": testing.cut(
-        say("I write."), use("Write", file_path="a.txt", content="a long content")
-    ),
+    "cut-call": testing.cut(say("I write."), use("Write", file_path="a.txt", content="a long content")),
     "cut-number": testing.cut(use("Read", file_path="a", limit=1_000)),
     "cut-empty": testing.cut(use("Bash")),
     "cut-text": testing.cut(say(TEXT)),
@@ -50,32 +48,24 @@ SCRIPTS: dict[str, ScriptStep] = {
 
 
 @asynccontextmanager
-async def talking(
-    *script: ScriptStep, retries: int = 0
-) -> AsyncIterator[tuple[anthropic.AsyncAnthropic, ModelServer]]:
+async def talking(*script: ScriptStep, retries: int = 0) -> AsyncIterator[tuple[anthropic.AsyncAnthropic, ModelServer]]:
     """A client of a server that follows the script."""
     with anyio.fail_after(20):
         async with (
             ModelServer(ScriptedModel(script)) as server,
-            anthropic.AsyncAnthropic(
-                base_url=server.url, api_key="none", max_retries=retries
-            ) as client,
+            anthropic.AsyncAnthropic(base_url=server.url, api_key="none", max_retries=retries) as client,
         ):
             yield client, server
 
 
 async def asked(client: anthropic.AsyncAnthropic, messages: Iterable[object] = (HELLO,)) -> Json:
     told = cast("list[MessageParam]", [*messages])
-    message = await client.messages.create(
-        model="claude-x", max_tokens=99, messages=told, tools=[READ]
-    )
+    message = await client.messages.create(model="claude-x", max_tokens=99, messages=told, tools=[READ])
     return message.to_dict()
 
 
 async def streamed(client: anthropic.AsyncAnthropic) -> Json:
-    async with client.messages.stream(
-        model="claude-x", max_tokens=99, messages=[HELLO], tools=[READ]
-    ) as stream:
+    async with client.messages.stream(model="claude-x", max_tokens=99, messages=[HELLO], tools=[READ]) as stream:
         return (await stream.get_final_message()).to_dict()
 
 
@@ -104,9 +94,7 @@ async def test_the_client_gets_the_script_whole_and_streamed(name: str) -> None:
 @pytest.mark.anyio
 async def test_a_stream_has_the_events_of_the_api_in_their_order() -> None:
     async with talking([say("Hm."), use("Bash", command="git status")]) as (client, _):
-        stream = await client.messages.create(
-            model="m", max_tokens=9, messages=[HELLO], stream=True
-        )
+        stream = await client.messages.create(model="m", max_tokens=9, messages=[HELLO], stream=True)
         seen = [event async for event in stream]
 
     kinds = [event.type for event in seen]
@@ -115,12 +103,7 @@ async def test_a_stream_has_the_events_of_the_api_in_their_order() -> None:
         for event in seen
         if event.type == "content_block_delta" and event.delta.type == "input_json_delta"
     ]
-    assert kinds[:4] == [
-        "message_start",
-        "content_block_start",
-        "content_block_delta",
-        "content_block_stop",
-    ]
+    assert kinds[:4] == ["message_start", "content_block_start", "content_block_delta", "content_block_stop"]
     assert kinds[-3:] == ["content_block_stop", "message_delta", "message_stop"]
     assert (inputs[0], "".join(inputs)) == ("", '{"command":"git status"}')
     assert len(inputs) > 2
@@ -134,9 +117,7 @@ _values = st.recursive(
 _blocks = st.one_of(
     st.text(min_size=1).map(say),
     st.text(min_size=1).map(testing.think),
-    st.dictionaries(st.text(max_size=8), _values, max_size=4).map(
-        lambda given: use("Any", **given)
-    ),
+    st.dictionaries(st.text(max_size=8), _values, max_size=4).map(lambda given: use("Any", **given)),
 )
 
 
@@ -176,18 +157,9 @@ async def test_an_agent_loop_runs_through_the_official_client() -> None:
 
     async with talking(use("Read", file_path="a.txt"), conclude) as (client, server):
         first = await asked(client)
-        result = {
-            "type": "tool_result",
-            "tool_use_id": first["content"][0]["id"],
-            "content": "boo",
-        }
+        result = {"type": "tool_result", "tool_use_id": first["content"][0]["id"], "content": "boo"}
         second = await asked(
-            client,
-            [
-                HELLO,
-                {"role": "assistant", "content": first["content"]},
-                {"role": "user", "content": [result]},
-            ],
+            client, [HELLO, {"role": "assistant", "content": first["content"]}, {"role": "user", "content": [result]}]
         )
 
     assert second["content"] == [say("It says boo.")]
@@ -335,11 +307,7 @@ def head(method: str, path: str, *headers: str) -> bytes:
 async def test_a_body_may_come_in_chunks_after_a_go_ahead_and_the_connection_is_kept() -> None:
     expecting = head("POST", "/v1/messages", f"Content-Length: {len(BODY)}", "Expect: 100-continue")
     chunked = head("POST", "/v1/messages?beta=true", "Transfer-Encoding: chunked")
-    chunks = b"5;x=y\r\n%b\r\n%x\r\n%b\r\n0\r\nTrailer: t\r\n\r\n" % (
-        BODY[:5],
-        len(BODY) - 5,
-        BODY[5:],
-    )
+    chunks = b"5;x=y\r\n%b\r\n%x\r\n%b\r\n0\r\nTrailer: t\r\n\r\n" % (BODY[:5], len(BODY) - 5, BODY[5:])
 
     async with talking(say("first"), say("second")) as (_, server):
         received = await exchange(server, expecting, BODY, chunked, chunks, until=b'"second"')
@@ -356,13 +324,9 @@ async def test_a_head_request_gets_headers_alone_and_old_clients_a_closed_connec
     old_stream = head("POST", "/v1/messages", f"Content-Length: {len(streaming)}")
 
     async with talking(say("old"), say("old stream")) as (_, server):
-        listed = await exchange(
-            server, head("HEAD", "/v1/models"), head("HEAD", "/"), until=b"404 Not Found"
-        )
+        listed = await exchange(server, head("HEAD", "/v1/models"), head("HEAD", "/"), until=b"404 Not Found")
         closed = await exchange(server, old, BODY, until=b'"old"')
-        flowing = await exchange(
-            server, old_stream.replace(b"1.1", b"1.0", 1), streaming, until=b"message_stop"
-        )
+        flowing = await exchange(server, old_stream.replace(b"1.1", b"1.0", 1), streaming, until=b"message_stop")
 
     assert b"request-id: req_011" in listed
     assert b"{" not in listed
@@ -387,15 +351,10 @@ async def test_a_head_request_gets_headers_alone_and_old_clients_a_closed_connec
         (b"GET /v1/models HTTP/1.1\r\nx-api-key: k\r\n\r\n", b"anthropic-version: header is"),
         (head("POST", "/v1/messages", "Content-Length: 1") + b"{", b"not valid JSON"),
         (head("POST", "/v1/messages", "Content-Length: 2") + b"{}", b"model: Field required"),
-        (
-            head("POST", "/v1/messages", "Content-Length: 11") + b'{"model":1}',
-            b"model: Input should be a valid str",
-        ),
+        (head("POST", "/v1/messages", "Content-Length: 11") + b'{"model":1}', b"model: Input should be a valid str"),
     ],
 )
-async def test_what_cannot_be_answered_is_told_and_the_server_goes_on(
-    sent: bytes, answer: bytes
-) -> None:
+async def test_what_cannot_be_answered_is_told_and_the_server_goes_on(sent: bytes, answer: bytes) -> None:
     async with talking(say("Still here.")) as (client, server):
         received = await exchange(server, sent, until=b'"request_id"')
         after = await asked(client)
@@ -412,9 +371,7 @@ async def test_clients_that_leave_early_disturb_nobody() -> None:
 
     async with talking(long, say("Still here.")) as (client, server):
         await exchange(server, head("POST", "/v1/messages", "Content-Length: 50"), b"{", until=b"")
-        stream = await client.messages.create(
-            model="m", max_tokens=9, messages=[HELLO], stream=True
-        )
+        stream = await client.messages.create(model="m", max_tokens=9, messages=[HELLO], stream=True)
         await stream.close()
         after = await asked(client)
 
@@ -448,17 +405,12 @@ def test_the_command_line_serves_a_script_and_prints_where(tmp_path: Path) -> No
     script.write_text(json.dumps([[say("Hello.")]]), encoding="utf-8")
     command = [sys.executable, "-W", "error", "-m", "toolspan.testing.model_server", str(script)]
 
-    with subprocess.Popen(
-        [*command, "--port", "0", "--then", "Bye."], stdout=subprocess.PIPE, text=True
-    ) as served:
+    with subprocess.Popen([*command, "--port", "0", "--then", "Bye."], stdout=subprocess.PIPE, text=True) as served:
         try:
             assert served.stdout is not None
             url = served.stdout.readline().strip()
             with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
-                said = [
-                    client.messages.create(model="m", max_tokens=9, messages=[HELLO]).content
-                    for _ in range(3)
-                ]
+                said = [client.messages.create(model="m", max_tokens=9, messages=[HELLO]).content for _ in range(3)]
         finally:
             served.send_signal(signal.SIGTERM)
         assert served.wait(timeout=20) == 0

@@ -15,8 +15,7 @@ from toolspan import diffs as patch
 from toolspan.formats import json_repair
 from toolspan.formats.claude import records
 from toolspan.reading.transcript import Transcript, read
-from toolspan.testing import project_name
-from toolspan.testing import sample as sample
+from toolspan.testing import project_name, sample
 from toolspan.types.hunk import Hunk
 from toolspan.types.state import OPEN_STATES, STATES
 
@@ -98,9 +97,7 @@ def test_every_whole_line_encodes_to_the_same_json() -> None:
 
 def test_only_the_broken_night_is_damaged() -> None:
     damaged = {
-        name: [finding.code for finding in found.findings]
-        for name, found in transcripts().items()
-        if found.findings
+        name: [finding.code for finding in found.findings] for name, found in transcripts().items() if found.findings
     }
 
     (codes,) = damaged.values()
@@ -145,10 +142,7 @@ def test_the_fork_repeats_the_lines_it_was_forked_from() -> None:
     original = session("search_box")
     twin = make_sample.search_box_fork(original)
 
-    old, new = (
-        [entry.uuid for entry, _ in transcript(desk).entries() if entry.uuid]
-        for desk in (original, twin)
-    )
+    old, new = ([entry.uuid for entry, _ in transcript(desk).entries() if entry.uuid] for desk in (original, twin))
 
     assert new[: len(old)] == old
     assert len(new) > len(old)
@@ -165,9 +159,7 @@ def test_subagents_are_named_by_the_calls_that_started_them() -> None:
 
 def test_the_spilled_output_lies_where_its_call_says() -> None:
     (spilled,) = (
-        span.result
-        for span in transcript(session("gauges")).spans
-        if span.result and span.result.persisted_path
+        span.result for span in transcript(session("gauges")).spans if span.result and span.result.persisted_path
     )
     name = str(spilled.persisted_path).partition("/.claude/projects/")[2]
 
@@ -189,10 +181,6 @@ def test_the_sessions_lie_in_one_week(path: Path) -> None:
 
 
 def test_nobody_real_and_no_real_place_is_named() -> None:
-    named = {
-        place
-        for data in contents(sample.archive()).values()
-        for place in PLACES.findall(data.decode())
-    }
+    named = {place for data in contents(sample.archive()).values() for place in PLACES.findall(data.decode())}
 
     assert named == INVENTED

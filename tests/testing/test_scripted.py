@@ -19,10 +19,7 @@ from toolspan.testing import ScriptedModel, check_history, say, use
 
 Json = dict[str, Any]
 HELLO: Json = {"role": "user", "content": "Hello"}
-IMAGE: Json = {
-    "type": "image",
-    "source": {"type": "base64", "media_type": "image/png", "data": "aGk="},
-}
+IMAGE: Json = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 
 
 def assistant(*blocks: Json) -> Json:
@@ -125,9 +122,7 @@ async def test_a_function_of_the_script_sees_the_results() -> None:
 @requirement("scripted-model.fails-as-told")
 @pytest.mark.anyio
 async def test_a_failing_step_raises_the_error_and_the_next_request_goes_on() -> None:
-    model = ScriptedModel(
-        [testing.fail(529), testing.fail(400, message="too long"), say("At last.")]
-    )
+    model = ScriptedModel([testing.fail(529), testing.fail(400, message="too long"), say("At last.")])
 
     with pytest.raises(testing.ApiError) as overloaded:
         await model.create(messages=[HELLO])
@@ -135,9 +130,7 @@ async def test_a_failing_step_raises_the_error_and_the_next_request_goes_on() ->
         await model.create(messages=[HELLO])
     done = await model.create(messages=[HELLO])
 
-    assert overloaded.value.failure == testing.ScriptedFailure(
-        529, "overloaded_error", "Overloaded"
-    )
+    assert overloaded.value.failure == testing.ScriptedFailure(529, "overloaded_error", "Overloaded")
     assert done["content"] == [say("At last.")]
 
 
@@ -145,10 +138,7 @@ async def test_a_failing_step_raises_the_error_and_the_next_request_goes_on() ->
 @pytest.mark.anyio
 async def test_a_cut_call_lacks_what_was_not_said_yet() -> None:
     model = ScriptedModel(
-        [
-            testing.cut(say("I write."), use("Write", file_path="a", content="long")),
-            testing.cut(say("halfway")),
-        ]
+        [testing.cut(say("I write."), use("Write", file_path="a", content="long")), testing.cut(say("halfway"))]
     )
 
     torn: Json = await model.create(messages=[HELLO])
@@ -178,9 +168,7 @@ async def test_a_request_after_the_last_step_raises_unless_an_end_is_given() -> 
     short, endless = ScriptedModel([say("One.")]), ScriptedModel([], then=say("Still here."))
 
     await short.create(messages=[HELLO])
-    with pytest.raises(
-        testing.ScriptExhausted, match=r"at most 1 requests, .* request 2 has no step"
-    ):
+    with pytest.raises(testing.ScriptExhausted, match=r"at most 1 requests, .* request 2 has no step"):
         await short.create(messages=[HELLO])
     said = [(await endless.create(messages=[HELLO]))["content"] for _ in range(2)]
 
@@ -251,10 +239,7 @@ async def test_tools_the_api_would_not_take_are_refused(tools: object, problem: 
         ([user("hi")], "messages.0.content.0: Input should be an object"),  # type: ignore[arg-type]
         ([user({})], "messages.0.content.0: Unable to extract tag"),
         ([user({"type": "text"})], "messages.0.content.0.text.text: Field required"),
-        (
-            [HELLO, assistant({"type": "thinking", "thinking": "x"})],
-            "messages.1.content.0.thinking",
-        ),
+        ([HELLO, assistant({"type": "thinking", "thinking": "x"})], "messages.1.content.0.thinking"),
         ([user(answers("a", 3))], "messages.0.content.0.tool_result.content: Input should be"),
         (
             [HELLO, assistant({"type": "tool_use", "id": "a b", "name": "x", "input": {}})],
@@ -430,8 +415,7 @@ _json = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(["role", "content", "type", "text", "id", "tool_use_id", "input"])
-            | st.text(max_size=3),
+            st.sampled_from(["role", "content", "type", "text", "id", "tool_use_id", "input"]) | st.text(max_size=3),
             inner | st.sampled_from(["user", "assistant", "text", "tool_use", "tool_result"]),
             max_size=4,
         )
@@ -466,16 +450,7 @@ def test_a_script_can_be_written_as_json() -> None:
 
 @requirement("scripted-model.script-as-json")
 @pytest.mark.parametrize(
-    "text",
-    [
-        "{",
-        "{}",
-        '["hi"]',
-        "[[1]]",
-        '[{"fail": {}}]',
-        '[{"fail": {"status": 1, "x": 2}}]',
-        '[{"cut": []}]',
-    ],
+    "text", ["{", "{}", '["hi"]', "[[1]]", '[{"fail": {}}]', '[{"fail": {"status": 1, "x": 2}}]', '[{"cut": []}]']
 )
 def test_a_script_that_is_none_is_told(text: str) -> None:
     with pytest.raises(ValueError, match="Expected"):

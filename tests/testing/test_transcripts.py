@@ -38,9 +38,7 @@ def story(version: str = "2.1.325") -> TranscriptBuilder:
     child = b.agent(task, description="look").prompt("Look")
     child.result(child.call("Bash", BASH), claude_results.ran("a"), after_ms=30)
     child.text("Looked.")
-    report = claude_results.reported(
-        child.agent_id, "Looked.", prompt="Look", calls=1, took_ms=30, version=version
-    )
+    report = claude_results.reported(child.agent_id, "Looked.", prompt="Look", calls=1, took_ms=30, version=version)
     b.until(child).result(task, report)
     b.text("Done.").compact("We looked.").prompt("And?")
     b.call("Bash", BASH)
@@ -65,9 +63,7 @@ def test_every_line_decodes_without_oddities_and_encodes_to_the_same_json(versio
 
     assert [odd for _, odd in decoded if odd] == []
     assert all(entry.is_known for entry, _ in decoded)
-    again = [
-        claude.encode_entry(entry, line) for (entry, _), line in zip(decoded, lines, strict=True)
-    ]
+    again = [claude.encode_entry(entry, line) for (entry, _), line in zip(decoded, lines, strict=True)]
     assert all(json_repair.is_same_json(*pair) for pair in zip(again, lines, strict=True))
 
 
@@ -143,9 +139,7 @@ def test_a_call_can_join_its_batch_after_a_result(tmp_path: Path) -> None:
     ("version", "reasons"),
     [("2.1.325", ["tool_use", "tool_use", "end_turn"]), ("2.1.80", [None, "tool_use", "end_turn"])],
 )
-def test_blocks_carry_the_stop_reason_as_their_client_does(
-    version: str, reasons: list[str | None]
-) -> None:
+def test_blocks_carry_the_stop_reason_as_their_client_does(version: str, reasons: list[str | None]) -> None:
     b = TranscriptBuilder(version=version).prompt("Go").text("One.")
     b.result(b.call("Bash", BASH), "1").text("Done.")
 
@@ -202,10 +196,7 @@ def test_a_denial_is_recorded_by_clients_that_record_denials(tmp_path: Path) -> 
         (claude_results.rejected(), ("denied", "user_denied")),
         (claude_results.rejected("not now"), ("denied", "user_denied")),
         (claude_results.denied_by_rule("ls"), ("denied", "rule_denied")),
-        (
-            claude_results.blocked_by_hook("Bash", "./check", "no"),
-            ("blocked_by_hook", "hook_blocked"),
-        ),
+        (claude_results.blocked_by_hook("Bash", "./check", "no"), ("blocked_by_hook", "hook_blocked")),
         (claude_results.refused("Error: No such tool available: Bash"), ("failed", "unknown_tool")),
     ],
 )
@@ -232,10 +223,7 @@ def test_hooks_leave_attachments_on_the_call_and_on_its_result(tmp_path: Path) -
     found = records(b)
 
     hooks = [event for event in span.events if isinstance(event, Hook)]
-    assert [(hook.point, hook.outcome) for hook in hooks] == [
-        ("PreToolUse", "context"),
-        ("PostToolUse", "blocked"),
-    ]
+    assert [(hook.point, hook.outcome) for hook in hooks] == [("PreToolUse", "context"), ("PostToolUse", "blocked")]
     assert span.state == "succeeded"
     assert (found[2]["parentUuid"], found[-1]["parentUuid"]) == (b.uuid_of(call_id), result)
 
@@ -272,12 +260,8 @@ def test_an_interrupt_while_the_model_speaks_says_nothing_of_tools() -> None:
     assert records(b)[-1]["message"]["content"][0]["text"] == "[Request interrupted by user]"
 
 
-@pytest.mark.parametrize(
-    ("version", "state"), [("2.1.325", "interrupted"), ("2.1.80", "never_answered")]
-)
-def test_resuming_answers_open_calls_if_the_client_does(
-    version: str, state: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("version", "state"), [("2.1.325", "interrupted"), ("2.1.80", "never_answered")])
+def test_resuming_answers_open_calls_if_the_client_does(version: str, state: str, tmp_path: Path) -> None:
     b = TranscriptBuilder(version=version).prompt("Go")
     b.call("Bash", BASH)
     b.resume(after_ms=60_000).prompt("Go on")
@@ -343,12 +327,7 @@ def test_damage_is_as_bad_as_told(tmp_path: Path) -> None:
 
     assert [span.state for span in transcript.spans] == ["orphan_result"]
     damage = {found.place.line: found.code for found in transcript.findings if found.place}
-    assert damage == {
-        2: "torn_line",
-        3: "glued_records",
-        4: "invalid_utf8",
-        6: "torn_last_line",
-    }
+    assert damage == {2: "torn_line", 3: "glued_records", 4: "invalid_utf8", 6: "torn_last_line"}
 
 
 @pytest.mark.parametrize(
@@ -356,15 +335,10 @@ def test_damage_is_as_bad_as_told(tmp_path: Path) -> None:
     [
         ("1.0.88", ["s.jsonl"]),
         ("2.0.65", ["agent-{id}.jsonl", "s.jsonl"]),
-        (
-            "2.1.325",
-            ["s.jsonl", "s/subagents/agent-{id}.jsonl", "s/subagents/agent-{id}.meta.json"],
-        ),
+        ("2.1.325", ["s.jsonl", "s/subagents/agent-{id}.jsonl", "s/subagents/agent-{id}.meta.json"]),
     ],
 )
-def test_subagents_are_kept_where_their_client_keeps_them(
-    version: str, names: list[str], tmp_path: Path
-) -> None:
+def test_subagents_are_kept_where_their_client_keeps_them(version: str, names: list[str], tmp_path: Path) -> None:
     b = TranscriptBuilder(version=version).prompt("Go")
     child = b.agent(b.call("Task", {"prompt": "Look"})).prompt("Look")
     b.write(tmp_path / "s.jsonl")
@@ -395,18 +369,13 @@ def test_inline_subagents_stand_between_the_lines_of_their_session(tmp_path: Pat
     call_id = b.call("Task", {"prompt": "Look"})
     child = b.agent(call_id).prompt("Look")
     child.result(child.call("Bash", BASH), claude_results.ran("a"), after_ms=50)
-    b.until(child).result(
-        call_id, claude_results.reported("", "Fine.", prompt="Look", calls=1, took_ms=50)
-    )
+    b.until(child).result(call_id, claude_results.reported("", "Fine.", prompt="Look", calls=1, took_ms=50))
 
     transcript = written(b, tmp_path)
 
     sides = [record["isSidechain"] for record in records(b)]
     assert sides == [False, False, True, True, True, False]
-    assert [(span.tool, span.state) for span in transcript.spans] == [
-        ("Task", "succeeded"),
-        ("Bash", "succeeded"),
-    ]
+    assert [(span.tool, span.state) for span in transcript.spans] == [("Task", "succeeded"), ("Bash", "succeeded")]
 
 
 def test_a_fork_begins_with_the_lines_of_another_session(tmp_path: Path) -> None:
@@ -462,9 +431,7 @@ def test_the_stream_form_lists_denials_and_has_no_parents() -> None:
 
     assert (first["subtype"], last["type"], last["result"]) == ("init", "result", "Then not.")
     assert not {"parentUuid", "sessionId", "toolUseResult"} & (call.keys() | result.keys())
-    assert last["permission_denials"] == [
-        {"tool_name": "Bash", "tool_use_id": call_id, "tool_input": BASH}
-    ]
+    assert last["permission_denials"] == [{"tool_name": "Bash", "tool_use_id": call_id, "tool_input": BASH}]
 
 
 LINES = st.lists(st.sampled_from(["", "a", "b", "c", "  d"]), max_size=12)
@@ -501,8 +468,5 @@ def test_edits_answer_in_the_words_of_their_client(version: str, content: str) -
 
 def test_read_numbers_lines_as_its_client_does() -> None:
     assert claude_results.read("/a", TEXT).content == "1\tone\n2\ttwo\n3\t"
-    assert (
-        claude_results.read("/a", TEXT, version="2.1.80").content
-        == "     1→one\n     2→two\n     3→"
-    )
+    assert claude_results.read("/a", TEXT, version="2.1.80").content == "     1→one\n     2→two\n     3→"
     assert claude_results.read("/a", TEXT, offset=2, limit=1).content == "2\ttwo"

@@ -25,9 +25,7 @@ SESSION = SessionId("0b0c3b6e-51a1-4b77-9d3c-0d2a3f0f5f11")
 class Client:
     """One conversation in a folder."""
 
-    def __init__(
-        self, folder: Path, version: str, names: tuple[str, ...], home: Path, model: str | None
-    ) -> None:
+    def __init__(self, folder: Path, version: str, names: tuple[str, ...], home: Path, model: str | None) -> None:
         values = profile(version, model=model)
         self.workspace = Workspace(
             project=folder,
@@ -37,10 +35,7 @@ class Client:
             session_id=SESSION,
         )
         self.runner = Runner(
-            coding_tools(values, only=names or None),
-            cwd=folder,
-            profile=values,
-            workspace=self.workspace,
+            coding_tools(values, only=names or None), cwd=folder, profile=values, workspace=self.workspace
         )
         self._ids = count()
 
@@ -66,11 +61,7 @@ class Client:
 
 @asynccontextmanager
 async def client(
-    folder: Path,
-    *names: str,
-    version: str = "2.1.325",
-    home: Path | None = None,
-    model: str | None = None,
+    folder: Path, *names: str, version: str = "2.1.325", home: Path | None = None, model: str | None = None
 ) -> AsyncIterator[Client]:
     """A conversation, with these tools or those the client offers."""
     made = Client(folder, version, names, home or folder / ".home", model)

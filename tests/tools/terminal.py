@@ -34,20 +34,10 @@ class Terminal:
         self.printed = anyio.Event()
         """Some command has printed something."""
         self.workspace = Workspace(
-            project=project,
-            supervisor=ProcessSupervisor(),
-            folder=folder,
-            environment=environment,
-            session_id=SESSION,
+            project=project, supervisor=ProcessSupervisor(), folder=folder, environment=environment, session_id=SESSION
         )
         self.tool = bash_tool(client)
-        self.runner = Runner(
-            [self.tool],
-            cwd=project,
-            profile=client,
-            workspace=self.workspace,
-            direct=[self._take],
-        )
+        self.runner = Runner([self.tool], cwd=project, profile=client, workspace=self.workspace, direct=[self._take])
         self._ids = count()
 
     def _take(self, event: LiveEvent) -> None:
@@ -64,12 +54,7 @@ class Terminal:
 
     def block(self, command: str, **more: object) -> dict[str, object]:
         given = {"command": command, **more}
-        return {
-            "type": "tool_use",
-            "id": f"toolu_{next(self._ids)}",
-            "name": "Bash",
-            "input": given,
-        }
+        return {"type": "tool_use", "id": f"toolu_{next(self._ids)}", "name": "Bash", "input": given}
 
     def task(self, finished: Finished) -> CommandTask:
         result = finished.span.result
@@ -81,9 +66,7 @@ class Terminal:
 
 
 @asynccontextmanager
-async def terminal(
-    tmp_path: Path, version: str = "2.1.325", **environment: str
-) -> AsyncIterator[Terminal]:
+async def terminal(tmp_path: Path, version: str = "2.1.325", **environment: str) -> AsyncIterator[Terminal]:
     project = tmp_path / "project"
     project.mkdir(exist_ok=True)
     opened = Terminal(project, tmp_path / "session", version, environment)

@@ -16,13 +16,7 @@ from toolspan.tools import agent_tool, coding_tools, send_message_tool
 
 pytestmark = pytest.mark.anyio
 
-NAMES = {
-    "seed": "Task",
-    "2.0.65": "Task",
-    "2.1.80": "Agent",
-    "2.1.197": "Agent",
-    "2.1.325": "Agent",
-}
+NAMES = {"seed": "Task", "2.0.65": "Task", "2.1.80": "Agent", "2.1.197": "Agent", "2.1.325": "Agent"}
 
 
 def box(folder: Path, version: str) -> Box:
@@ -44,12 +38,7 @@ async def test_every_client_has_the_tool_under_its_name(tmp_path: Path, version:
 
 @requirement("subagents.tool")
 @pytest.mark.parametrize(
-    ("version", "keys"),
-    [
-        ("2.0.65", {"resume"}),
-        ("2.1.197", {"isolation"}),
-        ("2.1.325", {"isolation", "effort"}),
-    ],
+    ("version", "keys"), [("2.0.65", {"resume"}), ("2.1.197", {"isolation"}), ("2.1.325", {"isolation", "effort"})]
 )
 def test_it_takes_what_the_client_takes(version: str, keys: set[str]) -> None:
     always = {"description", "prompt", "subagent_type", "model", "run_in_background"}
@@ -66,9 +55,7 @@ def test_it_takes_what_the_client_takes(version: str, keys: set[str]) -> None:
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.325"])
 async def test_without_a_model_a_call_is_told_so(tmp_path: Path, version: str) -> None:
     async with opened(box(tmp_path, version)) as tools:
-        told = await tools.call(
-            "Task", description="d", prompt="p", subagent_type="general-purpose"
-        )
+        told = await tools.call("Task", description="d", prompt="p", subagent_type="general-purpose")
 
     assert (told.span.state, told.span.error_kind) == ("failed", "internal")
     assert "no model here to run a subagent with" in str(told.content)

@@ -40,13 +40,11 @@ def refuses(_question: PermissionRequest, _ask: Ask) -> Deny:
     [
         (
             "2.1.325",
-            'Your questions have been answered: "Which?"="B".'
-            " You can now continue with these answers in mind.",
+            'Your questions have been answered: "Which?"="B". You can now continue with these answers in mind.',
         ),
         (
             "2.1.80",
-            'User has answered your questions: "Which?"="B".'
-            " You can now continue with the user's answers in mind.",
+            'User has answered your questions: "Which?"="B". You can now continue with the user\'s answers in mind.',
         ),
     ],
 )
@@ -64,11 +62,7 @@ async def test_answers_of_the_person_come_back(tmp_path: Path, version: str, tol
 async def test_a_person_can_agree_and_say_nothing(tmp_path: Path) -> None:
     for version, told in (
         ("2.1.325", "The user did not answer the questions."),
-        (
-            "2.1.80",
-            "User has answered your questions: ."
-            " You can now continue with the user's answers in mind.",
-        ),
+        ("2.1.80", "User has answered your questions: . You can now continue with the user's answers in mind."),
     ):
         box = Box(tmp_path, [ask_tool(profile(version))], version=version, approver=agrees)
 
@@ -79,16 +73,9 @@ async def test_a_person_can_agree_and_say_nothing(tmp_path: Path) -> None:
 
 
 @requirement("ask-tool.nobody-there")
-async def test_without_a_person_the_question_is_refused_or_the_tool_is_not_there(
-    tmp_path: Path,
-) -> None:
+async def test_without_a_person_the_question_is_refused_or_the_tool_is_not_there(tmp_path: Path) -> None:
     for mode in ("default", "bypassPermissions"):
-        box = Box(
-            tmp_path,
-            coding_tools(profile("2.1.80")),
-            version="2.1.80",
-            fallback=mode_policy(mode),
-        )
+        box = Box(tmp_path, coding_tools(profile("2.1.80")), version="2.1.80", fallback=mode_policy(mode))
         done = await box.call("AskUserQuestion", questions=[WHICH])
 
         assert done.content == "Answer questions?"

@@ -47,19 +47,12 @@ async def test_an_old_client_tells_errors_first_when_a_command_fails(tmp_path: P
         failed = await shell.run("echo a; echo b >&2; exit 2")
 
     assert ran.content == "a\nb"
-    assert record(ran) == {
-        "stdout": "a\nb",
-        "stderr": "",
-        "interrupted": False,
-        "isImage": False,
-    }
+    assert record(ran) == {"stdout": "a\nb", "stderr": "", "interrupted": False, "isImage": False}
     assert failed.content == "Exit code 2\nb\n\na"
 
 
 @requirement("bash.output")
-async def test_blank_lines_around_an_output_are_cut_and_control_characters_kept(
-    tmp_path: Path,
-) -> None:
+async def test_blank_lines_around_an_output_are_cut_and_control_characters_kept(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:
         assert await shell.text(r"printf '\n \n  a\n\nb  \n\n'") == "  a\n\nb"
         assert await shell.text(r"printf 'a\033[0m\001\n'") == "a\x1b[0m\x01"
@@ -118,9 +111,7 @@ async def test_a_shell_that_kills_itself_has_failed(tmp_path: Path) -> None:
 
 @requirement("bash.failure")
 @pytest.mark.parametrize(("version", "added"), [("2.1.325", ""), ("2.0.65", " < /dev/null")])
-async def test_the_shells_own_errors_have_the_lines_of_the_command(
-    tmp_path: Path, version: str, added: str
-) -> None:
+async def test_the_shells_own_errors_have_the_lines_of_the_command(tmp_path: Path, version: str, added: str) -> None:
     async with terminal(tmp_path, version, SHELL="/bin/bash") as shell:
         missing = await shell.run("true\nnosuchprogram")
         broken = await shell.text("if then")
@@ -171,9 +162,7 @@ async def test_a_command_that_begins_with_a_dash_is_a_command(tmp_path: Path) ->
 async def test_a_command_can_see_that_an_agent_runs_it(tmp_path: Path) -> None:
     ask = "echo $CLAUDECODE $CLAUDE_CODE_SESSION_ID $AI_AGENT $MINE $PWD"
     async with terminal(tmp_path, MINE="kept") as shell:
-        assert await shell.text(ask) == (
-            f"1 {SESSION} claude-code_2-1-325_agent kept {tmp_path}/project"
-        )
+        assert await shell.text(ask) == (f"1 {SESSION} claude-code_2-1-325_agent kept {tmp_path}/project")
     async with terminal(tmp_path, "2.0.65") as shell:
         assert await shell.text(ask) == f"1 {tmp_path}/project"
 
@@ -195,9 +184,7 @@ async def test_a_command_can_see_that_an_agent_runs_it(tmp_path: Path) -> None:
         "cd sub; set -u; : $nothing",
     ],
 )
-async def test_the_folder_a_command_ends_in_is_where_the_next_one_starts(
-    tmp_path: Path, command: str
-) -> None:
+async def test_the_folder_a_command_ends_in_is_where_the_next_one_starts(tmp_path: Path, command: str) -> None:
     async with terminal(tmp_path) as shell:
         (shell.workspace.project / "sub").mkdir()
         await shell.run(command)
@@ -215,9 +202,7 @@ async def test_the_folder_a_command_ends_in_is_where_the_next_one_starts(
         ("trap 'echo bye' EXIT; cd sub; exit 4", "Exit code 4\nbye"),
     ],
 )
-async def test_finding_the_folder_costs_neither_exit_code_nor_output(
-    tmp_path: Path, command: str, told: str
-) -> None:
+async def test_finding_the_folder_costs_neither_exit_code_nor_output(tmp_path: Path, command: str, told: str) -> None:
     async with terminal(tmp_path) as shell:
         (shell.workspace.project / "sub").mkdir()
 
@@ -353,9 +338,7 @@ async def gated(folder: Path, version: str = "2.1.325") -> AsyncIterator[tuple[T
 
 @requirement("bash.timeout-moves")
 @pytest.mark.parametrize("version", CLIENTS)
-async def test_a_command_that_passes_its_timeout_goes_on_in_the_background(
-    tmp_path: Path, version: str
-) -> None:
+async def test_a_command_that_passes_its_timeout_goes_on_in_the_background(tmp_path: Path, version: str) -> None:
     async with gated(tmp_path, version) as (shell, gate):
         moved = await shell.run("echo before; cat gate; echo after >&2; exit 4", timeout=1000)
         task = shell.task(moved)
@@ -373,8 +356,7 @@ async def test_a_command_that_passes_its_timeout_goes_on_in_the_background(
     assert moved.span.result.is_error is False
     if version == "2.1.325":
         assert str(moved.content).startswith(
-            "before\nCommand did not complete within its 1s timeout and was moved to the"
-            f" background (ID: {task.id})."
+            f"before\nCommand did not complete within its 1s timeout and was moved to the background (ID: {task.id})."
         )
         assert record(moved)["timedOutAfterMs"] == 1000
         assert record(moved)["stdout"] == "before"
@@ -409,10 +391,7 @@ async def test_without_a_background_every_command_is_ended_by_its_timeout(tmp_pa
     [
         ({}, {"BASH_DEFAULT_TIMEOUT_MS": "200"}),
         ({"timeout": 0}, {"BASH_DEFAULT_TIMEOUT_MS": "200"}),
-        (
-            {"timeout": 99_999_999},
-            {"BASH_DEFAULT_TIMEOUT_MS": "100", "BASH_MAX_TIMEOUT_MS": "200"},
-        ),
+        ({"timeout": 99_999_999}, {"BASH_DEFAULT_TIMEOUT_MS": "100", "BASH_MAX_TIMEOUT_MS": "200"}),
     ],
 )
 async def test_timeouts_have_a_default_and_a_maximum(
@@ -446,9 +425,7 @@ async def test_a_command_can_be_started_in_the_background(tmp_path: Path, versio
 
 
 @requirement("bash.background")
-async def test_a_timeout_below_nothing_sends_a_command_to_the_background_at_once(
-    tmp_path: Path,
-) -> None:
+async def test_a_timeout_below_nothing_sends_a_command_to_the_background_at_once(tmp_path: Path) -> None:
     async with gated(tmp_path) as (shell, _):
         started = await shell.run("cat gate", timeout=-5)
 
@@ -458,9 +435,7 @@ async def test_a_timeout_below_nothing_sends_a_command_to_the_background_at_once
 
 @requirement("bash.interrupt")
 @pytest.mark.parametrize("version", CLIENTS)
-async def test_an_interrupted_command_is_gone_with_everything_it_started(
-    tmp_path: Path, version: str
-) -> None:
+async def test_an_interrupted_command_is_gone_with_everything_it_started(tmp_path: Path, version: str) -> None:
     async with terminal(tmp_path, version) as shell:
         with anyio.fail_after(20):
             async with shell.runner.batch() as batch:
@@ -510,9 +485,7 @@ async def test_commands_that_only_read_run_at_the_same_time(tmp_path: Path) -> N
 async def test_other_commands_run_one_after_the_other(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:
         with anyio.fail_after(20):
-            done = await shell.runner.finish(
-                [shell.block(f"mkdir lock && echo {name}; rmdir lock") for name in "abc"]
-            )
+            done = await shell.runner.finish([shell.block(f"mkdir lock && echo {name}; rmdir lock") for name in "abc"])
 
         assert not shell.tool.may_overlap({"command": "ls", "run_in_background": True})
     assert [one.content for one in done] == ["a", "b", "c"]

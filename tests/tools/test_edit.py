@@ -19,10 +19,7 @@ from toolspan.runtime.profiles import profile
 from toolspan.runtime.schema.issues import Valid
 from toolspan.tools import edit_tool, read_tool, write_tool
 
-SNIPPET = (
-    "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the"
-    " edited file:\n{}"
-)
+SNIPPET = "The file {} has been updated. Here's the result of running `cat -n` on a snippet of the edited file:\n{}"
 
 
 async def seen(folder: Path, data: bytes, version: str = "2.1.325") -> tuple[Talk, Path]:
@@ -65,9 +62,7 @@ async def test_one_text_is_replaced_and_recorded_as_a_patch(tmp_path: Path) -> N
         ("2.1.197", "All occurrences were successfully replaced." + CURRENT),
     ],
 )
-async def test_all_occurrences_are_replaced_when_asked_for(
-    tmp_path: Path, version: str, words: str
-) -> None:
+async def test_all_occurrences_are_replaced_when_asked_for(tmp_path: Path, version: str, words: str) -> None:
     talk, path = await seen(tmp_path, b"x x\nx\n", version)
 
     finished = await talk.edit(path, "x", "y", replace_all=True)
@@ -160,12 +155,8 @@ async def test_what_cannot_be_edited_is_told(tmp_path: Path) -> None:
     folder = await talk.edit(tmp_path, "a", "b")
     pipe = await talk.edit("pipe", "a", "b")
 
-    assert notebook.content == refusal(
-        "File is a Jupyter Notebook. Use the NotebookEdit to edit this file."
-    )
-    assert missing.content == refusal(
-        f"File does not exist. Note: your current working directory is {tmp_path}."
-    )
+    assert notebook.content == refusal("File is a Jupyter Notebook. Use the NotebookEdit to edit this file.")
+    assert missing.content == refusal(f"File does not exist. Note: your current working directory is {tmp_path}.")
     assert kind(folder) == "is_directory"
     assert failed(pipe)
 
@@ -240,10 +231,7 @@ async def test_a_changed_file_is_refused_or_edited_as_it_is_now(tmp_path: Path) 
 @requirement("edit-tool.stale")
 async def test_edits_of_one_message_follow_each_other(tmp_path: Path) -> None:
     talk, path = await seen(tmp_path, b"0\n", "2.0.65")
-    edits = [
-        {"file_path": str(path), "old_string": str(number), "new_string": str(number + 1)}
-        for number in range(9)
-    ]
+    edits = [{"file_path": str(path), "old_string": str(number), "new_string": str(number + 1)} for number in range(9)]
 
     done = await talk.calls(*(talk.block("Edit", edit) for edit in edits))
 
@@ -269,10 +257,7 @@ def test_calls_name_the_file_they_touch_one_way_or_not_at_all(tmp_path: Path) ->
 
 @pytest.mark.anyio
 @requirement("edit-tool.quotes")
-@pytest.mark.parametrize(
-    ("version", "text"),
-    [("2.0.65", "say \"bye\" or 'so'\n"), ("2.1.80", "say “bye” or ‘so’\n")],
-)
+@pytest.mark.parametrize(("version", "text"), [("2.0.65", "say \"bye\" or 'so'\n"), ("2.1.80", "say “bye” or ‘so’\n")])
 async def test_straight_quotes_match_curly_ones(tmp_path: Path, version: str, text: str) -> None:
     talk, path = await seen(tmp_path, "say “hello” or ‘hi’\n".encode(), version)
 

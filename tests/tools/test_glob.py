@@ -16,12 +16,8 @@ FILES = {"src/b.py": "", "src/a.py": "", "notes.md": "", ".dot/c.py": "", "build
 
 @pytest.mark.anyio
 @requirement("glob-tool.finds")
-@pytest.mark.parametrize(
-    ("version", "absolute"), [("2.1.325", False), ("2.1.197", False), ("2.1.80", True)]
-)
-async def test_files_that_fit_are_named_the_oldest_first(
-    tmp_path: Path, version: str, absolute: bool
-) -> None:
+@pytest.mark.parametrize(("version", "absolute"), [("2.1.325", False), ("2.1.197", False), ("2.1.80", True)])
+async def test_files_that_fit_are_named_the_oldest_first(tmp_path: Path, version: str, absolute: bool) -> None:
     fill(tmp_path, {**FILES, ".gitignore": "build\n"})
     async with client(tmp_path, "Glob", version=version) as talk:
         finished = await talk.call("Glob", pattern="**/*.py")
@@ -42,9 +38,7 @@ async def test_files_that_fit_are_named_the_oldest_first(
 async def test_a_folder_and_a_pattern_from_the_root_say_where_to_look(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
     async with client(tmp_path / "src", "Glob") as talk:
-        assert await talk.text("Glob", pattern="*.py", path="../build") == str(
-            tmp_path / "build/d.py"
-        )
+        assert await talk.text("Glob", pattern="*.py", path="../build") == str(tmp_path / "build/d.py")
         assert await talk.text("Glob", pattern=f"{tmp_path}/src/*.py") == "b.py\na.py"
         assert await talk.text("Glob", pattern="b.py", path="") == "b.py"
         assert await talk.text("Glob", pattern="*.none") == "No files found"
@@ -53,9 +47,7 @@ async def test_a_folder_and_a_pattern_from_the_root_say_where_to_look(tmp_path: 
 @pytest.mark.anyio
 @requirement("glob-tool.limit")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-async def test_a_hundred_names_are_listed_and_the_others_told_of(
-    tmp_path: Path, version: str
-) -> None:
+async def test_a_hundred_names_are_listed_and_the_others_told_of(tmp_path: Path, version: str) -> None:
     fill(tmp_path, {f"f{number:03}": "" for number in range(MAX_NAMES + 5)})
     async with client(tmp_path, "Glob", version=version) as talk:
         finished = await talk.call("Glob", pattern="*")
@@ -76,30 +68,22 @@ async def test_a_hundred_names_are_listed_and_the_others_told_of(
 @pytest.mark.anyio
 @requirement("glob-tool.refuses")
 @pytest.mark.parametrize(
-    ("version", "wrapped", "note"),
-    [("2.1.325", False, True), ("2.1.197", True, True), ("2.0.65", True, False)],
+    ("version", "wrapped", "note"), [("2.1.325", False, True), ("2.1.197", True, True), ("2.0.65", True, False)]
 )
-async def test_a_missing_folder_and_a_file_are_refused(
-    tmp_path: Path, version: str, wrapped: bool, note: bool
-) -> None:
+async def test_a_missing_folder_and_a_file_are_refused(tmp_path: Path, version: str, wrapped: bool, note: bool) -> None:
     fill(tmp_path, FILES)
     async with client(tmp_path, "Glob", version=version) as talk:
         missing = await talk.text("Glob", pattern="*", path="nowhere")
         file = await talk.text("Glob", pattern="*", path="notes.md")
 
     where = f". Note: your current working directory is {tmp_path}." if note else ""
-    texts = [
-        f"Directory does not exist: {tmp_path}/nowhere{where}",
-        f"Path is not a directory: {tmp_path}/notes.md",
-    ]
+    texts = [f"Directory does not exist: {tmp_path}/nowhere{where}", f"Path is not a directory: {tmp_path}/notes.md"]
     assert [missing, file] == [refusal(text) if wrapped else text for text in texts]
 
 
 @pytest.mark.anyio
 @requirement("glob-tool.refuses")
-async def test_a_pattern_ripgrep_does_not_take_is_an_error_in_the_newest_client(
-    tmp_path: Path,
-) -> None:
+async def test_a_pattern_ripgrep_does_not_take_is_an_error_in_the_newest_client(tmp_path: Path) -> None:
     async with client(tmp_path, "Glob") as talk:
         finished = await talk.call("Glob", pattern="[")
         null = await talk.call("Glob", pattern="a\0b")

@@ -18,11 +18,7 @@ from toolspan.runtime.profiles import profile
 from toolspan.tools.grep import parse_grep_options
 from toolspan.tools.ripgrep import RecordSplitter, RipgrepRecord
 
-FILES = {
-    "src/a.py": "import os\n# TODO one\nend\n",
-    "src/b.py": "TODO two\nTODO three\n",
-    ".dot/c.md": "todo four\n",
-}
+FILES = {"src/a.py": "import os\n# TODO one\nend\n", "src/b.py": "TODO two\nTODO three\n", ".dot/c.md": "todo four\n"}
 LINES = {"mode": "content", "numFiles": 0, "filenames": []}
 
 
@@ -39,12 +35,7 @@ async def test_files_that_match_are_named_the_newest_first(tmp_path: Path) -> No
 
     names = [".dot/c.md", "src/b.py", "src/a.py"]
     assert finished.content == "\n".join(("Found 3 files", *names))
-    assert finished.structured == {
-        "mode": "files_with_matches",
-        "filenames": names,
-        "numFiles": 3,
-        "totalFiles": 3,
-    }
+    assert finished.structured == {"mode": "files_with_matches", "filenames": names, "numFiles": 3, "totalFiles": 3}
     assert one == "Found 1 file\nsrc/a.py"
     assert braces == "Found 1 file\n.dot/c.md"
     assert typed["filenames"] == ["src/b.py", "src/a.py"]
@@ -53,9 +44,7 @@ async def test_files_that_match_are_named_the_newest_first(tmp_path: Path) -> No
 
 @pytest.mark.anyio
 @requirement("grep-tool.lines")
-async def test_lines_have_names_and_numbers_unless_there_is_one_file_or_no_wish(
-    tmp_path: Path,
-) -> None:
+async def test_lines_have_names_and_numbers_unless_there_is_one_file_or_no_wish(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
     async with client(tmp_path, "Grep") as talk:
 
@@ -63,44 +52,25 @@ async def test_lines_have_names_and_numbers_unless_there_is_one_file_or_no_wish(
             text = await talk.text("Grep", output_mode="content", **given)
             return sorted(text.split("\n"))
 
-        assert await lines(pattern="TODO") == [
-            "src/a.py:2:# TODO one",
-            "src/b.py:1:TODO two",
-            "src/b.py:2:TODO three",
-        ]
+        assert await lines(pattern="TODO") == ["src/a.py:2:# TODO one", "src/b.py:1:TODO two", "src/b.py:2:TODO three"]
         assert await lines(pattern="one", **{"-n": False}) == ["src/a.py:# TODO one"]
         assert await lines(pattern="one", path="src/a.py") == ["2:# TODO one"]
         assert await lines(pattern="one", path="src/a.py", **{"-n": False}) == ["# TODO one"]
-        assert await lines(pattern="T.*o", **{"-o": True}) == [
-            "src/a.py:2:TODO o",
-            "src/b.py:1:TODO two",
-        ]
-        assert await lines(pattern="os.*one", multiline=True) == [
-            "src/a.py:1:import os",
-            "src/a.py:2:# TODO one",
-        ]
+        assert await lines(pattern="T.*o", **{"-o": True}) == ["src/a.py:2:TODO o", "src/b.py:1:TODO two"]
+        assert await lines(pattern="os.*one", multiline=True) == ["src/a.py:1:import os", "src/a.py:2:# TODO one"]
         record = await talk.record("Grep", pattern="one", output_mode="content")
-        assert record == {
-            **LINES,
-            "content": "src/a.py:2:# TODO one",
-            "numLines": 1,
-            "totalLines": 1,
-        }
+        assert record == {**LINES, "content": "src/a.py:2:# TODO one", "numLines": 1, "totalLines": 1}
 
 
 @pytest.mark.anyio
 @requirement("grep-tool.lines")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-async def test_lines_around_a_match_are_marked_and_groups_are_apart(
-    tmp_path: Path, version: str
-) -> None:
+async def test_lines_around_a_match_are_marked_and_groups_are_apart(tmp_path: Path, version: str) -> None:
     fill(tmp_path, {"f": "a\nX\nb\n1\n2\nc: d\nX\n"})
     whole = "" if version == "2.1.325" else f"{tmp_path}/"
     async with client(tmp_path, "Grep", version=version) as talk:
         text = await talk.text("Grep", pattern="X", output_mode="content", **{"-C": 1})
-        plain = await talk.text(
-            "Grep", pattern="X", output_mode="content", **{"-B": 1, "-n": False}
-        )
+        plain = await talk.text("Grep", pattern="X", output_mode="content", **{"-B": 1, "-n": False})
 
     assert text.split("\n") == [
         f"{whole}f-1-a", "f:2:X", f"{whole}f-3-b", "--", "f-6-c: d", "f:7:X",
@@ -235,9 +205,7 @@ async def test_ranges_and_paths_that_cannot_be_are_refused(tmp_path: Path) -> No
         )
         missing = f"Path does not exist: {tmp_path}/no. Note: your current working directory is"
         assert await talk.text("Grep", pattern="x", path="no") == f"{missing} {tmp_path}."
-        assert (await talk.text("Grep", pattern="x", path="pipe")).startswith(
-            "Path is neither a file nor a directory"
-        )
+        assert (await talk.text("Grep", pattern="x", path="pipe")).startswith("Path is neither a file nor a directory")
 
 
 @pytest.mark.anyio
@@ -351,14 +319,10 @@ async def test_several_searches_of_one_message_each_have_their_own_result(tmp_pa
     ),
     st.integers(1, 7),
 )
-def test_records_are_the_same_in_whatever_pieces_they_come(
-    records: list[tuple[bytes, bytes]], size: int
-) -> None:
+def test_records_are_the_same_in_whatever_pieces_they_come(records: list[tuple[bytes, bytes]], size: int) -> None:
     data = b"".join(name + b"\0" + line + b"\n" for name, line in records)
     cutter = RecordSplitter()
-    found = [
-        one for at in range(0, len(data), size) for one in cutter.split_output(data[at : at + size])
-    ]
+    found = [one for at in range(0, len(data), size) for one in cutter.split_output(data[at : at + size])]
 
     assert found == [RipgrepRecord(*one) for one in records]
 

@@ -11,9 +11,7 @@ from tests.requirement import requirement
 from tests.tools.client import client, fill, refusal
 from toolspan.tools.ls import MAX_ENTRIES
 
-NOTE = (
-    "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
-)
+NOTE = "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
 
 
 async def tree(folder: Path, **given: object) -> str:
@@ -31,8 +29,7 @@ async def test_a_folder_is_shown_with_what_is_below_it(tmp_path: Path) -> None:
     (root / "empty").mkdir()
 
     assert await tree(root) == (
-        f"- {root}/\n  - empty/\n  - go.mod\n  - lib/\n    - b.go\n    - x/\n      - c.go"
-        "\n  - main.go"
+        f"- {root}/\n  - empty/\n  - go.mod\n  - lib/\n    - b.go\n    - x/\n      - c.go\n  - main.go"
     )
 
 
@@ -46,9 +43,7 @@ async def test_a_folder_is_shown_with_what_is_below_it(tmp_path: Path) -> None:
         (["lib/**", "**/a.tmp", "./node_modules"], ["main.go"]),
     ],
 )
-async def test_what_the_globs_name_is_left_out(
-    tmp_path: Path, ignore: list[str], left: list[str]
-) -> None:
+async def test_what_the_globs_name_is_left_out(tmp_path: Path, ignore: list[str], left: list[str]) -> None:
     root = tmp_path / "app"
     fill(root, {"a.tmp": "", "main.go": "", "node_modules/m/i.js": "", "lib/deep.js": ""})
 

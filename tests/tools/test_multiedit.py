@@ -56,10 +56,7 @@ async def test_each_edit_is_made_in_what_the_one_before_left(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("edits", "text"),
     [
-        (
-            [edit("a", "b"), edit("zz", "x")],
-            "old_string not found in file" + NONE_MADE.format(2, 2),
-        ),
+        ([edit("a", "b"), edit("zz", "x")], "old_string not found in file" + NONE_MADE.format(2, 2)),
         ([edit("a", "b"), edit("a", "c")], "old_string not found in file" + NONE_MADE.format(2, 2)),
         ([edit("a", "b"), edit("", "c")], "Cannot create new file - file already exists."),
         ([edit("x", "x")], "No changes to make: old_string and new_string are exactly the same."),
@@ -110,9 +107,7 @@ async def test_a_file_has_to_be_there_read_and_unchanged(tmp_path: Path) -> None
 @requirement("multiedit-tool.sequence")
 async def test_an_empty_first_text_makes_a_new_file(tmp_path: Path) -> None:
     async with client(tmp_path, version="seed") as talk:
-        finished = await talk.call(
-            "MultiEdit", file_path="d/new", edits=[edit("", "a\nb\n"), edit("b", "c")]
-        )
+        finished = await talk.call("MultiEdit", file_path="d/new", edits=[edit("", "a\nb\n"), edit("b", "c")])
 
     assert (tmp_path / "d" / "new").read_bytes() == b"a\nc\n"
     assert finished.span.state == "succeeded"
@@ -122,14 +117,10 @@ async def test_an_empty_first_text_makes_a_new_file(tmp_path: Path) -> None:
 @settings(max_examples=40)
 @given(
     st.binary(max_size=30).map(lambda data: data.replace(b"\0", b"")),
-    st.lists(
-        st.tuples(st.sampled_from(["a", "b", "ab", "\n", "é"]), st.sampled_from(["", "a", "b\n"]))
-    ).filter(bool),
+    st.lists(st.tuples(st.sampled_from(["a", "b", "ab", "\n", "é"]), st.sampled_from(["", "a", "b\n"]))).filter(bool),
     st.booleans(),
 )
-def test_the_file_has_all_edits_or_is_as_it_was(
-    data: bytes, pairs: list[tuple[str, str]], everywhere: bool
-) -> None:
+def test_the_file_has_all_edits_or_is_as_it_was(data: bytes, pairs: list[tuple[str, str]], everywhere: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name).resolve() / "f"
         before = b"ab\r\n" + data.removeprefix(b"\xff\xfe").removeprefix(b"\xfe\xff")

@@ -85,9 +85,7 @@ async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path:
 
 @pytest.mark.anyio
 @requirement("notebook-tool.inserts")
-async def test_cells_are_added_behind_another_or_first_and_taken_out(
-    tmp_path: Path, path: Path
-) -> None:
+async def test_cells_are_added_behind_another_or_first_and_taken_out(tmp_path: Path, path: Path) -> None:
     add = {"edit_mode": "insert", "cell_type": "code"}
     async with client(tmp_path) as talk:
         last = await edited(talk, path, cell_id="r1", new_source="last", **add)
@@ -166,9 +164,7 @@ async def test_a_cell_that_is_not_there_is_refused(
 
 @pytest.mark.anyio
 @requirement("notebook-tool.refuses")
-async def test_newer_clients_want_it_read_older_ones_want_it_there(
-    tmp_path: Path, path: Path
-) -> None:
+async def test_newer_clients_want_it_read_older_ones_want_it_there(tmp_path: Path, path: Path) -> None:
     (tmp_path / "bad.ipynb").write_text("{nope", encoding="utf-8")
     (tmp_path / "list.ipynb").write_text("[]", encoding="utf-8")
     given = {"cell_id": "c1", "new_source": "x"}
@@ -228,9 +224,7 @@ def test_what_is_not_changed_keeps_its_characters(text: str) -> None:
 
 
 @requirement("notebook-tool.format")
-@pytest.mark.parametrize(
-    "text", ['{"cells":[]}', '{\n "cells": []\n}\n', '{\r\n\t"cells": [ ]\r\n}']
-)
+@pytest.mark.parametrize("text", ['{"cells":[]}', '{\n "cells": []\n}\n', '{\r\n\t"cells": [ ]\r\n}'])
 def test_the_first_cell_is_written_like_the_rest(text: str) -> None:
     cell = {"cell_type": "markdown", "source": "", "metadata": {}}
 

@@ -54,11 +54,7 @@ async def test_planning_begins_and_ends_with_the_mode(tmp_path: Path, version: s
     assert record(entered) == {"message": entered.content}
     assert str(left.content).startswith("User has approved your plan.")
     assert "2. Leap" in str(left.content)
-    assert record(left) == {
-        "plan": "1. Look\n2. Leap\n",
-        "isAgent": False,
-        "filePath": str(path),
-    }
+    assert record(left) == {"plan": "1. Look\n2. Leap\n", "isAgent": False, "filePath": str(path)}
 
 
 def _named_file(text: str) -> Path:
@@ -81,8 +77,7 @@ async def test_where_the_plan_comes_from_hangs_on_the_client(tmp_path: Path) -> 
     assert "planWasEdited" not in record(older)
     path = record(older)["filePath"]
     assert oldest.content == (
-        f"No plan file found at {path}."
-        " Please write your plan to this file before calling ExitPlanMode."
+        f"No plan file found at {path}. Please write your plan to this file before calling ExitPlanMode."
     )
 
 
@@ -91,16 +86,8 @@ async def test_without_a_person_nobody_agrees(tmp_path: Path) -> None:
     old = box(tmp_path, "2.0.65", person=False)
     newer = box(tmp_path, "2.1.80", person=False)
 
-    refused = [
-        await old.call("EnterPlanMode"),
-        await old.call("ExitPlanMode"),
-        await newer.call("ExitPlanMode"),
-    ]
+    refused = [await old.call("EnterPlanMode"), await old.call("ExitPlanMode"), await newer.call("ExitPlanMode")]
 
-    assert [one.content for one in refused] == [
-        "Enter plan mode?",
-        "Exit plan mode?",
-        "Exit plan mode?",
-    ]
+    assert [one.content for one in refused] == ["Enter plan mode?", "Exit plan mode?", "Exit plan mode?"]
     assert {kind(one) for one in refused} == {"not_granted"}
     assert (await newer.call("EnterPlanMode")).span.state == "succeeded"

@@ -39,13 +39,7 @@ async def test_lines_are_numbered_as_the_client_numbers_them(tmp_path: Path, ver
     assert finished.content == NUMBERED[version]
     assert record(finished) == {
         "type": "text",
-        "file": {
-            "filePath": str(path),
-            "content": "a\nb\n",
-            "numLines": 3,
-            "startLine": 1,
-            "totalLines": 3,
-        },
+        "file": {"filePath": str(path), "content": "a\nb\n", "numLines": 3, "startLine": 1, "totalLines": 3},
     }
 
 
@@ -64,9 +58,7 @@ async def test_lines_are_numbered_as_the_client_numbers_them(tmp_path: Path, ver
         )),
     ],
 )  # fmt: skip
-async def test_a_range_shows_its_lines_and_no_others(
-    tmp_path: Path, given: dict[str, object], text: str
-) -> None:
+async def test_a_range_shows_its_lines_and_no_others(tmp_path: Path, given: dict[str, object], text: str) -> None:
     (tmp_path / "a.txt").write_text("a\nb\nc", encoding="utf-8")
 
     assert (await Talk(tmp_path).read("a.txt", **given)).content == text
@@ -143,8 +135,7 @@ async def test_a_missing_file_is_told_with_the_one_that_may_be_meant(tmp_path: P
 
     assert kind(new) == kind(old) == "not_found"
     assert new.content == (
-        f"File does not exist. Note: your current working directory is {tmp_path}."
-        " Did you mean config.yaml?"
+        f"File does not exist. Note: your current working directory is {tmp_path}. Did you mean config.yaml?"
     )
     assert old.content == refusal("File does not exist. Did you mean config.yaml?")
 
@@ -194,9 +185,7 @@ async def test_a_file_over_the_limit_needs_a_range(tmp_path: Path) -> None:
     long_line = await talk.read(path, offset=2, limit=1)
     allowed = await talk.read(path, allow_large=True)
 
-    assert str(whole.content).startswith(
-        "File content (585.1KB) exceeds maximum allowed size (256KB)."
-    )
+    assert str(whole.content).startswith("File content (585.1KB) exceeds maximum allowed size (256KB).")
     assert line.content == "1\t" + "x" * 99
     assert kind(long_line) == "too_large"
     assert len(str(allowed.content)) > 599_000
@@ -211,9 +200,7 @@ async def test_a_file_over_the_limit_needs_a_range(tmp_path: Path) -> None:
         ("blob", b"\0\1", "a binary file."),
     ],
 )
-async def test_what_is_no_text_is_refused(
-    tmp_path: Path, name: str, data: bytes, words: str
-) -> None:
+async def test_what_is_no_text_is_refused(tmp_path: Path, name: str, data: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(data)
 
     finished = await Talk(tmp_path).read(name)
@@ -263,9 +250,7 @@ async def test_names_that_no_file_can_have_are_told(tmp_path: Path, name: str) -
 
 
 @requirement("read-tool.strange-paths")
-async def test_the_home_folder_is_filled_in(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_home_folder_is_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "a.txt").write_bytes(b"x")
     (tmp_path / "work").mkdir()
@@ -283,9 +268,7 @@ async def test_one_client_answers_a_repeated_read_with_a_pointer(tmp_path: Path)
     path.write_bytes(b"x")
     talk = Talk(tmp_path, "2.1.197")
 
-    first, again, part = [
-        await talk.read(path, **given) for given in ({}, {"offset": 1}, {"limit": 1})
-    ]
+    first, again, part = [await talk.read(path, **given) for given in ({}, {"offset": 1}, {"limit": 1})]
     path.write_bytes(b"y")
     changed = await talk.read(path, limit=1)
 
@@ -295,15 +278,11 @@ async def test_one_client_answers_a_repeated_read_with_a_pointer(tmp_path: Path)
 
 def png(width: int, height: int) -> bytes:
     def chunk(name: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        )
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     pixels = zlib.compress(b"".join(b"\0" + b"\0" * width for _ in range(height)))
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
-    )
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
 
 
 @requirement("read-tool.images")
@@ -337,11 +316,7 @@ async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
     data = b"%PDF-1.4\n%%EOF\n"
     (tmp_path / "a.pdf").write_bytes(data)
     text = "PDF file read: a.pdf (15 bytes)"
-    source = {
-        "type": "base64",
-        "media_type": "application/pdf",
-        "data": base64.b64encode(data).decode(),
-    }
+    source = {"type": "base64", "media_type": "application/pdf", "data": base64.b64encode(data).decode()}
     document = {"type": "document", "source": source}
 
     new = await Talk(tmp_path).read("a.pdf")

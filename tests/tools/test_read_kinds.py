@@ -21,10 +21,7 @@ from toolspan.types.events import Finished
 
 pytestmark = pytest.mark.anyio
 
-NOTE = (
-    "[Image: original 2400x1200, displayed at 2000x1000."
-    " Multiply coordinates by 1.20 to map to original image.]"
-)
+NOTE = "[Image: original 2400x1200, displayed at 2000x1000. Multiply coordinates by 1.20 to map to original image.]"
 
 
 def save(path: Path, size: tuple[int, int], mode: str = "RGB") -> None:
@@ -77,9 +74,7 @@ async def test_an_image_with_a_long_side_is_scaled_down(tmp_path: Path, version:
         ("a.png", "1", "PNG"),
     ],
 )
-async def test_every_kind_of_image_can_be_scaled(
-    tmp_path: Path, name: str, mode: str, told: str
-) -> None:
+async def test_every_kind_of_image_can_be_scaled(tmp_path: Path, name: str, mode: str, told: str) -> None:
     save(tmp_path / name, (10, 2500), mode)
 
     image = shown(await Talk(tmp_path).read(name))

@@ -44,9 +44,7 @@ async def over(tools: Box, command: str) -> str:
 
 @requirement("task-tools.output")
 @pytest.mark.parametrize("version", OLD)
-async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(
-    tmp_path: Path, version: str
-) -> None:
+async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(tmp_path: Path, version: str) -> None:
     async with opened(box(tmp_path, version)) as tools:
         fifo = tools.project / "go"
         command = "echo start; mkfifo go; read x < go; echo end; exit 4"
@@ -135,13 +133,8 @@ async def test_an_old_client_kills_shells_and_remembers_them(tmp_path: Path) -> 
         again = await tools.call("KillShell", shell_id=task)
         unknown = await tools.call("KillShell", shell_id="nope")
 
-    assert record(killed) == {
-        "message": f"Successfully killed shell: {task} (exec sleep 100)",
-        "shell_id": task,
-    }
-    assert again.content == refusal(
-        f"Shell {task} is not running, so cannot be killed (status: killed)"
-    )
+    assert record(killed) == {"message": f"Successfully killed shell: {task} (exec sleep 100)", "shell_id": task}
+    assert again.content == refusal(f"Shell {task} is not running, so cannot be killed (status: killed)")
     assert unknown.content == refusal("No shell found with ID: nope")
 
 
@@ -159,9 +152,7 @@ async def test_a_task_that_ended_cannot_be_stopped(tmp_path: Path) -> None:
 @requirement("tasks.news")
 async def test_the_end_of_a_task_is_news_once(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.325")) as tools:
-        ran = await tools.call(
-            "Bash", command="exit 4", description="count", run_in_background=True
-        )
+        ran = await tools.call("Bash", command="exit 4", description="count", run_in_background=True)
         await all_ended(tools)
         (task,) = tools.workspace.tasks.take_finished()
         again = tools.workspace.tasks.take_finished()

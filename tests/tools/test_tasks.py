@@ -94,12 +94,7 @@ async def test_an_unknown_number_is_told_and_leads_nowhere(tmp_path: Path) -> No
         number = await talk.text("TaskGet", taskId=2)
 
     assert (got.content, got.structured) == ("Task not found", {"task": None})
-    assert updated.structured == {
-        "success": False,
-        "taskId": "../../x",
-        "updatedFields": [],
-        "error": "Task not found",
-    }
+    assert updated.structured == {"success": False, "taskId": "../../x", "updatedFields": [], "error": "Task not found"}
     assert "type is expected as `string` but provided as `number`" in number
     assert secret.exists()
 
@@ -171,9 +166,7 @@ for number in range(8):
     store = TaskStore(tmp_path)
     store.create({"subject": "first", "blocks": [], "blockedBy": []})
     writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", work, str(tmp_path), str(nth)], stdin=subprocess.PIPE
-        )
+        subprocess.Popen([sys.executable, "-c", work, str(tmp_path), str(nth)], stdin=subprocess.PIPE)
         for nth in range(4)
     ]
     for writer in writers:
@@ -211,7 +204,5 @@ async def test_who_has_the_task_list_hangs_on_client_and_model(tmp_path: Path) -
 
     assert (await answer("2.1.325", "claude-sonnet-4-5")).endswith("created successfully: s")
     assert (await answer("2.1.197")).endswith("created successfully: s")
-    assert (await answer("2.1.325")).startswith(
-        "<tool_use_error>Error: No such tool available: TaskCreate. "
-    )
+    assert (await answer("2.1.325")).startswith("<tool_use_error>Error: No such tool available: TaskCreate. ")
     assert await answer("2.1.80") == refusal("Error: No such tool available: TaskCreate")

@@ -41,9 +41,7 @@ def cancel() -> str:
         ("", []),
     ],
 )
-async def test_deferred_tools_are_found_by_name_and_words(
-    tmp_path: Path, query: str, found: list[str]
-) -> None:
+async def test_deferred_tools_are_found_by_name_and_words(tmp_path: Path, query: str, found: list[str]) -> None:
     box = Box(tmp_path, [*coding_tools(), orders, cancel])
 
     done = await box.call("ToolSearch", query=query)
@@ -85,9 +83,7 @@ async def test_a_skill_is_told_beside_the_result(tmp_path: Path) -> None:
     for folder, text in ((box.project, "the project's"), (tmp_path / "home", "the person's")):
         place = folder / ".claude/skills/bake"
         place.mkdir(parents=True)
-        (place / "SKILL.md").write_text(
-            f"---\nname: bake\n---\n# Bake\nTake {text} flour.\n", encoding="utf-8"
-        )
+        (place / "SKILL.md").write_text(f"---\nname: bake\n---\n# Bake\nTake {text} flour.\n", encoding="utf-8")
 
     done = await box.call("Skill", skill="bake", args="bread")
 

@@ -31,18 +31,10 @@ async def test_without_a_model_the_page_comes_back_with_the_prompt(tmp_path: Pat
     async with site({"/": html(body)}) as here:
         done = await Box(tmp_path, [local()]).call("WebFetch", url=here.url + "/", prompt="When?")
 
-    assert done.content == (
-        f"Content of {here.url}/, to be read for: When?\n\n# Shop\n\nOpen till **nine**."
-    )
+    assert done.content == (f"Content of {here.url}/, to be read for: When?\n\n# Shop\n\nOpen till **nine**.")
     told = record(done)
     assert told.pop("durationMs") >= 0
-    assert told == {
-        "bytes": len(body),
-        "code": 200,
-        "codeText": "OK",
-        "result": done.content,
-        "url": f"{here.url}/",
-    }
+    assert told == {"bytes": len(body), "code": 200, "codeText": "OK", "result": done.content, "url": f"{here.url}/"}
 
 
 @requirement("webfetch-tool.page")
@@ -112,9 +104,7 @@ async def test_local_and_malformed_addresses_are_refused(tmp_path: Path) -> None
     )
     assert str(private.content).startswith("Unable to verify if domain 127.0.0.1 is safe to fetch.")
     assert kind(malformed) == "invalid_input"
-    assert (
-        await old.call("WebFetch", url="http://localhost/", prompt="x")
-    ).content == "Invalid URL"
+    assert (await old.call("WebFetch", url="http://localhost/", prompt="x")).content == "Invalid URL"
 
 
 class Found:
@@ -131,19 +121,13 @@ class Found:
 
 @requirement("websearch-tool.results")
 async def test_hits_come_back_as_links_and_what_they_say(tmp_path: Path) -> None:
-    provider = Found(
-        WebSearchHit("One", "https://one.test", "First words."),
-        WebSearchHit("Two", "https://two.test"),
-    )
+    provider = Found(WebSearchHit("One", "https://one.test", "First words."), WebSearchHit("Two", "https://two.test"))
     box = Box(tmp_path, [websearch_tool(profile(), provider=provider)])
 
     done = await box.call("WebSearch", query="words", allowed_domains=["one.test"])
 
     assert provider.asked == [WebSearchQuery("words", ("one.test",), ())]
-    links = [
-        {"title": "One", "url": "https://one.test"},
-        {"title": "Two", "url": "https://two.test"},
-    ]
+    links = [{"title": "One", "url": "https://one.test"}, {"title": "Two", "url": "https://two.test"}]
     assert done.content == (
         'Web search results for query: "words"\n\n'
         'Links: [{"title":"One","url":"https://one.test"},{"title":"Two","url":"https://two.test"}]'
@@ -153,10 +137,7 @@ async def test_hits_come_back_as_links_and_what_they_say(tmp_path: Path) -> None
     assert told.pop("durationSeconds") >= 0
     assert told == {
         "query": "words",
-        "results": [
-            {"tool_use_id": "toolu_0", "content": links},
-            "One (https://one.test):\nFirst words.",
-        ],
+        "results": [{"tool_use_id": "toolu_0", "content": links}, "One (https://one.test):\nFirst words."],
         "searchCount": 1,
     }
 
@@ -165,13 +146,9 @@ async def test_hits_come_back_as_links_and_what_they_say(tmp_path: Path) -> None
 async def test_domains_are_either_allowed_or_blocked(tmp_path: Path) -> None:
     box = Box(tmp_path, [websearch_tool(profile(), provider=Found())])
 
-    done = await box.call(
-        "WebSearch", query="words", allowed_domains=["a.test"], blocked_domains=["b.test"]
-    )
+    done = await box.call("WebSearch", query="words", allowed_domains=["a.test"], blocked_domains=["b.test"])
 
-    assert done.content == refusal(
-        "Error: Cannot specify both allowed_domains and blocked_domains in the same request"
-    )
+    assert done.content == refusal("Error: Cannot specify both allowed_domains and blocked_domains in the same request")
     assert kind(await box.call("WebSearch", query="x")) == "invalid_input"
 
 
@@ -210,9 +187,7 @@ async def test_the_provider_is_asked_with_the_key_and_the_domains() -> None:
         (200, b"<html>", "no usable answer"),
     ],
 )
-async def test_what_goes_wrong_at_the_provider_is_told(
-    tmp_path: Path, status: int, body: bytes, told: str
-) -> None:
+async def test_what_goes_wrong_at_the_provider_is_told(tmp_path: Path, status: int, body: bytes, told: str) -> None:
     async with site({"/search": HttpResponse(status=status, body=body)}) as here:
         provider = TavilyProvider("k-1", endpoint=f"{here.url}/search")
         box = Box(tmp_path, [websearch_tool(profile(), provider=provider)])

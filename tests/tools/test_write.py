@@ -17,8 +17,7 @@ pytestmark = pytest.mark.anyio
 
 UNREAD = refusal("File has not been read yet. Read it first before writing to it.")
 STALE = refusal(
-    "File has been modified since read, either by the user or by a linter. Read it again before"
-    " attempting to write it."
+    "File has been modified since read, either by the user or by a linter. Read it again before attempting to write it."
 )
 
 

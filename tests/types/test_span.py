@@ -23,9 +23,7 @@ def span_with(asked: str, answered: str, body: Body | None = None) -> Span:
     story = TranscriptBuilder().prompt("go")
     story.result(story.call("Bash", {"command": "ls"}), body or claude_results.ran("ok"))
     times = iter(["2026-11-02T09:00:00Z", asked, answered])
-    data = re.sub(
-        rb'"timestamp":"[^"]*"', lambda _: f'"timestamp":"{next(times)}"'.encode(), story.data()
-    )
+    data = re.sub(rb'"timestamp":"[^"]*"', lambda _: f'"timestamp":"{next(times)}"'.encode(), story.data())
     (span,) = read(BytesSource(data)).spans
     return span
 
@@ -58,12 +56,8 @@ def test_a_call_without_result_has_no_duration() -> None:
 
 
 @requirement("codex.times")
-@pytest.mark.parametrize(
-    ("reported", "seconds"), [("2.5", 2.5), ("0.1", 1), ("9" * 20, 1), ("9" * 400, 1)]
-)
-def test_of_what_lines_and_tool_say_the_longer_counts_if_it_can_be(
-    reported: str, seconds: float
-) -> None:
+@pytest.mark.parametrize(("reported", "seconds"), [("2.5", 2.5), ("0.1", 1), ("9" * 20, 1), ("9" * 400, 1)])
+def test_of_what_lines_and_tool_say_the_longer_counts_if_it_can_be(reported: str, seconds: float) -> None:
     made = RolloutBuilder()
     call = made.call("exec_command", {"cmd": "make"})
     words = codex_builder.command_output("x").replace("Wall time: 0.1000", f"Wall time: {reported}")
@@ -159,7 +153,5 @@ def test_a_duration_in_milliseconds_is_the_duration() -> None:
 
 
 @pytest.mark.parametrize(("data", "found"), [(b'{"a":1}', {"a": 1}), (b"[1]", {}), (b"{", {})])
-def test_an_input_that_is_no_object_is_read_as_an_empty_one(
-    data: bytes, found: dict[str, object]
-) -> None:
+def test_an_input_that_is_no_object_is_read_as_an_empty_one(data: bytes, found: dict[str, object]) -> None:
     assert decode_json_object(data) == found

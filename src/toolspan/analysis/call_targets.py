@@ -14,9 +14,7 @@ from urllib.parse import urlsplit
 
 from toolspan.types.span import Span
 
-_PREFIXES = re.compile(
-    r"\s*(?:cd\s+[^&;|]+(?:&&|;)\s*|(?:\w+=\S*|sudo|time|env|nohup|timeout\s+\S+)\s+)+"
-)
+_PREFIXES = re.compile(r"\s*(?:cd\s+[^&;|]+(?:&&|;)\s*|(?:\w+=\S*|sudo|time|env|nohup|timeout\s+\S+)\s+)+")
 """What may stand before the program: a change of folder, variables, wrappers."""
 _COMMAND_START = re.compile(r"[^\s;|&<>()]+(?:\s+[^\s;|&<>()]+){0,2}")
 _TWO_PART_SUBCOMMANDS = frozenset({"run", "exec", "compose", "-m"})
@@ -96,9 +94,7 @@ def command_head(command: str) -> str:
     program = first.rpartition("/")[2]
     if program in _TWO_PART_PROGRAMS or (arguments[:1] and arguments[0] in _TWO_PART_SUBCOMMANDS):
         return " ".join([program, *arguments])
-    return (
-        f"{program} {arguments[0]}" if arguments and not arguments[0].startswith("-") else program
-    )
+    return f"{program} {arguments[0]}" if arguments and not arguments[0].startswith("-") else program
 
 
 def is_lookup_command(command: str) -> bool:
@@ -113,9 +109,7 @@ def lookup_kind(command: str) -> str:
     """
     if len(command) >= _MAX_TARGET_CHARS or may_write_files(command):
         return ""
-    kinds = [
-        _program_lookup_kind(piece) for piece in _COMMAND_SEPARATOR.split(command) if piece.strip()
-    ]
+    kinds = [_program_lookup_kind(piece) for piece in _COMMAND_SEPARATOR.split(command) if piece.strip()]
     return next((kind for kind in kinds if kind != "other"), "other") if all(kinds) else ""
 
 
@@ -148,6 +142,4 @@ def command_mentions(command: str, key: CallKey) -> bool:
     name = key.name.rpartition("/")[2]
     if not name or name not in command:
         return False
-    return key.name in command or bool(
-        re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", command)
-    )
+    return key.name in command or bool(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w.-])", command))

@@ -55,15 +55,11 @@ def canonical_tool(tool: str) -> str:
     return _CURRENT_TOOL_NAMES.get(tool, tool)
 
 
-def count_tool_sequences(
-    spans: Iterable[Span], length: int = 3, *, runs: bool = True
-) -> Counter[tuple[str, ...]]:
+def count_tool_sequences(spans: Iterable[Span], length: int = 3, *, runs: bool = True) -> Counter[tuple[str, ...]]:
     """How often which tools followed each other; `runs` takes one tool used again as one step."""
     counts: Counter[tuple[str, ...]] = Counter()
     for thread in group_by_agent(spans):
-        counts.update(
-            tool_ngrams([canonical_tool(span.tool) for span in thread], length, runs=runs)
-        )
+        counts.update(tool_ngrams([canonical_tool(span.tool) for span in thread], length, runs=runs))
     return counts
 
 
@@ -100,13 +96,9 @@ def _flows_in_turn(spans: Sequence[Span]) -> Iterator[Flow]:
     letters = "".join(_flow_letter(span) for span in spans)
     taken = 0
     matches = [
-        (match.start(), match.end(), name)
-        for name, pattern in _FLOW_PATTERNS
-        for match in pattern.finditer(letters)
+        (match.start(), match.end(), name) for name, pattern in _FLOW_PATTERNS for match in pattern.finditer(letters)
     ]
-    for start, end, name in sorted(
-        matches, key=lambda candidate: candidate[0]
-    ):  # of two at one place the first
+    for start, end, name in sorted(matches, key=lambda candidate: candidate[0]):  # of two at one place the first
         if start >= taken:
             yield _make_flow(name, spans[start:end])
             taken = end
@@ -229,11 +221,7 @@ class MissedBatch(Struct, frozen=True, kw_only=True):
 
 def find_missed_batches(spans: Iterable[Span]) -> list[MissedBatch]:
     """The runs of calls that could have been one batch, agent by agent."""
-    return [
-        missed_batch
-        for thread in group_by_agent(spans)
-        for missed_batch in _missed_in_thread(thread)
-    ]
+    return [missed_batch for thread in group_by_agent(spans) for missed_batch in _missed_in_thread(thread)]
 
 
 def _missed_in_thread(thread: Sequence[Span]) -> Iterator[MissedBatch]:
@@ -251,10 +239,7 @@ def _missed_in_thread(thread: Sequence[Span]) -> Iterator[MissedBatch]:
 def _is_eligible(message: Sequence[Span]) -> bool:
     """Its calls are few, look and change nothing, and their times are known."""
     return len(message) <= _MAX_CALLS_PER_MESSAGE and all(
-        is_lookup(span)
-        and span.state == "succeeded"
-        and span.duration is not None
-        and span.call.target
+        is_lookup(span) and span.state == "succeeded" and span.duration is not None and span.call.target
         for span in message
     )
 
@@ -277,9 +262,7 @@ class _MessageRun:
         if _is_out_of_order(last, message[0]):
             return False
         earlier = [span for group in self.messages for span in group]
-        return not any(
-            self._may_depend_on(later, before) for later in message for before in earlier
-        )
+        return not any(self._may_depend_on(later, before) for later in message for before in earlier)
 
     def _may_depend_on(self, later: Span, before: Span) -> bool:
         """Whether a call may come from an earlier one: its target, or words of it in the result."""
@@ -293,9 +276,7 @@ class _MessageRun:
         if before.id not in self._texts:
             self._texts[before.id] = _result_text(before)
         text = self._texts[before.id]
-        return text is None or any(
-            word in text for word in _distinctive_terms(target, earlier_target)
-        )
+        return text is None or any(word in text for word in _distinctive_terms(target, earlier_target))
 
 
 def _is_out_of_order(last: Span, following: Span) -> bool:
@@ -425,10 +406,7 @@ class Flows:
     """How the calls of many files follow each other, each once."""
 
     def __init__(self, files: Iterable[FileFlows]) -> None:
-        self.files = sorted(
-            files,
-            key=lambda item: (item.info.started_at or "", item.info.ended_at or "", item.file),
-        )
+        self.files = sorted(files, key=lambda item: (item.info.started_at or "", item.info.ended_at or "", item.file))
         self._copies = CopyTracker((file.file, file.info) for file in self.files)
         self.calls = 0
         self.flows: list[Flow] = []
@@ -444,9 +422,7 @@ class Flows:
     def chains(self) -> list[RecoveryChain]:
         """What was done about each failure; a call that succeeded in some copy is none."""
         failed = [name for name in self._chains if name not in self._succeeded]
-        reported = {
-            failure for family, start in failed for failure in self._chain_failures(family, start)
-        }
+        reported = {failure for family, start in failed for failure in self._chain_failures(family, start)}
         return [self._join_copies(family, start, reported) for family, start in failed]
 
     def _chain_failures(self, family: Hashable, start: str) -> Iterator[tuple[Hashable, str]]:
@@ -454,9 +430,7 @@ class Flows:
         chain = max(self._chains[family, start], key=_chain_length)
         yield from ((family, name) for name, _ in chain.failures)
 
-    def _join_copies(
-        self, family: Hashable, start: str, reported: set[tuple[Hashable, str]]
-    ) -> RecoveryChain:
+    def _join_copies(self, family: Hashable, start: str, reported: set[tuple[Hashable, str]]) -> RecoveryChain:
         """Of copies of a failure, the one that goes on furthest; what others add are forks."""
         copies = self._chains[family, start]
         forks = {

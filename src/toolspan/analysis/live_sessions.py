@@ -79,11 +79,7 @@ def is_running(pid: int, started: str | None = None) -> bool:
 
 SessionStatus = Literal["running", "waiting", "idle", "dead"]
 
-_REPORTED_STATUS: dict[str, SessionStatus] = {
-    "busy": "running",
-    "waiting": "waiting",
-    "idle": "idle",
-}
+_REPORTED_STATUS: dict[str, SessionStatus] = {"busy": "running", "waiting": "waiting", "idle": "idle"}
 RECENT_SECONDS = 24 * 3600.0
 """Seconds for which a session that died is still worth telling of."""
 
@@ -140,9 +136,7 @@ def live_sessions(
     rest = (_unlisted_session(file, held.get(str(file.path)), at) for file in recent)
     sessions += [session for session in rest if session is not None]
     order: list[SessionStatus] = ["waiting", "running", "idle", "dead"]
-    return sorted(
-        sessions, key=lambda session: (order.index(session.status), session.since or "", session.id)
-    )
+    return sorted(sessions, key=lambda session: (order.index(session.status), session.since or "", session.id))
 
 
 def _main_files(roots: Sequence[Path] | None) -> list[TranscriptFile]:
@@ -166,16 +160,11 @@ def _listed_session(entry: RunningProcess, file: TranscriptFile | None) -> LiveS
     status: SessionStatus = "dead"
     evidence = f"its process {entry.pid} is gone, and did not sign off"
     if runs and entry.status in _REPORTED_STATUS:
-        status, evidence = (
-            _REPORTED_STATUS[entry.status],
-            f"process {entry.pid} says {entry.status}",
-        )
+        status, evidence = (_REPORTED_STATUS[entry.status], f"process {entry.pid} says {entry.status}")
     elif runs:
         status = _status_from_transcript(transcript)
         evidence = f"process {entry.pid} runs; the status is read off the transcript"
-    waits = (
-        f"it waits for: {entry.waiting_for}" if entry.waiting_for and status == "waiting" else None
-    )
+    waits = f"it waits for: {entry.waiting_for}" if entry.waiting_for and status == "waiting" else None
     session = LiveSession(
         id=entry.session_id,
         status=status,
@@ -232,12 +221,7 @@ def _open_calls(transcript: Transcript) -> tuple[OpenCall, ...]:
     spans = transcript.spans
     last = next((span.call.message_id for span in reversed(spans) if span.branch == "active"), None)
     return tuple(
-        OpenCall(
-            id=span.id,
-            tool=span.tool,
-            target=span.call.target,
-            requested=span.call.requested_at,
-        )
+        OpenCall(id=span.id, tool=span.tool, target=span.call.target, requested=span.call.requested_at)
         for span in spans
         if span.state == "never_answered" and span.result is None
         if span.branch == "active" and span.call.message_id == last

@@ -41,11 +41,7 @@ class Overview(Struct, frozen=True, kw_only=True):
 
 
 def overview_of(
-    rows: Sequence[CallRow],
-    sheet: Timesheet,
-    projects: Mapping[str, str],
-    since: datetime,
-    until: datetime,
+    rows: Sequence[CallRow], sheet: Timesheet, projects: Mapping[str, str], since: datetime, until: datetime
 ) -> Overview:
     """What some calls and their times come to; `projects` tells of each file where it worked."""
     calls = [row for row in rows if row.state != "orphan_result"]

@@ -166,9 +166,7 @@ def from_epoch_ms(ms: int) -> datetime:
     return _EPOCH + ms * _MS
 
 
-def call_phases(
-    span: Span, ready: int | None = None, timings: HookTimings | None = None
-) -> CallPhases:
+def call_phases(span: Span, ready: int | None = None, timings: HookTimings | None = None) -> CallPhases:
     """The phases of a call; `ready` is when the last call of its batch was asked for.
 
     `heard` is what hooks of ours noted of it.
@@ -189,9 +187,7 @@ def call_phases(
             prompted = min(max(whole.start, timings.prompted), end)
             phases = _phases_with_wait(hooks, whole, prompted, end)
         case "denied":
-            phases = _with_phase(
-                hooks, whole, "permission", "inferred" if span.ambiguous else "known"
-            )
+            phases = _with_phase(hooks, whole, "permission", "inferred" if span.ambiguous else "known")
         case "cancelled":
             phases = _with_phase(hooks, whole, "queued", "known")
         case "succeeded" | "interrupted" | "timed_out" if span.tool in _QUESTION_TOOLS:
@@ -204,9 +200,7 @@ def call_phases(
     return phases._replace(took=span.duration_ms)
 
 
-def phases_among(
-    spans: Iterable[Span], timings: Mapping[str, HookTimings]
-) -> Callable[[Span], CallPhases]:
+def phases_among(spans: Iterable[Span], timings: Mapping[str, HookTimings]) -> Callable[[Span], CallPhases]:
     """Tells the phases of each of these calls; a batch is ready when all of it was asked for."""
     ready: dict[str, int] = {}
     for span in spans:
@@ -220,9 +214,7 @@ def phases_among(
     return phases_of
 
 
-def _with_phase(
-    hooks: list[PhaseInterval], whole: PhaseInterval, phase: Phase, certainty: Certainty
-) -> CallPhases:
+def _with_phase(hooks: list[PhaseInterval], whole: PhaseInterval, phase: Phase, certainty: Certainty) -> CallPhases:
     return CallPhases((*hooks, whole._replace(phase=phase)), certainty)
 
 
@@ -244,11 +236,7 @@ def _phases_from_timings(
 
 
 def _phases_with_wait(
-    hooks: list[PhaseInterval],
-    whole: PhaseInterval,
-    prompted: int,
-    began: int,
-    certainty: Certainty = "known",
+    hooks: list[PhaseInterval], whole: PhaseInterval, prompted: int, began: int, certainty: Certainty = "known"
 ) -> CallPhases:
     """A question from `asked` on, then a run from `began` on."""
     parts = (
@@ -256,14 +244,10 @@ def _phases_with_wait(
         PhaseInterval(prompted, began, "permission"),
         PhaseInterval(began, whole.end, "run"),
     )
-    return CallPhases(
-        (*hooks, *(interval for interval in parts if interval.end > interval.start)), certainty
-    )
+    return CallPhases((*hooks, *(interval for interval in parts if interval.end > interval.start)), certainty)
 
 
-def _phases_of_run(
-    span: Span, hooks: list[PhaseInterval], whole: PhaseInterval, ready: int | None
-) -> CallPhases:
+def _phases_of_run(span: Span, hooks: list[PhaseInterval], whole: PhaseInterval, ready: int | None) -> CallPhases:
     """The phases of a call that was run; `whole` is its time without hooks."""
     if _is_decided_automatically(span):
         return _with_phase(hooks, whole, "run", "known")
@@ -281,9 +265,7 @@ def _phases_of_run(
 def _is_decided_automatically(span: Span) -> bool:
     """The client wrote down that a rule, a mode or a hook allowed it: nobody was asked."""
     decisions = (event for event in span.events if isinstance(event, Permission))
-    return any(
-        event.decision == "accept" and event.source in _AUTOMATIC_SOURCES for event in decisions
-    )
+    return any(event.decision == "accept" and event.source in _AUTOMATIC_SOURCES for event in decisions)
 
 
 class _HookInterval(NamedTuple):
@@ -301,21 +283,14 @@ def _hook_intervals(span: Span, start: int, end: int) -> Iterator[_HookInterval]
             continue
         before, took = event.point in _PRE_TOOL_HOOKS, event.duration_ms
         if took is not None and took > 0:
-            yield _HookInterval(
-                before, PhaseInterval(at - round(min(took, at - start)), at, "hooks")
-            )
+            yield _HookInterval(before, PhaseInterval(at - round(min(took, at - start)), at, "hooks"))
         elif event.outcome == "started" and not before and at < end:
-            yield _HookInterval(
-                before, PhaseInterval(at, end, "hooks")
-            )  # the result waited until it was done
+            yield _HookInterval(before, PhaseInterval(at, end, "hooks"))  # the result waited until it was done
 
 
 def _hooks_end(held: list[_HookInterval], start: int, end: int) -> int:
     """When the hooks before the tool had ended."""
-    return max(
-        (hook.interval.end for hook in held if hook.before and hook.interval.end <= end),
-        default=start,
-    )
+    return max((hook.interval.end for hook in held if hook.before and hook.interval.end <= end), default=start)
 
 
 def noted_wait(span: Span) -> int | None:
@@ -326,9 +301,5 @@ def noted_wait(span: Span) -> int | None:
     if timings is None or timings.prompted is None:
         return None
     phases = call_phases(span, timings=timings)
-    waits = (
-        interval.end - interval.start
-        for interval in phases.intervals
-        if interval.phase == "permission"
-    )
+    waits = (interval.end - interval.start for interval in phases.intervals if interval.phase == "permission")
     return sum(waits) if phases.certainty == "known" else None

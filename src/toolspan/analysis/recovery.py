@@ -99,11 +99,7 @@ class OpenChain:
         """A call tries the same thing again."""
         others = (refusal for tool, refusal in self.refusals.items() if tool != span.tool)
         turn = _turn_of(span, turns)
-        if (
-            turn
-            and span.state in _RAN_STATES
-            and any(_turn_of(refusal, turns) == turn for refusal in others)
-        ):
+        if turn and span.state in _RAN_STATES and any(_turn_of(refusal, turns) == turn for refusal in others):
             self.evasion = True
         self._note_refusal(span)
         self.links.append((span, "attempt"))
@@ -148,9 +144,7 @@ class RecoveryTracker:
             return
         if n % _PRUNE_INTERVAL == 0:
             self._open_chains = {
-                key: open_chain
-                for key, open_chain in self._open_chains.items()
-                if open_chain.is_near(n, span)
+                key: open_chain for key, open_chain in self._open_chains.items() if open_chain.is_near(n, span)
             }
         key = call_key(span)
         chain = self._find_chain(n, span, key)
@@ -193,9 +187,7 @@ class RecoveryTracker:
     def _find_chain(self, n: int, span: Span, key: CallKey) -> OpenChain | None:
         """The open chain that a call takes up; chains too far back are let go."""
         if self._recent_chains:
-            self._recent_chains = [
-                candidate for candidate in self._recent_chains if candidate.can_switch_tool(n)
-            ]
+            self._recent_chains = [candidate for candidate in self._recent_chains if candidate.can_switch_tool(n)]
         for candidate in (key, tool_key(span.tool)):
             chain = self._open_chains.get(candidate)
             if chain is not None and chain.is_near(n, span):
@@ -204,14 +196,7 @@ class RecoveryTracker:
                 del self._open_chains[candidate]
         if not self._recent_chains:
             return None
-        return next(
-            (
-                candidate
-                for candidate in reversed(self._recent_chains)
-                if _takes_up(span, key, candidate)
-            ),
-            None,
-        )
+        return next((candidate for candidate in reversed(self._recent_chains) if _takes_up(span, key, candidate)), None)
 
 
 def _takes_up(span: Span, key: CallKey, chain: OpenChain) -> bool:
@@ -223,9 +208,7 @@ def _takes_up(span: Span, key: CallKey, chain: OpenChain) -> bool:
         return _does_same_as_command(span, key, start.call.target or "")
     if span.call.kind == "shell":
         return command_mentions(span.call.target or "", chain.key)
-    return (
-        span.tool == "Grep" and start.error_kind == "too_large" and _searches_path(span, chain.key)
-    )
+    return span.tool == "Grep" and start.error_kind == "too_large" and _searches_path(span, chain.key)
 
 
 def _does_same_as_command(span: Span, key: CallKey, command: str) -> bool:
@@ -287,8 +270,7 @@ def name_chain(chain: OpenChain) -> ChainName | None:
     """What the links of a chain amount to; the more special first."""
     start, attempts = chain.start, chain.attempts[1:]
     has_lookup = any(
-        role == "support" and span.call.kind != "shell" and span.state == "succeeded"
-        for span, role in chain.links
+        role == "support" and span.call.kind != "shell" and span.state == "succeeded" for span, role in chain.links
     )
     if has_lookup and start.error_kind == "read_required":
         return "read_before_write"
@@ -312,9 +294,7 @@ def _is_degradation(tried: Sequence[Span]) -> bool:
     steps = [_EDIT_TOOL_RANK.get(span.tool, -1) for span in tried]
     if -1 in steps or steps[0] == steps[-1] or steps != sorted(steps):
         return False
-    return all(
-        span.state == "timed_out" or span.error_kind in _TIMEOUT_KINDS for span in tried[:-1]
-    )
+    return all(span.state == "timed_out" or span.error_kind in _TIMEOUT_KINDS for span in tried[:-1])
 
 
 def _reads_in_parts(span: Span) -> bool:
@@ -423,20 +403,14 @@ def chain_endings(spans: Iterable[Span]) -> list[ChainEnding]:
     """How the chains of these spans ended; cheaper than the chains themselves."""
     return [
         ChainEnding(
-            failures=opened.failures,
-            recovered=opened.recovered,
-            by=name_chain(opened) if opened.recovered else None,
+            failures=opened.failures, recovered=opened.recovered, by=name_chain(opened) if opened.recovered else None
         )
         for opened in _track_chains(spans, {})
     ]
 
 
 def _track_chains(spans: Iterable[Span], turns: Mapping[str, str]) -> list[OpenChain]:
-    return [
-        opened
-        for thread in group_by_agent(spans)
-        for opened in RecoveryTracker(turns).track_all(thread)
-    ]
+    return [opened for thread in group_by_agent(spans) for opened in RecoveryTracker(turns).track_all(thread)]
 
 
 def _close_chain(opened: OpenChain, file: str, tokens: Mapping[str, Tokens]) -> RecoveryChain:

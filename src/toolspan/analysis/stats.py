@@ -15,10 +15,7 @@ from toolspan.reading.rows import CallRow
 from toolspan.types.error_kinds import ADVICE, ErrorKind, error_signature
 from toolspan.types.state import OPEN_STATES
 
-_UNANSWERED_ADVICE = (
-    "The session ended before the result was recorded",
-    "Check whether it took effect",
-)
+_UNANSWERED_ADVICE = ("The session ended before the result was recorded", "Check whether it took effect")
 _ORPHAN_ADVICE = ("The request is in another file, or lost", "Read the whole session, not one file")
 
 
@@ -61,9 +58,7 @@ def is_unsuccessful(row: CallRow) -> bool:
     return row.state != "succeeded" and row.state not in OPEN_STATES
 
 
-def group_errors(
-    rows: Iterable[CallRow], recoveries: RecoveryByCall | None = None
-) -> list[ErrorGroup]:
+def group_errors(rows: Iterable[CallRow], recoveries: RecoveryByCall | None = None) -> list[ErrorGroup]:
     """The calls that went wrong, by kind, tool and wording; the most frequent first."""
     groups: dict[str, list[CallRow]] = {}
     for row in rows:
@@ -79,19 +74,13 @@ def _error_signature(row: CallRow) -> str:
     return error_signature(row.error_kind, row.tool or "?", row.message or "")
 
 
-def _make_error_group(
-    name: str, rows: Sequence[CallRow], recoveries: RecoveryByCall | None
-) -> ErrorGroup:
+def _make_error_group(name: str, rows: Sequence[CallRow], recoveries: RecoveryByCall | None) -> ErrorGroup:
     last = max(rows, key=lambda row: row.requested or row.finished or "")
     kind = None if last.state == "orphan_result" else last.error_kind
     cause, solution = _cause_and_solution(kind, last.state)
     times = sorted(at for row in rows if (at := row.requested or row.finished))
-    call_recoveries = (
-        [recoveries.get((row.id, row.batch)) for row in rows] if recoveries is not None else []
-    )
-    recovered = [
-        recovery for recovery in call_recoveries if recovery is not None and recovery.recovered
-    ]
+    call_recoveries = [recoveries.get((row.id, row.batch)) for row in rows] if recoveries is not None else []
+    recovered = [recovery for recovery in call_recoveries if recovery is not None and recovery.recovered]
     return ErrorGroup(
         kind=kind or last.state,
         tool=last.tool or "?",
@@ -106,9 +95,7 @@ def _make_error_group(
         retry=last.retry,
         recovered=len(recovered) if recoveries is not None else None,
         recovered_by=dict(
-            Counter(
-                recovery.recovered_by for recovery in recovered if recovery.recovered_by
-            ).most_common()
+            Counter(recovery.recovered_by for recovery in recovered if recovery.recovered_by).most_common()
         ),
         example=last,
     )

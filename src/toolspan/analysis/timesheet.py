@@ -15,14 +15,7 @@ from msgspec import Struct
 
 from toolspan.analysis.phases import Certainty
 from toolspan.analysis.stats import percentile
-from toolspan.analysis.timing import (
-    AgentTime,
-    CallTime,
-    FileTime,
-    TimeSlice,
-    TimeSplit,
-    clip_slices,
-)
+from toolspan.analysis.timing import AgentTime, CallTime, FileTime, TimeSlice, TimeSplit, clip_slices
 from toolspan.reading.lineage import Lineages
 from toolspan.types.session import SessionInfo
 from toolspan.types.span import is_within
@@ -41,9 +34,7 @@ class CopyTracker:
     def family_of(self, file: str, calls: Iterable[tuple[str, str | None]]) -> Hashable:
         """The family of a file, by its lineage or by a call, id and message, that was seen."""
         named = [(name, batch) for name, batch in calls if batch]
-        seen_family = next(
-            (self._call_families[call] for call in named if call in self._call_families), None
-        )
+        seen_family = next((self._call_families[call] for call in named if call in self._call_families), None)
         family = self._lineages.group_of(file) if seen_family is None else seen_family
         for call in named:
             self._call_families.setdefault(call, family)
@@ -112,21 +103,15 @@ class Timesheet:
 
     @classmethod
     def from_files(
-        cls,
-        files: Iterable[FileTime],
-        *,
-        since: datetime | None = None,
-        until: datetime | None = None,
-    ) -> "Timesheet":
+        cls, files: Iterable[FileTime], *, since: datetime | None = None, until: datetime | None = None
+    ) -> Timesheet:
         """The sessions of these files, each instant and each call once, inside a window of time."""
         return cls(_TimesheetBuilder(files, since, until).build_sessions())
 
     @property
     def split(self) -> TimeSplit:
         """The main conversations together; what runs in two sessions at once counts in both."""
-        return TimeSplit.from_slices(
-            part for session in self.sessions for part in session.main.slices
-        )
+        return TimeSplit.from_slices(part for session in self.sessions for part in session.main.slices)
 
     @property
     def agents(self) -> list[AgentSheet]:
@@ -142,13 +127,8 @@ class Timesheet:
 class _TimesheetBuilder:
     """Sorts files into sessions and leaves out what it has seen."""
 
-    def __init__(
-        self, files: Iterable[FileTime], since: datetime | None, until: datetime | None
-    ) -> None:
-        self._files = sorted(
-            (file for file in files if file.agents),
-            key=_file_order,
-        )
+    def __init__(self, files: Iterable[FileTime], since: datetime | None, until: datetime | None) -> None:
+        self._files = sorted((file for file in files if file.agents), key=_file_order)
         self._since = since
         self._until = until
         self._copies = CopyTracker((file.file, file.info) for file in self._files)
@@ -158,19 +138,14 @@ class _TimesheetBuilder:
         below: dict[str, list[AgentSheet]] = {}
         mains: list[tuple[FileTime, list[AgentSheet]]] = []
         for file in self._files:
-            calls = [
-                (item.call.id, item.call.batch) for agent in file.agents for item in agent.calls
-            ]
+            calls = [(item.call.id, item.call.batch) for agent in file.agents for item in agent.calls]
             family = self._copies.family_of(file.file, calls)
             sheets = [self._agent_sheet(agent, family) for agent in file.agents]
             if file.info.agent_id is None or file.info.session_id is None:
                 mains.append((file, sheets))
             else:
                 below.setdefault(file.info.session_id, []).extend(sheets)
-        sessions = [
-            _session_sheet(file, sheets, below.pop(_session_name(file), []))
-            for file, sheets in mains
-        ]
+        sessions = [_session_sheet(file, sheets, below.pop(_session_name(file), [])) for file, sheets in mains]
         sessions += [_orphan_session_sheet(name, sheets) for name, sheets in below.items()]
         return [item for item in sessions if item.main.slices or item.calls or item.agents]
 
@@ -178,9 +153,7 @@ class _TimesheetBuilder:
         """One agent's sheet; a compaction's agent repeats what its session had."""
         new = self._copies.add_if_new
         first = [call for call in agent.calls if new(family, "call", call.call.id)]
-        calls = [
-            call for call in first if is_within(_call_timestamp(call), self._since, self._until)
-        ]
+        calls = [call for call in first if is_within(_call_timestamp(call), self._since, self._until)]
         fresh = [part for part in agent.slices if new(family, "slice", part)]
         slices = clip_slices(fresh, self._since, self._until)
         return AgentSheet(
@@ -206,26 +179,16 @@ def _session_name(file: FileTime) -> str:
     return file.info.session_id or PurePath(file.file).name.partition(".")[0]
 
 
-def _session_sheet(
-    file: FileTime, sheets: Sequence[AgentSheet], agents: Sequence[AgentSheet]
-) -> SessionSheet:
+def _session_sheet(file: FileTime, sheets: Sequence[AgentSheet], agents: Sequence[AgentSheet]) -> SessionSheet:
     subagents = [sheet for sheet in (*sheets[1:], *agents) if sheet.slices or sheet.calls]
-    return SessionSheet(
-        id=_session_name(file),
-        file=file.file,
-        info=file.info,
-        main=sheets[0],
-        agents=tuple(subagents),
-    )
+    return SessionSheet(id=_session_name(file), file=file.file, info=file.info, main=sheets[0], agents=tuple(subagents))
 
 
 def _orphan_session_sheet(name: str, sheets: Sequence[AgentSheet]) -> SessionSheet:
     """A session of which only subagents' files are there: their time is the session's."""
     subagents = tuple(sheet for sheet in sheets if sheet.slices or sheet.calls)
     slices = tuple(sorted(part for sheet in subagents for part in sheet.slices))
-    main = AgentSheet(
-        agent=None, role=None, split=TimeSplit.from_slices(slices), calls=(), slices=slices
-    )
+    main = AgentSheet(agent=None, role=None, split=TimeSplit.from_slices(slices), calls=(), slices=slices)
     return SessionSheet(id=name, file="", info=SessionInfo(), main=main, agents=subagents)
 
 

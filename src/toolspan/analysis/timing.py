@@ -104,7 +104,7 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     idle_ms: int = 0
 
     @classmethod
-    def from_slices(cls, slices: Iterable[TimeSlice]) -> "TimeSplit":
+    def from_slices(cls, slices: Iterable[TimeSlice]) -> TimeSplit:
         """The sum of slices."""
         sums: dict[TimePart, int] = dict.fromkeys(TIME_PARTS, 0)
         first: int | None = None
@@ -133,9 +133,7 @@ def split_transcript(transcript: Transcript) -> TimeSplit:
         SourceError: the file can no longer be read.
     """
     timings = read_hook_timings(Path(transcript.file))
-    return TimeSplit.from_slices(
-        measure_agent(build_timeline([read_content(transcript)]), timings).slices
-    )
+    return TimeSplit.from_slices(measure_agent(build_timeline([read_content(transcript)]), timings).slices)
 
 
 class FileTime(Struct, frozen=True, kw_only=True):
@@ -158,15 +156,11 @@ def file_time(path: str) -> FileTime:
     timings = read_hook_timings(Path(path))
     agent_times = [measure_agent(agent, timings) for agent in strand.iter_timelines()]
     return FileTime(
-        file=path,
-        info=transcript.info,
-        agents=[agent for agent in agent_times if agent.slices or agent.calls],
+        file=path, info=transcript.info, agents=[agent for agent in agent_times if agent.slices or agent.calls]
     )
 
 
-def measure_agent(
-    strand: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})
-) -> AgentTime:
+def measure_agent(strand: AgentTimeline, timings: Mapping[str, HookTimings] = MappingProxyType({})) -> AgentTime:
     """Where one agent's time went; its subagents are calls that run.
 
     `heard` is what hooks of ours noted of its calls.
@@ -183,9 +177,7 @@ def measure_agent(
         for span, entry in zip(spans, span_phases, strict=True)
         if span.state != "orphan_result"
     ]
-    return AgentTime(
-        agent=strand.agent_id, role=strand.role, slices=tuple(slices), calls=tuple(calls)
-    )
+    return AgentTime(agent=strand.agent_id, role=strand.role, slices=tuple(slices), calls=tuple(calls))
 
 
 class _TimeMark(NamedTuple):

@@ -59,7 +59,7 @@ def _run_command() -> int:
     return code
 
 
-def _prestart_search(arguments: list[str]) -> "RipgrepProcess | None":
+def _prestart_search(arguments: list[str]) -> RipgrepProcess | None:
     """What is started before anything else is loaded."""
     if arguments[:1] != ["search"]:
         return None
@@ -68,7 +68,7 @@ def _prestart_search(arguments: list[str]) -> "RipgrepProcess | None":
     return prestart_ripgrep(arguments[1:])
 
 
-def _invoke_app(prestarted: "RipgrepProcess | None") -> int:
+def _invoke_app(prestarted: RipgrepProcess | None) -> int:
     import click
 
     from toolspan.cli.app import app

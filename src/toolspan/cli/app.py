@@ -48,22 +48,14 @@ class LazyCommandGroup(click.Group):
         """All names."""
         return list(COMMANDS)
 
-    def get_command(
-        self,
-        ctx: click.Context,
-        cmd_name: str,
-    ) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"toolspan.cli.{cmd_name}").command
         return command
 
-    def format_commands(
-        self,
-        ctx: click.Context,
-        formatter: click.HelpFormatter,
-    ) -> None:
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, without loading any."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
@@ -93,9 +85,7 @@ class _CommandError(click.ClickException):
 
 
 @click.group(
-    cls=LazyCommandGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    invoke_without_command=True,
+    cls=LazyCommandGroup, context_settings={"help_option_names": ["-h", "--help"]}, invoke_without_command=True
 )
 @click.version_option(package_name="toolspan")
 @click.option("--json", "as_json", is_flag=True, help="The overview as one JSON object.")

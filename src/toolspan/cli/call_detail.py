@@ -42,28 +42,11 @@ from toolspan.formats.claude.messages import read_content
 from toolspan.formats.claude.paths import config_dir, relative_to_folder
 from toolspan.formats.claude.results import UnknownResult
 from toolspan.reading.rows import make_call_row
-from toolspan.reading.timeline import (
-    AgentTimeline,
-    TimelineBatch,
-    TimelineMessage,
-    Turn,
-    build_timeline,
-    display_text,
-)
+from toolspan.reading.timeline import AgentTimeline, TimelineBatch, TimelineMessage, Turn, build_timeline, display_text
 from toolspan.reading.transcript import Transcript
 from toolspan.types.inputs import UnknownInput, decode_json_or_text
 from toolspan.types.session import Message, MessageAuthor
-from toolspan.types.span import (
-    Call,
-    Event,
-    Hook,
-    Note,
-    Notification,
-    Permission,
-    Progress,
-    Span,
-    parse_timestamp,
-)
+from toolspan.types.span import Call, Event, Hook, Note, Notification, Permission, Progress, Span, parse_timestamp
 from toolspan.types.state import STATE_MEANINGS, STATE_SYMBOLS
 
 _EDIT_RESULTS = (results.EditResult, results.MultiEditResult, results.WriteResult)
@@ -114,9 +97,7 @@ def _work_summary(structured: object) -> str:
             return interpretation or (format_count(lines, "line") if lines else "no output")
         case work.AgentResult():
             calls, tokens = structured.total_tool_use_count, structured.total_tokens
-            counts = [
-                format_count(n, noun) for n, noun in ((calls, "call"), (tokens, "token")) if n
-            ]
+            counts = [format_count(n, noun) for n, noun in ((calls, "call"), (tokens, "token")) if n]
             return "sent off" if structured.is_launched else ", ".join(counts)
         case work.TodoResult(new_todos=todos):
             return f"{sum(item.status == 'completed' for item in todos)}/{len(todos)} done"
@@ -209,9 +190,7 @@ def event_note(event: Event) -> str:
         case Hook():
             hook_text = (event.text or "").strip('" ')
             name = event.name or event.point
-            return join_parts(
-                f"hook {name}", event.outcome, format_duration(event.duration_ms), hook_text
-            )
+            return join_parts(f"hook {name}", event.outcome, format_duration(event.duration_ms), hook_text)
         case Progress():
             first, last = parse_timestamp(event.first_at), parse_timestamp(event.last_at)
             over = format_duration((last - first).total_seconds() * 1000) if first and last else ""
@@ -261,9 +240,7 @@ class CallDetail(Struct, frozen=True, kw_only=True):
     """Other sessions that have a call with this id, the newest first."""
 
 
-def build_call_detail(
-    span: Span, transcript: Transcript, others: tuple[str, ...] = ()
-) -> CallDetail:
+def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...] = ()) -> CallDetail:
     """A call with what stands around it in its own file."""
     detail = CallDetail(
         span=span,
@@ -289,9 +266,7 @@ def build_call_detail(
     return detail
 
 
-def _find_chain(
-    span: Span, transcript: Transcript, strands: Sequence[AgentTimeline]
-) -> RecoveryChain | None:
+def _find_chain(span: Span, transcript: Transcript, strands: Sequence[AgentTimeline]) -> RecoveryChain | None:
     """The chain a call is part of: the one that its failure began, before one that it took up."""
     turns: dict[str, str] = {
         placed.span.id: placed.span.call.prompt_id or f"{strand.agent_id} {n}"
@@ -300,14 +275,8 @@ def _find_chain(
         for placed in turn.calls
     }
     all_chains = find_chains(transcript.spans, transcript.file, turns=turns)
-    begun = (
-        candidate
-        for candidate in all_chains
-        if span.id in (candidate.start.id, *candidate.siblings)
-    )
-    joins = (
-        candidate for candidate in all_chains if any(link.id == span.id for link in candidate.links)
-    )
+    begun = (candidate for candidate in all_chains if span.id in (candidate.start.id, *candidate.siblings))
+    joins = (candidate for candidate in all_chains if any(link.id == span.id for link in candidate.links))
     return next(chain.from_iterable((begun, joins)), None)
 
 
@@ -398,11 +367,7 @@ def _neighbour_id(neighbours: Sequence[Neighbour]) -> str | None:
 
 
 def _neighbour_json(neighbour: Neighbour, file: str) -> object:
-    return (
-        neighbour.message
-        if isinstance(neighbour, TimelineMessage)
-        else make_call_row(neighbour, file)
-    )
+    return neighbour.message if isinstance(neighbour, TimelineMessage) else make_call_row(neighbour, file)
 
 
 def _result_json(span: Span) -> dict[str, object] | None:
@@ -438,19 +403,13 @@ def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
     if span.result is not None:
         text = plain_lines(span.result.text.rstrip("\n"))
         yield from _section_lines(
-            join_parts("result", result_summary(span)),
-            _limit_lines(text, row_format, _MAX_RESULT_LINES),
-            row_format,
+            join_parts("result", result_summary(span)), _limit_lines(text, row_format, _MAX_RESULT_LINES), row_format
         )
     if detail.diff:
-        lines = _limit_lines(
-            plain_lines(detail.diff.rstrip("\n")), row_format, _MAX_RESULT_LINES * 2
-        )
+        lines = _limit_lines(plain_lines(detail.diff.rstrip("\n")), row_format, _MAX_RESULT_LINES * 2)
         yield from _section_lines("diff", (diff_line(line.plain) for line in lines), row_format)
     if detail.chain is not None:
-        yield from _section_lines(
-            _chain_title(detail.chain), _chain_lines(detail, row_format), row_format
-        )
+        yield from _section_lines(_chain_title(detail.chain), _chain_lines(detail, row_format), row_format)
     if detail.before or detail.after:
         yield from _section_lines("around", _neighbour_lines(detail, row_format), row_format)
     yield from _restore_hints(detail)
@@ -481,9 +440,7 @@ def _call_fact_lines(detail: CallDetail, width: int) -> Iterator[Text]:
     prompt = detail.turn.prompt if detail.turn else None
     yield from fact_lines("prompt", display_text(prompt) if prompt else None, width)
     flags = [name for name in _SPAN_FLAGS if getattr(span, name)]
-    state = f"{span.state}: {STATE_MEANINGS[span.state]}" + (
-        f" ({', '.join(flags)})" if flags else ""
-    )
+    state = f"{span.state}: {STATE_MEANINGS[span.state]}" + (f" ({', '.join(flags)})" if flags else "")
     yield from fact_lines("state", state, width, STATE_STYLES[span.state])
     for evidence in span.evidence:
         text = f"{evidence.rule}: {evidence.text}" if evidence.text else evidence.rule
@@ -508,13 +465,9 @@ _SPAN_FLAGS = ("ambiguous", "background", "deferred", "synthetic")
 
 def _format_call_times(span: Span) -> str:
     reported_ms = span.result.reported_ms if span.result else None
-    reported = (
-        f"the tool itself says {format_duration(reported_ms)}" if reported_ms is not None else None
-    )
+    reported = f"the tool itself says {format_duration(reported_ms)}" if reported_ms is not None else None
     wait_ms = noted_wait(span)
-    waited = (
-        f"somebody was asked for {format_duration(wait_ms)} of it" if wait_ms is not None else None
-    )
+    waited = f"somebody was asked for {format_duration(wait_ms)} of it" if wait_ms is not None else None
     return join_parts(format_period(span.requested, span.finished), reported, waited)
 
 
@@ -522,9 +475,7 @@ def _location_lines(detail: CallDetail, width: int) -> Iterator[Text]:
     """Where a call stands: in files, in its batch, on its branch, above its subagents."""
     span = detail.span
     yield from fact_lines("asked", str(span.call.place or "nobody recorded it"), _MAX_LINE_LENGTH)
-    yield from fact_lines(
-        "answered", str(span.result.place) if span.result else "never", _MAX_LINE_LENGTH
-    )
+    yield from fact_lines("answered", str(span.result.place) if span.result else "never", _MAX_LINE_LENGTH)
     if detail.batch and len(detail.batch.calls) > 1:
         ids = _call_ids(detail.batch)
         most = max(group.concurrency for group in detail.batch.groups)
@@ -551,16 +502,10 @@ def _input_lines(span: Span, row_format: RowFormat) -> Iterator[Text]:
         text = value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False)
         lines = plain_lines(text or '""')
         if len(lines) == 1:
-            yield from fact_lines(
-                str(key), text or '""', _MAX_LINE_LENGTH if row_format.full else row_format.width
-            )
+            yield from fact_lines(str(key), text or '""', _MAX_LINE_LENGTH if row_format.full else row_format.width)
         else:
-            yield from fact_lines(
-                str(key), format_count(len(lines), "line"), row_format.width, "dim"
-            )
-            yield from (
-                Text("  ") + line for line in _limit_lines(lines, row_format, _MAX_INPUT_LINES)
-            )
+            yield from fact_lines(str(key), format_count(len(lines), "line"), row_format.width, "dim")
+            yield from (Text("  ") + line for line in _limit_lines(lines, row_format, _MAX_INPUT_LINES))
 
 
 def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) -> Iterator[Text]:
@@ -575,9 +520,7 @@ def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) ->
 
 def _chain_title(recovery: RecoveryChain) -> str:
     name = (recovery.name or "nothing was tried").replace("_", " ")
-    return join_parts(
-        "recovery", name, recovery.outcome, "possible evasion" if recovery.evasion else None
-    )
+    return join_parts("recovery", name, recovery.outcome, "possible evasion" if recovery.evasion else None)
 
 
 def _chain_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
@@ -596,16 +539,11 @@ def _chain_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
         requested=recovery.start.requested,
     )
     for link in (first, *recovery.links):
-        line = Text().append(
-            f"{format_time(parse_timestamp(link.requested), date=False):10}", style="dim"
-        )
+        line = Text().append(f"{format_time(parse_timestamp(link.requested), date=False):10}", style="dim")
         line.append(f"{STATE_SYMBOLS[link.state]} ", style=STATE_STYLES[link.state])
         line.append(f"{plain_line(link.tool, 60):5} ", style="bold")
         line.append(
-            plain_line(
-                join_parts(row_format.shorten_path(link.target or ""), link.error_kind),
-                row_format.width,
-            )
+            plain_line(join_parts(row_format.shorten_path(link.target or ""), link.error_kind), row_format.width)
         )
         name = plain_line(link.id, _MAX_ID_LENGTH)
         line.truncate(max(row_format.width - len(name) - 9, _MIN_TEXT_WIDTH), overflow="ellipsis")
@@ -616,9 +554,7 @@ def _chain_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
 def _neighbour_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
     for neighbour in detail.before:
         yield from _format_neighbour(neighbour, "before", row_format)
-    yield (
-        Text().append(f"{'':18}").append_text(call_text(detail.span, row_format)).append("  ◂ this")
-    )
+    yield (Text().append(f"{'':18}").append_text(call_text(detail.span, row_format)).append("  ◂ this"))
     for neighbour in detail.after:
         yield from _format_neighbour(neighbour, "after", row_format)
 
@@ -627,25 +563,15 @@ def _format_neighbour(neighbour: Neighbour, label: str, row_format: RowFormat) -
     match neighbour:
         case TimelineMessage(message=message):
             if row_format.includes_message(message):
-                yield _neighbour_line(
-                    "", neighbour.start_time, message_text(message, row_format), row_format
-                )
+                yield _neighbour_line("", neighbour.start_time, message_text(message, row_format), row_format)
         case Span():
             yield _neighbour_line(
-                label,
-                neighbour.requested,
-                call_text(neighbour, row_format),
-                row_format,
-                neighbour.id,
+                label, neighbour.requested, call_text(neighbour, row_format), row_format, neighbour.id
             )
 
 
-def _neighbour_line(
-    label: str, at: datetime | None, text: Text, row_format: RowFormat, name: str = ""
-) -> Text:
-    line = (
-        Text().append(f"{label:8}{format_time(at, date=False):10}", style="dim").append_text(text)
-    )
+def _neighbour_line(label: str, at: datetime | None, text: Text, row_format: RowFormat, name: str = "") -> Text:
+    line = Text().append(f"{label:8}{format_time(at, date=False):10}", style="dim").append_text(text)
     name = plain_line(name, _MAX_ID_LENGTH)
     if not row_format.full:
         line.truncate(max(row_format.width - len(name) - 2, _MIN_TEXT_WIDTH), overflow="ellipsis")

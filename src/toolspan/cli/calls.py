@@ -45,9 +45,7 @@ from toolspan.types.span import parse_timestamp
 @limit_option(50, "Rows")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @filter_options
-def command(
-    names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any
-) -> None:
+def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
     """Every tool call, one row each.
 
     Files are read alone; a folder or a session's id joins subagents, resumes and forks, and each
@@ -62,9 +60,7 @@ def command(
         _print_rows(list(rows), limit)
 
 
-def _select_rows(
-    names: tuple[str, ...], call_filter: CallFilter, *, last: bool
-) -> Iterable[CallRow]:
+def _select_rows(names: tuple[str, ...], call_filter: CallFilter, *, last: bool) -> Iterable[CallRow]:
     """The calls of what is named; those of a single file one by one, however many there are."""
     files, joined = locate_files(names, last=last)
     if joined or len(files) > 1:
@@ -85,8 +81,7 @@ def _format_cells(row: CallRow, *, narrow: bool) -> dict[str, str]:
     state = kind if narrow and kind else row.state + (f" · {kind}" if kind else "")
     return {
         "requested": format_time(parse_timestamp(row.requested)),
-        "session": escape_markup((row.session or PurePath(row.file).stem)[:8])
-        + (" ↳" if row.agent else ""),
+        "session": escape_markup((row.session or PurePath(row.file).stem)[:8]) + (" ↳" if row.agent else ""),
         "call": escape_markup(short_id(row.id)[:8]),
         "tool": escape_markup(shorten_line(row.tool or "?", 12 if narrow else 30)),
         "state": f"[{style}]{state}[/]" + (" ⟳" if row.background else ""),

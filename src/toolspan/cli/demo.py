@@ -10,13 +10,7 @@ from pathlib import Path
 import anyio
 import click
 
-from toolspan.cli.output import (
-    STATE_STYLES,
-    escape_markup,
-    format_duration,
-    make_console,
-    print_json,
-)
+from toolspan.cli.output import STATE_STYLES, escape_markup, format_duration, make_console, print_json
 from toolspan.runtime.hooks.callbacks import Hooks
 from toolspan.runtime.permissions import Rules
 from toolspan.runtime.process import become_subreaper
@@ -51,9 +45,7 @@ def write_project(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def make_session(
-    folder: Path, transcript: Path, session_id: str, show: Callable[[LiveEvent], None]
-) -> Session:
+def make_session(folder: Path, transcript: Path, session_id: str, show: Callable[[LiveEvent], None]) -> Session:
     """A session on the project: everything is allowed but pushing, and a hook guards against rm."""
     hooks = Hooks()
 
@@ -85,10 +77,7 @@ def make_model(folder: Path) -> ScriptedModel:
                 use("Read", file_path=str(folder / "notes.md")),
             ],
             [say("Now the failure itself."), run_tests],
-            [
-                say("A letter is missing."),
-                use("Edit", file_path=greet, old_string="Helo", new_string="Hello"),
-            ],
+            [say("A letter is missing."), use("Edit", file_path=greet, old_string="Helo", new_string="Hello")],
             [run_tests],
             [
                 say("It passes. I clean up and push."),
@@ -108,9 +97,7 @@ def make_model(folder: Path) -> ScriptedModel:
 
 @click.command("demo")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: where, and which calls.")
-@click.option(
-    "--folder", type=click.Path(path_type=Path), help="Play in this folder, not a new one."
-)
+@click.option("--folder", type=click.Path(path_type=Path), help="Play in this folder, not a new one.")
 @click.pass_context
 def command(ctx: click.Context, *, as_json: bool, folder: Path | None) -> None:
     """Run, record and read a short session: real tools, a model that follows a script.
@@ -167,11 +154,7 @@ def _print_event(event: LiveEvent) -> None:
     span = event.span
     style = STATE_STYLES[span.state]
     target = (span.call.target or "").removeprefix(f"{event.cwd}/")
-    reason = (
-        f"  [dim]{escape_markup((span.message or '').splitlines()[0][:90])}[/]"
-        if span.message
-        else ""
-    )
+    reason = f"  [dim]{escape_markup((span.message or '').splitlines()[0][:90])}[/]" if span.message else ""
     make_console().print(
         f"  [{style}]{STATE_SYMBOLS[span.state]}[/] [bold]{span.tool:5}[/] {escape_markup(target)}"
         f"  [dim]{format_duration(event.duration_ms)}[/]{reason}"
@@ -197,9 +180,7 @@ def _print_recorded_session(ctx: click.Context, transcript: Path) -> None:
         ("What went wrong, and what helps?", ["errors"]),
     ):
         _run_toolspan_command(ctx, title, [*arguments, str(transcript)])
-    out.print(
-        "[bold]Now yours:[/] toolspan sessions · toolspan errors --since 7d · toolspan show --last"
-    )
+    out.print("[bold]Now yours:[/] toolspan sessions · toolspan errors --since 7d · toolspan show --last")
     out.print(f"[dim]More to look at: toolspan sessions {escape_markup(str(archive()))}[/]")
 
 

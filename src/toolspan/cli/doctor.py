@@ -10,15 +10,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from toolspan.cli.output import (
-    escape_markup,
-    format_count,
-    make_console,
-    make_table,
-    print_json,
-    progress_bar,
-    warn,
-)
+from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, progress_bar, warn
 from toolspan.cli.select import locate_files, names_argument, newest_session_here
 from toolspan.errors import NotFound, SourceError
 from toolspan.formats.claude.paths import config_dir, parse_file_name
@@ -54,19 +46,13 @@ _CLIENT_SUMMARIES = {
 @click.option("--roundtrip", is_flag=True, help="Re-encode every line and compare.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per file.")
 @click.pass_context
-def command(
-    ctx: click.Context, names: tuple[str, ...], *, last: bool, roundtrip: bool, as_json: bool
-) -> None:
+def command(ctx: click.Context, names: tuple[str, ...], *, last: bool, roundtrip: bool, as_json: bool) -> None:
     """Diagnose transcripts: damage, orphans, broken links, drift.
 
     Without a name: the newest session of the current folder. Exit code 1 when something needs
     mending.
     """
-    files = (
-        locate_files(names, last=last, allow_unknown=True)[0]
-        if names or last
-        else [_require_newest_session()]
-    )
+    files = locate_files(names, last=last, allow_unknown=True)[0] if names or last else [_require_newest_session()]
     unhealthy = unreadable = 0
     with progress_bar(sum(file.size for file in files), "examining") as advance:
         for file in files:
@@ -106,9 +92,7 @@ def _require_newest_session() -> TranscriptFile:
 
 
 def _checkup_row(checkup: DiagnosticReport) -> dict[str, object]:
-    resume_effects = (
-        RESUME_BEHAVIOR if detect_dialect(source_for_path(checkup.file)) == "claude" else {}
-    )
+    resume_effects = RESUME_BEHAVIOR if detect_dialect(source_for_path(checkup.file)) == "claude" else {}
     return {
         "file": checkup.file,
         "healthy": checkup.is_healthy,
@@ -121,9 +105,7 @@ def _checkup_row(checkup: DiagnosticReport) -> dict[str, object]:
             {
                 **msgspec.to_builtins(finding),
                 "place": str(finding.place) if finding.place else None,
-                "on_resume": resume_effects[finding.code]._asdict()
-                if finding.code in resume_effects
-                else None,
+                "on_resume": resume_effects[finding.code]._asdict() if finding.code in resume_effects else None,
             }
             for finding in checkup.findings
         ],
@@ -136,11 +118,7 @@ def _print_checkup(checkup: DiagnosticReport, *, quiet: bool) -> None:
     out = make_console()
     counts = checkup.counts
     out.print(f"[bold]{escape_markup(checkup.file)}[/]")
-    facts = [
-        format_count(counts.lines, "line"),
-        format_count(checkup.calls, "call"),
-        f"{counts.malformed} malformed",
-    ]
+    facts = [format_count(counts.lines, "line"), format_count(checkup.calls, "call"), f"{counts.malformed} malformed"]
     if checkup.roundtrip_equal is not None:
         facts.append(f"{checkup.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
@@ -172,10 +150,7 @@ def _format_diagnosis(checkup: DiagnosticReport, dialect: DetectedDialect) -> st
 
 def _repair_argument(checkup: DiagnosticReport) -> str | None:
     """What to name for `toolspan repair`, where it can help: a session, not its subagents."""
-    if not any(
-        finding.severity == "error" and finding.code in RESUME_BEHAVIOR
-        for finding in checkup.findings
-    ):
+    if not any(finding.severity == "error" and finding.code in RESUME_BEHAVIOR for finding in checkup.findings):
         return None
     path = Path(checkup.file)
     if parse_file_name(path).role == "agent":
@@ -193,8 +168,7 @@ def _find_session_file(agent: Path) -> Path | None:
         if folder.name == "subagents":
             session_folder = folder.parent
             candidates = (
-                session_folder.with_name(f"{session_folder.name}{ending}")
-                for ending in (".jsonl", ".jsonl.zst")
+                session_folder.with_name(f"{session_folder.name}{ending}") for ending in (".jsonl", ".jsonl.zst")
             )
             return next(filter(Path.is_file, candidates), None)
     return None
@@ -225,17 +199,13 @@ def _print_findings(checkup: DiagnosticReport, dialect: DetectedDialect) -> None
         make_console().print(listing)
     for code, n in counts.items():
         if n > _MAX_ROWS_PER_CODE:
-            make_console().print(
-                f"  [dim]and {n - _MAX_ROWS_PER_CODE:,} more of {code} (--json: all)[/]"
-            )
+            make_console().print(f"  [dim]and {n - _MAX_ROWS_PER_CODE:,} more of {code} (--json: all)[/]")
 
 
 def _print_on_resume(checkup: DiagnosticReport) -> None:
     """What the client was seen to do with each kind of damage."""
     effects = {
-        finding.code: RESUME_BEHAVIOR[finding.code]
-        for finding in checkup.findings
-        if finding.code in RESUME_BEHAVIOR
+        finding.code: RESUME_BEHAVIOR[finding.code] for finding in checkup.findings if finding.code in RESUME_BEHAVIOR
     }
     if not effects:
         return
@@ -248,6 +218,5 @@ def _print_on_resume(checkup: DiagnosticReport) -> None:
 def _sort_by_severity(checkup: DiagnosticReport) -> Sequence[Finding]:
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted(
-        checkup.findings,
-        key=lambda finding: (rank[finding.severity], finding.place.line if finding.place else 0),
+        checkup.findings, key=lambda finding: (rank[finding.severity], finding.place.line if finding.place else 0)
     )

@@ -8,22 +8,9 @@ from typing import Any
 
 import click
 
-from toolspan.analysis.recovery import (
-    ChainEnding,
-    FileRecovery,
-    failure_fates,
-    file_recovery,
-    file_recovery_all,
-)
+from toolspan.analysis.recovery import ChainEnding, FileRecovery, failure_fates, file_recovery, file_recovery_all
 from toolspan.analysis.stats import ErrorGroup, group_errors
-from toolspan.cli.output import (
-    escape_markup,
-    format_count,
-    format_time,
-    make_console,
-    print_json,
-    shorten_line,
-)
+from toolspan.cli.output import escape_markup, format_count, format_time, make_console, print_json, shorten_line
 from toolspan.cli.read_selected import read_selected_files
 from toolspan.cli.select import (
     CallFilter,
@@ -47,9 +34,7 @@ from toolspan.types.span import parse_timestamp
 @limit_option(15, "Groups")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per group.")
 @filter_options
-def command(
-    names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any
-) -> None:
+def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
     """What went wrong, grouped by kind and wording, with cause, solution and an example."""
     call_filter = make_filter(filter_values)
     everything = call_filter == CallFilter()  # then those that went well need no rows
@@ -63,9 +48,7 @@ def command(
         _print_groups(groups, limit, _count_calls(selection, rows), call_hint(names))
 
 
-def _read_failures(
-    names: Sequence[str], *, last: bool, everything: bool
-) -> tuple[CallSelection, list[ChainEnding]]:
+def _read_failures(names: Sequence[str], *, last: bool, everything: bool) -> tuple[CallSelection, list[ChainEnding]]:
     """What was named, and what was done about its failures."""
     job = FileJob(file_recovery if everything else file_recovery_all, FileRecovery)
     files, joined = read_selected_files(names, job, last=last)

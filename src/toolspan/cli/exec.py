@@ -28,9 +28,7 @@ _READ_SIZE = 1 << 16
 @click.option("--model", help="The model's name; some behaviour hangs on it.")
 @host_options
 @click.option("--events", is_flag=True, help="Also print what happens on the way.")
-@click.option(
-    "--json", is_flag=True, expose_value=False, help="As always here: the output is JSON lines."
-)
+@click.option("--json", is_flag=True, expose_value=False, help="As always here: the output is JSON lines.")
 @click.pass_context
 def command(ctx: click.Context, /, **_: object) -> None:
     """Run tool calls from standard input, a message per line, and print their results.
@@ -72,7 +70,7 @@ async def _run_exec(options: _ExecOptions, session_options: HostOptions) -> int:
                 printer.close()
 
 
-async def _serve_lines(session: Session, printer: "EventPrinter") -> int:
+async def _serve_lines(session: Session, printer: EventPrinter) -> int:
     stop = EarlyExit(session)
     printer.on_broken = stop.request_exit
     async with session, anyio.create_task_group() as group:
@@ -124,9 +122,7 @@ async def handle_line(number: int, line: bytes, session: Session, printer: Event
     try:
         await _handle_message(_decode_message(line), session, printer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        printer.write_row(
-            {"type": "error", "line": number, "message": f"not a JSON object: {error}"}
-        )
+        printer.write_row({"type": "error", "line": number, "message": f"not a JSON object: {error}"})
     except (ToolspanError, ValueError) as error:
         printer.write_row({"type": "error", "line": number, "message": str(error)})
 
@@ -154,9 +150,7 @@ def _decode_leniently(line: bytes) -> dict[str, object] | None:
     return message if isinstance(message, dict) else None
 
 
-async def _handle_message(
-    message: dict[str, object], session: Session, printer: EventPrinter
-) -> None:
+async def _handle_message(message: dict[str, object], session: Session, printer: EventPrinter) -> None:
     match message:
         case {"type": "user", "message": {"content": str() | list() as content}}:
             accepted = await session.submit(content)

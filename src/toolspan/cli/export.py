@@ -10,14 +10,7 @@ import click
 
 from toolspan.cli.output import warn
 from toolspan.cli.redaction_options import add_redaction_options, make_redactor, write_output
-from toolspan.cli.select import (
-    CallFilter,
-    filter_calls,
-    filter_options,
-    make_filter,
-    names_argument,
-    read_selection,
-)
+from toolspan.cli.select import CallFilter, filter_calls, filter_options, make_filter, names_argument, read_selection
 from toolspan.errors import NotFound, SourceError
 from toolspan.export.writers import EXPORT_FORMATS, ExportFormat, load_writer
 
@@ -33,25 +26,14 @@ _CALL_FILTERS = ("tool", "state", "error", "agent")
 @click.command("export")
 @names_argument
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(EXPORT_FORMATS),
-    default="json",
-    show_default=True,
-    help="What to write.",
+    "--format", "form", type=click.Choice(EXPORT_FORMATS), default="json", show_default=True, help="What to write."
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.option("--last", is_flag=True, help="The session written to last.")
 @add_redaction_options
 @filter_options
 def command(
-    names: tuple[str, ...],
-    *,
-    form: ExportFormat,
-    as_json: bool,
-    last: bool,
-    output: Path | None,
-    **filter_values: Any,
+    names: tuple[str, ...], *, form: ExportFormat, as_json: bool, last: bool, output: Path | None, **filter_values: Any
 ) -> None:
     """Write sessions in another form.
 
@@ -62,9 +44,7 @@ def command(
     --tool, --state, --error and --agent choose calls, and leave words out; the other filters choose
     sessions and times.
     """
-    redactor = make_redactor(
-        redact=filter_values.pop("redact"), skeleton=filter_values.pop("skeleton")
-    )
+    redactor = make_redactor(redact=filter_values.pop("redact"), skeleton=filter_values.pop("skeleton"))
     call_filter = make_filter(filter_values)
     sessions, choice = _select_sessions(names, call_filter, last=last)
     write = load_writer("json" if as_json else form)
@@ -73,7 +53,7 @@ def command(
 
 def _select_sessions(
     names: Sequence[str], call_filter: CallFilter, *, last: bool
-) -> tuple[list[list[str]], "ExportFilter"]:
+) -> tuple[list[list[str]], ExportFilter]:
     """The files of each session that has a wanted call, or any if everything is wanted."""
     from toolspan.export.session_export import ExportFilter
 
@@ -91,7 +71,7 @@ def _select_sessions(
     )
 
 
-def _accepts_message(call_filter: CallFilter, message: "Message") -> bool:
+def _accepts_message(call_filter: CallFilter, message: Message) -> bool:
     """Whether words are wanted: with filters of calls none are."""
     from toolspan.types.span import parse_timestamp
 
@@ -101,14 +81,13 @@ def _accepts_message(call_filter: CallFilter, message: "Message") -> bool:
         return True
     at = parse_timestamp(message.at)
     return at is not None and (
-        (call_filter.since is None or at >= call_filter.since)
-        and (call_filter.until is None or at < call_filter.until)
+        (call_filter.since is None or at >= call_filter.since) and (call_filter.until is None or at < call_filter.until)
     )
 
 
 def _session_exports(
-    sessions: Sequence[Sequence[str]], redactor: "Redactor", choice: "ExportFilter"
-) -> Iterator["SessionExport"]:
+    sessions: Sequence[Sequence[str]], redactor: Redactor, choice: ExportFilter
+) -> Iterator[SessionExport]:
     """The sessions, each read when its turn comes; what cannot be read is told and left out."""
     from toolspan.cli.read_selected import read_transcripts
     from toolspan.export.session_export import SessionExport

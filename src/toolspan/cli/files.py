@@ -111,9 +111,7 @@ def find_archive(files: Sequence[TranscriptFile], word: str) -> tuple[FileArchiv
     """
     name = PurePath(word.replace("\\", "/")).name
     with progress_bar(sum(file.size for file in files), "reading") as advance:
-        archive = archive_about(
-            files, name, lambda path: path_ends_with(path, name), advance, _warn_unreadable
-        )
+        archive = archive_about(files, name, lambda path: path_ends_with(path, name), advance, _warn_unreadable)
     return archive, archive.find_path(word, str(current_folder()))
 
 
@@ -153,9 +151,7 @@ class ContentPoint(NamedTuple):
     side: CallSide
 
 
-def resolve_point(
-    archive: FileArchive, path: str, before: str | None, after: str | None
-) -> ContentPoint:
+def resolve_point(archive: FileArchive, path: str, before: str | None, after: str | None) -> ContentPoint:
     """The time that is meant; without a call, after the last change.
 
     Raises:
@@ -213,16 +209,14 @@ def confidence_line(path: str, point: ContentPoint, recovered: RecoveredContent)
     return line
 
 
-def print_reasons(out: "Console", heading: Text, recovered: RecoveredContent) -> None:
+def print_reasons(out: Console, heading: Text, recovered: RecoveredContent) -> None:
     """A heading, and below it why what was found is as sure as it is."""
     out.print(heading, soft_wrap=True)
     for reason in recovered.reasons:
         out.print(Text(f"  {plain_line(reason, 400)}", style="dim"), soft_wrap=True)
 
 
-def _content_row(
-    archive: FileArchive, path: str, point: ContentPoint, recovered: RecoveredContent
-) -> ContentRow:
+def _content_row(archive: FileArchive, path: str, point: ContentPoint, recovered: RecoveredContent) -> ContentRow:
     absent = isinstance(recovered.content, Absent)
     is_known = recovered.content is not None or bool(recovered.parts)
     return ContentRow(
@@ -244,13 +238,9 @@ _MAX_DIFF_LINES = 60
 def print_history(files: Sequence[TranscriptFile], options: FilesOptions) -> None:
     """Each change of a file with its diff."""
     archive, path = find_archive(files, options.path or "")
-    changes = [
-        entry for entry in archive.changes_to(path) if accepts_change(options.call_filter, entry)
-    ]
+    changes = [entry for entry in archive.changes_to(path) if accepts_change(options.call_filter, entry)]
     attempts = [
-        entry
-        for entry in archive.failed_changes
-        if entry.path == path and accepts_change(options.call_filter, entry)
+        entry for entry in archive.failed_changes if entry.path == path and accepts_change(options.call_filter, entry)
     ]
     if options.as_json:
         for change in changes[-options.limit :]:  # all of them, when it is 0
@@ -268,19 +258,13 @@ def print_history(files: Sequence[TranscriptFile], options: FilesOptions) -> Non
 
 
 def _history_lines(
-    archive: FileArchive,
-    path: str,
-    changes: Sequence[FileChange],
-    options: FilesOptions,
-    width: int,
+    archive: FileArchive, path: str, changes: Sequence[FileChange], options: FilesOptions, width: int
 ) -> Iterator[Text]:
     yield Text(plain_line(path, 2_000), style="bold")
     for change in changes:
         yield Text()
         yield _change_headline(change, width)
-        yield from diff_lines(
-            diff_of_change(archive, change), 0 if options.full_diff else _MAX_DIFF_LINES
-        )
+        yield from diff_lines(diff_of_change(archive, change), 0 if options.full_diff else _MAX_DIFF_LINES)
     yield Text()
 
 
@@ -306,9 +290,7 @@ def diff_lines(diff: str, max_lines: int) -> Iterator[Text]:
     for line in lines[: max_lines or None]:
         yield diff_line(line[:2_000])
     if max_lines and len(lines) > max_lines:
-        yield Text(
-            f"… {format_count(len(lines) - max_lines, 'more line')} (--diff: all)", style="dim"
-        )
+        yield Text(f"… {format_count(len(lines) - max_lines, 'more line')} (--diff: all)", style="dim")
 
 
 def _disagreement_line(disagreement: Disagreement, width: int) -> Text:
@@ -322,9 +304,7 @@ def print_totals(files: Sequence[TranscriptFile], options: FilesOptions) -> None
     tally = FileTotalsCollector()
     for archive in read_archives(files):
         for change in archive.changes_and_failures:
-            if accepts_change(options.call_filter, change) and (
-                folder is None or is_within(change.path, folder)
-            ):
+            if accepts_change(options.call_filter, change) and (folder is None or is_within(change.path, folder)):
                 tally.add(change)
     rows = tally.rows()
     if options.as_json:
@@ -353,18 +333,13 @@ def _print_totals_rows(rows: Sequence[FileTotals], limit: int) -> None:
 def _totals_cells(row: FileTotals, width: int) -> dict[str, str]:
     mark = "" if row.known else " ?"
     lines = f"[green]+{row.added:,}[/] [red]−{row.removed:,}[/]{mark}" if row.changes else ""
-    sessions = (
-        format_count(len(row.sessions), "session")
-        if len(row.sessions) != 1
-        else row.sessions[0][:8]
-    )
+    sessions = format_count(len(row.sessions), "session") if len(row.sessions) != 1 else row.sessions[0][:8]
     agents = f" ↳ {len(row.agents)}" if row.agents else ""
     fate = " (new)" if row.created else ""
     fate = " (deleted)" if row.deleted else fate
     path_width = max(width - (60 if width >= 100 else 48), 20)
     return {
-        "file": escape_markup(_keep_path_end(_shorten_path(row.path), path_width - len(fate)))
-        + f"[dim]{fate}[/]",
+        "file": escape_markup(_keep_path_end(_shorten_path(row.path), path_width - len(fate))) + f"[dim]{fate}[/]",
         "changes": str(row.changes),
         "lines": lines,
         "errors": f"[red]{row.errors}[/]" if row.errors else "",
@@ -399,7 +374,7 @@ _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst")
 @limit_option(40, "Rows")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per row.")
 @filter_options
-def command(  # noqa: PLR0913 - one per option
+def command(
     names: tuple[str, ...],
     *,
     path: str | None,
@@ -423,11 +398,7 @@ def command(  # noqa: PLR0913 - one per option
     options = FilesOptions(path, call_filter, limit, as_json, with_diff)
     files, _ = locate_files(transcripts, last=last)
     if call_filter.dialect is not None:
-        files = [
-            file
-            for file in files
-            if detect_dialect(source_for_path(file.path)) == call_filter.dialect
-        ]
+        files = [file for file in files if detect_dialect(source_for_path(file.path)) == call_filter.dialect]
     require_session(call_filter.session, files)
     files = filter_by_project(call_filter.project, files)
     if content or before or after:

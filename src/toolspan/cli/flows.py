@@ -26,13 +26,7 @@ from toolspan.cli.output import (
     shorten_line,
 )
 from toolspan.cli.read_selected import read_filtered_files
-from toolspan.cli.select import (
-    CallFilter,
-    filter_options,
-    limit_option,
-    make_filter,
-    names_argument,
-)
+from toolspan.cli.select import CallFilter, filter_options, limit_option, make_filter, names_argument
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import parse_timestamp
 
@@ -67,13 +61,7 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per chain, flow, batch, …")
 @filter_options
 def command(
-    names: tuple[str, ...],
-    *,
-    last: bool,
-    chain: tuple[str, ...],
-    limit: int,
-    as_json: bool,
-    **filter_values: Any,
+    names: tuple[str, ...], *, last: bool, chain: tuple[str, ...], limit: int, as_json: bool, **filter_values: Any
 ) -> None:
     """What was done about errors, and how calls follow each other.
 
@@ -96,9 +84,7 @@ def _read_flows(names: Sequence[str], call_filter: CallFilter, *, last: bool) ->
     def is_in_period(file: FileFlows) -> bool:
         return _overlaps_period(file, call_filter)
 
-    return read_filtered_files(
-        names, FileJob(file_flows, FileFlows), call_filter, last=last, predicate=is_in_period
-    )
+    return read_filtered_files(names, FileJob(file_flows, FileFlows), call_filter, last=last, predicate=is_in_period)
 
 
 def _overlaps_period(file: FileFlows, call_filter: CallFilter) -> bool:
@@ -112,16 +98,12 @@ def _overlaps_period(file: FileFlows, call_filter: CallFilter) -> bool:
 def _filter_flows(
     flows: Flows, call_filter: CallFilter, names: Sequence[str], steps: Counter[tuple[str, ...]]
 ) -> _FlowReport:
-    rest = call_filter._replace(
-        project=None, session=None, dialect=None
-    )  # files were chosen by these
+    rest = call_filter._replace(project=None, session=None, dialect=None)  # files were chosen by these
     in_time = _period_predicate(call_filter)
     return _FlowReport(
         calls=flows.calls if rest == CallFilter() else None,
         chains=[
-            chain
-            for chain in flows.chains
-            if rest.accepts_call(chain.start) and (not names or chain.name in names)
+            chain for chain in flows.chains if rest.accepts_call(chain.start) and (not names or chain.name in names)
         ],
         flows=[item for item in flows.flows if in_time(item.requested)],
         batches=[item for item in flows.batches if in_time(item.requested)],
@@ -174,11 +156,7 @@ def _print_headline(report: _FlowReport) -> None:
     ways = Counter(chain.name for chain in recovered).most_common(1)
     mostly = f", mostly by {ways[0][0]} ({ways[0][1]:,})" if ways else ""
     failed = len({name for chain in report.chains for name in chain.failures})
-    again = (
-        f" ({format_count(failed, 'call')} with their retries)"
-        if failed > len(report.chains)
-        else ""
-    )
+    again = f" ({format_count(failed, 'call')} with their retries)" if failed > len(report.chains) else ""
     out.print(
         f"[bold]{len(recovered):,}[/] of {format_count(len(report.chains), 'failure')}{again}{calls} "
         f"{'was' if len(recovered) == 1 else 'were'} recovered "
@@ -200,10 +178,7 @@ def _print_chains(chains: Sequence[RecoveryChain]) -> None:
         listing.add_row(
             name or f"[dim]{_UNTRIED_LABEL}[/]",
             f"{n:,}",
-            *(
-                f"{ends[end]:,}" if ends[end] else ""
-                for end in ("recovered", "abandoned", "blocked")
-            ),
+            *(f"{ends[end]:,}" if ends[end] else "" for end in ("recovered", "abandoned", "blocked")),
             format_duration(median(walls)) if name and walls else "",
             _format_thousands(spent) if name else "",
         )
@@ -241,14 +216,11 @@ def _print_each(chains: Sequence[RecoveryChain], limit: int) -> None:
     for chain in ordered[-limit:] if limit else ordered:
         start = chain.start
         steps = [_format_step(start.tool or "?", start.error_kind or start.state)]
-        steps += [
-            _format_step(link.tool, link.error_kind or _state_note(link.state))
-            for link in chain.links
-        ]
+        steps += [_format_step(link.tool, link.error_kind or _state_note(link.state)) for link in chain.links]
         style = {"recovered": "green", "abandoned": "red", "blocked": "yellow"}[chain.outcome]
         out.print(
             f"  [{style}]{chain.outcome:9}[/] {_STEP_SEPARATOR.join(_collapse_repeats(steps))}"
-            f"  [dim]{format_duration(chain.wall_ms)}[/]",
+            f"  [dim]{format_duration(chain.wall_ms)}[/]"
         )
         about = escape_markup(shorten_line(start.target, max(out.width - 46, 20)))
         line = f"            [dim]{escape_markup(start.id)}  {about}[/]"
@@ -330,7 +302,5 @@ def _print_steps(steps: Counter[tuple[str, ...]], limit: int) -> None:
         return
     listing = make_table("times", "sequence", right=("times",), cut=("sequence",))
     for tools, n in steps.most_common(limit or None):
-        listing.add_row(
-            f"{n:,}", _STEP_SEPARATOR.join(escape_markup(shorten_line(tool, 40)) for tool in tools)
-        )
+        listing.add_row(f"{n:,}", _STEP_SEPARATOR.join(escape_markup(shorten_line(tool, 40)) for tool in tools))
     print_table(listing)

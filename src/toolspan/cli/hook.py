@@ -57,17 +57,13 @@ def _target_options(function: Callable[P, R]) -> Callable[P, R]:
 @_target_options
 @click.option("--client", help="The client's version, if it is not the `claude` on the PATH.")
 @click.pass_context
-def install(
-    ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, client: str | None
-) -> None:
+def install(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, client: str | None) -> None:
     """Add the hooks to the client's settings, after showing what changes.
 
     Only hooks that the client knows are added: an old one does not read settings with others.
     """
     version = _parse_version(client) if client is not None else _installed_client_version()
-    change = plan_install(
-        _settings_file(project=project), _record_command_line(), events_for(version)
-    )
+    change = plan_install(_settings_file(project=project), _record_command_line(), events_for(version))
     if not change:
         _print_result(change, "They are there already.", as_json=as_json, done=False)
         return
@@ -107,10 +103,7 @@ def status(*, as_json: bool) -> None:
     events_by_scope = {name: dict(installed_hooks(path)) for name, path in files.items()}
     sessions = sum(1 for _ in _recorded_files())
     if as_json:
-        rows = {
-            name: {"path": str(files[name]), "events": list(events_by_scope[name])}
-            for name in files
-        }
+        rows = {name: {"path": str(files[name]), "events": list(events_by_scope[name])} for name in files}
         print_json({**rows, "sessions": sessions})
         return
     for name, events in events_by_scope.items():
@@ -139,10 +132,7 @@ def _installed_client_version() -> VersionTuple | None:
         return None
     try:
         process = subprocess.run(
-            [program, "--version"],
-            capture_output=True,
-            timeout=_VERSION_TIMEOUT_SECONDS,
-            check=False,
+            [program, "--version"], capture_output=True, timeout=_VERSION_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -195,6 +185,5 @@ def _print_result(change: SettingsChange, text: str, *, as_json: bool, done: boo
 def _escape_unprintable(line: str) -> str:
     """Without what a terminal would obey: the file need not be ours."""
     return "".join(
-        character if character.isprintable() or character == "\t" else repr(character)[1:-1]
-        for character in line
+        character if character.isprintable() or character == "\t" else repr(character)[1:-1] for character in line
     )

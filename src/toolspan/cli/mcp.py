@@ -24,9 +24,7 @@ DEFAULT_TOOLS = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit,WebFetch,TaskOutput
 @click.option("--structured", is_flag=True, help="Also give results as values for programs; many"
               " clients then show those to the model instead of the text.")  # fmt: skip
 @host_options
-@click.option(
-    "--json", is_flag=True, expose_value=False, help="As always here: the output is JSON-RPC."
-)
+@click.option("--json", is_flag=True, expose_value=False, help="As always here: the output is JSON-RPC.")
 @click.pass_context
 def command(ctx: click.Context, /, structured: bool, **_: object) -> None:  # noqa: FBT001
     """Offer the tools to an MCP client, over standard input and output.
@@ -44,9 +42,7 @@ def command(ctx: click.Context, /, structured: bool, **_: object) -> None:  # no
     become_subreaper()
     keys = HostOptions.__struct_fields__
     session_options = msgspec.convert({key: ctx.params[key] for key in keys}, HostOptions)
-    session_options = msgspec.structs.replace(
-        session_options, tools=session_options.tools or DEFAULT_TOOLS
-    )
+    session_options = msgspec.structs.replace(session_options, tools=session_options.tools or DEFAULT_TOOLS)
     with private_stdio() as wire:
         code = anyio.run(_run_server, session_options, wire, structured)
     ctx.exit(code)
@@ -57,8 +53,7 @@ async def _run_server(session_options: HostOptions, wire: StdioTransport, struct
         async with open_host(session_options, model=None, terminal=terminal) as host:
             faults = FaultReporter("toolspan mcp")
             session = host.make_session(
-                SessionSource(transcript=session_options.transcript_target),
-                direct=[faults.on_event],
+                SessionSource(transcript=session_options.transcript_target), direct=[faults.on_event]
             )
             try:
                 async with session:
@@ -73,9 +68,7 @@ async def _serve_session(session: Session, wire: StdioTransport, *, structured: 
 
         async def watch_signals() -> None:
             nonlocal code
-            with anyio.open_signal_receiver(
-                signal.SIGINT, signal.SIGTERM, signal.SIGHUP
-            ) as signals:
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
                 async for number in signals:
                     code = 128 + number
                     group.cancel_scope.cancel()

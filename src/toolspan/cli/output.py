@@ -63,7 +63,7 @@ def _escape_match(match: re.Match[bytes]) -> bytes:
     return f"\\u{ord(match[0].decode()):04x}".encode()
 
 
-def make_console(*, stderr: bool = False) -> "Console":
+def make_console(*, stderr: bool = False) -> Console:
     """Where people read; plain and as wide as needed when it is no terminal."""
     from rich.console import Console
 
@@ -71,9 +71,7 @@ def make_console(*, stderr: bool = False) -> "Console":
     with contextlib.suppress(AttributeError, OSError):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     width = None if stream.isatty() or "COLUMNS" in os.environ else 160
-    rich_console = Console(
-        file=stream, stderr=stderr, highlight=False, width=width, soft_wrap=False
-    )
+    rich_console = Console(file=stream, stderr=stderr, highlight=False, width=width, soft_wrap=False)
     rich_console.on_broken_pipe = _raise_broken_pipe  # type: ignore[method-assign]
     return rich_console
 
@@ -82,14 +80,12 @@ def _raise_broken_pipe() -> None:
     raise BrokenPipeError
 
 
-def make_table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()) -> "Table":
+def make_table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()) -> Table:
     """An empty table with these columns; the cut ones give way where the screen is narrow."""
     from rich import box
     from rich.table import Table
 
-    listing = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", expand=bool(cut)
-    )
+    listing = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", expand=bool(cut))
     for column in columns:
         gives_way = column in cut
         listing.add_column(
@@ -103,7 +99,7 @@ def make_table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()
     return listing
 
 
-def print_table(listing: "Table") -> None:
+def print_table(listing: Table) -> None:
     """A table, apart from what stands above it."""
     out = make_console()
     out.print()
@@ -179,7 +175,7 @@ def format_count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
-def format_call_count(rows: "Sequence[CallRow]") -> str:
+def format_call_count(rows: Sequence[CallRow]) -> str:
     """How many calls there are; results without a call are no calls."""
     orphans = sum(row.state == "orphan_result" for row in rows)
     text = format_count(len(rows) - orphans, "call")
@@ -189,11 +185,7 @@ def format_call_count(rows: "Sequence[CallRow]") -> str:
 TIME_COLUMN_WIDTH = 10
 MIN_BODY_WIDTH = 24
 """Columns that what happened keeps before what stands at the right."""
-_COLOUR_SYSTEMS = {
-    "standard": ColorSystem.STANDARD,
-    "256": ColorSystem.EIGHT_BIT,
-    "truecolor": ColorSystem.TRUECOLOR,
-}
+_COLOUR_SYSTEMS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
 _SINGLE_WIDTH = re.compile(r"[ -~✓✗⊘■◷▸❯∴≡◆…·─│┌└┬┴╷╎╵┊┄]+")
 """Signs that take one column each."""
 _ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")

@@ -25,14 +25,7 @@ from toolspan.cli.output import (
     shorten_line,
 )
 from toolspan.cli.read_selected import map_files
-from toolspan.cli.select import (
-    CallFilter,
-    CallSelection,
-    filter_calls,
-    locate_files,
-    scan_with_cache,
-    session_project,
-)
+from toolspan.cli.select import CallFilter, CallSelection, filter_calls, locate_files, scan_with_cache, session_project
 from toolspan.errors import ToolspanError
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import FileJob
@@ -74,16 +67,14 @@ def print_overview(*, as_json: bool) -> None:
         _print_report(make_console(), overview, live)
 
 
-def _read_overview(files: "Sequence[TranscriptFile]") -> Overview:
+def _read_overview(files: Sequence[TranscriptFile]) -> Overview:
     """The week that ends now; if nothing happened in it, the one that ends with the last call."""
     now = datetime.fromtimestamp(time.time(), UTC)
     newest = datetime.fromtimestamp(max(file.modified for file in files), UTC)
     recent = _written_since(files, min(now, newest) - _PERIOD)
     paths = [file.path for file in recent]
     with progress_bar(2 * sum(file.size for file in recent), "reading") as advance:
-        selection = CallSelection(
-            CallTable(scan_with_cache(paths, advance=advance)), is_joined=True
-        )
+        selection = CallSelection(CallTable(scan_with_cache(paths, advance=advance)), is_joined=True)
         times = list(map_files(paths, FileJob(file_time, FileTime), advance))
     until = _period_end(selection, now)
     since = until - _PERIOD
@@ -98,7 +89,7 @@ def _project_by_file(selection: CallSelection) -> dict[str, str]:
     return {file.file: session_project(session) for session in sessions for file in session.files}
 
 
-def _written_since(files: "Sequence[TranscriptFile]", since: datetime) -> "list[TranscriptFile]":
+def _written_since(files: Sequence[TranscriptFile], since: datetime) -> list[TranscriptFile]:
     """Files that were not written to since then hold nothing from after it."""
     return [file for file in files if file.modified >= (since - _CLOCK_TOLERANCE).timestamp()]
 
@@ -110,14 +101,14 @@ def _period_end(selection: CallSelection, now: datetime) -> datetime:
     return now if now - last < _PERIOD else last + _CLOCK_TOLERANCE
 
 
-def _print_welcome(out: "Console", reason: str) -> None:
+def _print_welcome(out: Console, reason: str) -> None:
     out.print(f"Nothing to read: {escape_markup(reason)}.\n")
     out.print("  toolspan demo           see it work, without a key or a network")
     out.print("  toolspan errors FOLDER  what went wrong in transcripts that lie elsewhere")
     out.print("  toolspan --help         all commands")
 
 
-def _print_report(out: "Console", overview: Overview, live: "Sequence[LiveSession]") -> None:
+def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession]) -> None:
     fresh = datetime.now(UTC) - overview.until < _CLOCK_TOLERANCE
     when = "The last 7 days" if fresh else f"The 7 days up to {format_time(overview.until)}"
     where = f"{format_count(overview.sessions, 'session')} in {format_count(overview.folders, 'folder')}"
@@ -125,9 +116,7 @@ def _print_report(out: "Console", overview: Overview, live: "Sequence[LiveSessio
     if overview.states:
         out.print("  " + ", ".join(f"{n:,} {state}" for state, n in overview.states.items()))
     if overview.tools:
-        named = ", ".join(
-            f"{escape_markup(tool)} {n:,}" for tool, n in list(overview.tools.items())[:6]
-        )
+        named = ", ".join(f"{escape_markup(tool)} {n:,}" for tool, n in list(overview.tools.items())[:6])
         out.print(f"  [dim]{named}[/]")
     _print_errors(out, overview)
     _print_time(out, overview)
@@ -135,18 +124,16 @@ def _print_report(out: "Console", overview: Overview, live: "Sequence[LiveSessio
     _print_next(out, overview)
 
 
-def _print_errors(out: "Console", overview: Overview) -> None:
+def _print_errors(out: Console, overview: Overview) -> None:
     if overview.errors:
         out.print("\n[bold]What went wrong most[/]")
     for group in overview.errors:
         kind = shorten_line(f"{group.kind} {group.tool}", _KIND_WIDTH)
         message = shorten_line(group.example.message, max(20, out.width - _KIND_WIDTH - 10))
-        out.print(
-            f"  [red]{group.count:>4}×[/] {escape_markup(kind):<{_KIND_WIDTH}} [dim]{escape_markup(message)}[/]"
-        )
+        out.print(f"  [red]{group.count:>4}×[/] {escape_markup(kind):<{_KIND_WIDTH}} [dim]{escape_markup(message)}[/]")
 
 
-def _print_time(out: "Console", overview: Overview) -> None:
+def _print_time(out: Console, overview: Overview) -> None:
     wall = overview.split.wall_ms
     if not wall:
         return
@@ -155,7 +142,7 @@ def _print_time(out: "Console", overview: Overview) -> None:
     out.print(f"\n[bold]Where the time went[/]\n  {', '.join(shares)}")
 
 
-def _print_live(out: "Console", live: "Sequence[LiveSession]") -> None:
+def _print_live(out: Console, live: Sequence[LiveSession]) -> None:
     if live:
         labels = {"waiting": "waiting for you", "dead": "died in the middle"}
         states = Counter(session.status for session in live)
@@ -163,7 +150,7 @@ def _print_live(out: "Console", live: "Sequence[LiveSession]") -> None:
         out.print(f"\n[bold]Now[/]: {summary}  [dim](toolspan sessions --live)[/]")
 
 
-def _print_next(out: "Console", overview: Overview) -> None:
+def _print_next(out: Console, overview: Overview) -> None:
     since = f"--since {overview.since:%Y-%m-%d}"
     rows = [(f"errors {since}", "causes and solutions")]
     failure = overview.last_failure

@@ -11,14 +11,7 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from toolspan.cli.output import (
-    combine_options,
-    escape_markup,
-    format_count,
-    make_console,
-    print_json,
-    shorten_line,
-)
+from toolspan.cli.output import combine_options, escape_markup, format_count, make_console, print_json, shorten_line
 from toolspan.cli.select import locate_files
 from toolspan.errors import ToolspanError
 from toolspan.reading.transcript import read
@@ -123,9 +116,7 @@ def replay(names: tuple[str, ...], **option_values: object) -> None:
     Every call is judged as if it were asked for in the folder the session began in.
     """
     everything = bool(option_values.pop("everything"))
-    command_options = _PolicyOptions.from_options(
-        {"tool": "", "given": None, "cwd": Path(), **option_values}
-    )
+    command_options = _PolicyOptions.from_options({"tool": "", "given": None, "cwd": Path(), **option_values})
     permissions = command_options.load_permissions(Rules())
     counts: Counter[str] = Counter()
     out = make_console()
@@ -138,9 +129,7 @@ def replay(names: tuple[str, ...], **option_values: object) -> None:
         else:
             about = escape_markup(shorten_line(row.about, 100))
             reason = row.rule or row.basis or ""
-            out.print(
-                f"{_style_decision(row.decision):<5} {escape_markup(row.tool)}  {about}", end=""
-            )
+            out.print(f"{_style_decision(row.decision):<5} {escape_markup(row.tool)}  {about}", end="")
             out.print(f"  [dim]{escape_markup(reason)}[/]" if reason else "")
     if not command_options.as_json:
         totals = ", ".join(f"{counts[kind]:,} {kind}" for kind in _DECISIONS)
@@ -159,7 +148,7 @@ class _PolicyOptions(Struct, frozen=True, kw_only=True):
     cwd: Path
 
     @classmethod
-    def from_options(cls, values: dict[str, object]) -> "_PolicyOptions":
+    def from_options(cls, values: dict[str, object]) -> _PolicyOptions:
         """From the options of a command."""
         return cls(**values)  # type: ignore[arg-type]  # click has checked them
 
@@ -170,12 +159,8 @@ class _PolicyOptions(Struct, frozen=True, kw_only=True):
         folder = self.settings_file.absolute().parent if self.settings_file else None
         block = settings.permissions
         default_mode: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")
-        folders = tuple(
-            Path(directory).expanduser().absolute() for directory in block.additional_directories
-        )
-        everything = rules + rules_from_settings(
-            block, "flagSettings", folder, client_profile.refusals
-        )
+        folders = tuple(Path(directory).expanduser().absolute() for directory in block.additional_directories)
+        everything = rules + rules_from_settings(block, "flagSettings", folder, client_profile.refusals)
         return Permissions(everything, self.mode or default_mode, folders, client_profile.refusals)
 
 
@@ -197,15 +182,11 @@ def _parse_rules(texts: Sequence[str]) -> Rules:
     return Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of texts
 
 
-def _build_request(
-    command_options: _PolicyOptions, trailing_arguments: Sequence[str]
-) -> PermissionRequest:
+def _build_request(command_options: _PolicyOptions, trailing_arguments: Sequence[str]) -> PermissionRequest:
     if command_options.given is None and not trailing_arguments:
         raise ToolspanError("say what is called: -- COMMAND, or --tool NAME --input JSON")
     tool_input: object = {
-        "command": trailing_arguments[0]
-        if len(trailing_arguments) == 1
-        else shlex.join(trailing_arguments)
+        "command": trailing_arguments[0] if len(trailing_arguments) == 1 else shlex.join(trailing_arguments)
     }
     if command_options.given is not None:
         try:
@@ -214,22 +195,11 @@ def _build_request(
             raise ToolspanError(f"--input is no JSON: {error}") from error
     if not isinstance(tool_input, dict):
         raise ToolspanError("--input is no JSON object")
-    return _make_request(
-        CallId("check"), command_options.tool, tool_input, command_options.cwd.absolute()
-    )
+    return _make_request(CallId("check"), command_options.tool, tool_input, command_options.cwd.absolute())
 
 
-def _make_request(
-    call_id: CallId, tool: str, tool_input: dict[str, object], cwd: Path
-) -> PermissionRequest:
-    call = Call(
-        id=call_id,
-        tool=tool,
-        at=0,
-        requested_at=None,
-        target=None,
-        body_store=LiveBodyStore(tool_input),
-    )
+def _make_request(call_id: CallId, tool: str, tool_input: dict[str, object], cwd: Path) -> PermissionRequest:
+    call = Call(id=call_id, tool=tool, at=0, requested_at=None, target=None, body_store=LiveBodyStore(tool_input))
     return PermissionRequest(call=call, input=tool_input, cwd=cwd, project=cwd)
 
 
@@ -286,9 +256,7 @@ def _describe_input(question: PermissionRequest) -> str:
     return next(texts, "")
 
 
-def _evaluate_transcripts(
-    names: Sequence[str], permissions: Permissions
-) -> Iterator[PolicyDecision]:
+def _evaluate_transcripts(names: Sequence[str], permissions: Permissions) -> Iterator[PolicyDecision]:
     for file in locate_files(names)[0]:
         transcript = read(file.path)
         cwd = Path(transcript.info.cwd or ".").absolute()

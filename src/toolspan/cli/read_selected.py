@@ -40,7 +40,7 @@ class SessionFileResult(FileResult, Protocol):
         ...
 
     @property
-    def info(self) -> "SessionInfo":
+    def info(self) -> SessionInfo:
         """What is known of the session."""
         ...
 
@@ -50,9 +50,7 @@ S = TypeVar("S", bound=SessionFileResult)
 ProgressCallback = Callable[[int], None]
 
 
-def read_selected_files(
-    names: Sequence[str], job: "FileJob[T]", *, last: bool = False
-) -> tuple[list[T], bool]:
+def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:
     """What the job gives for each file that the words name, and whether they are one set.
 
     Raises:
@@ -71,7 +69,7 @@ def read_selected_files(
 
 def read_filtered_files(
     names: Sequence[str],
-    job: "FileJob[S]",
+    job: FileJob[S],
     call_filter: CallFilter,
     *,
     last: bool,
@@ -83,17 +81,13 @@ def read_filtered_files(
         ToolspanError: as `gather`; or there is no such session.
     """
     results, _ = read_selected_files(names, job, last=last)
-    matching = [
-        file
-        for file in results
-        if call_filter.accepts_file(file.file, file.info) and predicate(file)
-    ]
+    matching = [file for file in results if call_filter.accepts_file(file.file, file.info) and predicate(file)]
     if call_filter.session is not None and not matching:
         raise NotFound(f"no session begins with {call_filter.session!r}")
     return matching
 
 
-def map_files(paths: Sequence[Path], job: "FileJob[T]", advance: ProgressCallback) -> Iterator[T]:
+def map_files(paths: Sequence[Path], job: FileJob[T], advance: ProgressCallback) -> Iterator[T]:
     """What the job gives for each file, in the order of the paths."""
     cache = cache_for(paths)
     if cache is None:

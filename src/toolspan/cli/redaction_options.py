@@ -30,7 +30,7 @@ add_redaction_options = combine_options(
 """Adds `-o`, `--redact` and `--skeleton` to a command."""
 
 
-def make_redactor(*, redact: bool, skeleton: bool) -> "Redactor":
+def make_redactor(*, redact: bool, skeleton: bool) -> Redactor:
     """The veil that the options ask for; a skeleton needs no redaction."""
     if skeleton:
         from toolspan.export.anonymize import Anonymizer

@@ -99,9 +99,7 @@ def _print_repair(repaired: RepairResult, *, dry_run: bool) -> None:
     if dry_run:
         out.print("  nothing was written (--dry-run)", style="dim")
         return
-    out.print(
-        f"  {format_count(repaired.record_count, 'record')} in the new session, {repaired.session_id}"
-    )
+    out.print(f"  {format_count(repaired.record_count, 'record')} in the new session, {repaired.session_id}")
     out.print(f"  [dim]{escape_markup(str(repaired.path))}[/]", soft_wrap=True)
     folder = _target_folder(repaired)
     if folder is not None:
@@ -122,6 +120,4 @@ def _print_changes(changes: list[RepairChange]) -> None:
     rest = Counter(change.code for change in changes[_MAX_CHANGES:])
     if rest:
         summary = ", ".join(f"{code} {times}" for code, times in rest.most_common())
-        make_console().print(
-            f"  and {format_count(rest.total(), 'more change')}: {summary}", style="dim"
-        )
+        make_console().print(f"  and {format_count(rest.total(), 'more change')}: {summary}", style="dim")

@@ -12,14 +12,7 @@ import click
 import msgspec
 from anyio.abc import TaskStatus
 
-from toolspan.cli.output import (
-    escape_markup,
-    format_count,
-    make_console,
-    plain_line,
-    print_json,
-    shorten_line,
-)
+from toolspan.cli.output import escape_markup, format_count, make_console, plain_line, print_json, shorten_line
 from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
 from toolspan.integrations.replay import (
@@ -42,18 +35,14 @@ _OUTCOME_MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped"
 
 
 @click.command("replay")
-@click.argument(
-    "names", nargs=-1, required=True, shell_complete=complete_session, metavar="TRANSCRIPT..."
-)
+@click.argument("names", nargs=-1, required=True, shell_complete=complete_session, metavar="TRANSCRIPT...")
 @click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
     help="The folder to copy, if it is not the recorded one.",
 )
 @click.option(
-    "--recorded",
-    metavar="DIR",
-    help="The folder that was recorded, if it is not the one the session began in.",
+    "--recorded", metavar="DIR", help="The folder that was recorded, if it is not the one the session began in."
 )
 @click.option(
     "--commit",
@@ -61,11 +50,7 @@ _OUTCOME_MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped"
     help="Copy the files of this commit; `none`: what is there now. Default: the one the"
     " transcript names, if git has it.",
 )
-@click.option(
-    "--bash",
-    is_flag=True,
-    help="Run commands too: with your rights, wherever they lead. Off by default.",
-)
+@click.option("--bash", is_flag=True, help="Run commands too: with your rights, wherever they lead. Off by default.")
 @click.option(
     "--profile",
     "version",
@@ -80,12 +65,7 @@ _OUTCOME_MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped"
     help="How large a folder is copied.",
 )
 @click.option("--keep", is_flag=True, help="Leave the copy there, and say where.")
-@click.option(
-    "--all",
-    "everything",
-    is_flag=True,
-    help="Also list skipped calls and prepared files, one by one.",
-)
+@click.option("--all", "everything", is_flag=True, help="Also list skipped calls and prepared files, one by one.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per call, and a summary.")
 @click.pass_context
 def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:  # fmt: skip
@@ -128,13 +108,7 @@ async def _run_replay(options: ReplayOptions) -> int:
     with open_scratch(
         source.folder, commit=source.commit, max_bytes=options.most_mb << 20, keep=options.keep
     ) as scratch:
-        replay = Replay(
-            transcripts,
-            scratch,
-            recorded=recorded,
-            limits=ReplayLimits(bash=options.bash),
-            client=client,
-        )
+        replay = Replay(transcripts, scratch, recorded=recorded, limits=ReplayLimits(bash=options.bash), client=client)
         show = _ReplayPrinter(options, replay, recorded_version(transcripts))
         show.print_start(source, scratch)
         stopped = await _run_until_signal(replay, show)
@@ -144,7 +118,7 @@ async def _run_replay(options: ReplayOptions) -> int:
     return EXIT_DIFFERENT if replay.summary.differs else 0
 
 
-async def _run_until_signal(replay: Replay, show: "_ReplayPrinter") -> int | None:
+async def _run_until_signal(replay: Replay, show: _ReplayPrinter) -> int | None:
     """Run it; the exit code when somebody ends it before: calls and the copy are ended first."""
     code: int | None = None
     failure: Exception | None = None
@@ -176,9 +150,7 @@ class _CopySource(NamedTuple):
     commit: str | None
 
 
-def _choose_source(
-    options: ReplayOptions, recorded: str, transcripts: Sequence[Transcript]
-) -> _CopySource:
+def _choose_source(options: ReplayOptions, recorded: str, transcripts: Sequence[Transcript]) -> _CopySource:
     folder = options.project or Path(recorded)
     if not folder.is_dir() or (not folder.is_absolute() and options.project is None):
         if options.commit not in (None, "none"):
@@ -189,9 +161,7 @@ def _choose_source(
     if options.commit is not None:
         return _CopySource(folder, None if options.commit == "none" else options.commit)
     commit = next(filter(None, map(recorded_commit, transcripts)), None)
-    return _CopySource(
-        folder, commit if commit is not None and has_commit(folder, commit) else None
-    )
+    return _CopySource(folder, commit if commit is not None and has_commit(folder, commit) else None)
 
 
 def has_commit(folder: Path, commit: str) -> bool:
@@ -228,10 +198,7 @@ def _session_files(name: str) -> list[TranscriptFile]:
     path = Path(name)
     agents_folder = session_folder(path) / "subagents"
     if path.is_file() and path.suffix == ".jsonl" and agents_folder.is_dir():
-        files = [
-            *files,
-            *(file for file in find_transcripts(agents_folder) if file.name.role == "agent"),
-        ]
+        files = [*files, *(file for file in find_transcripts(agents_folder) if file.name.role == "agent")]
     return files
 
 
@@ -249,9 +216,7 @@ class _ReplayPrinter:
         """What is run, and where."""
         if self._options.as_json:
             return
-        self._out.print(
-            f"[dim]{escape_markup(self._describe_start(source, scratch))}[/]", soft_wrap=True
-        )
+        self._out.print(f"[dim]{escape_markup(self._describe_start(source, scratch))}[/]", soft_wrap=True)
         if not self._options.bash:
             self._out.print("[dim]commands are not run; --bash runs them[/]")
         omitted = [path for path in scratch.omitted if not path.startswith(".git:")]
@@ -267,9 +232,7 @@ class _ReplayPrinter:
         if source.folder is None:
             folder = self._replay.mapping.recorded_root
             return f"{folder} is not there: only files the transcript knows; as client {name}"
-        what = (
-            f"{format_count(scratch.file_count, 'file')}, {scratch.total_bytes / (1 << 20):,.1f} MB"
-        )
+        what = f"{format_count(scratch.file_count, 'file')}, {scratch.total_bytes / (1 << 20):,.1f} MB"
         commit = f" at {source.commit[:12]}" if source.commit else ""
         return f"in a copy of {source.folder}{commit} ({what}); as client {name}"
 
@@ -286,9 +249,7 @@ class _ReplayPrinter:
         line = f"[{style}]{mark}[/] {agent}[bold]{escape_markup(plain_line(outcome.tool, 30))}[/]"
         line += f"  {escape_markup(plain_line(outcome.target or '', 70))}"
         reason = outcome.reason or ", ".join(difference.what for difference in outcome.differences)
-        self._out.print(
-            f"{line}  [dim]{escape_markup(reason)}[/]" if reason else line, soft_wrap=True
-        )
+        self._out.print(f"{line}  [dim]{escape_markup(reason)}[/]" if reason else line, soft_wrap=True)
         for note in outcome.notes:
             self._out.print(f"    [dim]{escape_markup(shorten_line(note, 200))}[/]", soft_wrap=True)
         for difference in outcome.differences:

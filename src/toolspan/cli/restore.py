@@ -9,21 +9,9 @@ import click
 from rich.text import Text
 
 from toolspan.analysis.file_history.content import RecoveredContent
-from toolspan.analysis.file_history.restore import (
-    CannotRestore,
-    RestorePlan,
-    carry_out,
-    check_confidence,
-    plan_restore,
-)
+from toolspan.analysis.file_history.restore import CannotRestore, RestorePlan, carry_out, check_confidence, plan_restore
 from toolspan.analysis.file_history.shell_writes import absolute_path, is_within, printable_path
-from toolspan.cli.files import (
-    confidence_line,
-    diff_lines,
-    find_archive,
-    print_reasons,
-    resolve_point,
-)
+from toolspan.cli.files import confidence_line, diff_lines, find_archive, print_reasons, resolve_point
 from toolspan.cli.output import make_console, plain_line, print_json
 from toolspan.cli.select import current_folder, is_folder, locate_files
 from toolspan.errors import ToolspanError
@@ -46,13 +34,7 @@ _ACTION_LABELS = {"write": "write", "create": "create", "delete": "DELETE", "not
 @click.option("--diff", "full", is_flag=True, help="The diff in full length.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --yes or --dry-run.")
 def command(
-    file: str,
-    names: tuple[str, ...],
-    *,
-    before: str | None,
-    after: str | None,
-    output: str | None,
-    **flags: bool,
+    file: str, names: tuple[str, ...], *, before: str | None, after: str | None, output: str | None, **flags: bool
 ) -> None:
     """Give a file the content it had before or after a call.
 
@@ -75,9 +57,7 @@ def command(
     if flags["yes"] and not output:
         _check_named_exactly(file, path)
     _check_target(target)
-    check_confidence(
-        recovered, force=flags["force"] or flags["dry_run"], elsewhere=output is not None
-    )
+    check_confidence(recovered, force=flags["force"] or flags["dry_run"], elsewhere=output is not None)
     plan = plan_restore(target, recovered)
     _confirm_and_restore(plan, recovered, heading, flags)
 
@@ -92,9 +72,7 @@ def _check_named_exactly(word: str, path: str) -> None:
     """
     here = str(current_folder())
     if path not in (word, absolute_path(word, here)) and not is_within(path, here):
-        raise CannotRestore(
-            f"{printable_path(path)}: name it by its whole path, or leave out --yes"
-        )
+        raise CannotRestore(f"{printable_path(path)}: name it by its whole path, or leave out --yes")
 
 
 def _check_target(target: Path) -> None:
@@ -119,9 +97,7 @@ def _print_content(recovered: RecoveredContent, heading: Text, *, force: bool) -
         sys.stdout.buffer.write(known_text(recovered).encode("utf-8", "surrogateescape"))
 
 
-def _confirm_and_restore(
-    plan: RestorePlan, recovered: RecoveredContent, heading: Text, flags: dict[str, bool]
-) -> None:
+def _confirm_and_restore(plan: RestorePlan, recovered: RecoveredContent, heading: Text, flags: dict[str, bool]) -> None:
     """Show what would be done, ask, and do it."""
     as_json = flags["as_json"]
     if not as_json:
@@ -134,14 +110,10 @@ def _confirm_and_restore(
         print_json(_restore_row(plan, recovered, backup, done=should_restore))
     elif should_restore:
         note = f", what was there is {plain_line(backup.name, 300)}" if backup else ""
-        make_console().print(
-            Text(f"done: {plain_line(str(plan.path), 1_000)}{note}"), soft_wrap=True
-        )
+        make_console().print(Text(f"done: {plain_line(str(plan.path), 1_000)}{note}"), soft_wrap=True)
 
 
-def _print_plan(
-    plan: RestorePlan, recovered: RecoveredContent, heading: Text, *, full: bool
-) -> None:
+def _print_plan(plan: RestorePlan, recovered: RecoveredContent, heading: Text, *, full: bool) -> None:
     out = make_console()
     print_reasons(out, heading, recovered)
     if plan.action == "nothing":

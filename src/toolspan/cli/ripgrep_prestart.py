@@ -9,12 +9,7 @@ from __future__ import annotations
 
 import os
 
-from toolspan.analysis.search.query import (
-    RipgrepProcess,
-    find_ripgrep,
-    lines_command,
-    start_ripgrep,
-)
+from toolspan.analysis.search.query import RipgrepProcess, find_ripgrep, lines_command, start_ripgrep
 
 TYPE_CHECKING = False  # typing's own constant would cost more to import than all the rest
 
@@ -26,13 +21,11 @@ _IGNORE_CASE_FLAGS = frozenset({"-i", "--ignore-case"})
 _REGEX_FLAGS = frozenset({"--regex"})
 _FLAG_OPTIONS = _IGNORE_CASE_FLAGS | _REGEX_FLAGS | {"--json"}
 """Options that take no value; all others of the command take one."""
-_LITERAL_CHARACTERS = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.:"
-)
+_LITERAL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.:")
 """Words of these are looked for as they are."""
 
 
-def prestart_ripgrep(arguments: "Sequence[str]") -> RipgrepProcess | None:
+def prestart_ripgrep(arguments: Sequence[str]) -> RipgrepProcess | None:
     """A ripgrep at work on what the arguments seem to ask for."""
     guess = _guess_arguments(arguments)
     if guess is None:
@@ -47,16 +40,11 @@ def prestart_ripgrep(arguments: "Sequence[str]") -> RipgrepProcess | None:
     return start_ripgrep(lines_command(find_ripgrep(), folders, longest.encode() or None))
 
 
-def _pattern_command(
-    terms: "Sequence[str]", flags: set[str], folders: "Sequence[str]"
-) -> tuple[str, ...] | None:
+def _pattern_command(terms: Sequence[str], flags: set[str], folders: Sequence[str]) -> tuple[str, ...] | None:
     """What words come to that are not plain."""
     from toolspan.analysis.search.query import QueryError, query_of
 
-    ignore_case, regex = (
-        not flags.isdisjoint(_IGNORE_CASE_FLAGS),
-        not flags.isdisjoint(_REGEX_FLAGS),
-    )
+    ignore_case, regex = (not flags.isdisjoint(_IGNORE_CASE_FLAGS), not flags.isdisjoint(_REGEX_FLAGS))
     try:
         return query_of(terms, regex=regex, ignore_case=ignore_case).rarest_filter.ripgrep_command(
             find_ripgrep(), folders
@@ -65,7 +53,7 @@ def _pattern_command(
         return None
 
 
-def split_locations(arguments: "Sequence[str]") -> tuple[list[str], list[str]]:
+def split_locations(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """The words, and the names of files and folders that follow them."""
     end = len(arguments)
     while end > 1 and _is_location(arguments[end - 1]):
@@ -79,7 +67,7 @@ def _is_location(argument: str) -> bool:
     return os.path.isdir(argument) or (".jsonl" in argument and os.path.isfile(argument))  # noqa: PTH112, PTH113
 
 
-def _guess_arguments(arguments: "Sequence[str]") -> tuple[list[str], set[str]] | None:
+def _guess_arguments(arguments: Sequence[str]) -> tuple[list[str], set[str]] | None:
     """What seem to be words and places, and the flags that change what is looked for."""
     positional: list[str] = []
     flags: set[str] = set()

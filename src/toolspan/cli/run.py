@@ -14,14 +14,7 @@ import anyio
 import click
 import msgspec
 
-from toolspan.cli.host import (
-    Host,
-    HostOptions,
-    SessionSource,
-    host_options,
-    open_host,
-    open_terminal,
-)
+from toolspan.cli.host import Host, HostOptions, SessionSource, host_options, open_host, open_terminal
 from toolspan.cli.host.host import EarlyExit, StandardOutput, watch_signals
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput
@@ -31,12 +24,7 @@ from toolspan.session import Agent, AgentLimits, TurnResult
 from toolspan.session.agent import Budget, HookModelAccess, system_prompt
 from toolspan.session.models.base import MAX_TOKENS, Model
 from toolspan.session.models.choose import make_model, parse_model_spec
-from toolspan.session.resume import (
-    find_session_file,
-    fork_transcript,
-    latest_session_file,
-    load_history,
-)
+from toolspan.session.resume import find_session_file, fork_transcript, latest_session_file, load_history
 from toolspan.session.subagents import SubagentConfig, Subagents
 from toolspan.types.ids import SessionId
 
@@ -100,9 +88,7 @@ def choose_model(options: RunOptions) -> Model:
         ToolspanError: none is named, or it cannot be had.
     """
     if options.word is None:
-        raise ToolspanError(
-            "which model? --model anthropic:NAME, openai:NAME or scripted:FILE, or TOOLSPAN_MODEL"
-        )
+        raise ToolspanError("which model? --model anthropic:NAME, openai:NAME or scripted:FILE, or TOOLSPAN_MODEL")
     return make_model(options.word, base_url=options.base_url)
 
 
@@ -117,10 +103,7 @@ def subagent_model(options: RunOptions, name: str) -> Model | None:
         if model_name is None:
             return None
         name = f"anthropic:{model_name}"
-    same = (
-        options.word is not None
-        and parse_model_spec(name).provider == parse_model_spec(options.word).provider
-    )
+    same = options.word is not None and parse_model_spec(name).provider == parse_model_spec(options.word).provider
     return make_model(name, base_url=options.base_url if same else None)
 
 
@@ -136,9 +119,7 @@ def resolve_session(options: RunOptions, transcript_target: str | None, cwd: Pat
         if options.fork_session or options.rewind_to:
             option = "--rewind-to" if options.rewind_to else "--fork-session"
             raise ToolspanError(f"{option} needs --resume or --continue")
-        return SessionSource(
-            session_id=_parse_uuid(options.session_id), transcript=transcript_target
-        )
+        return SessionSource(session_id=_parse_uuid(options.session_id), transcript=transcript_target)
     makes_copy = options.fork_session or options.rewind_to is not None
     if options.session_id is not None and not makes_copy:
         raise ToolspanError("--session-id: a session that goes on keeps its id; add --fork-session")
@@ -147,21 +128,13 @@ def resolve_session(options: RunOptions, transcript_target: str | None, cwd: Pat
             "--transcript: --resume and --continue record where the session lies; `none` is all"
             " that can be chosen, or --transcript FILE without them, which goes on with that file"
         )
-    path = (
-        latest_session_file(cwd)
-        if options.resume is None
-        else find_session_file(options.resume, cwd)
-    )
+    path = latest_session_file(cwd) if options.resume is None else find_session_file(options.resume, cwd)
     history = load_history(path, until=options.rewind_to)
     if not makes_copy:
-        return SessionSource(
-            session_id=path.stem, transcript=path if transcript_target else None, history=history
-        )
+        return SessionSource(session_id=path.stem, transcript=path if transcript_target else None, history=history)
     name = SessionId(_parse_uuid(options.session_id) or str(uuid.uuid4()))
     try:
-        copy = (
-            fork_transcript(path, name, cwd, until=options.rewind_to) if transcript_target else None
-        )
+        copy = fork_transcript(path, name, cwd, until=options.rewind_to) if transcript_target else None
     except OSError as error:
         raise ToolspanError(f"{error.filename}: {error.strerror}") from error
     return SessionSource(session_id=name, transcript=copy, history=history)
@@ -237,9 +210,7 @@ class _CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _parse_options(ctx: click.Context) -> _CommandOptions:
-    return _CommandOptions(
-        run=msgspec.convert(ctx.params, RunOptions), host=msgspec.convert(ctx.params, HostOptions)
-    )
+    return _CommandOptions(run=msgspec.convert(ctx.params, RunOptions), host=msgspec.convert(ctx.params, HostOptions))
 
 
 async def _run_command(options: _CommandOptions) -> int:
@@ -253,9 +224,7 @@ async def _run_command(options: _CommandOptions) -> int:
             raise ToolspanError("there is no terminal to talk at: give a prompt with -p")
         async with (
             AsyncExitStack() as stack,
-            open_host(
-                options.host, model=model.name, terminal=terminal, model_access=model_access
-            ) as host,
+            open_host(options.host, model=model.name, terminal=terminal, model_access=model_access) as host,
         ):
             stack.push_async_callback(model.close)
             subagent_config = host.load_subagent_config(partial(subagent_model, run_options))
@@ -267,7 +236,7 @@ async def _run_command(options: _CommandOptions) -> int:
             return await _run_interactive(agent_factory, terminal)
 
 
-async def _run_interactive(agent_factory: "_AgentFactory", terminal: Terminal | None) -> int:
+async def _run_interactive(agent_factory: _AgentFactory, terminal: Terminal | None) -> int:
     from toolspan.cli.run_live import run_conversation
 
     return (
@@ -286,12 +255,7 @@ class _AgentFactory:
     """What an agent is made of."""
 
     def __init__(
-        self,
-        options: RunOptions,
-        host: Host,
-        model: Model,
-        source: SessionSource,
-        subagent_config: SubagentConfig,
+        self, options: RunOptions, host: Host, model: Model, source: SessionSource, subagent_config: SubagentConfig
     ) -> None:
         self._options = options
         self._subagent_config = subagent_config
@@ -302,18 +266,14 @@ class _AgentFactory:
     def make_agent(self, show: SessionDisplay) -> Agent:
         """An agent that is shown so; `begin` is called once it is entered."""
         options = self._options
-        session = self._host.make_session(
-            self._source, model=self._model.name, direct=[show.on_event]
-        )
+        session = self._host.make_session(self._source, model=self._model.name, direct=[show.on_event])
         more = options.append_system_prompt
         words = system_prompt(session.cwd, extra=more)
         if options.system_prompt is not None:
             words = "\n\n".join(part for part in (options.system_prompt, more) if part)
         budget = Budget(tokens=options.context_tokens)
         limits = AgentLimits(turns=options.max_turns, tokens=options.max_tokens, budget=budget)
-        agent = Agent(
-            session, self._model, system=words, limits=limits, on_event=show.on_model_event
-        )
+        agent = Agent(session, self._model, system=words, limits=limits, on_event=show.on_model_event)
         Subagents(agent, self._subagent_config)
         return agent
 
@@ -333,9 +293,7 @@ async def _run_headless(prompt: str, agent_factory: _AgentFactory, show: TextOut
         agent_factory.start_display(show, agent)
         ended = await agent.run_to_completion(prompt)
         if stop.exit_code is not None:
-            await (
-                agent.session.runner.runner_context.workspace.tasks.stop_all()
-            )  # their results come before
+            await agent.session.runner.runner_context.workspace.tasks.stop_all()  # their results come before
         show.on_turn_end(ended)
         group.cancel_scope.cancel()
     show.close()

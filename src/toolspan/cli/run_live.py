@@ -24,27 +24,12 @@ from rich.text import Text
 from toolspan.cli.call_detail import result_diff
 from toolspan.cli.host.host import FaultReporter, StandardOutput, watch_signals
 from toolspan.cli.host.json_rows import end_line, init_line, reply_line, result_line, retry_line
-from toolspan.cli.output import (
-    STATE_STYLES,
-    diff_line,
-    format_duration,
-    make_console,
-    plain_line,
-    warn,
-)
+from toolspan.cli.output import STATE_STYLES, diff_line, format_duration, make_console, plain_line, warn
 from toolspan.cli.prompt.terminal import Terminal, escape_invisible
 from toolspan.integrations.mcp_client import McpServers
 from toolspan.session import Agent, Session, TurnResult
 from toolspan.session.models.base import BlockDone, ModelEvent, Retrying, TextDelta, ThinkingDelta
-from toolspan.types.events import (
-    Decided,
-    Finished,
-    LiveEvent,
-    PermissionRequested,
-    Relayed,
-    Requested,
-    Started,
-)
+from toolspan.types.events import Decided, Finished, LiveEvent, PermissionRequested, Relayed, Requested, Started
 from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 from toolspan.types.state import STATE_SYMBOLS
@@ -53,9 +38,7 @@ from toolspan.types.state import STATE_SYMBOLS
 class SessionDisplay(Protocol):
     """Shows a session. Nothing in it may raise."""
 
-    def on_session_start(
-        self, session: Session, servers: McpServers, *, model: str, mode: str
-    ) -> None:
+    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
         """The session is entered."""
         ...
 
@@ -80,9 +63,7 @@ class TextOutput:
         self._fault_reporter = FaultReporter()
         self._session: Session | None = None
 
-    def on_session_start(
-        self, session: Session, servers: McpServers, *, model: str, mode: str
-    ) -> None:  # noqa: ARG002 - the protocol's
+    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:  # noqa: ARG002 - the protocol's
         """Nothing is shown yet."""
         self._session = session
 
@@ -130,9 +111,7 @@ class JsonOutput(TextOutput):
 class StreamJsonOutput(JsonOutput):
     """A line for everything that counts, as it comes."""
 
-    def on_session_start(
-        self, session: Session, servers: McpServers, *, model: str, mode: str
-    ) -> None:
+    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
         """The first line: what the session is."""
         self._session = session
         session.on_block = self._write_block
@@ -195,16 +174,11 @@ class TerminalDisplay:
         """The cursor stands behind a prompt."""
         self._fault_reporter = FaultReporter(write_line=self._print_fault)
 
-    def on_session_start(
-        self, session: Session, servers: McpServers, *, model: str, mode: str
-    ) -> None:
+    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
         """Who is there, and where."""
         tools = len(session.schemas())
         self._out.print(
-            Text(
-                f"{escape_invisible(model)} · {tools} tools · {mode} · {escape_invisible(str(session.cwd))}",
-                "dim",
-            )
+            Text(f"{escape_invisible(model)} · {tools} tools · {mode} · {escape_invisible(str(session.cwd))}", "dim")
         )
         if session.message_count:
             message = f"goes on with {session.session_id}, {session.message_count} messages"
@@ -227,9 +201,7 @@ class TerminalDisplay:
                 self._end_line()
             case Retrying():
                 wait = f"again in {event.wait_s:.1f} s ({event.attempt} of {event.max_retries})"
-                self._print_line(
-                    Text(f"! {escape_invisible(event.failure.describe())}; {wait}", "yellow")
-                )
+                self._print_line(Text(f"! {escape_invisible(event.failure.describe())}; {wait}", "yellow"))
             case _:
                 pass
 
@@ -372,9 +344,7 @@ class TerminalDisplay:
 
     def _render_status(self) -> Text:
         now = time.time()
-        started = [
-            running for running in list(self._running_calls.values()) if running.since is not None
-        ]
+        started = [running for running in list(self._running_calls.values()) if running.since is not None]
         lines = [
             Text.assemble(
                 ("▸ ", "cyan"),
@@ -468,9 +438,7 @@ class _InterruptHandler:
         return False
 
 
-async def _wait_for_input(
-    terminal: Terminal, show: TerminalDisplay, session: Session
-) -> str | None:
+async def _wait_for_input(terminal: Terminal, show: TerminalDisplay, session: Session) -> str | None:
     """What somebody wants; None when they leave, `_WOKEN` when a hook has begun a turn."""
     sys.stdout.flush()
     typed: str | None = _WOKEN_BY_HOOK

@@ -11,14 +11,7 @@ import click
 
 from toolspan.analysis.search.candidates import Prefilter
 from toolspan.analysis.search.query import RipgrepProcess, find_ripgrep, query_of
-from toolspan.cli.output import (
-    format_count,
-    format_time,
-    print_json,
-    replace_unprintable,
-    shorten_line,
-    warn,
-)
+from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
 from toolspan.cli.ripgrep_prestart import split_locations
 from toolspan.cli.select import (
     CallFilter,
@@ -43,7 +36,7 @@ _DEFAULT_WIDTH = 160
 """Columns where there is no terminal."""
 _MIN_TARGET_WIDTH = 12
 """With less room than this at the end of a line, nothing is put there."""
-_SIDES: dict[str, "tuple[MatchSide, ...]"] = {
+_SIDES: dict[str, tuple[MatchSide, ...]] = {
     "input": ("input",),
     "result": ("result",),
     "message": ("message",),
@@ -89,11 +82,7 @@ def command(
     max_matches = limit if limit is not None else 0 if as_json else _DEFAULT_LIMIT
     try:
         result = _find_matches(
-            query,
-            [*map(Path, locations)],
-            max_matches,
-            sides=_SIDES[inside],
-            call_filter=call_filter,
+            query, [*map(Path, locations)], max_matches, sides=_SIDES[inside], call_filter=call_filter
         )
     except SourceError:
         _print_location_hint(terms, err=True)
@@ -115,21 +104,19 @@ def command(
 
 
 def _find_matches(
-    query: "SearchQuery",
+    query: SearchQuery,
     locations: Sequence[Path],
     max_matches: int,
     *,
-    sides: "tuple[MatchSide, ...]",
+    sides: tuple[MatchSide, ...],
     call_filter: CallFilter,
-) -> "SearchResults":
+) -> SearchResults:
     """The matches that the filter takes: all, or the newest and one more than are shown."""
     program = find_ripgrep()
     prestarted = click.get_current_context().find_object(RipgrepProcess)
-    prefilter = Prefilter(
-        locations or default_roots(), query.rarest_filter, program=program, ahead=prestarted
-    )
+    prefilter = Prefilter(locations or default_roots(), query.rarest_filter, program=program, ahead=prestarted)
 
-    def accept_matches(matches: "Sequence[SearchMatch]") -> "list[SearchMatch]":
+    def accept_matches(matches: Sequence[SearchMatch]) -> list[SearchMatch]:
         return _filter_matches(matches, call_filter)
 
     try:
@@ -138,9 +125,7 @@ def _find_matches(
         candidates = prefilter.candidates()
     finally:
         prefilter.close()
-    return search_newest(
-        candidates, query, max_matches, sides=sides, keep=accept_matches, program=program
-    )
+    return search_newest(candidates, query, max_matches, sides=sides, keep=accept_matches, program=program)
 
 
 def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
@@ -155,9 +140,7 @@ def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
             click.secho(message, dim=True, err=err)
 
 
-def _filter_matches(
-    matches: "Sequence[SearchMatch]", call_filter: CallFilter
-) -> "list[SearchMatch]":
+def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> list[SearchMatch]:
     """The matches that the filter takes; files are only read for what their lines do not tell."""
     dialects = _DialectCache()
     candidates = [
@@ -191,22 +174,16 @@ class _DialectCache(dict[str, str]):
         return self[file]
 
 
-def _complete_matches(
-    matches: "Sequence[SearchMatch]", *, all_lines: bool = False
-) -> "list[SearchMatch]":
+def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False) -> list[SearchMatch]:
     """The matches with tool and state, and messages, which have no name, with their lines."""
     if not matches:
         return []
     from toolspan.analysis.search.find import complete_matches, number_lines
 
-    return complete_matches(
-        number_lines(matches, calls=all_lines), scan_with_cache, program=find_ripgrep()
-    )
+    return complete_matches(number_lines(matches, calls=all_lines), scan_with_cache, program=find_ripgrep())
 
 
-def _print_matches(
-    visible_matches: "Sequence[SearchMatch]", result: "SearchResults", hint: str
-) -> None:
+def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults, hint: str) -> None:
     width = _terminal_width()
     for match in visible_matches:
         click.echo(_format_headline(match, width))
@@ -229,7 +206,7 @@ def _terminal_width() -> int:
         return _DEFAULT_WIDTH
 
 
-def _format_total(visible_count: int, result: "SearchResults") -> str:
+def _format_total(visible_count: int, result: SearchResults) -> str:
     """How many there are; where nobody has counted them, in how many files they may stand."""
     total = len(result.matches)
     newest = f"the newest {visible_count:,} shown (--limit 0: all"
@@ -239,17 +216,14 @@ def _format_total(visible_count: int, result: "SearchResults") -> str:
     return f"{text}, {newest})" if visible_count < total else text
 
 
-def _format_headline(match: "SearchMatch", width: int) -> str:
+def _format_headline(match: SearchMatch, width: int) -> str:
     """Who, what, when: a call with tool and state, a message with its voice."""
     agent = " ↳" if match.agent else ""
     session = replace_unprintable((match.session or Path(match.file).stem)[:8]) + agent
     when = f"{format_time(parse_timestamp(match.at))}  {session}  "
     if match.kind == "message":
         place = f"{Path(match.file).name}:{match.line}"
-        parts: list[tuple[str, dict[str, Any]]] = [
-            (str(match.voice), {"bold": True}),
-            (f"  {place}", {"dim": True}),
-        ]
+        parts: list[tuple[str, dict[str, Any]]] = [(str(match.voice), {"bold": True}), (f"  {place}", {"dim": True})]
     else:
         state = f" {match.state}" if match.state and match.state != "succeeded" else ""
         parts = [
@@ -264,15 +238,11 @@ def _format_headline(match: "SearchMatch", width: int) -> str:
             parts[-1] = (short_id(match.call or "")[:8], {"fg": "cyan"})
     line = when + "".join(click.style(replace_unprintable(text), **style) for text, style in parts)
     remaining_width = width - len(when) - sum(len(text) for text, _ in parts) - 2
-    about = (
-        match.target if "input" not in match.sides and remaining_width > _MIN_TARGET_WIDTH else None
-    )
-    return line + click.style(
-        f"  {shorten_line(about, remaining_width)}" if about else "", dim=True
-    )
+    about = match.target if "input" not in match.sides and remaining_width > _MIN_TARGET_WIDTH else None
+    return line + click.style(f"  {shorten_line(about, remaining_width)}" if about else "", dim=True)
 
 
-def _format_excerpt(match: "SearchMatch", width: int) -> str:
+def _format_excerpt(match: SearchMatch, width: int) -> str:
     """The snippet in one line; what does not fit goes at the ends."""
     snippet = match.snippet
     word = replace_unprintable(snippet.match)[: max(width, 1)]

@@ -63,7 +63,7 @@ class CallFilter(NamedTuple):
     session: str | None = None
     agent: str | None = None
 
-    def accepts_call(self, row: "CallRow", cwd: str | None = None) -> bool:
+    def accepts_call(self, row: CallRow, cwd: str | None = None) -> bool:
         """Whether a call is wanted; `cwd` is the folder its session worked in."""
         return (
             self._matches_names(row)
@@ -73,18 +73,16 @@ class CallFilter(NamedTuple):
             and self._matches_time(row)
         )
 
-    def accepts_file(self, file: str, info: "SessionInfo") -> bool:
+    def accepts_file(self, file: str, info: SessionInfo) -> bool:
         """Whether a file is of a session that is wanted; what the calls must be is left aside."""
         if self.dialect not in (None, info.dialect):
             return False
         if self.project is not None and not in_project(self.project, file, info.cwd):
             return False
         prefix = self.session
-        return prefix is None or any(
-            session_id.startswith(prefix) for session_id in info.session_ids
-        )
+        return prefix is None or any(session_id.startswith(prefix) for session_id in info.session_ids)
 
-    def _matches_names(self, row: "CallRow") -> bool:
+    def _matches_names(self, row: CallRow) -> bool:
         return (
             (not self.tool or (row.tool or "").casefold() in self.tool)
             and (not self.state or row.state in self.state)
@@ -92,7 +90,7 @@ class CallFilter(NamedTuple):
             and (self.dialect in (None, row.dialect))
         )
 
-    def _matches_time(self, row: "CallRow") -> bool:
+    def _matches_time(self, row: CallRow) -> bool:
         return is_within(row.requested or row.finished, self.since, self.until)
 
 
@@ -145,17 +143,15 @@ filter_options = combine_options(
 
 def names_argument(command: Callable[P, R]) -> Callable[P, R]:
     """Adds the words that name files, folders or sessions to a command."""
-    return click.argument(
-        "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]..."
-    )(command)
+    return click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")(
+        command
+    )
 
 
 def limit_option(default: int, what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Adds a limit on what is shown to a command; programs get all, unless it is given."""
     option = click.option(
-        "--limit",
-        type=click.IntRange(min=0),
-        help=f"{what} shown; 0 for all.  [default: {default}; all with --json]",
+        "--limit", type=click.IntRange(min=0), help=f"{what} shown; 0 for all.  [default: {default}; all with --json]"
     )
 
     def decorate(command: Callable[P, R]) -> Callable[P, R]:
@@ -188,16 +184,14 @@ def call_hint(names: Sequence[str]) -> str:
 class CallSelection(NamedTuple):
     """What was named, read."""
 
-    call_table: "CallTable"
+    call_table: CallTable
     is_joined: bool
     """Files were read as a set, not one by one."""
 
-    def list_calls(self) -> "Sequence[CallRow]":
+    def list_calls(self) -> Sequence[CallRow]:
         """The calls: each once and by time when joined, else file by file."""
         if self.is_joined:
-            return sorted(
-                self.call_table.calls, key=lambda row: row.requested or row.finished or ""
-            )
+            return sorted(self.call_table.calls, key=lambda row: row.requested or row.finished or "")
         return [row for file in self.call_table.files for row in file.calls]
 
 
@@ -224,23 +218,17 @@ _MIN_CACHED_BYTES = 4 << 20
 """Fewer bytes than this are read sooner than the cache could be asked."""
 
 
-def cache_for(paths: Sequence[Path]) -> "Cache | None":
+def cache_for(paths: Sequence[Path]) -> Cache | None:
     """This user's cache, where it could save time."""
     from toolspan.reading.cache import Cache, default_folder
 
     folder = default_folder()
-    if folder is None or not any(
-        size >= _MIN_CACHED_BYTES for size in accumulate(map(_file_size, paths))
-    ):
+    if folder is None or not any(size >= _MIN_CACHED_BYTES for size in accumulate(map(_file_size, paths))):
         return None
     return Cache(folder)
 
 
-def scan_with_cache(
-    paths: Sequence[Path],
-    *,
-    advance: Callable[[int], None] = lambda _: None,
-) -> "Iterator[FileSummary]":
+def scan_with_cache(paths: Sequence[Path], *, advance: Callable[[int], None] = lambda _: None) -> Iterator[FileSummary]:
     """The facts of files; what this user's cache knows is not read again."""
     from toolspan.reading.cache import cached_scan_files as ask
     from toolspan.reading.scan import scan_files
@@ -262,15 +250,13 @@ def require_session(word: str | None, files: Sequence[TranscriptFile]) -> None:
     check_session(word, (facts.info for facts in scan_with_cache([file.path for file in files])))
 
 
-def check_session(word: str | None, infos: "Iterable[SessionInfo]") -> None:
+def check_session(word: str | None, infos: Iterable[SessionInfo]) -> None:
     """See to it that a session which a filter names is among some.
 
     Raises:
         NotFound: no session begins so.
     """
-    if word is not None and not any(
-        session_id.startswith(word) for info in infos for session_id in info.session_ids
-    ):
+    if word is not None and not any(session_id.startswith(word) for info in infos for session_id in info.session_ids):
         raise NotFound(f"no session begins with {word!r}")
 
 
@@ -279,11 +265,7 @@ def filter_by_project(word: str | None, files: Sequence[TranscriptFile]) -> list
     if word is None:
         return list(files)
     unsure = [file.path for file in files if not in_project(word, str(file.path))]
-    by_cwd = {
-        facts.file
-        for facts in scan_with_cache(unsure)
-        if in_project(word, facts.file, facts.info.cwd)
-    }
+    by_cwd = {facts.file for facts in scan_with_cache(unsure) if in_project(word, facts.file, facts.info.cwd)}
     others = set(map(str, unsure)) - by_cwd
     return [file for file in files if str(file.path) not in others]
 
@@ -295,7 +277,7 @@ def _file_size(path: Path) -> int:
         return 0
 
 
-def filter_calls(selection: CallSelection, call_filter: CallFilter) -> "list[CallRow]":
+def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[CallRow]:
     """The calls of a selection that a filter takes.
 
     Raises:
@@ -303,11 +285,7 @@ def filter_calls(selection: CallSelection, call_filter: CallFilter) -> "list[Cal
     """
     check_session(call_filter.session, (file.info for file in selection.call_table.files))
     folders = {file.file: file.info.cwd for file in selection.call_table.files}
-    return [
-        row
-        for row in selection.list_calls()
-        if call_filter.accepts_call(row, folders.get(row.file))
-    ]
+    return [row for row in selection.list_calls() if call_filter.accepts_call(row, folders.get(row.file))]
 
 
 def locate_files(
@@ -364,9 +342,7 @@ def require_known_format(path: Path) -> None:
     from toolspan.formats.source import source_for_path
 
     if detect_dialect(source_for_path(path)) == "unknown":
-        raise UnknownDialect(
-            f"{path}: not a transcript: no line is a record of Claude Code or Codex"
-        )
+        raise UnknownDialect(f"{path}: not a transcript: no line is a record of Claude Code or Codex")
 
 
 def _is_file(path: Path) -> bool:
@@ -427,14 +403,10 @@ def _find_recorded_session(name: str, files: Sequence[TranscriptFile]) -> list[T
 
     if not _ID_PATTERN.fullmatch(name):
         return []
-    return files_of_session(
-        name, CallTable.from_transcripts([*transcripts_containing(f'"{name}', files)]), files
-    )
+    return files_of_session(name, CallTable.from_transcripts([*transcripts_containing(f'"{name}', files)]), files)
 
 
-def files_of_session(
-    name: str, ledger: "CallTable", files: Sequence[TranscriptFile]
-) -> list[TranscriptFile]:
+def files_of_session(name: str, ledger: CallTable, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
     """The files of the session that begins with a name, by what stands in them; maybe none.
 
     Raises:
@@ -445,12 +417,8 @@ def files_of_session(
     sessions = [candidate for candidate in ledger.sessions if candidate.id.startswith(name)]
     if not sessions:
         return []
-    session = match_prefix(
-        name, [candidate.id for candidate in sessions], "session", hint=_shorten_session_id
-    )
-    paths = {
-        file.file for candidate in sessions if candidate.id == session for file in candidate.files
-    }
+    session = match_prefix(name, [candidate.id for candidate in sessions], "session", hint=_shorten_session_id)
+    paths = {file.file for candidate in sessions if candidate.id == session for file in candidate.files}
     return [file for file in files if str(file.path) in paths]
 
 
@@ -465,11 +433,7 @@ def _session_members(files: Sequence[TranscriptFile], session: str) -> list[Tran
 def _is_session_file(file: TranscriptFile, session: str) -> bool:
     if file.name.session_id == session:
         return True
-    return (
-        file.name.role == "agent"
-        and file.name.session_id is None
-        and _mentions_session(file, session)
-    )
+    return file.name.role == "agent" and file.name.session_id is None and _mentions_session(file, session)
 
 
 def _mentions_session(file: TranscriptFile, session: str) -> bool:
@@ -496,9 +460,7 @@ def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
     raise NotFound(f"{' and '.join(names) or 'your transcripts'}: no session there")
 
 
-def _owning_session(
-    file: TranscriptFile, files: Sequence[TranscriptFile], sessions: Set[str]
-) -> str | None:
+def _owning_session(file: TranscriptFile, files: Sequence[TranscriptFile], sessions: Set[str]) -> str | None:
     """The session that a file belongs to."""
     if file.name.role == "agent" and file.name.session_id is None:
         siblings = (sibling for sibling in files if sibling.path.parent == file.path.parent)
@@ -531,20 +493,14 @@ def newest_session_here() -> TranscriptFile | None:
     sessions = [file for file in find_all_transcripts() if file.name.role == "session"]
     for file in sorted(sessions, key=lambda file: -file.modified):
         rollout = is_rollout(file.path.name)
-        if (
-            has_working_folder(file, here)
-            if rollout
-            else _is_project_folder(file.name.project or "", name)
-        ):
+        if has_working_folder(file, here) if rollout else _is_project_folder(file.name.project or "", name):
             return file
     return None
 
 
 def _is_project_folder(folder: str, name: str) -> bool:
     """Very long names are cut and end in a hash."""
-    return folder == name or (
-        len(name) == MAX_PROJECT_NAME_LENGTH and folder.startswith(f"{name}-")
-    )
+    return folder == name or (len(name) == MAX_PROJECT_NAME_LENGTH and folder.startswith(f"{name}-"))
 
 
 def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
@@ -557,6 +513,6 @@ def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> 
     return [stem for stem in stems if stem.startswith(incomplete)]
 
 
-def session_project(session: "SessionFiles") -> str:
+def session_project(session: SessionFiles) -> str:
     """The project a session belongs to, as people know it: its working folder."""
     return session.file.info.cwd or parse_file_name(PurePath(session.file.file)).project or ""

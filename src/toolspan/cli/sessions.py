@@ -100,9 +100,7 @@ def _format_location(session: LiveSession) -> str:
 
 def _format_call(call: OpenCall, now: datetime, width: int) -> str:
     text = f"{call.tool} {shorten_line(call.target, 60)}"
-    return (
-        f"{escape_markup(shorten_line(text, width - 14))}[dim]{_format_age(call.requested, now)}[/]"
-    )
+    return f"{escape_markup(shorten_line(text, width - 14))}[dim]{_format_age(call.requested, now)}[/]"
 
 
 def _format_age(at: str | None, now: datetime) -> str:
@@ -126,23 +124,19 @@ _WIDE_COLUMNS = ("agents", "project")
 @click.option("--until", callback=parse_time, help="Began before that time.")
 @limit_option(30, "Rows")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-def command(
-    names: tuple[str, ...], *, live: bool, limit: int, as_json: bool, **filter_values: Any
-) -> None:
+def command(names: tuple[str, ...], *, live: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
     """List conversations, the newest last.
 
     Subagents count with the session that started them. With --live: which sessions run now, wait
     for you, are idle, or died with calls unanswered, and how that is known.
     """
     if live:
-        pass  # CODEMOD
+        # CODEMOD
 
         print_live_sessions(names, limit=limit, as_json=as_json, **filter_values)
         return
     sessions = [
-        session
-        for session in read_selection(names).call_table.sessions
-        if _matches_filters(session, **filter_values)
+        session for session in read_selection(names).call_table.sessions if _matches_filters(session, **filter_values)
     ]
     if as_json:
         for session in sessions[-limit:]:  # all of them, when it is 0
@@ -152,12 +146,7 @@ def command(
 
 
 def _matches_filters(
-    session: SessionFiles,
-    *,
-    project: str | None,
-    dialect: str | None,
-    since: datetime | None,
-    until: datetime | None,
+    session: SessionFiles, *, project: str | None, dialect: str | None, since: datetime | None, until: datetime | None
 ) -> bool:
     info = session.file.info
     if dialect is not None and info.dialect != dialect:
@@ -223,15 +212,9 @@ def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
     out = make_console()
     visible_sessions = sessions[-limit:] if limit else sessions
     columns = ["session", "started", "lasted", "calls", "wrong", "agents", "project", "about"]
-    column_indexes = [
-        n
-        for n, name in enumerate(columns)
-        if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS
-    ]
+    column_indexes = [n for n, name in enumerate(columns) if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS]
     listing = make_table(
-        *(columns[n] for n in column_indexes),
-        right=("lasted", "calls", "wrong", "agents"),
-        cut=("project", "about"),
+        *(columns[n] for n in column_indexes), right=("lasted", "calls", "wrong", "agents"), cut=("project", "about")
     )
     for session in visible_sessions:
         info = session.file.info
@@ -252,6 +235,4 @@ def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
         listing.add_row(*(row[n] for n in column_indexes))
     if visible_sessions:
         out.print(listing)
-    out.print(
-        format_count(len(sessions), "session") + limit_note(len(visible_sessions), len(sessions))
-    )
+    out.print(format_count(len(sessions), "session") + limit_note(len(visible_sessions), len(sessions)))

@@ -14,14 +14,7 @@ import msgspec
 from msgspec import Struct
 from rich.text import Text
 
-from toolspan.cli.call_detail import (
-    CallDetail,
-    RowFormat,
-    build_call_detail,
-    call_json,
-    call_lines,
-    format_period,
-)
+from toolspan.cli.call_detail import CallDetail, RowFormat, build_call_detail, call_json, call_lines, format_period
 from toolspan.cli.output import (
     STATE_STYLES,
     fact_lines,
@@ -59,9 +52,7 @@ from toolspan.types.tokens import Tokens
 _HEAD_BYTES = 1 << 16
 
 
-def resolve_names(
-    names: Sequence[str], *, last: bool, session: str | None
-) -> list[TranscriptFile] | CallDetail:
+def resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
     """What the words name: the files of a session, or a call.
 
     Raises:
@@ -120,19 +111,14 @@ def _only_session(folder: Path) -> list[TranscriptFile]:
     return newest_session([str(folder)])
 
 
-def _find_by_id(
-    word: str, paths: Sequence[Path], session: str | None
-) -> list[TranscriptFile] | CallDetail:
+def _find_by_id(word: str, paths: Sequence[Path], session: str | None) -> list[TranscriptFile] | CallDetail:
     """The session, or else the call, whose id begins with a word."""
     if "/" in word or word.endswith((".jsonl", ".zst")):
         raise NotFound(f"{word}: no such file or folder")
     if session is not None:
         return _find_call(word, find_session_files(session, _root_folder(paths)))
     if any(not path.is_dir() for path in paths):
-        groups = (
-            find_transcripts(path) if path.is_dir() else _file_with_subagents(path)
-            for path in paths
-        )
+        groups = (find_transcripts(path) if path.is_dir() else _file_with_subagents(path) for path in paths)
         return _find_call(word, [file for files in groups for file in files])
     files = [file for path in paths or default_roots() for file in find_transcripts(path)]
     try:
@@ -182,7 +168,7 @@ class SessionDetail(Struct, frozen=True, kw_only=True):
     strand: AgentTimeline
 
     @classmethod
-    def from_files(cls, files: Sequence[TranscriptFile]) -> "SessionDetail":
+    def from_files(cls, files: Sequence[TranscriptFile]) -> SessionDetail:
         """The session of these files."""
         session_transcripts = read_session_transcripts(files)
         strand = build_timeline([read_content(transcript) for transcript in session_transcripts])
@@ -225,15 +211,11 @@ def read_session_transcripts(files: Sequence[TranscriptFile]) -> list[Transcript
 
 
 @click.command("show")
-@click.argument(
-    "names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION|CALL]..."
-)
+@click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION|CALL]...")
 @click.option("--last", is_flag=True, help="The session written to last (the default).")
 @click.option("--session", help="Look for the call in the session whose id begins so.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option(
-    "--messages/--no-messages", default=True, help="Whether the words between calls are told."
-)
+@click.option("--messages/--no-messages", default=True, help="Whether the words between calls are told.")
 @click.option("--thinking", is_flag=True, help="The model's thinking too.")
 @click.option("--width", type=click.IntRange(40), help="Columns; by default the terminal's.")
 @click.option("--full", is_flag=True, help="Texts in full length.")
@@ -270,17 +252,9 @@ def command(
     detail = SessionDetail.from_files(target) if isinstance(target, list) else target
     row_format = RowFormat(out.width, detail.cwd, **flags)
     if as_json:
-        print_json(
-            _session_json(detail, row_format)
-            if isinstance(detail, SessionDetail)
-            else call_json(detail)
-        )
+        print_json(_session_json(detail, row_format) if isinstance(detail, SessionDetail) else call_json(detail))
         return
-    lines = (
-        _detail_lines(detail, row_format)
-        if isinstance(detail, SessionDetail)
-        else call_lines(detail, row_format)
-    )
+    lines = _detail_lines(detail, row_format) if isinstance(detail, SessionDetail) else call_lines(detail, row_format)
     print_lines(lines, out)
 
 
@@ -338,15 +312,11 @@ def _detail_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Text
     yield from fact_lines("project", join_parts(info.cwd, info.git_branch), width)
     yield from fact_lines("client", join_parts(*info.versions, *info.models), width)
     yield from fact_lines(
-        "when",
-        format_period(parse_timestamp(info.started_at), parse_timestamp(info.ended_at)),
-        width,
+        "when", format_period(parse_timestamp(info.started_at), parse_timestamp(info.ended_at)), width
     )
     yield _calls_line(detail, width)
     agents = format_count(detail.agent_count, "subagent") if detail.agent_count else None
-    busiest = (
-        f"up to {detail.max_concurrency} calls at once" if detail.max_concurrency > 1 else None
-    )
+    busiest = f"up to {detail.max_concurrency} calls at once" if detail.max_concurrency > 1 else None
     yield from fact_lines("", join_parts(agents, busiest), width, "dim")
     yield from fact_lines("tokens", _format_tokens(detail.tokens), width)
     yield from session_lines(detail.strand, row_format)

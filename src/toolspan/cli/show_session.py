@@ -56,7 +56,7 @@ class TimelineRow(NamedTuple):
     body: Text
     right: Text = Text()
 
-    def with_dim_style(self) -> "TimelineRow":
+    def with_dim_style(self) -> TimelineRow:
         """The same, in the background."""
         body = self.body.copy()
         body.stylize("dim")
@@ -81,14 +81,10 @@ def session_lines(strand: AgentTimeline, row_format: RowFormat) -> Iterator[Text
 
 
 def _lay_out(row: TimelineRow, time: str, width: int) -> Text:
-    line = (
-        Text().append(f"{time:{TIME_COLUMN_WIDTH}}", style="dim").append(row.gutter, style="blue")
-    )
+    line = Text().append(f"{time:{TIME_COLUMN_WIDTH}}", style="dim").append(row.gutter, style="blue")
     available = width - cell_width(line.plain) - 1
     right_width = cell_width(row.right.plain)
-    right, right_width = (
-        (row.right, right_width) if available - right_width >= MIN_BODY_WIDTH else (Text(), 0)
-    )
+    right, right_width = (row.right, right_width) if available - right_width >= MIN_BODY_WIDTH else (Text(), 0)
     available = max(available - right_width, 8)
     body = row.body.copy()
     taken = cell_width(body.plain)
@@ -99,9 +95,7 @@ def _lay_out(row: TimelineRow, time: str, width: int) -> Text:
     return line.append_text(body).append(" " if right.plain else "").append_text(right)
 
 
-def _strand_rows(
-    strand: AgentTimeline, prefix: str, row_format: RowFormat
-) -> Iterator[TimelineRow | None]:
+def _strand_rows(strand: AgentTimeline, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
     """The rows of one agent; None is an empty line."""
     was_abandoned = False
     ended: datetime | None = None
@@ -121,9 +115,7 @@ def _strand_rows(
             ended = max((time for time in (ended, item.end_time) if time), default=None)
 
 
-def _item_rows(
-    item: TimelineItem, turn: Turn, prefix: str, row_format: RowFormat
-) -> Iterator[TimelineRow | None]:
+def _item_rows(item: TimelineItem, turn: Turn, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
     match item:
         case TimelineMessage():
             if row_format.includes_message(item.message):
@@ -144,9 +136,7 @@ def _turn_note(turn: Turn) -> Text:
     return Text(f"{format_count(calls, 'call')} {took:>8}", style="dim")
 
 
-def _message_rows(
-    item: TimelineMessage, prefix: str, row_format: RowFormat, right: Text
-) -> Iterator[TimelineRow]:
+def _message_rows(item: TimelineMessage, prefix: str, row_format: RowFormat, right: Text) -> Iterator[TimelineRow]:
     mark, style = VOICE_STYLES[item.message.voice]
     if item.message.voice == "command" and not starts_turn(item.message):
         mark, style = VOICE_STYLES["text"]  # what a command printed
@@ -174,21 +164,15 @@ def _wrap_text(text: str, width: int) -> Iterator[str]:
             yield from (part.plain.rstrip() for part in Text(line).wrap(measure, width))
 
 
-def _subagent_rows(
-    strand: AgentTimeline, prefix: str, row_format: RowFormat
-) -> Iterator[TimelineRow | None]:
+def _subagent_rows(strand: AgentTimeline, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
     name = join_parts(strand.role or "subagent", (strand.agent_id or "")[:12])
     loose = None if strand.linked else "started by no known call"
-    head = plain_line(
-        "↳ " + join_parts(name, format_count(len(strand.calls), "call"), loose), row_format.width
-    )
+    head = plain_line("↳ " + join_parts(name, format_count(len(strand.calls), "call"), loose), row_format.width)
     yield TimelineRow(strand.start_time, prefix, Text(head, style="blue"))
     yield from _strand_rows(strand, prefix + "  ", row_format)
 
 
-def _batch_rows(
-    batch: TimelineBatch, prefix: str, row_format: RowFormat
-) -> Iterator[TimelineRow | None]:
+def _batch_rows(batch: TimelineBatch, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
     if batch.is_serial:
         calls = batch.calls
         last = len(calls) - 1
@@ -209,15 +193,11 @@ def _lane_marks(group: OverlapGroup) -> list[tuple[str, str]]:
     marks = []
     for n, placed in enumerate(group.calls):
         call_lane = min(placed.lane, most - 1)
-        busy = {
-            min(other.lane, most - 1) for other in group.calls[:n] if _overlaps_start(other, placed)
-        }
+        busy = {min(other.lane, most - 1) for other in group.calls[:n] if _overlaps_start(other, placed)}
         busy.discard(call_lane)
         if n < len(group.calls) - 1:
             start = "├" if placed.lane >= most else "┌"
-            on = "".join(
-                start if k == call_lane else "│" if k in busy else " " for k in range(most)
-            )
+            on = "".join(start if k == call_lane else "│" if k in busy else " " for k in range(most))
             below = "".join("│" if k == call_lane or k in busy else " " for k in range(most))
         else:  # all lanes come together in the last call
             on = "".join(_closing_mark(k, call_lane, busy) for k in range(most))
@@ -241,11 +221,7 @@ def _closing_mark(lane: int, call_lane: int, busy: set[int]) -> str:
 
 
 def _call_rows(
-    placed: TimelineCall,
-    prefix: str,
-    marks: tuple[str, str],
-    group: OverlapGroup | None,
-    row_format: RowFormat,
+    placed: TimelineCall, prefix: str, marks: tuple[str, str], group: OverlapGroup | None, row_format: RowFormat
 ) -> Iterator[TimelineRow | None]:
     span = placed.span
     on, below = marks
@@ -295,9 +271,7 @@ def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
         return
     follows = any(evidence.rule == "interrupt marker follows" for evidence in span.evidence)
     doubt = span.ambiguous and follows
-    label = (span.error_kind or span.state) + (
-        " or interrupted" if doubt and span.ambiguous else ""
-    )
+    label = (span.error_kind or span.state) + (" or interrupted" if doubt and span.ambiguous else "")
     message = Text(label, style=STATE_STYLES[span.state])
     if span.message:
         message.append(": " + plain_line(span.message, width), style="default")

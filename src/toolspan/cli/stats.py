@@ -11,14 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from toolspan.analysis.stats import ToolStats, server_stats, tool_stats
-from toolspan.cli.output import (
-    escape_markup,
-    format_count,
-    format_duration,
-    make_console,
-    make_table,
-    print_json,
-)
+from toolspan.cli.output import escape_markup, format_count, format_duration, make_console, make_table, print_json
 from toolspan.cli.select import (
     CallFilter,
     CallSelection,
@@ -49,15 +42,7 @@ _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 @limit_option(30, "Tools or servers")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @filter_options
-def command(
-    names: tuple[str, ...],
-    *,
-    last: bool,
-    mcp: bool,
-    limit: int,
-    as_json: bool,
-    **filter_values: Any,
-) -> None:
+def command(names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
     """Counts, durations and timeouts per tool; tokens counted once per message.
 
     Tokens belong to messages, not to calls: with a filter that chooses calls (tool, state, error,
@@ -133,9 +118,7 @@ def _chooses_calls(call_filter: CallFilter) -> bool:
     return call_filter._replace(project=None, session=None, dialect=None) != CallFilter()
 
 
-def _stats_row(
-    selection: CallSelection, rows: list[CallRow], call_filter: CallFilter
-) -> dict[str, object]:
+def _stats_row(selection: CallSelection, rows: list[CallRow], call_filter: CallFilter) -> dict[str, object]:
     ledger = selection.call_table
     files = ledger.files
     counted = not _chooses_calls(call_filter)
@@ -178,13 +161,7 @@ def _print_stats(selection: CallSelection, rows: list[CallRow], limit: int) -> N
 
 def _print_tools(tools: Sequence[ToolStats]) -> None:
     out = make_console()
-    left_out = (
-        ()
-        if out.width >= _NARROW_WIDTH
-        else _WIDE_COLUMNS
-        if out.width >= _SLIM_WIDTH
-        else _OPTIONAL_COLUMNS
-    )
+    left_out = () if out.width >= _NARROW_WIDTH else _WIDE_COLUMNS if out.width >= _SLIM_WIDTH else _OPTIONAL_COLUMNS
     columns = [name for name in _COLUMN_FORMATS if name not in left_out]
     numbers = [name for name in columns if name not in ("tool", "pace")]
     listing = make_table(*columns, right=numbers, cut=("tool",))

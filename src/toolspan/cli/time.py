@@ -9,13 +9,7 @@ import click
 import msgspec
 from rich.text import Text
 
-from toolspan.analysis.timesheet import (
-    AgentSheet,
-    SessionSheet,
-    Timesheet,
-    slowest_calls,
-    time_by_tool,
-)
+from toolspan.analysis.timesheet import AgentSheet, SessionSheet, Timesheet, slowest_calls, time_by_tool
 from toolspan.analysis.timing import TIME_PARTS, CallTime, FileTime, TimePart, TimeSplit, file_time
 from toolspan.cli.output import (
     escape_markup,
@@ -57,9 +51,7 @@ _SLOW_CALL_MS = 10_000
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @filter_options
-def command(
-    names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any
-) -> None:
+def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
     """Where the time went: model, tools, permission, hooks, idle.
 
     The parts sum to the wall time exactly; calls that overlap are counted once there, and each in
@@ -69,9 +61,7 @@ def command(
     call_filter = make_filter(filter_values)
     files = read_filtered_files(names, FileJob(file_time, FileTime), call_filter, last=last)
     sheet = Timesheet.from_files(files, since=call_filter.since, until=call_filter.until)
-    rest = call_filter._replace(
-        project=None, session=None, dialect=None
-    )  # files were chosen by these
+    rest = call_filter._replace(project=None, session=None, dialect=None)  # files were chosen by these
     calls = [call for call in sheet.calls if rest.accepts_call(call.call)]
     if as_json:
         print_json(_time_row(sheet, calls, limit))
@@ -86,9 +76,7 @@ def _time_row(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> dict[s
         "calls": len(calls),
         "calls_ms": sum(call.took_ms or 0 for call in calls),
         "agents": len(sheet.agents),
-        "agents_split": _split_row(
-            TimeSplit.from_slices(part for entry in sheet.agents for part in entry.slices)
-        ),
+        "agents_split": _split_row(TimeSplit.from_slices(part for entry in sheet.agents for part in entry.slices)),
         "tools": [msgspec.to_builtins(row) for row in time_by_tool(calls)],
         "slowest": [msgspec.to_builtins(call) for call in slowest_calls(calls, limit)],
         "by_session": [_session_row(entry) for entry in sheet.sessions],
@@ -168,9 +156,7 @@ def _part_line(part: TimePart, split: TimeSplit, width: int) -> Text:
     share = ms / split.wall_ms if split.wall_ms else 0
     bar = "█" * round(share * width) or ("▏" if ms else "")
     line = Text(f"  {part:11}{format_duration(ms):>9}{share:>5.0%}  ")
-    line.append(f"{bar:{width}}", style=_PART_STYLES[part]).append(
-        f"  {_PART_MEANINGS[part]}", style="dim"
-    )
+    line.append(f"{bar:{width}}", style=_PART_STYLES[part]).append(f"  {_PART_MEANINGS[part]}", style="dim")
     return line
 
 
@@ -180,9 +166,7 @@ def _note_lines(sheet: Timesheet, calls: Sequence[CallTime]) -> Iterator[str]:
         certainty: _sum_waits([call for call in calls if call.certainty == certainty])
         for certainty in ("known", "inferred")
     }
-    known_waits = ", ".join(
-        f"{format_duration(ms)} {certainty}" for certainty, ms in waits.items() if ms
-    )
+    known_waits = ", ".join(f"{format_duration(ms)} {certainty}" for certainty, ms in waits.items() if ms)
     unknown = sum(call.certainty == "unknown" for call in calls)
     doubt = f"; {format_count(unknown, 'call')} may hide one, counted as tools" if unknown else ""
     yield f"Waits for permission: {known_waits or 'none known'}{doubt}."
@@ -194,9 +178,7 @@ def _note_lines(sheet: Timesheet, calls: Sequence[CallTime]) -> Iterator[str]:
             f"{took} in all, likely waits."
         )
     if sheet.agents:
-        agents_ms = TimeSplit.from_slices(
-            part for agent in sheet.agents for part in agent.slices
-        ).wall_ms
+        agents_ms = TimeSplit.from_slices(part for agent in sheet.agents for part in agent.slices).wall_ms
         yield (
             f"{format_count(len(sheet.agents), 'subagent')} took {format_duration(agents_ms)} of their own; "
             "where a call waited for one, that is tools above."
@@ -238,9 +220,7 @@ def _print_slowest(calls: Sequence[CallTime], limit: int) -> None:
     rows = slowest_calls(calls, limit)
     if not rows:
         return
-    listing = make_table(
-        "slowest", "asked", "took", "waited", "about", right=("took", "waited"), cut=("about",)
-    )
+    listing = make_table("slowest", "asked", "took", "waited", "about", right=("took", "waited"), cut=("about",))
     for row in rows:
         call = row.call
         listing.add_row(
@@ -282,11 +262,7 @@ def _print_agents(session: SessionSheet, limit: int) -> None:
     _print_splits(
         "subagent",
         [
-            (
-                agent,
-                escape_markup(shorten_line(agent.agent, 17)),
-                escape_markup(shorten_line(agent.role, 40)),
-            )
+            (agent, escape_markup(shorten_line(agent.agent, 17)), escape_markup(shorten_line(agent.role, 40)))
             for agent in visible_agents
         ],
     )

@@ -33,11 +33,7 @@ class ToolRow(Struct, frozen=True, kw_only=True):
 
 @click.command("tools")
 @click.option(
-    "--profile",
-    "name",
-    type=click.Choice(VERSIONS),
-    default=DEFAULT,
-    help="The client version to behave like.",
+    "--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT, help="The client version to behave like."
 )
 @click.option("--model", help="The model's name; some behaviour hangs on it.")
 @click.option("--person", is_flag=True, help="As if somebody were there to be asked.")
@@ -62,7 +58,7 @@ def command(name: str, model: str | None, *, person: bool, as_json: bool) -> Non
         _print_tools(rows)
 
 
-def _tool_row(tool: "Tool", client: "Profile") -> ToolRow:
+def _tool_row(tool: Tool, client: Profile) -> ToolRow:
     return ToolRow(
         name=tool.name,
         concurrent=tool.concurrent if isinstance(tool.concurrent, bool) else None,
@@ -75,7 +71,7 @@ def _tool_row(tool: "Tool", client: "Profile") -> ToolRow:
     )
 
 
-def _input_names(tool: "Tool") -> tuple[str, ...]:
+def _input_names(tool: Tool) -> tuple[str, ...]:
     properties = tool.input_schema.get("properties")
     required = tool.input_schema.get("required")
     names = list(properties) if isinstance(properties, dict) else []

@@ -41,9 +41,7 @@ def command(ctx: click.Context, /, folder: Path, **flags: bool) -> None:
         return
     if flags["revoke"]:
         was_trusted = store.revoke(folder)
-        click.echo(
-            f"{folder.resolve()} {'is not trusted any more' if was_trusted else 'was not trusted'}"
-        )
+        click.echo(f"{folder.resolve()} {'is not trusted any more' if was_trusted else 'was not trusted'}")
         return
     places = SettingsPaths.for_project(folder.resolve())
     claim = build_trust_request(places, load_layers(places, scopes=("project", "local")))

@@ -17,15 +17,7 @@ from typing import Any
 import click
 import msgspec
 
-from toolspan.cli.output import (
-    STATE_STYLES,
-    format_duration,
-    format_time,
-    make_console,
-    print_json,
-    shorten_line,
-    warn,
-)
+from toolspan.cli.output import STATE_STYLES, format_duration, format_time, make_console, print_json, shorten_line, warn
 from toolspan.cli.select import (
     CallFilter,
     complete_session,
@@ -55,9 +47,7 @@ _RECENT_SECONDS = 3600.0
 
 
 @click.command("watch")
-@click.argument(
-    "name", required=False, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]"
-)
+@click.argument("name", required=False, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]")
 @click.option("--last", is_flag=True, help="The session written to last.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
 @click.option("--since-start", is_flag=True, help="Begin with all that is there already.")
@@ -67,13 +57,7 @@ _RECENT_SECONDS = 3600.0
 )  # fmt: skip
 @filter_options
 def command(
-    name: str | None,
-    *,
-    last: bool,
-    as_json: bool,
-    since_start: bool,
-    idle_exit: float | None,
-    **filter_values: Any,
+    name: str | None, *, last: bool, as_json: bool, since_start: bool, idle_exit: float | None, **filter_values: Any
 ) -> None:
     """Follow sessions as they grow: one line for each change of a call.
 
@@ -88,19 +72,13 @@ def command(
         if not as_json:
             verb = "watching" if follower.path.exists() else "waiting for"
             click.echo(f"{verb} {', '.join(map(str, _followed_paths(follower)))}", err=True)
-        show = (
-            _JsonPrinter(call_filter).print_update
-            if as_json
-            else _LinePrinter(call_filter).print_update
-        )
+        show = _JsonPrinter(call_filter).print_update if as_json else _LinePrinter(call_filter).print_update
         _watch_updates(follower, show, since_start=since_start, idle_exit=idle_exit)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
 
 
-def _make_follower(
-    name: str | None, *, last: bool, since_start: bool
-) -> SessionFollower | FolderFollower:
+def _make_follower(name: str | None, *, last: bool, since_start: bool) -> SessionFollower | FolderFollower:
     """What follows the thing named."""
     asleep = 0.0 if since_start else time() - _RECENT_SECONDS
     if name is None:
@@ -163,9 +141,7 @@ def _without_repeats(updates: Sequence[FollowUpdate]) -> list[FollowUpdate]:
     return [
         update
         for update in updates
-        if not isinstance(update, CallAppeared)
-        or update.file not in anew
-        or update.span.state in OPEN_STATES
+        if not isinstance(update, CallAppeared) or update.file not in anew or update.span.state in OPEN_STATES
     ]
 
 
@@ -214,9 +190,7 @@ class _LinePrinter:
             return
         match update:
             case FileReset(file=file, reason=reason):
-                self._print_parts(
-                    [(f"── {shorten_line(file, 200)} was {reason}, it is read anew", "yellow")]
-                )
+                self._print_parts([(f"── {shorten_line(file, 200)} was {reason}, it is read anew", "yellow")])
             case CallAppeared(span=span, file=file):
                 self._print_parts(_call_parts(span, file))
             case CallChanged(span=span, before=before, file=file):
@@ -228,9 +202,7 @@ class _LinePrinter:
 
     def _accepts_update(self, update: CallAppeared | CallChanged) -> bool:
         call_filter = self._filter
-        return call_filter == CallFilter() or call_filter.accepts_call(
-            make_call_row(update.span, update.file)
-        )
+        return call_filter == CallFilter() or call_filter.accepts_call(make_call_row(update.span, update.file))
 
     def _print_parts(self, parts: list[tuple[str, str]]) -> None:
         from rich.text import Text
@@ -248,9 +220,7 @@ def _call_parts(span: Span, file: str) -> list[tuple[str, str]]:
     from toolspan.types.state import STATE_SYMBOLS
 
     style = STATE_STYLES[span.state]
-    parts = _prefix_parts(
-        span, file, STATE_SYMBOLS[span.state], style, span.finished or span.requested
-    )
+    parts = _prefix_parts(span, file, STATE_SYMBOLS[span.state], style, span.finished or span.requested)
     if took := _format_elapsed(span):
         parts.append((f"  {took}", "dim"))
     if span.background:
@@ -273,9 +243,7 @@ def _notification_parts(span: Span, file: str, notice: Notification) -> list[tup
     return [*parts, (f"  {text}", "cyan")]
 
 
-def _prefix_parts(
-    span: Span, file: str, glyph: str, style: str, at: datetime | None
-) -> list[tuple[str, str]]:
+def _prefix_parts(span: Span, file: str, glyph: str, style: str, at: datetime | None) -> list[tuple[str, str]]:
     from toolspan.cli.output import plain_line
 
     session = plain_line((span.call.session_id or PurePath(file).stem)[:8], 8)

@@ -9,13 +9,7 @@ import click
 from msgspec import Struct
 
 from toolspan.analysis.phases import noted_wait
-from toolspan.cli.output import (
-    escape_markup,
-    format_duration,
-    make_console,
-    print_json,
-    shorten_line,
-)
+from toolspan.cli.output import escape_markup, format_duration, make_console, print_json, shorten_line
 from toolspan.cli.read_selected import transcripts_containing
 from toolspan.cli.select import locate_files
 from toolspan.errors import NotFound
@@ -146,9 +140,7 @@ def explain_permission(span: Span) -> PermissionExplanation:
         scope=permission.scope if permission else None,
         asked_ms=noted_wait(span),
         hooks=tuple(map(_describe_hook, hooks)),
-        evidence=tuple(
-            f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence
-        ),
+        evidence=tuple(f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence),
         said=result.text if refused and result else None,
         file=place.file if place else "",
         line=place.line if place else None,
@@ -185,20 +177,14 @@ def _is_allowed(span: Span, permission: Permission | None) -> bool | None:
 def _print_explanation(explanation: PermissionExplanation) -> None:
     out = make_console()
     about = f"  {escape_markup(shorten_line(explanation.about, 100))}" if explanation.about else ""
-    out.print(
-        f"[bold]{escape_markup(explanation.tool)}[/]{about}  [dim]{escape_markup(explanation.call)}[/]"
-    )
+    out.print(f"[bold]{escape_markup(explanation.tool)}[/]{about}  [dim]{escape_markup(explanation.call)}[/]")
     labels = {True: "[green]allowed[/]", False: "[yellow]not allowed[/]", None: "not known"}
-    out.print(
-        f"{labels[explanation.allowed]}; {explanation.state}: {_state_meaning(explanation.state)}"
-    )
+    out.print(f"{labels[explanation.allowed]}; {explanation.state}: {_state_meaning(explanation.state)}")
     for label, text in _explanation_rows(explanation):
         out.print(f"  {label:<9}{escape_markup(text)}")
     if explanation.said:
         out.print(f"  told     {escape_markup(shorten_line(explanation.said, 300))}")
-    where = (
-        f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "nowhere"
-    )
+    where = f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "nowhere"
     out.print(f"[dim]{escape_markup(where)}[/]")
 
 
@@ -214,10 +200,7 @@ def _explanation_rows(explanation: PermissionExplanation) -> list[tuple[str, str
         ("rule of", _ORIGIN_LABELS.get(explanation.origin or "", explanation.origin)),
         ("about", _CODE_LABELS.get(explanation.code or "", explanation.code)),
         ("for", explanation.scope),
-        (
-            "asked",
-            format_duration(explanation.asked_ms) if explanation.asked_ms is not None else None,
-        ),
+        ("asked", format_duration(explanation.asked_ms) if explanation.asked_ms is not None else None),
         *(("hook", hook) for hook in explanation.hooks),
     ]
     if explanation.source is None:

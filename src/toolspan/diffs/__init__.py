@@ -5,22 +5,13 @@ Pure functions from hunks and texts to texts and values; no files. Start at `app
 
 from __future__ import annotations
 
-from toolspan.diffs.apply import (
-    Fits,
-    Mismatch,
-    NoBase,
-    PatchError,
-    Verification,
-    apply,
-    revert,
-    verify,
-)
+from toolspan.diffs.apply import Fits, Mismatch, NoBase, PatchError, Verification, apply, revert, verify
 from toolspan.diffs.hunks import ChangeCount, added_removed, problems
 from toolspan.diffs.unified import DiffKind, unified
 
 __all__ = [
-    "DiffKind",
     "ChangeCount",
+    "DiffKind",
     "Fits",
     "Mismatch",
     "NoBase",

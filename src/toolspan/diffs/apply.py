@@ -12,15 +12,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from toolspan.diffs.hunks import (
-    ADDED,
-    NOTE,
-    REMOVED,
-    UNCHANGED,
-    hunk_positions,
-    missing_newlines,
-    problems,
-)
+from toolspan.diffs.hunks import ADDED, NOTE, REMOVED, UNCHANGED, hunk_positions, missing_newlines, problems
 from toolspan.diffs.make import common_prefix_length
 from toolspan.types.hunk import Hunk
 
@@ -109,15 +101,9 @@ def _reverse_patch(hunks: Sequence[Hunk]) -> _DirectedPatch:
     return _DirectedPatch(_hunk_steps(hunks, starts, ADDED), ADDED, missing.new, missing.old)
 
 
-def _hunk_steps(
-    hunks: Sequence[Hunk], starts: Sequence[int], removed_prefix: str
-) -> list[_HunkStep]:
+def _hunk_steps(hunks: Sequence[Hunk], starts: Sequence[int], removed_prefix: str) -> list[_HunkStep]:
     return [
-        _HunkStep(
-            start,
-            [line[1:] for line in hunk.lines if line[0] in {UNCHANGED, removed_prefix}],
-            hunk.lines,
-        )
+        _HunkStep(start, [line[1:] for line in hunk.lines if line[0] in {UNCHANGED, removed_prefix}], hunk.lines)
         for hunk, start in zip(hunks, starts, strict=True)
     ]
 
@@ -150,9 +136,7 @@ def _check_fit(directed_patch: _DirectedPatch, source: _SplitText, text: str) ->
     mismatch = _find_mismatch(directed_patch.steps, source.lines)
     carriage = ""
     if mismatch and "\r\n" in text and not _shows_carriage(directed_patch.steps):
-        mismatch = _find_mismatch(
-            directed_patch.steps, [line.removesuffix("\r") for line in source.lines]
-        )
+        mismatch = _find_mismatch(directed_patch.steps, [line.removesuffix("\r") for line in source.lines])
         carriage = "\r" if 2 * text.count("\r\n") > text.count("\n") else ""
     if mismatch:
         raise PatchError(mismatch)
@@ -181,8 +165,7 @@ def first_difference(expected: Sequence[str], actual: Sequence[str]) -> LineDiff
     actual_line = actual[index] if index < len(actual) else None
     column = common_prefix_length(expected_line or "", actual_line or "")
     return LineDifference(
-        index,
-        f"expected {_quote_line(expected_line, column)}, found {_quote_line(actual_line, column)}",
+        index, f"expected {_quote_line(expected_line, column)}, found {_quote_line(actual_line, column)}"
     )
 
 
@@ -242,20 +225,14 @@ def _should_end_with_newline(directed_patch: _DirectedPatch, source: _SplitText)
     if directed_patch.no_newline_before or directed_patch.no_newline_after:
         return not directed_patch.no_newline_after
     last = directed_patch.steps[-1]
-    if _step_end(last) == len(source.lines) and _repeats_last_line(
-        last, directed_patch.removed_prefix
-    ):
+    if _step_end(last) == len(source.lines) and _repeats_last_line(last, directed_patch.removed_prefix):
         return not source.ends_with_newline
     return source.ends_with_newline
 
 
 def _repeats_last_line(step: _HunkStep, removed_prefix: str) -> bool:
-    old_line = next(
-        (line for line in reversed(step.lines) if line[0] in {UNCHANGED, removed_prefix}), UNCHANGED
-    )
-    new_line = next(
-        (line for line in reversed(step.lines) if line[0] not in {NOTE, removed_prefix}), UNCHANGED
-    )
+    old_line = next((line for line in reversed(step.lines) if line[0] in {UNCHANGED, removed_prefix}), UNCHANGED)
+    new_line = next((line for line in reversed(step.lines) if line[0] not in {NOTE, removed_prefix}), UNCHANGED)
     return UNCHANGED not in {old_line[0], new_line[0]} and old_line[1:] == new_line[1:]
 
 

@@ -25,9 +25,7 @@ _DELETE_HEADER = "*** Delete File: "
 _UPDATE_HEADER = "*** Update File: "
 _MOVE_HEADER = "*** Move to: "
 _END_OF_FILE = "*** End of File"
-_SECTION_HEADERS = tuple(
-    header.rstrip() for header in (_ADD_HEADER, _DELETE_HEADER, _UPDATE_HEADER)
-)
+_SECTION_HEADERS = tuple(header.rstrip() for header in (_ADD_HEADER, _DELETE_HEADER, _UPDATE_HEADER))
 
 
 class EnvelopeError(PatchError):
@@ -188,9 +186,7 @@ class _PatchReader:
     def read_begin(self) -> None:
         self.skip_blank()
         if self.marker != BEGIN_PATCH:
-            raise EnvelopeError(
-                self.line_number, f"expected {BEGIN_PATCH!r}, found {self.line or ''!r}"
-            )
+            raise EnvelopeError(self.line_number, f"expected {BEGIN_PATCH!r}, found {self.line or ''!r}")
         self.advance()
         if self.marker.startswith(_ENVIRONMENT_HEADER):
             self.advance()
@@ -199,9 +195,7 @@ class _PatchReader:
         """Whether the envelope ends here; then nothing may follow."""
         self.skip_blank()
         if self.line is None:
-            raise EnvelopeError(
-                self.line_number, f"expected {END_PATCH!r}, found the end of the text"
-            )
+            raise EnvelopeError(self.line_number, f"expected {END_PATCH!r}, found the end of the text")
         if self.marker != END_PATCH:
             return False
         self.advance()
@@ -233,10 +227,7 @@ def _parse_section(reader: _PatchReader) -> FileSection:
         return DeleteFile(path=path)
     path = reader.read_header(_UPDATE_HEADER)
     if path is None:
-        raise EnvelopeError(
-            reader.line_number,
-            f"expected one of {', '.join(_SECTION_HEADERS)}; found {reader.line!r}",
-        )
+        raise EnvelopeError(reader.line_number, f"expected one of {', '.join(_SECTION_HEADERS)}; found {reader.line!r}")
     start_line = reader.line_number - 1
     move_to = reader.read_header(_MOVE_HEADER)
     chunks = tuple(_parse_chunks(reader))
@@ -285,17 +276,13 @@ def _parse_chunk(reader: _PatchReader, *, first: bool) -> PatchChunk:
             contexts.append(name)
         reader.advance()
     if not (marked or first):
-        raise EnvelopeError(
-            start_line, f"expected '@@' before a further chunk, found {reader.line!r}"
-        )
+        raise EnvelopeError(start_line, f"expected '@@' before a further chunk, found {reader.line!r}")
     lines = tuple(_chunk_lines(reader))
     at_end = reader.marker == _END_OF_FILE
     if at_end:
         reader.advance()
     if not lines:
-        raise EnvelopeError(
-            reader.line_number, f"expected ' ', '-' or '+' first, found {reader.line!r}"
-        )
+        raise EnvelopeError(reader.line_number, f"expected ' ', '-' or '+' first, found {reader.line!r}")
     return PatchChunk(lines=lines, contexts=tuple(contexts), at_end=at_end)
 
 
@@ -408,9 +395,7 @@ def _find_splices(chunks: Sequence[PatchChunk], lines: list[str]) -> Iterator[_L
         at = index + len(old)
 
 
-def _find_lines(
-    lines: Sequence[str], pattern: Sequence[str], start: int, *, at_end: bool
-) -> int | None:
+def _find_lines(lines: Sequence[str], pattern: Sequence[str], start: int, *, at_end: bool) -> int | None:
     last = len(lines) - len(pattern)
     if at_end:
         start = max(last, 0)
@@ -435,9 +420,7 @@ _HEREDOC = re.compile(
     (?P<patch>.*?)(?:\n[ \t]*(?P=end)[ \t]*(?=\n|\)|;|&|\Z)|\Z)""",
     re.DOTALL | re.VERBOSE,
 )
-_LEADING_CD = re.compile(
-    r"""\A\s*cd[ \t]+(?P<quote>['"]?)(?P<folder>[^'"\n;&|$`]+)(?P=quote)[ \t]*(?:&&|;|\n)"""
-)
+_LEADING_CD = re.compile(r"""\A\s*cd[ \t]+(?P<quote>['"]?)(?P<folder>[^'"\n;&|$`]+)(?P=quote)[ \t]*(?:&&|;|\n)""")
 _CD_COMMAND = re.compile(r"(?:^|[;&|(\n])\s*(?:cd|pushd)\b")
 _SHELL_NAMES = frozenset({"bash", "sh", "zsh"})
 
@@ -458,16 +441,8 @@ def find_embedded_patches(command: str | Sequence[str]) -> list[EmbeddedPatch]:
         return _find_in_line(command)
     arguments = list(command)
     if len(arguments) > 1 and _base_name(arguments[0]) in {"apply_patch", "applypatch"}:
-        return (
-            [EmbeddedPatch(arguments[1])]
-            if arguments[1].lstrip().startswith("*** Begin Patch")
-            else []
-        )
-    if (
-        len(arguments) > 2
-        and _base_name(arguments[0]) in _SHELL_NAMES
-        and arguments[1] in {"-c", "-lc"}
-    ):
+        return [EmbeddedPatch(arguments[1])] if arguments[1].lstrip().startswith("*** Begin Patch") else []
+    if len(arguments) > 2 and _base_name(arguments[0]) in _SHELL_NAMES and arguments[1] in {"-c", "-lc"}:
         return _find_in_line(arguments[2])
     return []
 
@@ -483,7 +458,5 @@ def _find_in_line(line: str) -> list[EmbeddedPatch]:
         cd_match = _LEADING_CD.match(line)
         folder = cd_match["folder"].strip() if cd_match else None
         rest = before[cd_match.end() :] if cd_match else before
-        patches.append(
-            EmbeddedPatch(match["patch"], folder, is_folder_unknown=bool(_CD_COMMAND.search(rest)))
-        )
+        patches.append(EmbeddedPatch(match["patch"], folder, is_folder_unknown=bool(_CD_COMMAND.search(rest))))
     return patches

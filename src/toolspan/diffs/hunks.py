@@ -169,10 +169,7 @@ def _order_problems(hunk: Hunk, at: LinePosition, before: LinePosition) -> Itera
         expected = at.old - before.old + before.new + 1
         yield f"starts at new line {hunk.new_start}, but its old start gives {expected}"
     elif not _empty_side_agrees(hunk, at):
-        yield (
-            f"starts at old line {hunk.old_start} and new line {hunk.new_start}, "
-            "which are not the same place"
-        )
+        yield (f"starts at old line {hunk.old_start} and new line {hunk.new_start}, which are not the same place")
 
 
 def _empty_side_agrees(hunk: Hunk, at: LinePosition) -> bool:

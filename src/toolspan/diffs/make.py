@@ -37,9 +37,7 @@ def make_hunks(old: str, new: str) -> list[Hunk]:
     if old == new:
         return []
     before, after = _split_lines(old), _split_lines(new)
-    return [
-        _build_hunk(group, before, after) for group in _group_changes(_find_changes(before, after))
-    ]
+    return [_build_hunk(group, before, after) for group in _group_changes(_find_changes(before, after))]
 
 
 def _split_lines(text: str) -> list[str]:
@@ -108,7 +106,7 @@ class _EditStep(NamedTuple):
     mark: str
     old: int
     new: int
-    previous: "_EditStep | None"
+    previous: _EditStep | None
 
 
 class _EditPath(NamedTuple):
@@ -148,9 +146,7 @@ class _MyersSearch:
 
     def extend_paths(self) -> None:
         """One step more on every diagonal that can still lead to the end."""
-        first = max(
-            -self.edit_count, self.lowest_diagonal + (self.lowest_diagonal + self.edit_count) % 2
-        )
+        first = max(-self.edit_count, self.lowest_diagonal + (self.lowest_diagonal + self.edit_count) % 2)
         for diagonal in range(first, self.edit_count + 1, 2):
             if diagonal > self.highest_diagonal:
                 break
@@ -241,11 +237,7 @@ def _find_anchors(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int
     """The longest rising chain of lines that are unique on both sides."""
     old_counts, new_counts = Counter(old), Counter(new)
     places = {line: at for at, line in enumerate(new) if new_counts[line] == 1}
-    pairs = [
-        (at, places[line])
-        for at, line in enumerate(old)
-        if old_counts[line] == 1 and line in places
-    ]
+    pairs = [(at, places[line]) for at, line in enumerate(old) if old_counts[line] == 1 and line in places]
     tails: list[int] = []
     piles: list[int] = []
     before: list[int] = []

@@ -42,9 +42,7 @@ _ESCAPES = {
 }
 
 
-def unified(
-    hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, change: DiffKind = "update"
-) -> str:
+def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, change: DiffKind = "update") -> str:
     """The diff text; empty when nothing changes.
 
     Args:
@@ -171,10 +169,4 @@ def _read_hunk_body(lines: list[str], start: int, old: int, new: int) -> list[st
 
 def _hunk_from_header(head: re.Match[str], body: list[str]) -> Hunk:
     old, new = _hunk_counts(head)
-    return Hunk(
-        old_start=int(head[1]),
-        old_lines=old,
-        new_start=int(head[3]),
-        new_lines=new,
-        lines=tuple(body),
-    )
+    return Hunk(old_start=int(head[1]), old_lines=old, new_start=int(head[3]), new_lines=new, lines=tuple(body))

@@ -33,9 +33,7 @@ R = TypeVar("R", bound=ExportRecord)
 
 _KNOWN_TOOLS = tools_of_kinds(*get_args(ToolKind))
 _VERSION = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,3}")
-_HOOK_POINTS = frozenset(
-    {"PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "Stop"}
-)
+_HOOK_POINTS = frozenset({"PreToolUse", "PostToolUse", "PostToolUseFailure", "PermissionRequest", "Stop"})
 _DECISIONS = frozenset({"accept", "reject"})
 _OUTCOMES = frozenset(get_args(HookOutcome))
 
@@ -183,9 +181,7 @@ class Anonymizer:
                 return [self._input_shape(item, depth + 1) for item in value]
             case dict() if depth < 8:
                 return {
-                    key if key in self._safe_keys else f"key-{n}": self._input_shape(
-                        item, depth + 1
-                    )
+                    key if key in self._safe_keys else f"key-{n}": self._input_shape(item, depth + 1)
                     for n, (key, item) in enumerate(value.items(), start=1)
                 }
             case _:

@@ -44,11 +44,7 @@ def format_cell(value: object) -> str:
     escaped = escape_control_chars(text)
     if len(escaped) > _MAX_CELL_CHARS:
         escaped = escaped[: _MAX_CELL_CHARS - 1] + "…"
-    return (
-        f"'{escaped}"
-        if text.startswith(_FORMULA_PREFIXES) or escaped.startswith(_FORMULA_PREFIXES)
-        else escaped
-    )
+    return f"'{escaped}" if text.startswith(_FORMULA_PREFIXES) or escaped.startswith(_FORMULA_PREFIXES) else escaped
 
 
 def _column_values(call: CallRecord) -> Iterator[object]:

@@ -18,9 +18,7 @@ _CONTROL_PICTURES_START = 0x2400
 
 def escape_control_chars(text: str) -> str:
     """The text with acting characters shown; lines and tabs stay."""
-    bare = (
-        _ANSI_COLORS.sub("", text).replace("\r\n", "\n") if "\x1b" in text or "\r" in text else text
-    )
+    bare = _ANSI_COLORS.sub("", text).replace("\r\n", "\n") if "\x1b" in text or "\r" in text else text
     return _CONTROL_CHARS.sub(_control_picture, bare)
 
 

@@ -22,13 +22,7 @@ from msgspec import Struct
 
 from toolspan.export.escape import escape_control_chars, one_line
 from toolspan.export.json import encode_json
-from toolspan.export.records import (
-    AgentRecord,
-    CallRecord,
-    EventRecord,
-    MessageRecord,
-    SessionRecord,
-)
+from toolspan.export.records import AgentRecord, CallRecord, EventRecord, MessageRecord, SessionRecord
 from toolspan.export.redact import Redactor
 from toolspan.export.session_export import ExportRow, SessionExport
 from toolspan.formats.claude.paths import relative_to_folder
@@ -83,9 +77,7 @@ class TextBudget:
 
     def add_text(self, text: str, chars: int) -> int:
         """Keep a text, or the beginning of one that has so many characters; gives its number."""
-        entry = TruncatedText(
-            text[: self._max_length], chars if chars > self._max_length else len(text)
-        )
+        entry = TruncatedText(text[: self._max_length], chars if chars > self._max_length else len(text))
         self._entries.append(entry)
         self._total_chars += len(entry.text)
         if self._total_chars > 2 * self._max_total:
@@ -100,13 +92,9 @@ class TextBudget:
     def _shrink_to_fit(self) -> None:
         if self._total_chars <= self._max_total:
             return
-        self._max_length = _max_fitting_length(
-            [len(entry.text) for entry in self._entries], self._max_total
-        )
+        self._max_length = _max_fitting_length([len(entry.text) for entry in self._entries], self._max_total)
         self._entries = [
-            entry
-            if len(entry.text) <= self._max_length
-            else TruncatedText(entry.text[: self._max_length], entry.chars)
+            entry if len(entry.text) <= self._max_length else TruncatedText(entry.text[: self._max_length], entry.chars)
             for entry in self._entries
         ]
         self._total_chars = sum(len(entry.text) for entry in self._entries)
@@ -142,9 +130,7 @@ _MAX_LANES = 12
 Json = dict[str, object]
 
 
-def render_transcripts(
-    transcript: Transcript, *subagents: Transcript, redactor: Redactor | None = None
-) -> str:
+def render_transcripts(transcript: Transcript, *subagents: Transcript, redactor: Redactor | None = None) -> str:
     """The page of a session: its transcript, and those of its subagents.
 
     Raises:
@@ -241,9 +227,7 @@ class _PageBuilder:
                 row["together"] = self._batch_sizes[batch]
         return {
             "session": _session_entry(header),
-            "slices": [
-                [time_slice.start, time_slice.end, time_slice.part] for time_slice in header.slices
-            ],
+            "slices": [[time_slice.start, time_slice.end, time_slice.part] for time_slice in header.slices],
             "agents": self._agent_entries,
             "rows": self._rows,
             "leftOut": self._omitted_rows,
@@ -346,9 +330,7 @@ class _PageBuilder:
     def _body_fields(self, record: CallRecord) -> Json:
         """Numbers of texts, by what they are."""
         return {
-            "input": [
-                [one_line(name, 60), self._store_text(text)] for name, text in _input_fields(record)
-            ],
+            "input": [[one_line(name, 60), self._store_text(text)] for name, text in _input_fields(record)],
             "result": None if record.result is None else self._store_text(record.result),
             "diffs": [
                 {
@@ -362,17 +344,14 @@ class _PageBuilder:
             ],
             "events": [_event_entry(event) for event in record.events],
             "evidence": [
-                one_line(" · ".join(filter(None, (evidence.rule, evidence.text))), 300)
-                for evidence in record.evidence
+                one_line(" · ".join(filter(None, (evidence.rule, evidence.text))), 300) for evidence in record.evidence
             ],
             "problem": one_line(record.problem or "", 300) or None,
             "place": one_line(f"{record.file}:{record.line or ''}", 300) if record.file else None,
         }
 
     def _store_text(self, text: str) -> int:
-        return self.text_budget.add_text(
-            escape_control_chars(text[: 2 * MAX_BODY_CHARS]), len(text)
-        )
+        return self.text_budget.add_text(escape_control_chars(text[: 2 * MAX_BODY_CHARS]), len(text))
 
 
 def _session_entry(header: SessionRecord) -> Json:
@@ -401,10 +380,7 @@ def _input_preview(tool_input: object) -> str:
     """An input in a line, for tools whose target nobody knows."""
     if not isinstance(tool_input, dict):
         return tool_input if isinstance(tool_input, str) else ""
-    return ", ".join(
-        f"{key}: {_format_value(value)[:_MAX_LINE_CHARS]}"
-        for key, value in list(tool_input.items())[:6]
-    )
+    return ", ".join(f"{key}: {_format_value(value)[:_MAX_LINE_CHARS]}" for key, value in list(tool_input.items())[:6])
 
 
 def _input_fields(record: CallRecord) -> list[tuple[str, str]]:

@@ -13,13 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from toolspan.analysis.phases import from_epoch_ms
 from toolspan.export.escape import escape_control_chars, one_line
-from toolspan.export.records import (
-    AgentRecord,
-    CallRecord,
-    EventRecord,
-    MessageRecord,
-    SessionRecord,
-)
+from toolspan.export.records import AgentRecord, CallRecord, EventRecord, MessageRecord, SessionRecord
 from toolspan.export.session_export import ExportRow, SessionExport
 from toolspan.types.error_kinds import ADVICE
 
@@ -107,13 +101,9 @@ def _render_call(call: CallRecord, depth: int) -> Iterator[str]:
     if call.result is not None:
         yield "\nResult:\n\n" + fence_code(call.result)
     for diff in call.diffs:
-        yield f"\n{diff.kind} {escape_markdown(one_line(diff.path, 300))}:\n\n" + fence_code(
-            diff.text, "diff"
-        )
+        yield f"\n{diff.kind} {escape_markdown(one_line(diff.path, 300))}:\n\n" + fence_code(diff.text, "diff")
     if call.events:
-        yield "\n" + "".join(
-            f"- {escape_markdown(_format_event(event))}\n" for event in call.events
-        )
+        yield "\n" + "".join(f"- {escape_markdown(_format_event(event))}\n" for event in call.events)
 
 
 def _render_error(call: CallRecord) -> Iterator[str]:

@@ -38,11 +38,7 @@ def write(sessions: Iterable[SessionExport]) -> Iterator[bytes]:
         header = session.header
         yield b'{"resourceSpans":[{"resource":'
         yield encode_json(
-            {
-                "attributes": _encode_attributes(
-                    {"service.name": header.dialect, names.CONVERSATION: header.id}
-                )
-            }
+            {"attributes": _encode_attributes({"service.name": header.dialect, names.CONVERSATION: header.id})}
         )
         yield b',"scopeSpans":[{"scope":' + encode_json({"name": names.SCOPE}) + b',"spans":['
         comma = b""
@@ -130,10 +126,7 @@ def _hash_id(size: int, *parts: str) -> str:
 def _span_status(call: CallRecord) -> Json:
     if call.state == "succeeded":
         return {}
-    return {
-        "code": _STATUS_CODE_ERROR,
-        "message": one_line(call.message or call.state, _MAX_ATTRIBUTE_CHARS),
-    }
+    return {"code": _STATUS_CODE_ERROR, "message": one_line(call.message or call.state, _MAX_ATTRIBUTE_CHARS)}
 
 
 def _call_attributes(call: CallRecord) -> Json:
@@ -164,11 +157,7 @@ def _json_text(value: object) -> str:
 
 
 def _encode_attributes(attributes: Json) -> list[Json]:
-    return [
-        {"key": key, "value": _encode_value(value)}
-        for key, value in attributes.items()
-        if value is not None
-    ]
+    return [{"key": key, "value": _encode_value(value)} for key, value in attributes.items() if value is not None]
 
 
 def _encode_value(value: object) -> Json:
@@ -180,7 +169,5 @@ def _encode_value(value: object) -> Json:
         case _:
             text = escape_control_chars(str(value))
             return {
-                "stringValue": text
-                if len(text) <= _MAX_ATTRIBUTE_CHARS
-                else text[: _MAX_ATTRIBUTE_CHARS - 1] + "…"
+                "stringValue": text if len(text) <= _MAX_ATTRIBUTE_CHARS else text[: _MAX_ATTRIBUTE_CHARS - 1] + "…"
             }

@@ -76,9 +76,7 @@ class _PerfettoTrace:
             return
         end = max(call.end if call.end is not None else start, start)
         lanes = self._lanes.setdefault(call.agent, LaneAllocator())
-        thread = self._thread_id(
-            call.agent, min(lanes.assign_lane(start, end), _THREADS_PER_AGENT - 1)
-        )
+        thread = self._thread_id(call.agent, min(lanes.assign_lane(start, end), _THREADS_PER_AGENT - 1))
         yield from self._thread_name_events(call.agent, thread)
         name = one_line(call.tool or "orphan result", 200)
         event = self._event_fields(thread, start, name, f"{call.kind},{call.state}")
@@ -90,9 +88,7 @@ class _PerfettoTrace:
             if phase.phase != "run":
                 yield from self._phase_events(phase, thread, start, end)
 
-    def _phase_events(
-        self, phase: PhaseRecord, thread: int, start: int, end: int
-    ) -> Iterator[TraceEvent]:
+    def _phase_events(self, phase: PhaseRecord, thread: int, start: int, end: int) -> Iterator[TraceEvent]:
         """A part of a call, inside it."""
         first, last = max(phase.start, start), min(phase.end, end)
         if first < last:
@@ -110,28 +106,13 @@ class _PerfettoTrace:
         row = (thread - 1) % _THREADS_PER_AGENT
         name = self._agent_names.get(agent) or one_line(f"subagent {agent}", 80)
         yield self._metadata_event("thread_name", thread, f"{name} ({row + 1})" if row else name)
-        yield {
-            **self._metadata_event("thread_sort_index", thread, ""),
-            "args": {"sort_index": thread},
-        }
+        yield {**self._metadata_event("thread_sort_index", thread, ""), "args": {"sort_index": thread}}
 
     def _metadata_event(self, kind: str, thread: int, name: str, key: str = "name") -> TraceEvent:
-        return {
-            "ph": "M",
-            "name": kind,
-            "pid": self._process_id,
-            "tid": thread,
-            "args": {key: name},
-        }
+        return {"ph": "M", "name": kind, "pid": self._process_id, "tid": thread, "args": {key: name}}
 
     def _event_fields(self, thread: int, at: int, name: str, category: str) -> TraceEvent:
-        return {
-            "name": name,
-            "cat": category,
-            "pid": self._process_id,
-            "tid": thread,
-            "ts": at * 1000,
-        }
+        return {"name": name, "cat": category, "pid": self._process_id, "tid": thread, "ts": at * 1000}
 
 
 def _call_arguments(call: CallRecord) -> TraceEvent:

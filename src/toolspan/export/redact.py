@@ -17,13 +17,7 @@ from msgspec import Struct
 from msgspec.structs import fields, replace
 
 from toolspan.export.records import ExportRecord
-from toolspan.types.secrets import (
-    SECRET_FIELD_NAME,
-    SECRET_PATTERNS,
-    WORD_START,
-    SensitivePattern,
-    strip_quotes,
-)
+from toolspan.types.secrets import SECRET_FIELD_NAME, SECRET_PATTERNS, WORD_START, SensitivePattern, strip_quotes
 
 _IPV4 = r"(?<![0-9.])(?:\d{1,3}\.){3}\d{1,3}(?![0-9]|\.\d)"
 _IPV6 = WORD_START + r"(?<![:.])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![0-9A-Za-z:])"
@@ -59,11 +53,7 @@ SENSITIVE_FORMS = (
         ("<",),
     ),
     SensitivePattern("email", re.compile(_EMAIL), ("@",)),
-    SensitivePattern(
-        "mac",
-        re.compile(WORD_START + r"(?<!:)(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"),
-        (":",),
-    ),
+    SensitivePattern("mac", re.compile(WORD_START + r"(?<!:)(?:[0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}(?![\w:])"), (":",)),
     SensitivePattern("ip", re.compile(_IPV6), (":",), _is_remote_ipv6),
     SensitivePattern("ip", re.compile(_IPV4), (".",), _is_remote_ipv4),
 )
@@ -114,9 +104,7 @@ class SecretRedactor:
         for line in lines:
             if any(home in line for home in _HOME_MARKERS):
                 text = line.decode("utf-8", "replace")
-                self._add_names(
-                    {match["unix"] or match["windows"] for match in HOME_FOLDER.finditer(text)}
-                )
+                self._add_names({match["unix"] or match["windows"] for match in HOME_FOLDER.finditer(text)})
 
     def redact_record(self, record: R) -> R:
         """The record without them."""
@@ -131,9 +119,7 @@ class SecretRedactor:
         if "/" in text or "\\" in text:
             text = HOME_FOLDER.sub(self._redact_home, text)
         if self._names_pattern is not None:
-            text = self._names_pattern.sub(
-                lambda match: self._name_placeholders[match[0].casefold()], text
-            )
+            text = self._names_pattern.sub(lambda match: self._name_placeholders[match[0].casefold()], text)
         return text
 
     def _secret_placeholder(self, form: SensitivePattern, value: str) -> str | None:
@@ -164,11 +150,7 @@ class SecretRedactor:
         self._compile_names_pattern()
 
     def _compile_names_pattern(self) -> None:
-        alone = [
-            name
-            for name in self._name_placeholders
-            if len(name) >= 3 and name not in _GENERIC_USER_NAMES
-        ]
+        alone = [name for name in self._name_placeholders if len(name) >= 3 and name not in _GENERIC_USER_NAMES]
         self._names_pattern = re.compile(
             rf"(?i)(?<=-home-)(?:{_names_alternation(self._name_placeholders)})(?![A-Za-z0-9])"
             rf"|(?<=-Users-)(?:{_names_alternation(self._name_placeholders)})(?![A-Za-z0-9])"
@@ -179,9 +161,7 @@ class SecretRedactor:
         placeholder = self._placeholders.get((kind, value))
         if placeholder is None:
             self._placeholder_counts[kind] = self._placeholder_counts.get(kind, 0) + 1
-            placeholder = self._placeholders[kind, value] = (
-                f"[{kind}-{self._placeholder_counts[kind]}]"
-            )
+            placeholder = self._placeholders[kind, value] = f"[{kind}-{self._placeholder_counts[kind]}]"
         return placeholder
 
     def _redact_struct(self, record: R) -> R:
@@ -203,10 +183,7 @@ class SecretRedactor:
             case str():
                 return self.redact_text(value)
             case dict():
-                return {
-                    self.redact_text(str(key)): self._redact_keyed_value(key, item)
-                    for key, item in value.items()
-                }
+                return {self.redact_text(str(key)): self._redact_keyed_value(key, item) for key, item in value.items()}
             case list():
                 return [self._redact_any(item) for item in value]
             case tuple():
@@ -228,10 +205,7 @@ class SecretRedactor:
             case None | bool() | "":
                 return value
             case dict():
-                return {
-                    self.redact_text(str(key)): self._hide_value(item)
-                    for key, item in value.items()
-                }
+                return {self.redact_text(str(key)): self._hide_value(item) for key, item in value.items()}
             case list():
                 return [self._hide_value(item) for item in value]
             case _:

@@ -91,9 +91,7 @@ class SessionExport:
         self._redactor = redactor or NoRedaction()
         self._filter = export_filter
         self.strand = build_timeline([read_content(transcript) for transcript in transcripts])
-        self._hook_timings = read_all_hook_timings(
-            Path(transcript.file) for transcript in transcripts
-        )
+        self._hook_timings = read_all_hook_timings(Path(transcript.file) for transcript in transcripts)
         for transcript in transcripts:
             self._redactor.learn_names(line.data for line in transcript.lines())
         self.header = self._redactor.redact_record(self._build_header())
@@ -117,10 +115,7 @@ class SessionExport:
 
     @property
     def _session_id(self) -> str:
-        return (
-            self._main_transcript.session_id
-            or Path(self._main_transcript.file).name.partition(".")[0]
-        )
+        return self._main_transcript.session_id or Path(self._main_transcript.file).name.partition(".")[0]
 
     def _build_header(self) -> SessionRecord:
         info = self._main_transcript.info
@@ -141,18 +136,14 @@ class SessionExport:
             findings=sum(len(transcript.findings) for transcript in self._transcripts),
         )
 
-    def _strand_rows(
-        self, strand: AgentTimeline, parent: str | None, depth: int
-    ) -> Iterator[ExportRow]:
+    def _strand_rows(self, strand: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
         phases = phases_among((placed.span for placed in strand.calls), self._hook_timings)
         context = _AgentContext(strand, parent, phases)
         for turn in strand.turns:
             for item in turn.items:
                 yield from self._item_rows(item, context, depth)
 
-    def _item_rows(
-        self, item: TimelineItem, context: "_AgentContext", depth: int
-    ) -> Iterator[ExportRow]:
+    def _item_rows(self, item: TimelineItem, context: _AgentContext, depth: int) -> Iterator[ExportRow]:
         match item:
             case TimelineMessage():
                 record = self._message_record(item, context.strand)
@@ -167,9 +158,7 @@ class SessionExport:
             case AgentTimeline():
                 yield from self._agent_rows(item, None, depth)
 
-    def _agent_rows(
-        self, strand: AgentTimeline, parent: str | None, depth: int
-    ) -> Iterator[ExportRow]:
+    def _agent_rows(self, strand: AgentTimeline, parent: str | None, depth: int) -> Iterator[ExportRow]:
         rows = self._strand_rows(strand, parent, depth + 1)
         first = next(rows, None)
         if first is None:
@@ -203,7 +192,7 @@ class SessionExport:
             chars=len(text),
         )
 
-    def _call_record(self, span: Span, context: "_AgentContext") -> CallRecord:
+    def _call_record(self, span: Span, context: _AgentContext) -> CallRecord:
         call, result = span.call, span.result
         phases = context.phases_of(span)
         bodies = _read_bodies(span, self._main_transcript.info.cwd)
@@ -230,9 +219,7 @@ class SessionExport:
             start=to_epoch_ms(span.requested),
             end=_end_ms(span, phases.took),
             duration_ms=span.duration_ms,
-            phases=tuple(
-                PhaseRecord(phase=p.phase, start=p.start, end=p.end) for p in phases.intervals
-            ),
+            phases=tuple(PhaseRecord(phase=p.phase, start=p.start, end=p.end) for p in phases.intervals),
             wait_certainty=phases.certainty,
             exit_code=result.exit_code if result else None,
             is_error=result.is_error if result else None,
@@ -338,21 +325,13 @@ def _event_record(event: Event) -> EventRecord:
                 duration_ms=event.duration_ms,
             )
         case Progress():
-            return EventRecord(
-                type="progress", at=event.first_at, name=event.kind, count=event.count
-            )
+            return EventRecord(type="progress", at=event.first_at, name=event.kind, count=event.count)
         case Permission():
             text = " · ".join(part for part in (event.reason, event.origin, event.scope) if part)
-            return EventRecord(
-                type="permission", name=event.decision, who=event.source, text=text or None
-            )
+            return EventRecord(type="permission", name=event.decision, who=event.source, text=text or None)
         case Notification():
             return EventRecord(
-                type="notification",
-                at=event.at,
-                name=event.status,
-                who=event.task_id,
-                text=event.summary,
+                type="notification", at=event.at, name=event.status, who=event.task_id, text=event.summary
             )
         case Note():
             return EventRecord(type="note", at=event.at, name=event.kind, text=event.text)

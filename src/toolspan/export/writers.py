@@ -16,9 +16,7 @@ _FORMAT_MODULES: Mapping[ExportFormat, str] = {
 }  # fmt: skip
 
 
-def load_writer(
-    export_format: ExportFormat,
-) -> Callable[[Iterable[SessionExport]], Iterator[bytes]]:
+def load_writer(export_format: ExportFormat) -> Callable[[Iterable[SessionExport]], Iterator[bytes]]:
     """What makes bytes of stories, piece by piece; its module is imported now."""
     write_function: Callable[[Iterable[SessionExport]], Iterator[bytes]]
     write_function = import_module(f"toolspan.export.{_FORMAT_MODULES[export_format]}").write

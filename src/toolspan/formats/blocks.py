@@ -55,13 +55,7 @@ def tool_use(name: str, input: Mapping[str, Any], *, id: str | None = None) -> T
     }
 
 
-def edit(
-    file_path: str | os.PathLike[str],
-    old_string: str,
-    new_string: str,
-    *,
-    replace_all: bool = False,
-) -> ToolUse:
+def edit(file_path: str | os.PathLike[str], old_string: str, new_string: str, *, replace_all: bool = False) -> ToolUse:
     """A request to replace a text in a file.
 
     Raises:
@@ -72,9 +66,7 @@ def edit(
     return tool_use("Edit", {"file_path": _require_path(file_path), **change})
 
 
-def multi_edit(
-    file_path: str | os.PathLike[str], edits: Iterable[tuple[str, str] | Mapping[str, Any]]
-) -> ToolUse:
+def multi_edit(file_path: str | os.PathLike[str], edits: Iterable[tuple[str, str] | Mapping[str, Any]]) -> ToolUse:
     """A request to replace several texts in a file, each in the outcome of the one before.
 
     An edit is a pair (old, new), or a mapping with `old`, `new` and perhaps `replace_all`;
@@ -84,9 +76,7 @@ def multi_edit(
         TypeError: an argument has the wrong type.
         ValueError: the path is empty, there are no edits, or one has missing or unknown keys.
     """
-    return tool_use(
-        "MultiEdit", {"file_path": _require_path(file_path), "edits": _parse_edits(edits)}
-    )
+    return tool_use("MultiEdit", {"file_path": _require_path(file_path), "edits": _parse_edits(edits)})
 
 
 def write(file_path: str | os.PathLike[str], content: str) -> ToolUse:
@@ -96,10 +86,7 @@ def write(file_path: str | os.PathLike[str], content: str) -> ToolUse:
         TypeError: an argument has the wrong type.
         ValueError: the path is empty.
     """
-    return tool_use(
-        "Write",
-        {"file_path": _require_path(file_path), "content": _require_string(content, "content")},
-    )
+    return tool_use("Write", {"file_path": _require_path(file_path), "content": _require_string(content, "content")})
 
 
 def _new_id() -> str:
@@ -128,18 +115,10 @@ def _parse_edits(edits: object) -> list[dict[str, Any]]:
 def _parse_edit(edit_value: object, where: str) -> dict[str, Any]:
     if isinstance(edit_value, Mapping):
         named = _normalize_edit_keys(edit_value, where)
-        return _build_edit(
-            named["old_string"], named["new_string"], named.get("replace_all"), f"{where}."
-        )
-    if (
-        isinstance(edit_value, Sequence)
-        and not isinstance(edit_value, str | bytes)
-        and len(edit_value) == 2
-    ):
+        return _build_edit(named["old_string"], named["new_string"], named.get("replace_all"), f"{where}.")
+    if isinstance(edit_value, Sequence) and not isinstance(edit_value, str | bytes) and len(edit_value) == 2:
         return _build_edit(edit_value[0], edit_value[1], None, f"{where}.")
-    raise TypeError(
-        f"{where}: expected a pair (old, new) or a mapping, got {_describe_value(edit_value)}"
-    )
+    raise TypeError(f"{where}: expected a pair (old, new) or a mapping, got {_describe_value(edit_value)}")
 
 
 def _normalize_edit_keys(mapping: Mapping[Any, Any], where: str) -> dict[str, Any]:
@@ -160,9 +139,7 @@ def _normalize_edit_keys(mapping: Mapping[Any, Any], where: str) -> dict[str, An
 
 def _build_edit(old: object, new: object, everywhere: object, where: str) -> dict[str, Any]:
     if everywhere is not None and not isinstance(everywhere, bool):
-        raise TypeError(
-            f"{where}replace_all: expected true or false, got {_describe_value(everywhere)}"
-        )
+        raise TypeError(f"{where}replace_all: expected true or false, got {_describe_value(everywhere)}")
     return {
         "old_string": _require_string(old, f"{where}old_string"),
         "new_string": _require_string(new, f"{where}new_string"),
@@ -224,9 +201,7 @@ def extract(message: object) -> tuple[ExtractedCall, ...]:
     """
     return tuple(
         ExtractedCall(
-            id=_to_call_id(block.get("id")),
-            tool=_string_or_empty(block.get("name")),
-            params=_block_input(block),
+            id=_to_call_id(block.get("id")), tool=_string_or_empty(block.get("name")), params=_block_input(block)
         )
         for block in _find_blocks(message)
         if block.get("type") == "tool_use"
@@ -238,9 +213,7 @@ def _block_input(block: Mapping[str, Any]) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-SeedType = Literal[
-    "TIMEOUT", "READ_REQUIRED", "MCP_NO_RESPONSE", "NETWORK_ERROR", "VALIDATION_ERROR"
-]
+SeedType = Literal["TIMEOUT", "READ_REQUIRED", "MCP_NO_RESPONSE", "NETWORK_ERROR", "VALIDATION_ERROR"]
 """The five names that the tool call reference has for errors."""
 
 Handling = Literal["success", "retry_with_fallback", "read_first", "fail"]
@@ -261,9 +234,7 @@ class ParsedResult(Struct, frozen=True, kw_only=True):
     retry: Handling
 
 
-def parse_result(
-    message: object, *, tool: str | Mapping[str, str] = ""
-) -> tuple[ParsedResult, ...]:
+def parse_result(message: object, *, tool: str | Mapping[str, str] = "") -> tuple[ParsedResult, ...]:
     """What the results in a tool_result block, user message, transcript line or block list say.
 
     `tool` is the tool's name, or the names by call id: `{c.id: c.tool for c in extract(reply)}`.
@@ -282,9 +253,7 @@ def parse_result(
     A result without error flag is an error if it is wrapped in these tags, as old clients wrote it.
     """
     return tuple(
-        _parse_result_block(block, tool)
-        for block in _find_blocks(message)
-        if block.get("type") == "tool_result"
+        _parse_result_block(block, tool) for block in _find_blocks(message) if block.get("type") == "tool_result"
     )
 
 
@@ -296,9 +265,7 @@ def _parse_result_block(block: Mapping[str, Any], tools: str | Mapping[str, str]
     if not _is_error(block.get("is_error"), text):
         shell = not tool or tool_kind(tool) == "shell"
         code = _find_exit_code(unwrapped) if shell else None
-        return ParsedResult(
-            call_id=call_id, is_error=False, text=text, exit_code=code, retry="success"
-        )
+        return ParsedResult(call_id=call_id, is_error=False, text=text, exit_code=code, retry="success")
     return ParsedResult(
         call_id=call_id,
         is_error=True,
@@ -365,9 +332,7 @@ _SEED_PHRASES: tuple[tuple[SeedType, tuple[str, ...]], ...] = (
     ("VALIDATION_ERROR", ("not found in file",)),
 )
 """In the order in which they are tried; in lower case."""
-_VAGUE_KINDS: frozenset[ErrorKind] = frozenset(
-    {"unknown", "internal", "mcp_error", "mcp_no_response", "network"}
-)
+_VAGUE_KINDS: frozenset[ErrorKind] = frozenset({"unknown", "internal", "mcp_error", "mcp_no_response", "network"})
 """Kinds that leave room for what the words say."""
 _HEAD_LENGTH = 2_000
 

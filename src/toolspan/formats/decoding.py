@@ -26,7 +26,7 @@ _STRING_DECODER = msgspec.json.Decoder(str)
 
 
 def decode_lines(
-    decoder: "msgspec.json.Decoder[T]", data: bytes | bytearray, start: int, stop: int
+    decoder: msgspec.json.Decoder[T], data: bytes | bytearray, start: int, stop: int
 ) -> tuple[list[T], list[int]] | None:
     """Many lines at once: views, and where in `data` their lines end.
 
@@ -95,9 +95,7 @@ class TypedDecoder(Generic[T]):
             ValueError: the bytes are not exactly one JSON object.
         """
         mismatches: list[str] = []
-        return DecodedLine(
-            fit_struct(decode_object(data), self._shape, "", mismatches), tuple(mismatches)
-        )
+        return DecodedLine(fit_struct(decode_object(data), self._shape, "", mismatches), tuple(mismatches))
 
     def encode(self, view: T, data: bytes) -> bytes:
         """A line written anew: the view laid over what the line holds, unknown keys kept.
@@ -130,9 +128,7 @@ def fit_struct(decoded: dict[str, Any], shape: type[T], path: str, mismatches: l
             continue
         name = f"{path}{field_info.encode_name}"
         try:
-            taken[field_info.name] = _fit_value(
-                decoded[field_info.encode_name], field_info.type, name, mismatches
-            )
+            taken[field_info.name] = _fit_value(decoded[field_info.encode_name], field_info.type, name, mismatches)
         except (msgspec.ValidationError, TypeError, ValueError, RecursionError):
             mismatches.append(name)
     return shape(**taken)
@@ -146,9 +142,7 @@ def _fit_value(value: Any, expected_type: Any, path: str, mismatches: list[str])
             return fit_struct(value, option, f"{path}.", mismatches)
         if isinstance(value, list) and get_origin(option) is list:
             (shape,) = get_args(option)
-            return [
-                _fit_item(item, shape, f"{path}[{n}]", mismatches) for n, item in enumerate(value)
-            ]
+            return [_fit_item(item, shape, f"{path}[{n}]", mismatches) for n, item in enumerate(value)]
     fitted = msgspec.convert(value, expected_type)
     if isinstance(fitted, float) and not math.isfinite(fitted):
         raise ValueError("beyond what a float can hold")

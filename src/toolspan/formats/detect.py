@@ -45,9 +45,7 @@ _CLAUDE_PREFIXES = tuple(
     )
 )  # fmt: skip
 """How most files of Claude's begin, and none of Codex's."""
-_LONG_CODEX_LINE = re.compile(
-    rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"[a-z_]+","payload":'
-)
+_LONG_CODEX_LINE = re.compile(rb'\{"timestamp":"[^"]*",(?:"ordinal":\d+,)?"type":"[a-z_]+","payload":')
 
 
 def detect_dialect(source: Source) -> DetectedDialect:

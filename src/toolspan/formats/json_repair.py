@@ -25,9 +25,7 @@ _NUMBER_ENCODER = msgspec.json.Encoder(decimal_format="number")
 _RECOVER_LIMIT = 64 << 20
 _MAX_TRIES = 64
 _BLANK_CHARACTERS = " \t\r\n\0\ufeff"
-_LENIENT_SCANNER = json.JSONDecoder(
-    strict=False, parse_float=_parse_number, parse_constant=lambda _: None
-)
+_LENIENT_SCANNER = json.JSONDecoder(strict=False, parse_float=_parse_number, parse_constant=lambda _: None)
 
 
 def decode_document(data: bytes) -> Any:
@@ -69,9 +67,7 @@ def _run_on_fresh_stack(work: Callable[[bytes], Any], data: bytes) -> Any:
 
 def _decode_slowly(data: bytes) -> Any:
     try:
-        return json.loads(
-            data.decode("utf-8"), parse_constant=_reject_constant, parse_float=_parse_number
-        )
+        return json.loads(data.decode("utf-8"), parse_constant=_reject_constant, parse_float=_parse_number)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
 

@@ -61,16 +61,12 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def source_length(self) -> int:
         """Bytes of the source it stands for."""
-        return (
-            self.skipped_length + self.has_newline if self.skipped_length else self.end - self.start
-        )
+        return self.skipped_length + self.has_newline if self.skipped_length else self.end - self.start
 
     def iter_lines(self, number: int) -> Iterator[JsonLine]:
         """The lines, one by one; the first one has this number."""
         if self.skipped_length:
-            yield JsonLine(
-                number, self.offset, self.skipped_length, b"", has_newline=self.has_newline
-            )
+            yield JsonLine(number, self.offset, self.skipped_length, b"", has_newline=self.has_newline)
             return
         pieces = memoryview(self.data)[self.start : self.end].tobytes().split(b"\n")
         last = len(pieces) - 1
@@ -84,9 +80,7 @@ class LineChunk(Struct, frozen=True, kw_only=True, gc=False):
             number += 1
 
 
-def read_lines(
-    source: Source, *, offset: int = 0, number: int = 1, limit: int = MAX_LINE_LENGTH
-) -> Iterator[JsonLine]:
+def read_lines(source: Source, *, offset: int = 0, number: int = 1, limit: int = MAX_LINE_LENGTH) -> Iterator[JsonLine]:
     """The lines of a source from `offset` on, which is the start of line `number`.
 
     Raises:
@@ -98,9 +92,7 @@ def read_lines(
             number = line.number + 1
 
 
-def read_chunks(
-    source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH
-) -> Iterator[LineChunk]:
+def read_chunks(source: Source, *, offset: int = 0, limit: int = MAX_LINE_LENGTH) -> Iterator[LineChunk]:
     """The same lines, many at a time; each chunk is good until the next one.
 
     Raises:
@@ -115,9 +107,7 @@ def read_chunks(
             if held and end:
                 start = data.find(b"\n") + 1
                 line, passed = held.finish(bytes(data[:start]))
-                yield LineChunk(
-                    offset=offset, data=line, end=len(line), skipped_length=passed, limit=limit
-                )
+                yield LineChunk(offset=offset, data=line, end=len(line), skipped_length=passed, limit=limit)
                 offset += len(line) or passed + 1
             if start < end:
                 yield LineChunk(offset=offset, data=data, start=start, end=end, limit=limit)
@@ -125,14 +115,7 @@ def read_chunks(
             held.add(bytes(data[end:size]))
     if held:
         line, passed = held.finish(b"")
-        yield LineChunk(
-            offset=offset,
-            data=line,
-            end=len(line),
-            skipped_length=passed,
-            has_newline=False,
-            limit=limit,
-        )
+        yield LineChunk(offset=offset, data=line, end=len(line), skipped_length=passed, has_newline=False, limit=limit)
 
 
 def _make_filler(stream: BinaryIO) -> Callable[[bytearray], int | None]:

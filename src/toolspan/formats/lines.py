@@ -40,9 +40,7 @@ class LineReader(ABC, Generic[T]):
         self._recovered_count = 0
 
     @abstractmethod
-    def _decode_whole(
-        self, data: bytes | bytearray, start: int, stop: int
-    ) -> tuple[list[T], list[int]] | None:
+    def _decode_whole(self, data: bytes | bytearray, start: int, stop: int) -> tuple[list[T], list[int]] | None:
         """Many lines at once, and where they end; None when one needs a closer look."""
 
     @abstractmethod
@@ -111,9 +109,7 @@ class LineReader(ABC, Generic[T]):
         """
         if not self._line_count:
             raise error
-        self._add_finding(
-            "unreadable_rest", SourceLocation(self._file, self._line_count, 0, 0), str(error)
-        )
+        self._add_finding("unreadable_rest", SourceLocation(self._file, self._line_count, 0, 0), str(error))
 
     def lines(self) -> Iterator[JsonLine]:
         """The lines, read again from the file."""
@@ -134,9 +130,7 @@ class LineReader(ABC, Generic[T]):
         self._add_finding(code, self._location_of(line), f"{len(saved.pieces)} entries recovered")
         for piece in saved.pieces:
             self._recovered_count += 1
-            place = SourceLocation(
-                self._file, line.number, line.offset + piece.offset, piece.length
-            )
+            place = SourceLocation(self._file, line.number, line.offset + piece.offset, piece.length)
             self._process((self._decode(piece.data)[0],), (place.packed,), line.number)
 
     def _location_of(self, line: JsonLine) -> SourceLocation:

@@ -152,7 +152,7 @@ class _ZstdStream(io.RawIOBase):
         del self._decompressed[: len(taken)]
         return taken
 
-    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer)
         data = self.read(len(view))
         view[: len(data)] = data
@@ -192,7 +192,7 @@ class _ErrorNamingStream(io.RawIOBase, BinaryIO):
         with _SourceErrorContext(self._path):
             return self._stream.read(size) or b""
 
-    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
         with _SourceErrorContext(self._path):
             return self._stream.readinto(buffer) or 0
 

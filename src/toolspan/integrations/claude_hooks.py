@@ -112,9 +112,7 @@ def plan_install(path: Path, command: str, events: Sequence[str]) -> SettingsCha
     ours = backup is not None or current_hooks != others
     original = backup[0] if backup is not None else None if ours else before
     is_exact = backup is not None or not ours
-    return SettingsChange(
-        target, before, _encode_settings({**settings, "hooks": hooks}, before), original, is_exact
-    )
+    return SettingsChange(target, before, _encode_settings({**settings, "hooks": hooks}, before), original, is_exact)
 
 
 def plan_uninstall(path: Path) -> SettingsChange:
@@ -188,11 +186,7 @@ def _remove_our_handlers(group: object) -> Sequence[object]:
 
 def _group_handlers(group: object) -> Sequence[Mapping[str, object]]:
     handlers = group.get("hooks") if isinstance(group, Mapping) else None
-    return (
-        [handler for handler in handlers if isinstance(handler, Mapping)]
-        if isinstance(handlers, list)
-        else []
-    )
+    return [handler for handler in handlers if isinstance(handler, Mapping)] if isinstance(handlers, list) else []
 
 
 def _is_same_json(first: JsonObject, second: JsonObject) -> bool:

@@ -50,20 +50,14 @@ class ToolspanNode(Runnable[object, NodeOutput]):
         return [
             {
                 "type": "function",
-                "function": {
-                    "name": tool.name,
-                    "description": tool.description,
-                    "parameters": dict(tool.input_schema),
-                },
+                "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.input_schema)},
             }
             for tool in self._call_runner.runner.runner_context.tools
             if tool.enabled
         ]
 
     @override
-    def invoke(
-        self, input: object, config: RunnableConfig | None = None, **kwargs: object
-    ) -> NodeOutput:
+    def invoke(self, input: object, config: RunnableConfig | None = None, **kwargs: object) -> NodeOutput:
         """Nothing: tools are run by an event loop.
 
         Raises:
@@ -72,9 +66,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
         raise ToolspanError("toolspan runs tools in an event loop: use `ainvoke` or `astream`")
 
     @override
-    async def ainvoke(
-        self, input: object, config: RunnableConfig | None = None, **kwargs: object
-    ) -> NodeOutput:
+    async def ainvoke(self, input: object, config: RunnableConfig | None = None, **kwargs: object) -> NodeOutput:
         """The results of the calls that have none yet.
 
         Raises:
@@ -94,9 +86,7 @@ class ToolspanNode(Runnable[object, NodeOutput]):
 
     async def _run_call(self, call: _GraphCall) -> SingleCallResult:
         try:
-            return await self._call_runner.run_call(
-                call.tool, call.arguments, call_id=call.id or None
-            )
+            return await self._call_runner.run_call(call.tool, call.arguments, call_id=call.id or None)
         except ToolspanError:  # some models give no ids of their own, or the same ones again
             return await self._call_runner.run_call(call.tool, call.arguments)
 
@@ -148,9 +138,7 @@ def _tool_message(call: _GraphCall, answer: SingleCallResult) -> ToolMessage:
     blocks = answer.all_blocks()
     texts = [str(block["text"]) for block in blocks if block.get("type") == "text"]
     content: str | list[str | dict[object, object]] = (
-        texts[0]
-        if len(texts) == len(blocks) == 1
-        else [_langchain_block(block) for block in blocks]
+        texts[0] if len(texts) == len(blocks) == 1 else [_langchain_block(block) for block in blocks]
     )
     return ToolMessage(
         content=content,

@@ -14,15 +14,7 @@ import msgspec
 from opentelemetry import context, metrics, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import MeterProvider
-from opentelemetry.trace import (
-    Span,
-    SpanKind,
-    Status,
-    StatusCode,
-    Tracer,
-    TracerProvider,
-    set_span_in_context,
-)
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, TracerProvider, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -122,9 +114,7 @@ def to_nanoseconds(at: float) -> int:
 class CallSpans:
     """The open spans of one call."""
 
-    def __init__(
-        self, tracer: Tracer, parent: Context, requested: Requested, budget: ContentBudget
-    ) -> None:
+    def __init__(self, tracer: Tracer, parent: Context, requested: Requested, budget: ContentBudget) -> None:
         self._tracer = tracer
         self._budget = budget
         attributes = _call_attributes(requested.call) | budget.limited_values(
@@ -155,22 +145,16 @@ class CallSpans:
                 self._add_hook_span(event)
             case PermissionRequested():
                 attributes = self._budget.limited_values({names.REASON: event.reason})
-                self._permission_span = self._start_child(
-                    names.PERMISSION_SPAN, attributes, event.at
-                )
+                self._permission_span = self._start_child(names.PERMISSION_SPAN, attributes, event.at)
             case Decided():
                 self._record_decision(event)
             case Started():
                 self._execution_span = self._start_child(names.EXECUTION_SPAN, {}, event.at)
             case Progressed():
                 attributes = self._budget.limited_values({names.PROGRESS_DATA: event.data})
-                self._add_current_event(
-                    names.PROGRESS, {names.PROGRESS_KIND: event.kind, **attributes}, event.at
-                )
+                self._add_current_event(names.PROGRESS, {names.PROGRESS_KIND: event.kind, **attributes}, event.at)
             case Slow():
-                self._add_current_event(
-                    names.SLOW, {names.EXPECTED_SECONDS: event.expected_s}, event.at
-                )
+                self._add_current_event(names.SLOW, {names.EXPECTED_SECONDS: event.expected_s}, event.at)
             case Duplicate():
                 self._add_current_event(names.DUPLICATE, {}, event.at)
 
@@ -183,18 +167,14 @@ class CallSpans:
             self._call_span.set_status(Status(StatusCode.ERROR, description))
             self._call_span.set_attribute(names.ERROR_TYPE, kind)
         self._call_span.set_attributes(_outcome_attributes(finished))
-        self._call_span.set_attributes(
-            self._budget.limited_values({names.RESULT: finished.content})
-        )
+        self._call_span.set_attributes(self._budget.limited_values({names.RESULT: finished.content}))
         self._end_spans(finished.at)
         return self._call_context
 
     def abandon(self, at: float) -> None:
         """Nothing more will be heard of the call."""
         self._call_span.set_status(Status(StatusCode.ERROR))
-        self._call_span.set_attributes(
-            {names.ERROR_TYPE: "unfinished", names.STATE: "never_answered"}
-        )
+        self._call_span.set_attributes({names.ERROR_TYPE: "unfinished", names.STATE: "never_answered"})
         self._end_spans(at)
 
     def add_event(self, name: str, attributes: Attributes, at: float) -> None:
@@ -241,9 +221,7 @@ class CallSpans:
 
     def _start_child(self, name: str, attributes: Attributes | dict[str, str], at: float) -> Span:
         start = to_nanoseconds(at)
-        return self._tracer.start_span(
-            name, self._call_context, attributes=attributes, start_time=start
-        )
+        return self._tracer.start_span(name, self._call_context, attributes=attributes, start_time=start)
 
     def _add_current_event(self, name: str, attributes: Attributes, at: float) -> None:
         (self._execution_span or self._call_span).add_event(name, attributes, to_nanoseconds(at))
@@ -375,9 +353,7 @@ class OtelSink:
         if earlier is not None:
             earlier.abandon(requested.at)
         budget = ContentBudget(allowed=self._content)
-        self._open[requested.call.id] = CallSpans(
-            self._tracer, self._parent_context(), requested, budget
-        )
+        self._open[requested.call.id] = CallSpans(self._tracer, self._parent_context(), requested, budget)
 
     def _handle_call_event(self, event: DuringCall) -> None:
         spans = self._open.get(event.call_id)
@@ -389,9 +365,7 @@ class OtelSink:
             began = finished.at - finished.duration_ms / 1e3
             self._start_call(Requested(call=finished.span.call, at=began))
         call_context = self._open.pop(finished.call_id).finish(finished)
-        self._durations.record(
-            finished.duration_ms / 1e3, _metric_attributes(finished), call_context
-        )
+        self._durations.record(finished.duration_ms / 1e3, _metric_attributes(finished), call_context)
 
     def _add_outside_event(self, event: OutsideEvent) -> None:
         """On the span of the call if it lives, else on the one around all calls."""
@@ -408,11 +382,7 @@ class OtelSink:
     def _parent_context(self) -> Context:
         """The program's own span, where calls hang."""
         now = context.get_current()
-        return (
-            now
-            if trace.get_current_span(now).get_span_context().is_valid
-            else self._initial_context
-        )
+        return now if trace.get_current_span(now).get_span_context().is_valid else self._initial_context
 
 
 def _metric_attributes(finished: Finished) -> Attributes:
@@ -429,21 +399,14 @@ def _metric_attributes(finished: Finished) -> Attributes:
 def _event_attributes(event: OutsideEvent, budget: ContentBudget) -> tuple[str, Attributes]:
     match event:
         case BatchFinished():
-            attributes: Attributes = {
-                names.BATCH_CALLS: len(event.call_ids),
-                names.STOPS_TURN: event.stop is not None,
-            }
-            return names.BATCH_FINISHED, attributes | budget.limited_values(
-                {names.REASON: event.stop}
-            )
+            attributes: Attributes = {names.BATCH_CALLS: len(event.call_ids), names.STOPS_TURN: event.stop is not None}
+            return names.BATCH_FINISHED, attributes | budget.limited_values({names.REASON: event.stop})
         case Faulted():
             attributes = {names.FAULT_WHERE: event.where}
             return names.FAULT, attributes | budget.limited_values({names.REASON: event.reason})
         case WriteFailed():
             attributes = {}
-            attributes |= budget.limited_values(
-                {names.PATH: event.path, names.REASON: event.reason}
-            )
+            attributes |= budget.limited_values({names.PATH: event.path, names.REASON: event.reason})
             return names.WRITE_FAILED, attributes
         case RecoveryApplied():
             return names.RECOVERY, {

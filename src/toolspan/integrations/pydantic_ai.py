@@ -53,21 +53,13 @@ class ToolspanToolset(AbstractToolset[AgentDepsT]):
 
     def _make_tool(self, tool: Tool) -> ToolsetTool[AgentDepsT]:
         definition = ToolDefinition(
-            name=tool.name,
-            description=tool.description,
-            parameters_json_schema=dict(tool.input_schema),
+            name=tool.name, description=tool.description, parameters_json_schema=dict(tool.input_schema)
         )
-        return ToolsetTool(
-            toolset=self, tool_def=definition, max_retries=1, args_validator=_ANY_INPUT
-        )
+        return ToolsetTool(toolset=self, tool_def=definition, max_retries=1, args_validator=_ANY_INPUT)
 
     @override
     async def call_tool(
-        self,
-        name: str,
-        tool_args: dict[str, object],
-        ctx: RunContext[AgentDepsT],
-        tool: ToolsetTool[AgentDepsT],
+        self, name: str, tool_args: dict[str, object], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> object:
         """Run a call.
 

@@ -64,7 +64,7 @@ class CacheRow(NamedTuple):
     value: bytes
 
 
-def default_folder(environ: "os._Environ[str] | dict[str, str]" = os.environ) -> Path | None:
+def default_folder(environ: os._Environ[str] | dict[str, str] = os.environ) -> Path | None:
     """Where this user's cache lies; None when there shall be none."""
     if environ.get("TOOLSPAN_NO_CACHE"):
         return None
@@ -153,17 +153,11 @@ def _require_private(status: os.stat_result, is_expected_type: Callable[[int], b
     Raises:
         PermissionError: it is not this user's alone.
     """
-    if (
-        not is_expected_type(status.st_mode)
-        or status.st_uid != os.geteuid()
-        or status.st_mode & 0o022
-    ):
+    if not is_expected_type(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise PermissionError("not a private place of this user")
 
 
-def _load_values(
-    database: sqlite3.Connection, stamped_keys: Iterable[tuple[CacheKey, str]]
-) -> dict[CacheKey, bytes]:
+def _load_values(database: sqlite3.Connection, stamped_keys: Iterable[tuple[CacheKey, str]]) -> dict[CacheKey, bytes]:
     query = f"SELECT value, checksum FROM file JOIN body USING (id) WHERE {_KEY_CONDITION} AND stamp = ?"
     values: dict[CacheKey, bytes] = {}
     for key, stamp in stamped_keys:
@@ -177,17 +171,14 @@ def _load_values(
 
 def _replace_rows(database: sqlite3.Connection, rows: Sequence[CacheRow]) -> None:
     database.executemany(
-        f"DELETE FROM body WHERE id = (SELECT id FROM file WHERE {_KEY_CONDITION})",
-        (row.key for row in rows),
+        f"DELETE FROM body WHERE id = (SELECT id FROM file WHERE {_KEY_CONDITION})", (row.key for row in rows)
     )
     database.executemany(
-        "INSERT OR REPLACE INTO file (path, name, form, stamp, size, checksum)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO file (path, name, form, stamp, size, checksum) VALUES (?, ?, ?, ?, ?, ?)",
         ((*row.key, row.stamp, len(row.value), _row_checksum(row)) for row in rows),
     )
     database.executemany(
-        f"INSERT INTO body SELECT id, ? FROM file WHERE {_KEY_CONDITION}",
-        ((row.value, *row.key) for row in rows),
+        f"INSERT INTO body SELECT id, ? FROM file WHERE {_KEY_CONDITION}", ((row.value, *row.key) for row in rows)
     )
 
 
@@ -259,11 +250,7 @@ def cached_map(
     """What the job gives for each path, in order; done only for files that are not known."""
     keys = [CacheKey(os.path.abspath(path), str(path), job.name) for path in paths]  # noqa: PTH100
     stamps = [compute_file_stamp(path) for path in paths]
-    stamped_keys = [
-        (key, file_stamp)
-        for key, file_stamp in zip(keys, stamps, strict=True)
-        if file_stamp is not None
-    ]
+    stamped_keys = [(key, file_stamp) for key, file_stamp in zip(keys, stamps, strict=True) if file_stamp is not None]
     cached_results = _decode_values(cache.load(stamped_keys), job.result_type)
     missing = [path for path, key in zip(paths, keys, strict=True) if key not in cached_results]
     started = now()
@@ -282,11 +269,7 @@ def cached_map(
 
 
 def cached_scan_files(
-    paths: Sequence[Path],
-    cache: Cache,
-    *,
-    advance: AdvanceCallback = lambda _: None,
-    now: Clock = time.time_ns,
+    paths: Sequence[Path], cache: Cache, *, advance: AdvanceCallback = lambda _: None, now: Clock = time.time_ns
 ) -> Iterator[FileSummary]:
     """What `read.survey` gives."""
     return cached_map(paths, SCAN_JOB, cache, advance=advance, now=now)

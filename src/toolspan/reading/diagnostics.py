@@ -46,7 +46,7 @@ _DRIFT_SIZE_LIMIT = 16 << 20
 
 def make_line_checker(
     transcript: Transcript, *, roundtrip: bool
-) -> "LineChecker[records.Entry] | LineChecker[codex.RolloutRecord]":
+) -> LineChecker[records.Entry] | LineChecker[codex.RolloutRecord]:
     """What looks at the lines of a transcript, by its dialect."""
     if transcript.dialect == "codex":
         return CodexLineChecker(transcript, roundtrip=roundtrip)
@@ -178,10 +178,7 @@ def _called_tools(fields: dict[str, object]) -> Iterator[tuple[str, bytes]]:
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "tool_use":
             with suppress(ValueError):  # nested too deeply to be written again
-                yield (
-                    str(block.get("name") or "no tool"),
-                    json_repair.encode_document(block.get("input")),
-                )
+                yield (str(block.get("name") or "no tool"), json_repair.encode_document(block.get("input")))
 
 
 class CodexLineChecker(LineChecker[codex.RolloutRecord]):
@@ -196,9 +193,7 @@ class CodexLineChecker(LineChecker[codex.RolloutRecord]):
     def _encode_view(self, view: codex.RolloutRecord, data: bytes) -> bytes:
         return codex.encode_record(view, data)
 
-    def _check_drift(
-        self, view: codex.RolloutRecord, fields: dict[str, object], line: JsonLine
-    ) -> None:
+    def _check_drift(self, view: codex.RolloutRecord, fields: dict[str, object], line: JsonLine) -> None:
         if not view.is_known:
             self._add_finding("unknown_type", view.kind or "no type", line)
         for key in codex_keys.unknown_keys(view, fields):
@@ -244,9 +239,7 @@ class DiagnosticReport(Struct, frozen=True, kw_only=True):
     def client_acceptance(self) -> Acceptance:
         """What the client makes of the whole file: the worst it makes of any finding."""
         acceptances = {finding.client for finding in self.findings if finding.severity != "info"}
-        return next(
-            (acceptance for acceptance in _WORST_FIRST if acceptance in acceptances), "accepts"
-        )
+        return next((acceptance for acceptance in _WORST_FIRST if acceptance in acceptances), "accepts")
 
 
 def check(source: Path | str | Source, *, roundtrip: bool = False) -> DiagnosticReport:
@@ -342,9 +335,7 @@ def _check_session(transcript: Transcript) -> Iterator[Finding]:
     stem = parse_file_name(Path(transcript.file)).stem
     if not _UUID.fullmatch(stem):
         return
-    foreign_places = [
-        place for entry, place in transcript.entries() if entry.session_id not in (None, stem)
-    ]
+    foreign_places = [place for entry, place in transcript.entries() if entry.session_id not in (None, stem)]
     if foreign_places:
         yield make_finding("foreign_session", foreign_places[0], "", len(foreign_places))
 
@@ -388,10 +379,7 @@ def _check_sidecars(transcript: Transcript) -> Iterator[Finding]:
         if not recorded_path or span.result is None:
             continue
         sidecar = folder / "tool-results" / Path(recorded_path).name
-        is_inside = (
-            is_inside_folder(Path(recorded_path), folder)
-            or Path(recorded_path).parent.name == "tool-results"
-        )
+        is_inside = is_inside_folder(Path(recorded_path), folder) or Path(recorded_path).parent.name == "tool-results"
         if not is_inside:
             yield make_finding("outside_path", span.result.place, recorded_path[:200])
         elif not _file_exists(sidecar):

@@ -17,13 +17,7 @@ import msgspec
 from msgspec import Struct, field, structs
 
 from toolspan.errors import SourceError
-from toolspan.formats.claude.paths import (
-    FileName,
-    config_dir,
-    is_inside_folder,
-    meta_path,
-    parse_file_name,
-)
+from toolspan.formats.claude.paths import FileName, config_dir, is_inside_folder, meta_path, parse_file_name
 from toolspan.formats.codex.paths import codex_home, is_rollout
 from toolspan.formats.source import source_for_path
 
@@ -63,10 +57,7 @@ def default_roots() -> list[Path]:
     places = (config_dir() / "projects", home / "sessions", home / "archived_sessions")
     existing_roots = [place for place in places if _folder_exists(place)]
     if not existing_roots:
-        raise SourceError(
-            f"{places[0]}: no such folder; name a file or folder, or set CLAUDE_CONFIG_DIR"
-            " or CODEX_HOME"
-        )
+        raise SourceError(f"{places[0]}: no such folder; name a file or folder, or set CLAUDE_CONFIG_DIR or CODEX_HOME")
     return existing_roots
 
 
@@ -83,11 +74,7 @@ def find_all_transcripts(roots: Sequence[Path] | None = None) -> list[Transcript
     Raises:
         SourceError: a folder does not exist or cannot be listed.
     """
-    return [
-        file
-        for root in (default_roots() if roots is None else roots)
-        for file in find_transcripts(root)
-    ]
+    return [file for root in (default_roots() if roots is None else roots) for file in find_transcripts(root)]
 
 
 def find_transcripts(root: Path) -> list[TranscriptFile]:
@@ -109,9 +96,7 @@ def find_transcripts(root: Path) -> list[TranscriptFile]:
 
 
 def _make_transcript_file(path: Path, status: os.stat_result) -> TranscriptFile:
-    return TranscriptFile(
-        path=path, name=parse_file_name(path), size=status.st_size, modified=status.st_mtime
-    )
+    return TranscriptFile(path=path, name=parse_file_name(path), size=status.st_size, modified=status.st_mtime)
 
 
 def _walk_folder(root: Path) -> Iterator[TranscriptFile]:
@@ -129,9 +114,7 @@ def _walk_folder(root: Path) -> Iterator[TranscriptFile]:
         for item in items:
             if is_folder(item):
                 pending_folders.append(item.path)
-            elif (
-                _may_be_transcript(item.name) and (file := _file_from_entry(item, root)) is not None
-            ):
+            elif _may_be_transcript(item.name) and (file := _file_from_entry(item, root)) is not None:
                 yield file
 
 

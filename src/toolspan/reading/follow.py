@@ -217,7 +217,7 @@ class Follower:
         return self._calls.agent_starters
 
 
-def _make_claude_reader(source: Source) -> "tuple[AnyReader, LiveCalls]":
+def _make_claude_reader(source: Source) -> tuple[AnyReader, LiveCalls]:
     reader = ClaudeReader(source)
     reader.pairing = calls = LivePairing(source)
     return reader, calls
@@ -256,7 +256,7 @@ class _BoundedSource(io.RawIOBase):
         self._stream.seek(offset)
         return cast("BinaryIO", self)
 
-    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer)
         data = self._stream.read(min(len(view), max(0, self._end - self._stream.tell())))
         view[: len(data)] = data
@@ -342,11 +342,7 @@ class SessionFollower(_FileSetFollower):
         home = self.path.parent
         while not home.is_dir():
             home = home.parent
-        also = [
-            path
-            for path in (self.path.resolve().parent, self._agents_folder.parent)
-            if path.is_dir()
-        ]
+        also = [path for path in (self.path.resolve().parent, self._agents_folder.parent) if path.is_dir()]
         nested = [Path(folder) for folder, _, _ in os.walk(self._agents_folder)]
         return list(dict.fromkeys([home, *also, *nested]))
 
@@ -363,9 +359,7 @@ class SessionFollower(_FileSetFollower):
 
     def _agent_rollouts(self) -> Iterator[Path]:
         """The rollouts of subagents that calls of this one have started, if they lie beside it."""
-        for thread in [
-            name for follower in self._followers.values() for name in follower.agent_starters
-        ]:
+        for thread in [name for follower in self._followers.values() for name in follower.agent_starters]:
             if thread not in self._rollout_paths:
                 beside = self.path.parent.glob(f"rollout-*-{glob.escape(thread)}.jsonl")
                 self._rollout_paths[thread] = next(iter(beside), None)
@@ -383,19 +377,13 @@ class SessionFollower(_FileSetFollower):
 
     def _agent_files(self) -> Iterator[Path]:
         if self._agents_folder.is_dir():
-            below = [
-                file for file in find_transcripts(self._agents_folder) if file.name.role == "agent"
-            ]
+            below = [file for file in find_transcripts(self._agents_folder) if file.name.role == "agent"]
             yield from (file.path for file in below if file.path.suffix == ".jsonl")
         if self.path.parent.is_dir():
             with os.scandir(self.path.parent) as listing:
                 names = [item.name for item in listing if item.name.startswith("agent-")]
             beside = [self.path.with_name(name) for name in sorted(names)]
-            yield from (
-                path
-                for path in beside
-                if path.suffix == ".jsonl" and self._belongs_to_session(path)
-            )
+            yield from (path for path in beside if path.suffix == ".jsonl" and self._belongs_to_session(path))
 
     def _belongs_to_session(self, path: Path) -> bool:
         """Whether a file's first line names this session; asked again until it has one."""
@@ -421,9 +409,7 @@ class FolderFollower(_FileSetFollower):
         super().__init__(roots[0])
         self._roots = {Path(root): Path(root).resolve() for root in roots}
         files = (file for root in self._roots for file in find_transcripts(root))
-        self._dormant_sizes = {
-            file.path: file.size for file in files if file.modified < asleep_before
-        }
+        self._dormant_sizes = {file.path: file.size for file in files if file.modified < asleep_before}
 
     def watched_folders(self) -> list[Path]:
         """The folders, with all below them."""
@@ -431,9 +417,7 @@ class FolderFollower(_FileSetFollower):
 
     def _files_to_poll(self, changed: Iterable[Path] | None) -> Iterable[Path]:
         if changed is None:
-            files = (
-                file for root in self._roots if root.is_dir() for file in find_transcripts(root)
-            )
+            files = (file for root in self._roots if root.is_dir() for file in find_transcripts(root))
             awake = [file for file in files if file.size != self._dormant_sizes.get(file.path)]
             return [file.path for file in awake if file.path.suffix == ".jsonl"]
         paths = {self._path_below_root(path) for path in _with_new_folders(changed)}
@@ -493,11 +477,7 @@ def wait_for_changes(
 
 
 def _watch_folders(
-    follower: SessionFollower | FolderFollower,
-    folders: dict[Path, int],
-    stop: Event | None,
-    *,
-    forbidden: bool = False,
+    follower: SessionFollower | FolderFollower, folders: dict[Path, int], stop: Event | None, *, forbidden: bool = False
 ) -> Iterator[set[Path] | None]:
     """What the system tells of folders, until others have to be watched.
 

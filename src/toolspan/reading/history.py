@@ -16,12 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from toolspan.errors import Ambiguous, NotFound
-from toolspan.reading.discovery import (
-    TranscriptFile,
-    find_all_transcripts,
-    find_transcripts,
-    read_agent_meta,
-)
+from toolspan.reading.discovery import TranscriptFile, find_all_transcripts, find_transcripts, read_agent_meta
 from toolspan.reading.lineage import Lineages, merge_copies, sum_tokens
 from toolspan.reading.rows import CallRow
 from toolspan.reading.scan import FileSummary, scan_files, summarize_transcript
@@ -31,7 +26,7 @@ from toolspan.types.span import Span
 from toolspan.types.tokens import Tokens
 
 
-def history(root: Path | str | None = None) -> "History":
+def history(root: Path | str | None = None) -> History:
     """Every transcript below a folder; without one, of this user's own Claude Code and Codex.
 
     Raises:
@@ -61,7 +56,7 @@ class History:
             yield read(file.path)
 
     @cached_property
-    def call_table(self) -> "CallTable":
+    def call_table(self) -> CallTable:
         """The facts of all files, merged."""
         return CallTable(scan_files([file.path for file in self.files]))
 
@@ -87,7 +82,7 @@ class CallTable:
         self.files = list(files)
 
     @classmethod
-    def from_transcripts(cls, transcripts: Sequence[Transcript]) -> "CallTable":
+    def from_transcripts(cls, transcripts: Sequence[Transcript]) -> CallTable:
         """A ledger of transcripts that are read already."""
         return cls([summarize_transcript(transcript) for transcript in transcripts])
 
@@ -155,7 +150,7 @@ class CallTable:
         return sum((file.tokens_raw_sum for file in self.files), Tokens())
 
     @cached_property
-    def sessions(self) -> list["SessionFiles"]:
+    def sessions(self) -> list[SessionFiles]:
         """One entry per conversation, the newest last; a subagent belongs to its session."""
         return _group_sessions(self)
 
@@ -197,10 +192,7 @@ def _group_sessions(call_table: CallTable) -> list[SessionFiles]:
         )
         for file in main_files
     ]
-    sessions += [
-        SessionFiles(id=session, file=files[0], agents=files[1:])
-        for session, files in agents.items()
-    ]
+    sessions += [SessionFiles(id=session, file=files[0], agents=files[1:]) for session, files in agents.items()]
     return sorted(sessions, key=lambda session: (session.started_at, session.id))
 
 
@@ -239,16 +231,10 @@ def _link_row(row: CallRow, starters: dict[tuple[str | None, str], str]) -> Call
 def short_id(name: str) -> str:
     """An id without the beginning that all have in common."""
     bare = name.removeprefix("call_")
-    return (
-        bare
-        if bare != name
-        else name.removeprefix("toolu_").removeprefix("bdrk_").removeprefix("01")
-    )
+    return bare if bare != name else name.removeprefix("toolu_").removeprefix("bdrk_").removeprefix("01")
 
 
-def match_prefix(
-    name: str, names: Sequence[str], what: str, hint: Callable[[str], str] = str
-) -> str:
+def match_prefix(name: str, names: Sequence[str], what: str, hint: Callable[[str], str] = str) -> str:
     """The one name that begins with `name`.
 
     Raises:

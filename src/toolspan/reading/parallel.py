@@ -83,9 +83,7 @@ class _ForkedWorker(NamedTuple):
             raise ToolspanError("a process that was reading was ended; is memory short?")
 
 
-def _start_workers(
-    workers: list[_ForkedWorker], count: int, shares: Sequence[range], work: IndexedTask
-) -> None:
+def _start_workers(workers: list[_ForkedWorker], count: int, shares: Sequence[range], work: IndexedTask) -> None:
     """Start as many processes as the system lets us have."""
     read_end, write_end = os.pipe()
     os.write(write_end, b"".join(map(_INDEX_FORMAT.pack, range(len(shares)))))
@@ -119,9 +117,7 @@ def _fork_worker(others: Sequence[_ForkedWorker], serve: Callable[[int], None]) 
         os._exit(code)
 
 
-def _run_shares(
-    queue: BinaryIO, shares: Sequence[range], work: IndexedTask, write_end: int
-) -> None:
+def _run_shares(queue: BinaryIO, shares: Sequence[range], work: IndexedTask, write_end: int) -> None:
     """Take numbers until there are none left."""
     while number := queue.read(_INDEX_FORMAT.size):
         for n in shares[_INDEX_FORMAT.unpack(number)[0]]:
@@ -251,9 +247,7 @@ class JobResult(NamedTuple, Generic[T]):
     """The same as it came from another process; None when it did not, or could not be packed."""
 
 
-def parallel_map(
-    paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None
-) -> Iterator[T]:
+def parallel_map(paths: Sequence[Path], job: FileJob[T], *, advance: AdvanceCallback = lambda _: None) -> Iterator[T]:
     """What the job gives for each path, in order; `advance` is told the bytes done."""
     return (result.value for result in parallel_map_encoded(paths, job, advance=advance))
 
@@ -263,11 +257,7 @@ def parallel_map_encoded(
 ) -> Iterator[JobResult[T]]:
     """The same for those who keep what is given, as it came."""
     sizes = [_file_size(path) for path in paths]
-    results = (
-        _map_serially(paths, job)
-        if sum(sizes) < _SERIAL_LIMIT_BYTES
-        else _map_in_pool(paths, sizes, job)
-    )
+    results = _map_serially(paths, job) if sum(sizes) < _SERIAL_LIMIT_BYTES else _map_in_pool(paths, sizes, job)
     for result, size in zip(results, sizes, strict=True):
         yield result
         advance(size)
@@ -285,9 +275,7 @@ def _map_serially(paths: Sequence[Path], job: FileJob[T]) -> Iterator[JobResult[
     return (JobResult(job.function(str(path)), None) for path in paths)
 
 
-def _map_in_pool(
-    paths: Sequence[Path], sizes: Sequence[int], job: FileJob[T]
-) -> Iterator[JobResult[T]]:
+def _map_in_pool(paths: Sequence[Path], sizes: Sequence[int], job: FileJob[T]) -> Iterator[JobResult[T]]:
     unpack = msgspec.msgpack.Decoder(job.result_type).decode
 
     def run_job(n: int) -> object:

@@ -113,22 +113,14 @@ class RepairRecord:
         """The calls that it asks for."""
         if self.type != "assistant":
             return []
-        return [
-            str(block["id"])
-            for block in self.blocks
-            if _has_type(block, "tool_use") and block.get("id")
-        ]
+        return [str(block["id"]) for block in self.blocks if _has_type(block, "tool_use") and block.get("id")]
 
     @property
     def result_ids(self) -> list[str]:
         """The calls that it has results of."""
         if self.type != "user":
             return []
-        return [
-            str(block.get("tool_use_id"))
-            for block in self.blocks
-            if _has_type(block, "tool_result")
-        ]
+        return [str(block.get("tool_use_id")) for block in self.blocks if _has_type(block, "tool_result")]
 
     def set_blocks(self, blocks: list[RecordFields]) -> None:
         """Leave only these blocks."""
@@ -151,11 +143,7 @@ def load_records(source: Source) -> tuple[list[RepairRecord], list[RepairChange]
         documents, code = _decode_line(line)
         records += [RepairRecord(fields, line.number) for fields in documents]
         if code is not None:
-            saved = (
-                f"{len(documents)} of its records saved"
-                if documents
-                else "nothing in it can be saved"
-            )
+            saved = f"{len(documents)} of its records saved" if documents else "nothing in it can be saved"
             changes.append(RepairChange(code, line.number, saved))
     return records, changes
 
@@ -247,17 +235,13 @@ def _drop_empty_messages(state: _RepairState) -> None:
         content = record.message.get("content")
         if record.is_message and not isinstance(content, str | list):
             state.remove(record)
-            state.add_change(
-                "odd_type", record, f"a {record.type} line without a message is left out"
-            )
+            state.add_change("odd_type", record, f"a {record.type} line without a message is left out")
             continue
         misplaced_type = "tool_result" if record.type == "assistant" else "tool_use"
         blocks = [block for block in record.blocks if block.get("type") != misplaced_type]
         if record.is_message and len(blocks) < len(record.blocks):
             _set_blocks(state, record, blocks)
-            state.add_change(
-                "odd_type", record, f"a {misplaced_type} in a {record.type} line is left out"
-            )
+            state.add_change("odd_type", record, f"a {misplaced_type} in a {record.type} line is left out")
 
 
 def _drop_calls_without_id(state: _RepairState) -> None:
@@ -283,9 +267,7 @@ def _resolve_duplicate_uuids(state: _RepairState) -> None:
             state.add_change("duplicate_uuid", record, "a second copy of a line is left out")
         else:
             record.fields = {**record.fields, "uuid": str(uuid.uuid4())}
-            state.add_change(
-                "duplicate_uuid", record, "a line with another's id gets an id of its own"
-            )
+            state.add_change("duplicate_uuid", record, "a line with another's id gets an id of its own")
 
 
 def _keep_first_calls(state: _RepairState) -> None:
@@ -294,11 +276,7 @@ def _keep_first_calls(state: _RepairState) -> None:
         if seen_calls.isdisjoint(record.call_ids):
             seen_calls.update(record.call_ids)
             continue
-        blocks = [
-            block
-            for block in record.blocks
-            if not _is_call(block) or str(block.get("id")) not in seen_calls
-        ]
+        blocks = [block for block in record.blocks if not _is_call(block) or str(block.get("id")) not in seen_calls]
         seen_calls.update(record.call_ids)
         _set_blocks(state, record, blocks)
         state.add_change("duplicate_call", record, "a call that was there before is left out")
@@ -318,13 +296,9 @@ def _keep_first_results(state: _RepairState) -> None:
             if block.get("type") != "tool_result":
                 blocks.append(block)
             elif name not in call_ids:
-                state.add_change(
-                    "orphan_result", record, f"the call of {name} is lost; so is its result"
-                )
+                state.add_change("orphan_result", record, f"the call of {name} is lost; so is its result")
             elif name in answered:
-                state.add_change(
-                    "duplicate_result", record, f"a further result of {name} is left out"
-                )
+                state.add_change("duplicate_result", record, f"a further result of {name} is left out")
             else:
                 blocks.append(block)
                 answered.add(name)
@@ -352,16 +326,11 @@ def _move_results_behind_calls(state: _RepairState) -> None:
         state.records.insert(state.records.index(group[-1]) + 1, record)
         positions = {id(other): n for n, other in enumerate(state.records)}
         _attach_to_call(record, _find_call_record(group, names[0]))
-        state.add_change(
-            "misplaced_result", record, f"the result of {names[0]} is put behind its call"
-        )
+        state.add_change("misplaced_result", record, f"the result of {names[0]} is put behind its call")
 
 
 def _is_behind(
-    result: RepairRecord,
-    group: list[RepairRecord],
-    records: list[RepairRecord],
-    positions: Mapping[int, int],
+    result: RepairRecord, group: list[RepairRecord], records: list[RepairRecord], positions: Mapping[int, int]
 ) -> bool:
     """Whether a result stands where it should: behind its call, and hanging on it if apart.
 
@@ -382,12 +351,8 @@ def _records_by_call(state: _RepairState) -> dict[str, list[RepairRecord]]:
     messages: dict[object, list[RepairRecord]] = {}
     for record in state.records:
         if record.type == "assistant":
-            messages.setdefault((record.agent_key, record.message_id or id(record)), []).append(
-                record
-            )
-    return {
-        call: group for group in messages.values() for member in group for call in member.call_ids
-    }
+            messages.setdefault((record.agent_key, record.message_id or id(record)), []).append(record)
+    return {call: group for group in messages.values() for member in group for call in member.call_ids}
 
 
 def _find_call_record(group: list[RepairRecord], name: str) -> RepairRecord:
@@ -415,10 +380,7 @@ def _answer_open_calls(state: _RepairState, lookup_evidence: EvidenceLookup) -> 
         while at < len(state.records) and state.records[at].result_ids:
             at += 1
         new_record = _make_result_record(call, name, format_unanswered(evidence))
-        new_record.fields = {
-            **new_record.fields,
-            "timestamp": _timestamp_after(state.records[at - 1]),
-        }
+        new_record.fields = {**new_record.fields, "timestamp": _timestamp_after(state.records[at - 1])}
         state.records.insert(at, new_record)
         if str(call.fields.get("version")).startswith(_LINEAR_VERSIONS):
             _insert_into_chain(new_record, state.records, at)
@@ -457,12 +419,7 @@ def _deferred_call(record: RepairRecord) -> str | None:
 
 
 def _make_result_record(call: RepairRecord, name: str, text: str) -> RepairRecord:
-    block: RecordFields = {
-        "type": "tool_result",
-        "content": text,
-        "is_error": True,
-        "tool_use_id": name,
-    }
+    block: RecordFields = {"type": "tool_result", "content": text, "is_error": True, "tool_use_id": name}
     extra_fields: RecordFields = {
         "toolUseResult": text,
         "toolDenialKind": "interrupted",
@@ -477,16 +434,12 @@ def _make_user_record(
     """A record of the user's side, beside another one."""
     fields: RecordFields = {"parentUuid": parent, "type": "user", "message": message}
     fields |= {"uuid": str(uuid.uuid4()), "timestamp": like.fields.get("timestamp")} | extra_fields
-    return RepairRecord(
-        fields | {key: like.fields[key] for key in _INHERITED_KEYS if key in like.fields}, 0
-    )
+    return RepairRecord(fields | {key: like.fields[key] for key in _INHERITED_KEYS if key in like.fields}, 0)
 
 
 def _ensure_user_start(state: _RepairState) -> None:
     """A conversation begins with the user's words."""
-    first = next(
-        (record for record in state.records if record.is_message and record.agent_key is None), None
-    )
+    first = next((record for record in state.records if record.is_message and record.agent_key is None), None)
     if first is None or (first.type == "user" and not first.result_ids):
         return
     if first.parent_uuid is None:
@@ -506,9 +459,7 @@ def _repair_parents(state: _RepairState) -> None:
         last, before[record.agent_key] = before.get(record.agent_key), record.uuid
         parent = _surviving_parent(record.parent_uuid, state.removed_parents)
         if parent is not None and parent not in records_by_uuid:
-            state.add_change(
-                "missing_parent", record, "its parent is lost; it hangs on the line before"
-            )
+            state.add_change("missing_parent", record, "its parent is lost; it hangs on the line before")
             parent = last
         record.fields = {**record.fields, "parentUuid": parent}
     _break_cycles(state, records_by_uuid)
@@ -607,10 +558,7 @@ def repair(path: Path, *, write: bool = True) -> RepairResult:
         raise ToolspanError(f"{path}: only sessions of Claude Code can be repaired")
     old, new = parse_file_name(path).stem, str(uuid.uuid4())
     repaired = _repair_file(path, old, new, lambda calls: collect_evidence(path, calls))
-    agents = {
-        agent_path: _repair_file(agent_path, old, new, _unknown_evidence)
-        for agent_path in _agent_files(path)
-    }
+    agents = {agent_path: _repair_file(agent_path, old, new, _unknown_evidence) for agent_path in _agent_files(path)}
     changes = [*repaired.changes, *_agent_changes(agents)]
     if all(change.code in _HARMLESS_CODES for change in changes):
         changes = []
@@ -628,9 +576,7 @@ def repair(path: Path, *, write: bool = True) -> RepairResult:
     )
 
 
-def _repair_file(
-    path: Path, old: str, new: str, lookup_evidence: EvidenceLookup
-) -> RepairedConversation:
+def _repair_file(path: Path, old: str, new: str, lookup_evidence: EvidenceLookup) -> RepairedConversation:
     records, damage = load_records(source_for_path(path))
     repaired = repair_records(records, old, new, lookup_evidence)
     return RepairedConversation(repaired.records, [*damage, *repaired.changes])
@@ -658,9 +604,7 @@ def _write_records(target: Path, records: Iterable[RepairRecord]) -> None:
     make_folder(target.parent)
     partial_path = target.with_name(f".{target.name}.part")
     try:
-        descriptor = os.open(
-            partial_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-        )
+        descriptor = os.open(partial_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.writelines(encode_json(record.fields) + b"\n" for record in records)
             file.flush()

@@ -94,7 +94,7 @@ class CallRow(Struct, frozen=True, kw_only=True, gc=False):
     """The model saw only part of the output."""
     copies: int
     """Repetitions of its request or result in the file."""
-    hooks: tuple["HookRow", ...]
+    hooks: tuple[HookRow, ...]
     """Hooks that had a part in it."""
     permission: str | None
     """What the client recorded about consent."""
@@ -147,12 +147,8 @@ def make_call_row(span: Span, file: str) -> CallRow:
         truncated=bool(result and result.truncated),
         copies=len(span.copies),
         hooks=tuple(_make_hook_row(event) for event in span.events if isinstance(event, Hook)),
-        background_outcome=next(
-            (e.status for e in reversed(span.events) if isinstance(e, Notification)), None
-        ),
-        permission=next(
-            (event.decision for event in span.events if isinstance(event, Permission)), None
-        ),
+        background_outcome=next((e.status for e in reversed(span.events) if isinstance(e, Notification)), None),
+        permission=next((event.decision for event in span.events if isinstance(event, Permission)), None),
         evidence=tuple((evidence.rule, evidence.text) for evidence in span.evidence),
         request_bytes=_byte_range(request_place),
         result_bytes=_byte_range(result_place),

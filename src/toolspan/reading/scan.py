@@ -51,9 +51,7 @@ def scan_file(path: str) -> FileSummary:
 
 def summarize_transcript(transcript: Transcript) -> FileSummary:
     """The facts of a transcript that is read already."""
-    return _make_summary(
-        transcript, [make_call_row(span, transcript.file) for span in transcript.spans]
-    )
+    return _make_summary(transcript, [make_call_row(span, transcript.file) for span in transcript.spans])
 
 
 def _make_summary(transcript: Transcript, rows: list[CallRow]) -> FileSummary:
@@ -81,8 +79,6 @@ SCAN_JOB = FileJob(scan_file, FileSummary)
 """What a survey does with each file."""
 
 
-def scan_files(
-    paths: Sequence[Path], *, advance: AdvanceCallback = lambda _: None
-) -> Iterator[FileSummary]:
+def scan_files(paths: Sequence[Path], *, advance: AdvanceCallback = lambda _: None) -> Iterator[FileSummary]:
     """The facts of many files, in their order; `advance` is told the bytes done."""
     return parallel_map(paths, SCAN_JOB, advance=advance)

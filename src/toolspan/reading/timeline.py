@@ -50,7 +50,7 @@ class TimelineCall(Struct, frozen=True, kw_only=True):
     span: Span
     lane: int = 0
     """Calls of one group that overlap in time have different lanes."""
-    agents: tuple["AgentTimeline", ...] = ()
+    agents: tuple[AgentTimeline, ...] = ()
 
 
 class OverlapGroup(Struct, frozen=True, kw_only=True):
@@ -98,17 +98,13 @@ class TimelineBatch(Struct, frozen=True, kw_only=True, tag="batch"):
 class Turn(Struct, frozen=True, kw_only=True):
     """A prompt and all that came of it; the first may have no prompt."""
 
-    items: tuple["TimelineItem", ...]
+    items: tuple[TimelineItem, ...]
 
     @property
     def prompt(self) -> Message | None:
         """The words that began it."""
         first = self.items[0] if self.items else None
-        return (
-            first.message
-            if isinstance(first, TimelineMessage) and starts_turn(first.message)
-            else None
-        )
+        return first.message if isinstance(first, TimelineMessage) and starts_turn(first.message) else None
 
     @property
     def start_time(self) -> datetime | None:
@@ -123,9 +119,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     @property
     def calls(self) -> list[TimelineCall]:
         """Its calls, without those of subagents."""
-        return [
-            call for item in self.items if isinstance(item, TimelineBatch) for call in item.calls
-        ]
+        return [call for item in self.items if isinstance(item, TimelineBatch) for call in item.calls]
 
 
 class AgentTimeline(Struct, frozen=True, kw_only=True, tag="agent"):
@@ -160,7 +154,7 @@ class AgentTimeline(Struct, frozen=True, kw_only=True, tag="agent"):
         """Its own calls, without those of subagents."""
         return [call for batch in self.batches for call in batch.calls]
 
-    def iter_timelines(self) -> Iterator["AgentTimeline"]:
+    def iter_timelines(self) -> Iterator[AgentTimeline]:
         """This strand and every subagent's below it."""
         yield self
         items = (item for turn in self.turns for item in turn.items)
@@ -204,8 +198,7 @@ class _AgentThread(Struct, kw_only=True):
         message_times = (message.at for message in self.messages[:1])
         request_times = (span.call.requested_at for span in self.spans[:1])
         return min(
-            (time for at in (*message_times, *request_times) if (time := parse_timestamp(at))),
-            default=_EARLIEST_TIME,
+            (time for at in (*message_times, *request_times) if (time := parse_timestamp(at))), default=_EARLIEST_TIME
         )
 
     @property
@@ -274,9 +267,7 @@ class _TimelineBuilder:
             if waiting:
                 thread.starter_call = waiting.pop(0)
 
-    def _build_agent_timeline(
-        self, thread: _AgentThread, depth: int, *, linked: bool = True
-    ) -> AgentTimeline:
+    def _build_agent_timeline(self, thread: _AgentThread, depth: int, *, linked: bool = True) -> AgentTimeline:
         thread.is_placed = True
         return AgentTimeline(
             agent_id=thread.agent_id,
@@ -311,16 +302,12 @@ class _TimelineBuilder:
             else:
                 branch = branches.branch_of(row.place.line)
                 if branch != "abandoned" or row.voice in ("prompt", "text", "thinking"):
-                    last = (
-                        branch  # the client's own lines hang anywhere: they go with the line before
-                    )
+                    last = branch  # the client's own lines hang anywhere: they go with the line before
                 yield TimelineMessage(message=row, branch=last)
 
     def _build_batch(self, spans: Sequence[Span], branch: Branch, depth: int) -> TimelineBatch:
         groups = [self._build_group(group, depth) for group in _group_overlapping(spans)]
-        return TimelineBatch(
-            message_id=spans[0].call.message_id, groups=tuple(groups), branch=branch
-        )
+        return TimelineBatch(message_id=spans[0].call.message_id, groups=tuple(groups), branch=branch)
 
     def _build_group(self, spans: Sequence[Span], depth: int) -> OverlapGroup:
         lanes = _assign_lanes(spans)
@@ -333,9 +320,7 @@ class _TimelineBuilder:
     def _started_agents(self, span: Span, depth: int) -> tuple[AgentTimeline, ...]:
         if depth >= _MAX_DEPTH:
             return ()
-        threads = [
-            thread for thread in self._threads_by_call.get(span.id, ()) if not thread.is_placed
-        ]
+        threads = [thread for thread in self._threads_by_call.get(span.id, ()) if not thread.is_placed]
         threads.sort(key=lambda thread: thread.start_time)
         return tuple(self._build_agent_timeline(thread, depth + 1) for thread in threads)
 
@@ -358,9 +343,7 @@ def _collect_threads(contents: Sequence[TranscriptContent]) -> list[_AgentThread
     return threads
 
 
-def _thread_for_line(
-    threads_by_key: dict[str, _AgentThread], content: TranscriptContent, line: int
-) -> _AgentThread:
+def _thread_for_line(threads_by_key: dict[str, _AgentThread], content: TranscriptContent, line: int) -> _AgentThread:
     key = content.inline_agent_keys.get(line, "")
     if key not in threads_by_key:
         threads_by_key[key] = _AgentThread(content=content, agent_id=key, is_inline=True)
@@ -449,9 +432,7 @@ def _split_turns(items: Iterable[TimelineItem]) -> Iterator[Turn]:
         yield Turn(items=tuple(pending))
 
 
-def _insert_by_time(
-    items: Sequence[TimelineItem], timelines: Sequence[AgentTimeline]
-) -> list[TimelineItem]:
+def _insert_by_time(items: Sequence[TimelineItem], timelines: Sequence[AgentTimeline]) -> list[TimelineItem]:
     """Strands that hang on no call, each before the first item that began after it."""
     times = list(accumulate((item.start_time or _EARLIEST_TIME for item in items), max))
     merged = list(items)

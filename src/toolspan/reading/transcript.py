@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from toolspan.formats.codex.reader import RolloutReader
 
 
-def read(path: Path | str | Source) -> "Transcript":
+def read(path: Path | str | Source) -> Transcript:
     """A transcript read from a file, which counts as finished.
 
     Raises:
@@ -42,7 +42,7 @@ def read(path: Path | str | Source) -> "Transcript":
     return _read_source(source_for_path(path) if isinstance(path, str | Path) else path)
 
 
-def read_calls(path: Path) -> "Transcript":
+def read_calls(path: Path) -> Transcript:
     """The same without tokens, titles and prompts, for those who only ask about calls.
 
     Raises:
@@ -51,7 +51,7 @@ def read_calls(path: Path) -> "Transcript":
     return _read_source(source_for_path(path), calls_only=True)
 
 
-def _read_source(source: Source, *, calls_only: bool = False) -> "Transcript":
+def _read_source(source: Source, *, calls_only: bool = False) -> Transcript:
     reader: AnyReader | None = None
     try:
         for chunk in read_chunks(source):
@@ -67,7 +67,7 @@ def _read_source(source: Source, *, calls_only: bool = False) -> "Transcript":
     return Transcript(reader)
 
 
-def make_reader(source: Source, chunk: LineChunk, *, calls_only: bool = False) -> "AnyReader":
+def make_reader(source: Source, chunk: LineChunk, *, calls_only: bool = False) -> AnyReader:
     """The reader of the dialect that a file's first chunk shows."""
     if choose_dialect(source.name, chunk.data, chunk.start, chunk.end) == "claude":
         return ClaudeReader(source, calls_only=calls_only)

@@ -33,13 +33,9 @@ from toolspan.types.span import Call
 _SETTABLE_MODES = frozenset({"default", "acceptEdits", "plan", "dontAsk"})
 
 
-def apply_permission_updates(
-    updates: Sequence[Mapping[str, object]], context: RunnerContext
-) -> list[str]:
+def apply_permission_updates(updates: Sequence[Mapping[str, object]], context: RunnerContext) -> list[str]:
     """Change the session; what could not be done is told."""
-    return [
-        problem for update in updates if (problem := _apply_update(update, context)) is not None
-    ]
+    return [problem for update in updates if (problem := _apply_update(update, context)) is not None]
 
 
 def _apply_update(update: Mapping[str, object], context: RunnerContext) -> str | None:
@@ -99,11 +95,7 @@ async def authorize_call(
         # Whoever speaks after the rules speaks of the call as they left it.
         prepared, request = changed, make_permission_request(pending, changed, context)
     decision = await _combine_decisions(pending, request, policy_decision, context)
-    answer = (
-        await _ask_approver(pending, request, decision, context)
-        if isinstance(decision, Ask)
-        else decision
-    )
+    answer = await _ask_approver(pending, request, decision, context) if isinstance(decision, Ask) else decision
     match answer:
         case Allow():
             new_input = answer.input
@@ -117,40 +109,24 @@ async def authorize_call(
 
 
 def _apply_policies(
-    policies: tuple[Policy, ...],
-    request: PermissionRequest,
-    pending: PendingCall,
-    context: RunnerContext,
+    policies: tuple[Policy, ...], request: PermissionRequest, pending: PendingCall, context: RunnerContext
 ) -> Awaitable[Decision | None]:
     return context.run_check(decide(policies, request), "policy", pending)
 
 
-def needs_authorization(
-    pending: PendingCall, prepared: PreparedCall, context: RunnerContext
-) -> bool:
+def needs_authorization(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> bool:
     """Whether anybody has a say over the call."""
-    if (
-        context.policies
-        or context.fallback is not None
-        or pending.pre_tool_decision.decision is not None
-    ):
+    if context.policies or context.fallback is not None or pending.pre_tool_decision.decision is not None:
         return True
     return context.approver is not None and prepared.tool.approval_prompt is not None
 
 
 async def _combine_decisions(
-    pending: PendingCall,
-    request: PermissionRequest,
-    policy_decision: Decision | None,
-    context: RunnerContext,
+    pending: PendingCall, request: PermissionRequest, policy_decision: Decision | None, context: RunnerContext
 ) -> Decision:
     """Deny of a rule, then a hook's word, then the rules', then the mode's."""
     hook_decision = pending.pre_tool_decision.decision
-    decision = (
-        policy_decision
-        if hook_decision is None or isinstance(policy_decision, Deny | Ask)
-        else hook_decision
-    )
+    decision = policy_decision if hook_decision is None or isinstance(policy_decision, Deny | Ask) else hook_decision
     if decision is None and context.fallback is not None:
         decision = await _apply_policies((context.fallback,), request, pending, context)
     decision = _apply_tool_prompt(pending, decision or Allow())
@@ -162,11 +138,7 @@ async def _combine_decisions(
 def _apply_tool_prompt(pending: PendingCall, decision: Decision) -> Decision:
     """Some tools are a question to a person: only a hook's consent stands in for the answer."""
     prompt = pending.tool.approval_prompt if pending.tool is not None else None
-    if (
-        prompt is None
-        or isinstance(decision, Deny)
-        or isinstance(pending.pre_tool_decision.decision, Allow)
-    ):
+    if prompt is None or isinstance(decision, Deny) or isinstance(pending.pre_tool_decision.decision, Allow):
         return decision
     return Ask(prompt, "tool")
 
@@ -176,9 +148,7 @@ async def _ask_approver(
 ) -> Allow | Deny | Outcome:
     """Somebody is asked; without an approver the answer is no."""
     message = outcome.approval_message(request, ask, context.profile.refusals)
-    hook_answer = (
-        None if context.hooks.is_empty else await _ask_hooks(pending, request, ask, context)
-    )
+    hook_answer = None if context.hooks.is_empty else await _ask_hooks(pending, request, ask, context)
     if hook_answer is not None:
         record_decision(pending, hook_answer, context, ask=ask)
         return hook_answer
@@ -199,15 +169,11 @@ async def _ask_approver(
         waited = (context.clock() - started_at) * 1e3
         record_decision(pending, Deny(None, "user_abort"), context, ask=ask, waited_ms=waited)
         raise
-    record_decision(
-        pending, answer, context, ask=ask, waited_ms=(context.clock() - started_at) * 1e3
-    )
+    record_decision(pending, answer, context, ask=ask, waited_ms=(context.clock() - started_at) * 1e3)
     return answer
 
 
-async def _refuse_call(
-    pending: PendingCall, request: PermissionRequest, deny: Deny, context: RunnerContext
-) -> Outcome:
+async def _refuse_call(pending: PendingCall, request: PermissionRequest, deny: Deny, context: RunnerContext) -> Outcome:
     """The refusal; where nobody could judge the call, hooks may let the model try it again."""
     refusal = outcome.denied_outcome(request, deny, context.profile.refusals)
     if deny.basis != "classifier" or context.hooks.is_empty:
@@ -228,26 +194,20 @@ async def _refuse_call(
 
 
 def _permission_hook_event(pending: PendingCall, request: PermissionRequest) -> ToolHookEvent:
-    return ToolHookEvent(
-        call=pending.call, input=request.input, cwd=request.cwd, known_as=request.known_as
-    )
+    return ToolHookEvent(call=pending.call, input=request.input, cwd=request.cwd, known_as=request.known_as)
 
 
 async def _ask_hooks(
     pending: PendingCall, request: PermissionRequest, ask: Ask, context: RunnerContext
 ) -> Allow | Deny | None:
     """What the hooks for questions of consent say in somebody's place."""
-    tool_event = structs.replace(
-        _permission_hook_event(pending, request), suggestions=suggest_updates(request, ask)
-    )
+    tool_event = structs.replace(_permission_hook_event(pending, request), suggestions=suggest_updates(request, ask))
     response = await context.run_hook(context.hooks.run_permission_request(tool_event), pending)
     emit_hook_reports(pending.call.id, response.reports, context)
     match response.decision:
         case Allow(reason, _, new_input):
             for problem in apply_permission_updates(response.permission_updates, context):
-                fault = Faulted(
-                    where="hook", reason=problem, call_id=pending.call.id, at=context.clock()
-                )
+                fault = Faulted(where="hook", reason=problem, call_id=pending.call.id, at=context.clock())
                 context.emit(fault)
             allow = Allow(reason, "permission_hook", new_input)
             return await _recheck_allow(allow, request, pending, context)
@@ -264,9 +224,7 @@ async def _recheck_allow(
     """A hook's consent, unless it comes with another input that a rule denies."""
     if allow.input is None:
         return allow
-    policy_decision = await _apply_policies(
-        context.policies, replace(request, input=allow.input), pending, context
-    )
+    policy_decision = await _apply_policies(context.policies, replace(request, input=allow.input), pending, context)
     return policy_decision if isinstance(policy_decision, Deny) else allow
 
 
@@ -284,9 +242,7 @@ async def _call_approver(approver: Approver, request: PermissionRequest, ask: As
     return answer
 
 
-async def preview_decision(
-    call: Call, tool: Tool, arguments: Input, context: RunnerContext
-) -> Decision:
+async def preview_decision(call: Call, tool: Tool, arguments: Input, context: RunnerContext) -> Decision:
     """What the answer would be if this were asked for; nobody is asked, no hook is fired."""
     parsed = tool.parse(arguments)
     if isinstance(parsed, Invalid):
@@ -356,9 +312,7 @@ def _missing_permission(ask: Ask, needs: MissingPermissions) -> str | None:
     return None if needs.reach is not None else "no-rule-match"
 
 
-def make_permission_request(
-    pending: PendingCall, prepared: PreparedCall, context: RunnerContext
-) -> PermissionRequest:
+def make_permission_request(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PermissionRequest:
     """The call as policies see it."""
     return PermissionRequest(
         call=pending.call,

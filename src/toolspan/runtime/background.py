@@ -227,9 +227,7 @@ class BackgroundTasks:
 
     def take_finished(self) -> tuple[BackgroundTask, ...]:
         """Those that ended by themselves since the last time; each is given once."""
-        ended = tuple(
-            task for task in self if task.status in ("completed", "failed") and not task.reported
-        )
+        ended = tuple(task for task in self if task.status in ("completed", "failed") and not task.reported)
         for task in ended:
             task.reported = True
         return ended

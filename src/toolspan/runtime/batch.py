@@ -14,16 +14,7 @@ import itertools
 import types
 import uuid
 from collections import deque
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
@@ -105,9 +96,7 @@ _T = TypeVar("_T")
 
 
 @types.coroutine
-def run_until_first_wait(
-    work: Coroutine[Any, Any, _T], on_wait: Callable[[], None]
-) -> Generator[Any, Any, _T]:
+def run_until_first_wait(work: Coroutine[Any, Any, _T], on_wait: Callable[[], None]) -> Generator[Any, Any, _T]:
     """The result of `work`; `waits` is called whenever it is suspended."""
     try:
         awaited = work.send(None)
@@ -171,9 +160,7 @@ class Batch:
         """What hooks said of the whole batch."""
         self._group = group
         self._task_starter = _TaskStarter(group)
-        self._queue = Queue(
-            max_running=context.profile.availability.max_concurrent, by_path=by_path
-        )
+        self._queue = Queue(max_running=context.profile.availability.max_concurrent, by_path=by_path)
         self._recoveries = tuple(recoveries)
         self._seen_ids = set() if seen_ids is None else seen_ids
         self._pending_calls: dict[CallId, PendingCall] = {}
@@ -311,9 +298,7 @@ class Batch:
         """The results so far, in call order."""
         pending_calls: Iterable[PendingCall] = self._pending_calls.values()
         if self._steps:
-            pending_calls = (
-                self._steps.get(call_id) or self._pending_calls[call_id] for call_id in self._order
-            )
+            pending_calls = (self._steps.get(call_id) or self._pending_calls[call_id] for call_id in self._order)
         return [pending.finished for pending in pending_calls if pending.finished is not None]
 
     @property
@@ -368,14 +353,7 @@ class Batch:
         known_tool = self._find_tool(tool)
         if known_tool is None:
             return Deny(f"No such tool available: {tool}")
-        call = Call(
-            id=CallId(""),
-            tool=tool,
-            at=0,
-            requested_at=None,
-            target=None,
-            body_store=LiveBodyStore(input),
-        )
+        call = Call(id=CallId(""), tool=tool, at=0, requested_at=None, target=None, body_store=LiveBodyStore(input))
         return await preview_decision(call, known_tool, input, self.context)
 
     async def fire(self, call_id: CallId, hook_event: SessionHookEvent) -> HookEffects:
@@ -411,12 +389,7 @@ class Batch:
             body_store=body_store,
         )
         return PendingCall(
-            call=call,
-            body_store=body_store,
-            tool=tool,
-            parsed=parsed,
-            requested_at=now,
-            message=self.message,
+            call=call, body_store=body_store, tool=tool, parsed=parsed, requested_at=now, message=self.message
         )
 
     def _find_tool(self, name: str) -> Tool | None:
@@ -469,9 +442,7 @@ class Batch:
         if self._ready:
             self._task_starter.start(self._run_worker)
         if self._cancel_watch_start is None:
-            self._cancel_watch_start = self._task_starter.start_later(
-                self._start_watch, YIELD_AFTER_SECONDS
-            )
+            self._cancel_watch_start = self._task_starter.start_later(self._start_watch, YIELD_AFTER_SECONDS)
 
     async def _run_pending(self, pending: PendingCall) -> None:
         try:
@@ -486,9 +457,7 @@ class Batch:
         run = partial(self.run_step, pending.call.id)
         for recovery in self._recoveries:
             if not pending.cancelled_by:
-                await self._run_recovery(
-                    recovery.before_call(pending.call, self.context, run), pending
-                )
+                await self._run_recovery(recovery.before_call(pending.call, self.context, run), pending)
         finished = await run_call(pending, self.context, self)
         for recovery in self._recoveries:
             if _is_error(finished) and not pending.cancelled_by:
@@ -658,11 +627,7 @@ class Batch:
     def _running_calls(self) -> list[PendingCall]:
         pending_calls = [self._pending_calls[call_id] for call_id in self._queue.running]
         pending_calls += self._steps.values()
-        return [
-            pending
-            for pending in pending_calls
-            if pending.started_at is not None and pending.finished is None
-        ]
+        return [pending for pending in pending_calls if pending.started_at is not None and pending.finished is None]
 
 
 def _is_error(finished: Finished) -> bool:
@@ -676,9 +641,7 @@ def _cancels_siblings(finished: Finished, context: RunnerContext) -> bool:
     return tool_kind(finished.span.tool) == "shell"
 
 
-def _touched_paths(
-    find_paths: Callable[[object], frozenset[str]], value: object
-) -> frozenset[str] | None:
+def _touched_paths(find_paths: Callable[[object], frozenset[str]], value: object) -> frozenset[str] | None:
     try:
         return find_paths(value)
     except Exception:  # noqa: BLE001 - a tool's own function; without paths it is exclusive

@@ -104,9 +104,9 @@ class Workspace:
     """Who starts agents below this one; None where no model is at hand."""
     tracking: Tracking = field(default_factory=lambda: Tracking("main"))
     model: str | None = None
-    adopt_hooks: "AdoptHooks | None" = None
+    adopt_hooks: AdoptHooks | None = None
     """Takes on the hooks of a skill that is launched; None: skills bring none along here."""
-    intent_log: "IntentRecorder | None" = None
+    intent_log: IntentRecorder | None = None
     """Told of every call that may do something, right before; None: nobody keeps that."""
 
     @property

@@ -45,9 +45,7 @@ _CONTENT_BLOCK_TYPES = frozenset({
 })  # fmt: skip
 
 
-def normalize_return_value(
-    name: str, value: object, *, structured: bool = False
-) -> Output | ToolFailure:
+def normalize_return_value(name: str, value: object, *, structured: bool = False) -> Output | ToolFailure:
     """Make an output of what the function of tool `name` returned.
 
     Raises:
@@ -147,9 +145,7 @@ class FunctionTool(Tool, Generic[P, R]):
 @overload
 def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
-def tool(
-    **options: Unpack[ToolOptions],
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+def tool(**options: Unpack[ToolOptions]) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None, /, **options: Unpack[ToolOptions]
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
@@ -165,9 +161,7 @@ def tool(
     return lambda decorated: _define_tool(decorated, options, names)
 
 
-def _define_tool(
-    function: Callable[P, R], options: ToolOptions, names: Mapping[str, object]
-) -> FunctionTool[P, R]:
+def _define_tool(function: Callable[P, R], options: ToolOptions, names: Mapping[str, object]) -> FunctionTool[P, R]:
     name = options.get("name", str(getattr(function, "__name__", "")))
     _check_definition(name, function, options)
     derived = derive_schema(function, context=ToolContext, names=names)
@@ -209,9 +203,7 @@ def _check_definition(name: str, function: Callable[..., object], options: ToolO
     _check_options(name, options)
     for tool_name in (name, *options.get("aliases", ())):
         if not _TOOL_NAME.fullmatch(tool_name):
-            raise BadTool(
-                f"A tool cannot be called {tool_name!r}: 1 to 128 of a-z, A-Z, 0-9, _ and -"
-            )
+            raise BadTool(f"A tool cannot be called {tool_name!r}: 1 to 128 of a-z, A-Z, 0-9, _ and -")
     if not inspect.isroutine(function):
         raise BadTool(f"{name} is no function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -230,9 +222,7 @@ def _check_return_type(name: str, function: Callable[..., object]) -> None:
         raise BadTool(f"{name} returns bytes; return text, or a list of content blocks")
 
 
-def _make_run(
-    name: str, function: Callable[..., object], derived: DerivedSchema, *, structured: bool
-) -> RunFunction:
+def _make_run(name: str, function: Callable[..., object], derived: DerivedSchema, *, structured: bool) -> RunFunction:
     """How a call is run, chosen once so that nothing is asked at each call."""
     normalize = partial(normalize_return_value, name, structured=structured)
     if inspect.iscoroutinefunction(function):
@@ -243,18 +233,14 @@ def _make_run(
 Normalize = Callable[[object], Output | ToolFailure]
 
 
-def _make_async_run(
-    function: Callable[..., Awaitable[object]], slot: str | None, normalize: Normalize
-) -> RunFunction:
+def _make_async_run(function: Callable[..., Awaitable[object]], slot: str | None, normalize: Normalize) -> RunFunction:
     async def run(value: Arguments, ctx: ToolContext) -> Output | ToolFailure:
         return normalize(await function(**(value if slot is None else {**value, slot: ctx})))
 
     return run
 
 
-def _make_thread_run(
-    function: Callable[..., object], slot: str | None, normalize: Normalize
-) -> RunFunction:
+def _make_thread_run(function: Callable[..., object], slot: str | None, normalize: Normalize) -> RunFunction:
     async def run(value: Arguments, ctx: ToolContext) -> Output | ToolFailure:
         if slot is not None:
             value = {**value, slot: ctx}

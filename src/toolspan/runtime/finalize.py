@@ -10,13 +10,7 @@ from msgspec import structs
 
 from toolspan.errors import exception_text
 from toolspan.runtime import outcome as denial
-from toolspan.runtime.outcome import (
-    DID_NOT_STOP,
-    Outcome,
-    content_text,
-    refused_outcome,
-    strip_error_tags,
-)
+from toolspan.runtime.outcome import DID_NOT_STOP, Outcome, content_text, refused_outcome, strip_error_tags
 from toolspan.runtime.output_limits import sanitize_text
 from toolspan.runtime.pending_call import PendingCall, RunnerContext
 from toolspan.types.events import Finished
@@ -57,19 +51,12 @@ def _partial_output(pending: PendingCall) -> str | None:
 def internal_error_outcome(pending: PendingCall, error: BaseException) -> Outcome:
     """The runner itself failed; the call still gets its one result."""
     text = f"Tool execution error: {type(error).__name__}: {exception_text(error)}"
-    return refused_outcome(
-        sanitize_text(text), kind="internal", reason=f"the runner failed on {pending.call.tool}"
-    )
+    return refused_outcome(sanitize_text(text), kind="internal", reason=f"the runner failed on {pending.call.tool}")
 
 
 def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext) -> Finished:
     """Give the call its one result, and tell everybody."""
-    at, call, body_store, persisted = (
-        context.clock(),
-        pending.call,
-        pending.body_store,
-        outcome.persisted,
-    )
+    at, call, body_store, persisted = (context.clock(), pending.call, pending.body_store, outcome.persisted)
     body_store.content_ = outcome.content
     body_store.structured_ = outcome.structured
     result = Result(
@@ -116,9 +103,7 @@ def finalize_call(pending: PendingCall, outcome: Outcome, context: RunnerContext
         context.emit(pending.held_progress)
     pending.modify = outcome.modify
     pending.finished = finished
-    pending.tool_context = (
-        None  # it knows the batch, which knows the job: let go, they need no collector
-    )
+    pending.tool_context = None  # it knows the batch, which knows the job: let go, they need no collector
     context.emit(finished)
     return finished
 
@@ -148,10 +133,7 @@ def _span_events(pending: PendingCall, outcome: Outcome) -> tuple[Event, ...]:
     if pending.decision_event is None:
         return tuple(hooks)
     decision = "accept" if pending.decision_event.allowed else "reject"
-    return (
-        *hooks,
-        Permission(decision=decision, source=pending.decision_event.source, place=_LIVE_LOCATION),
-    )
+    return (*hooks, Permission(decision=decision, source=pending.decision_event.source, place=_LIVE_LOCATION))
 
 
 def _cwd_after(outcome: Outcome, context: RunnerContext) -> Path:

@@ -55,7 +55,7 @@ class CancellableCall(Protocol):
         """Whether it is not to be interrupted now."""
         ...
 
-    def set_waiting_on(self, isolated: "IsolatedTask | None") -> None:
+    def set_waiting_on(self, isolated: IsolatedTask | None) -> None:
         """From now on this is what it waits for; None: it waits no more.
 
         When the call is to end, or is already, `Room.call_off` is called.
@@ -89,9 +89,7 @@ class IsolatedTask(Coroutine[Any, Any, None]):
         """Whose step the first one of the code was taken in."""
         self._cancel_scope = anyio.CancelScope()
         """Tells the code to stop."""
-        self._shield_scope = type(
-            self._cancel_scope
-        )()  # the same, without asking for the backend again
+        self._shield_scope = type(self._cancel_scope)()  # the same, without asking for the backend again
         """Shielded while it is not to be told: a scope tells at every turn of the loop."""
         self._value: object = None
         self.error: BaseException | None = None
@@ -294,9 +292,7 @@ class IsolatedTasks:
         self._abandoned: dict[IsolatedTask, tuple[str, CallId | None]] = {}
         """Those whose code did not stop: what it is, and the call it was for."""
 
-    async def run(
-        self, work: Awaitable[T], grace: float, label: str, pending: CancellableCall | None = None
-    ) -> T:
+    async def run(self, work: Awaitable[T], grace: float, label: str, pending: CancellableCall | None = None) -> T:
         """Await `work`; when that is cancelled, wait for its end for `grace` seconds at most.
 
         `what` and `job` say whose code it is; the end of the call ends the wait.
@@ -305,9 +301,7 @@ class IsolatedTasks:
         if isolated is None:
             return await work
         try:
-            value: T = isolated.run_first_step(
-                work if type(work) is CoroutineType else _await_value(work)
-            )
+            value: T = isolated.run_first_step(work if type(work) is CoroutineType else _await_value(work))
         except GeneratorExit as error:
             self._release_task(isolated)
             raise _as_runtime_error(error) from error
@@ -406,9 +400,7 @@ class IsolatedTasks:
     def _abandon_task(self, isolated: IsolatedTask, label: str, call_id: CallId | None) -> None:
         self._abandoned[isolated] = (label, call_id)
         isolated.on_late_end = self._report_late_end
-        self._report_fault(
-            label, "it did not stop when it was told to, and is left to itself", call_id
-        )
+        self._report_fault(label, "it did not stop when it was told to, and is left to itself", call_id)
 
     def _report_late_end(self, isolated: IsolatedTask) -> None:
         label, call_id = self._abandoned.pop(isolated, (None, None))
@@ -475,9 +467,7 @@ def _cancel_again(pending: CancellableCall | None) -> None:
         task.cancel()
 
 
-async def wait_uninterrupted(
-    wait: Callable[[], Awaitable[object]], until: Callable[[], bool]
-) -> None:
+async def wait_uninterrupted(wait: Callable[[], Awaitable[object]], until: Callable[[], bool]) -> None:
     """Wait until something is so, however often this task is told to end."""
     cancellation: BaseException | None = None
     with anyio.CancelScope(shield=True):

@@ -35,7 +35,7 @@ class LiveBodyStore:
         """The input as JSON."""
         return msgspec.json.encode(self.arguments_)
 
-    def typed_input(self, call: Call) -> "ToolInput":
+    def typed_input(self, call: Call) -> ToolInput:
         """The input narrowed to its tool's type."""
         from toolspan.formats.claude.narrow import narrow_input
 

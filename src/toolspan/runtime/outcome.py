@@ -10,13 +10,7 @@ from msgspec import Struct, structs
 
 from toolspan.errors import ToolError, ToolspanError, exception_text
 from toolspan.runtime.context import CallContext
-from toolspan.runtime.output_limits import (
-    ERROR_LIMIT,
-    UnfitOutputError,
-    sanitize_json,
-    sanitize_text,
-    truncate_middle,
-)
+from toolspan.runtime.output_limits import ERROR_LIMIT, UnfitOutputError, sanitize_json, sanitize_text, truncate_middle
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.profiles import Refusals
 from toolspan.runtime.tool import ToolFailure
@@ -64,9 +58,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
         return self.is_error is True
 
 
-def refused_outcome(
-    text: str, *, kind: ErrorKind, reason: str, record: str | None = None
-) -> Outcome:
+def refused_outcome(text: str, *, kind: ErrorKind, reason: str, record: str | None = None) -> Outcome:
     """Not run: the text goes into the tags that mark a refusal."""
     text = sanitize_text(text)
     return Outcome(
@@ -109,10 +101,7 @@ def timed_out_outcome(name: str, seconds: float, *, still_running: bool) -> Outc
 
 def tool_error_outcome(name: str, error: ToolError) -> Outcome:
     """What a tool says went wrong."""
-    text = (
-        sanitize_text(truncate_middle(error.message, ERROR_LIMIT))
-        or "The tool failed without a word"
-    )
+    text = sanitize_text(truncate_middle(error.message, ERROR_LIMIT)) or "The tool failed without a word"
     content = add_error_tags(text) if error.wrapped else text
     return _reclassify_timeout(
         name,
@@ -137,13 +126,7 @@ def exception_outcome(name: str, error: BaseException) -> Outcome:
     """An exception that a tool did not mean to raise."""
     message = exception_text(error)
     kind = type(error).__name__
-    text = (
-        message
-        if isinstance(error, OSError | ToolspanError)
-        else f"{kind}: {message}"
-        if message
-        else kind
-    )
+    text = message if isinstance(error, OSError | ToolspanError) else f"{kind}: {message}" if message else kind
     text = sanitize_text(truncate_middle(text, ERROR_LIMIT))
     return _reclassify_timeout(
         name,
@@ -228,9 +211,7 @@ def denied_outcome(request: PermissionRequest, decision: Deny, refusals: Refusal
         texts = DenialText(add_error_tags(text), error_record(text))
         return _make_denied_outcome(texts, "rule_denied", None, decision)
     denial_kind = "automode-unavailable" if decision.basis == "classifier" else "permission-rule"
-    return _make_denied_outcome(
-        DenialText(text, error_record(text)), "rule_denied", denial_kind, decision
-    )
+    return _make_denied_outcome(DenialText(text, error_record(text)), "rule_denied", denial_kind, decision)
 
 
 def not_granted_outcome(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Outcome:
@@ -264,10 +245,7 @@ def _needs_text(needs: MissingPermissions, refusals: Refusals) -> str:
         return "This command requires approval"
     several = len(needs.parts) > 1
     parts = "parts require" if several else "part requires"
-    return (
-        "This Bash command contains multiple operations."
-        f" The following {parts} approval: {', '.join(needs.parts)}"
-    )
+    return f"This Bash command contains multiple operations. The following {parts} approval: {', '.join(needs.parts)}"
 
 
 def _is_denied_file(request: PermissionRequest, decision: Deny) -> bool:
@@ -276,9 +254,7 @@ def _is_denied_file(request: PermissionRequest, decision: Deny) -> bool:
     return about_paths and tool_kind(request.tool) in ("read", "edit", "write")
 
 
-def _make_denied_outcome(
-    texts: DenialText, kind: ErrorKind, denial_kind: str | None, decision: Deny
-) -> Outcome:
+def _make_denied_outcome(texts: DenialText, kind: ErrorKind, denial_kind: str | None, decision: Deny) -> Outcome:
     return Outcome(
         state="denied",
         content=sanitize_text(texts.text),

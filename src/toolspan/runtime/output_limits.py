@@ -34,9 +34,7 @@ def spill_text(
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_bytes(data)
     except OSError as error:
-        return SpilledText(
-            truncate_middle(text, min(limit, ERROR_LIMIT)) + f"\n[Not kept whole: {error}]", None
-        )
+        return SpilledText(truncate_middle(text, min(limit, ERROR_LIMIT)) + f"\n[Not kept whole: {error}]", None)
     return SpilledText(spill_notice(text, len(data), path, min(limit, PREVIEW_CHARS)), path)
 
 
@@ -89,7 +87,7 @@ _REQUIRED_BLOCK_KEYS = {
 """The kinds of block a result may hold, and the keys each must have."""
 
 
-class UnfitOutputError(Exception):  # noqa: N818 - never leaves the runner
+class UnfitOutputError(Exception):
     """An output that no conversation can hold; the message says what is wrong with it."""
 
 
@@ -102,9 +100,7 @@ def sanitize_content(content: object) -> Content:
     if isinstance(content, str):
         return sanitize_text(content) if content.strip() else ""
     if not isinstance(content, Sequence):
-        raise UnfitOutputError(
-            f"a result is a text or a list of blocks, not {type(content).__name__}"
-        )
+        raise UnfitOutputError(f"a result is a text or a list of blocks, not {type(content).__name__}")
     blocks = [_sanitize_block(block) for block in content]
     return [block for block in blocks if block["type"] != "text" or str(block["text"]).strip()]
 
@@ -158,9 +154,7 @@ def sanitize_json(value: object) -> object:
         case Mapping():
             return {sanitize_text(str(key)): sanitize_json(inner) for key, inner in value.items()}
         case bytes() | bytearray() | memoryview():
-            raise UnfitOutputError(
-                "bytes have no JSON form; give text, or base64 in an image block"
-            )
+            raise UnfitOutputError("bytes have no JSON form; give text, or base64 in an image block")
         case list() | tuple():
             return [sanitize_json(inner) for inner in value]
         case _:

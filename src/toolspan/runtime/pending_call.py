@@ -66,11 +66,11 @@ class RunnerContext:
         if len(self.decisions) > MAX_DECISIONS:
             del self.decisions[next(iter(self.decisions))]
 
-    def run_check(self, work: Awaitable[T], label: str, pending: "PendingCall") -> Awaitable[T]:
+    def run_check(self, work: Awaitable[T], label: str, pending: PendingCall) -> Awaitable[T]:
         """What a check, a policy or an approver says."""
         return self.isolated_tasks.run(work, self.grace, label, pending)
 
-    def run_hook(self, work: Awaitable[T], pending: "PendingCall | None" = None) -> Awaitable[T]:
+    def run_hook(self, work: Awaitable[T], pending: PendingCall | None = None) -> Awaitable[T]:
         """What hooks say."""
         return self.isolated_tasks.run(work, self.hooks_grace, "hook", pending)
 

@@ -16,12 +16,7 @@ import anyio.lowlevel
 
 from toolspan.errors import ToolError
 from toolspan.runtime import outcome as denial
-from toolspan.runtime.authorization import (
-    authorize_call,
-    make_permission_request,
-    needs_authorization,
-    record_decision,
-)
+from toolspan.runtime.authorization import authorize_call, make_permission_request, needs_authorization, record_decision
 from toolspan.runtime.context import CallServices, ToolContext
 from toolspan.runtime.finalize import finalize_call, internal_error_outcome, stopped_outcome
 from toolspan.runtime.hooks.callbacks import current_task_cancelled
@@ -33,12 +28,7 @@ from toolspan.runtime.outcome import (
     timed_out_outcome,
     tool_error_outcome,
 )
-from toolspan.runtime.output_limits import (
-    UnfitOutputError,
-    sanitize_content,
-    sanitize_json,
-    spill_text,
-)
+from toolspan.runtime.output_limits import UnfitOutputError, sanitize_content, sanitize_json, spill_text
 from toolspan.runtime.pending_call import PendingCall, PreparedCall, RunnerContext
 from toolspan.runtime.post_hooks import (
     add_hook_effects,
@@ -64,9 +54,7 @@ _EXIT_EXCEPTIONS = (KeyboardInterrupt, GeneratorExit)
 """What ends the program, or this coroutine; whatever else code raises ends a call at most."""
 
 
-async def run_call(
-    pending: PendingCall, context: RunnerContext, services: CallServices
-) -> Finished:
+async def run_call(pending: PendingCall, context: RunnerContext, services: CallServices) -> Finished:
     """Take one call from request to result; what the call did never raises.
 
     Only a cancellation from outside passes through, after the result was emitted.
@@ -80,9 +68,7 @@ async def run_call(
             finalize_call(pending, pending.outcome or stopped_outcome(pending, context), context)
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises ours; this may be the tool's
             raise
-        outcome = pending.outcome or (
-            None if pending.cancelled_by else internal_error_outcome(pending, error)
-        )
+        outcome = pending.outcome or (None if pending.cancelled_by else internal_error_outcome(pending, error))
     except _EXIT_EXCEPTIONS:
         raise
     except BaseException as error:  # noqa: BLE001 - our fault costs no call its result
@@ -94,9 +80,7 @@ async def run_call(
     return finished
 
 
-async def _run_stages(
-    pending: PendingCall, context: RunnerContext, services: CallServices
-) -> Outcome:
+async def _run_stages(pending: PendingCall, context: RunnerContext, services: CallServices) -> Outcome:
     prepared = _resolve_call(pending, context, services)
     if isinstance(prepared, PreparedCall) and _has_checks(pending, prepared, context):
         prepared = await prepare_call(pending, prepared, context)
@@ -120,9 +104,7 @@ def _has_checks(pending: PendingCall, prepared: PreparedCall, context: RunnerCon
     return needs_authorization(pending, prepared, context)
 
 
-async def prepare_call(
-    pending: PendingCall, prepared: PreparedCall, context: RunnerContext
-) -> PreparedCall | Outcome:
+async def prepare_call(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> PreparedCall | Outcome:
     """The tool's own check, the hooks, consent."""
     if prepared.tool.validate is not None:
         refusal = await run_tool_check(pending, prepared, context)
@@ -140,9 +122,7 @@ async def prepare_call(
     )
 
 
-def _resolve_call(
-    pending: PendingCall, context: RunnerContext, services: CallServices
-) -> PreparedCall | Outcome:
+def _resolve_call(pending: PendingCall, context: RunnerContext, services: CallServices) -> PreparedCall | Outcome:
     """Is there such a tool, is the call still wanted, does its input fit?"""
     if pending.tool is None:
         return unknown_tool_outcome(pending.call.tool, context)
@@ -173,9 +153,7 @@ async def _run_pre_hooks(
     if isinstance(before.decision, Deny):
         record_decision(pending, before.decision, context, waited_ms=0.0)
         return denial.denied_outcome(
-            make_permission_request(pending, prepared, context),
-            before.decision,
-            context.profile.refusals,
+            make_permission_request(pending, prepared, context), before.decision, context.profile.refusals
         )
     if before.defer and is_only_call(pending) and context.approver is None:
         return deferred_outcome()
@@ -249,29 +227,19 @@ async def _run_with_timeout(
     raise _ToolTimeoutError
 
 
-def _success_outcome(
-    pending: PendingCall, prepared: PreparedCall, output: Output, context: RunnerContext
-) -> Outcome:
+def _success_outcome(pending: PendingCall, prepared: PreparedCall, output: Output, context: RunnerContext) -> Outcome:
     tool = prepared.tool
     try:
         if not isinstance(output, Output):
-            raise UnfitOutputError(
-                f"a tool gives an Output or a Failure, not {type(output).__name__}"
-            )
+            raise UnfitOutputError(f"a tool gives an Output or a Failure, not {type(output).__name__}")
         sanitized = sanitize_content(output.content)
-        content = (
-            sanitized or context.profile.refusals.no_output.format(name=tool.name) or sanitized
-        )
+        content = sanitized or context.profile.refusals.no_output.format(name=tool.name) or sanitized
         structured = None if output.structured is None else sanitize_json(output.structured)
-        answer = (
-            None if output.structured_output is None else sanitize_json(output.structured_output)
-        )
+        answer = None if output.structured_output is None else sanitize_json(output.structured_output)
         companions = _sanitize_companions(output.companions) if output.companions else ()
         extra_keys = _sanitize_extra_keys(output.beside) if output.beside else {}
     except (UnfitOutputError, RecursionError) as error:
-        return tool_error_outcome(
-            tool.name, ToolError(f"{tool.name} gave an output no model takes: {error}")
-        )
+        return tool_error_outcome(tool.name, ToolError(f"{tool.name} gave an output no model takes: {error}"))
     persisted = output.persisted
     if tool.output_limit is not None and len(content_text(content)) > tool.output_limit:
         content, persisted = _spill_content(content, tool.output_limit, pending, context)

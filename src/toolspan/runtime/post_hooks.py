@@ -11,19 +11,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import structs
 
-from toolspan.runtime.hooks.events import (
-    HookEffects,
-    PreToolDecision,
-    ReplacedOutput,
-    ToolHookEvent,
-)
+from toolspan.runtime.hooks.events import HookEffects, PreToolDecision, ReplacedOutput, ToolHookEvent
 from toolspan.runtime.outcome import Outcome, content_text
-from toolspan.runtime.output_limits import (
-    UnfitOutputError,
-    sanitize_content,
-    sanitize_json,
-    sanitize_text,
-)
+from toolspan.runtime.output_limits import UnfitOutputError, sanitize_content, sanitize_json, sanitize_text
 from toolspan.runtime.pending_call import NO_DECISION, PendingCall, PreparedCall, RunnerContext
 from toolspan.runtime.schema.check import type_name
 from toolspan.runtime.schema.issues import Issue, issue_json
@@ -39,20 +29,14 @@ async def run_post_hooks(
     tool_event = make_tool_event(pending, prepared)
     duration = (context.clock() - (pending.started_at or pending.requested_at)) * 1e3
     if outcome.is_failure:
-        tool_event = structs.replace(
-            tool_event, error=content_text(outcome.content), duration_ms=duration
-        )
-        effects = await context.run_hook(
-            context.hooks.run_post_tool_use_failure(tool_event), pending
-        )
+        tool_event = structs.replace(tool_event, error=content_text(outcome.content), duration_ms=duration)
+        effects = await context.run_hook(context.hooks.run_post_tool_use_failure(tool_event), pending)
     else:
         output = outcome.content if outcome.structured is None else outcome.structured
         tool_event = structs.replace(tool_event, output=output, duration_ms=duration)
         effects = await context.run_hook(context.hooks.run_post_tool_use(tool_event), pending)
     emit_hook_reports(pending.call.id, effects.reports, context)
-    return add_hook_effects(
-        pending, _apply_replaced_output(pending, prepared.tool, outcome, effects, context), effects
-    )
+    return add_hook_effects(pending, _apply_replaced_output(pending, prepared.tool, outcome, effects, context), effects)
 
 
 def _apply_replaced_output(
@@ -66,9 +50,7 @@ def _apply_replaced_output(
         content = sanitize_content(replacement.content) or f"({pending.call.tool} completed)"
         structured = sanitize_json(replacement.structured)
     except (UnfitOutputError, RecursionError) as error:
-        emit_hook_reports(
-            pending.call.id, (_unfit_output_report(effects, tool, str(error)),), context
-        )
+        emit_hook_reports(pending.call.id, (_unfit_output_report(effects, tool, str(error)),), context)
         return outcome  # a hook's mistake: the tool's own output stays
     return structs.replace(outcome, content=content, structured=structured)
 
@@ -118,9 +100,7 @@ def _render_result(tool: Tool, structured: object) -> Content:
         try:
             return tool.render_result(structured)
         except Exception as error:  # a tool's own function, with a hook's value
-            raise UnfitOutputError(
-                f"{tool.name} cannot show what a hook put in its place: {error}"
-            ) from error
+            raise UnfitOutputError(f"{tool.name} cannot show what a hook put in its place: {error}") from error
     return structured if isinstance(structured, str) else msgspec.json.encode(structured).decode()
 
 
@@ -130,9 +110,7 @@ def _unfit_output_report(effects: HookEffects, tool: Tool, text: str) -> HookRep
     return HookReport(point="PostToolUse", name=name, outcome="error", text=text, fault=True)
 
 
-def add_hook_effects(
-    pending: PendingCall, outcome: Outcome, effects: HookEffects | None = None
-) -> Outcome:
+def add_hook_effects(pending: PendingCall, outcome: Outcome, effects: HookEffects | None = None) -> Outcome:
     """The ending with what hooks want the model to read, and whether they stop the turn."""
     pre_tool_decision: PreToolDecision = pending.pre_tool_decision
     if pre_tool_decision is NO_DECISION and effects is None:
@@ -151,9 +129,7 @@ def add_hook_effects(
 def _hook_contexts(point: str, tool: str, texts: tuple[str, ...]) -> tuple[HookContext, ...]:
     if not texts:
         return ()
-    return tuple(
-        HookContext(point=point, name=f"{point}:{tool}", text=sanitize_text(t)) for t in texts
-    )
+    return tuple(HookContext(point=point, name=f"{point}:{tool}", text=sanitize_text(t)) for t in texts)
 
 
 def _objection_contexts(point: str, tool: str, effects: HookEffects) -> tuple[HookContext, ...]:
@@ -164,9 +140,7 @@ def _objection_contexts(point: str, tool: str, effects: HookEffects) -> tuple[Ho
     contexts = []
     for text, by in zip(effects.feedback, effects.feedback_sources, strict=False):
         message = sanitize_text(f'{name} hook blocking error from command: "{by}": {text}')
-        contexts.append(
-            HookContext(point=point, name=name, text=sanitize_text(text), model_text=message)
-        )
+        contexts.append(HookContext(point=point, name=name, text=sanitize_text(text), model_text=message))
     return tuple(contexts)
 
 
@@ -179,28 +153,17 @@ def is_only_call(pending: PendingCall) -> bool:
 
 def deferred_outcome() -> Outcome:
     """Neither run nor refused: somebody will come back to it."""
-    return Outcome(
-        state="never_answered",
-        content="",
-        reason="a hook put it off",
-        stop="tool_deferred",
-        deferred=True,
-    )
+    return Outcome(state="never_answered", content="", reason="a hook put it off", stop="tool_deferred", deferred=True)
 
 
 def make_tool_event(pending: PendingCall, prepared: PreparedCall) -> ToolHookEvent:
     """The call as hooks see it."""
     return ToolHookEvent(
-        call=pending.call,
-        input=prepared.valid.recorded,
-        cwd=prepared.tool_context.cwd,
-        known_as=prepared.tool.name,
+        call=pending.call, input=prepared.valid.recorded, cwd=prepared.tool_context.cwd, known_as=prepared.tool.name
     )
 
 
-def emit_hook_reports(
-    call_id: CallId, reports: tuple[HookReport, ...], context: RunnerContext
-) -> None:
+def emit_hook_reports(call_id: CallId, reports: tuple[HookReport, ...], context: RunnerContext) -> None:
     """Tell of every handler that was run."""
     for hook_report in reports:
         context.emit(HookRan(**structs.asdict(hook_report), call_id=call_id, at=context.clock()))

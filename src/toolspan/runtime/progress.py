@@ -77,16 +77,10 @@ class ProgressReporter:
         expected = expected_seconds(pending.call.tool)
         if expected and not pending.slow_reported and now - started >= expected:
             pending.slow_reported = True
-            slow = Slow(
-                call_id=pending.call.id, tool=pending.call.tool, expected_s=expected, at=now
-            )
+            slow = Slow(call_id=pending.call.id, tool=pending.call.tool, expected_s=expected, at=now)
             self._emit(slow)
         if pending.held_progress is not None:
-            pending.progress_sent_at, event, pending.held_progress = (
-                now,
-                pending.held_progress,
-                None,
-            )
+            pending.progress_sent_at, event, pending.held_progress = (now, pending.held_progress, None)
             self._emit(event)
         elif now - max(pending.progress_sent_at, started) >= HEARTBEAT_SECONDS:
             pending.progress_sent_at = now
@@ -100,11 +94,7 @@ def _next_due(pending: PendingCall) -> float:
         return pending.progress_sent_at + PROGRESS_INTERVAL
     beat = max(pending.progress_sent_at, _start_time(pending)) + HEARTBEAT_SECONDS
     expected = expected_seconds(pending.call.tool)
-    return (
-        min(beat, _start_time(pending) + expected)
-        if expected and not pending.slow_reported
-        else beat
-    )
+    return min(beat, _start_time(pending) + expected) if expected and not pending.slow_reported else beat
 
 
 def _start_time(pending: PendingCall) -> float:

@@ -173,8 +173,4 @@ class Queue(Struct, eq=False):
         """Two calls that may run at once though one of them writes: they touch different files."""
         if item.overlaps and other.overlaps:
             return True
-        return (
-            item.paths is not None
-            and other.paths is not None
-            and item.paths.isdisjoint(other.paths)
-        )
+        return item.paths is not None and other.paths is not None and item.paths.isdisjoint(other.paths)

@@ -96,9 +96,7 @@ class Degrade:
             remaining = await self._write_whole_file(remaining, path, run, steps)
         _emit_recovered(context, span.id, "degrade", steps, succeeded=remaining is not None)
 
-    async def _run_edits_separately(
-        self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]
-    ) -> Edits | None:
+    async def _run_edits_separately(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
         """Run the edits as calls of their own; those left when one fails unrefused, or None."""
         for number, edit in enumerate(edits):
             before = await _file_digest(path)
@@ -109,9 +107,7 @@ class Degrade:
                 return edits[number:] if untouched else None
         return ()
 
-    async def _write_whole_file(
-        self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]
-    ) -> Edits | None:
+    async def _write_whole_file(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
         """Apply all that is left to the text and write it; nothing is left then, or None."""
         text = await anyio.to_thread.run_sync(_read_text, path)
         changed = apply_edits(text, edits) if text is not None else None
@@ -246,19 +242,8 @@ async def _file_digest(path: Path) -> str | None:
 
 
 def _emit_recovered(
-    context: RunnerContext,
-    call_id: CallId,
-    policy: str,
-    steps: Sequence[CallId],
-    *,
-    succeeded: bool,
+    context: RunnerContext, call_id: CallId, policy: str, steps: Sequence[CallId], *, succeeded: bool
 ) -> None:
     context.emit(
-        RecoveryApplied(
-            call_id=call_id,
-            policy=policy,
-            steps=tuple(steps),
-            succeeded=succeeded,
-            at=context.clock(),
-        )
+        RecoveryApplied(call_id=call_id, policy=policy, steps=tuple(steps), succeeded=succeeded, at=context.clock())
     )

@@ -155,7 +155,7 @@ def _remove_old_folders(user_folder: Path) -> None:
         marker.unlink(missing_ok=True)
 
 
-def _is_expired(entry: "os.DirEntry[str]", limit: float) -> bool:
+def _is_expired(entry: os.DirEntry[str], limit: float) -> bool:
     """Whether it is a session's folder, and nothing in it was written to since then."""
     if not _SESSION_FOLDER_NAME.fullmatch(entry.name) or not entry.is_dir(follow_symlinks=False):
         return False
@@ -176,7 +176,7 @@ SINK_GRACE = 2.0
 class Runner:
     """Runs the calls of one conversation."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a runner, each optional, each named by the caller
+    def __init__(
         self,
         tools: Iterable[Tool] = (),
         *,
@@ -346,7 +346,7 @@ class Runner:
                     batch.enqueue(pending)
             return await batch.drain()
 
-    def batch(self, message: Message | None = None) -> "OpenBatch":
+    def batch(self, message: Message | None = None) -> OpenBatch:
         """A batch to add calls to while the message still streams; left, all have their results."""
         return OpenBatch(self, message)
 

@@ -65,9 +65,7 @@ class ThreadSinkQueue(_SinkQueue):
     def put(self, event: LiveEvent) -> None:
         """Add an event; the thread starts with the first."""
         if self._thread is None:
-            self._thread = threading.Thread(
-                target=self._drain_events, daemon=True, name="toolspan-sink"
-            )
+            self._thread = threading.Thread(target=self._drain_events, daemon=True, name="toolspan-sink")
             self._thread.start()
         try:
             self._events.put_nowait(event)
@@ -177,9 +175,7 @@ def _is_async(sink: Sink) -> bool:
 
 def _require_sync(sink: Sink) -> Sink:
     if _is_async(sink.sink if isinstance(sink, FilteredSink) else sink):
-        raise ToolspanError(
-            f"{_sink_name(sink)} is async: what is direct is not awaited; use sinks="
-        )
+        raise ToolspanError(f"{_sink_name(sink)} is async: what is direct is not awaited; use sinks=")
     return sink
 
 
@@ -194,13 +190,7 @@ def _reject_awaitable(answer: object) -> None:
 class Emitter:
     """Passes events on to everybody who wants them; `emit` never raises and never waits."""
 
-    def __init__(
-        self,
-        sinks: Iterable[Sink] = (),
-        *,
-        direct: Iterable[Sink] = (),
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, sinks: Iterable[Sink] = (), *, direct: Iterable[Sink] = (), clock: Callable[[], float]) -> None:
         self._clock = clock
         self._direct = _sinks_by_type(_require_sync(sink) for sink in direct)
         self._thread_faults: deque[Faulted] = deque()
@@ -212,9 +202,7 @@ class Emitter:
                 self._tasks.append(TaskSinkQueue(sink, self._report_fault))
             else:
                 self._threads.append(ThreadSinkQueue(sink, self._report_thread_fault))
-        self.observed_events = (
-            EVENT_TYPES if self._queues else frozenset(k for k in EVENT_TYPES if self._direct[k])
-        )
+        self.observed_events = EVENT_TYPES if self._queues else frozenset(k for k in EVENT_TYPES if self._direct[k])
         """The kinds of events that somebody hears."""
 
     @property
@@ -289,9 +277,7 @@ def _sinks_by_type(direct: Iterable[Sink]) -> dict[EventType, list[Sink]]:
     chosen: dict[EventType, list[Sink]] = {event_type: [] for event_type in EVENT_TYPES}
     for watcher in direct:
         event_types, sink = (
-            (watcher.event_types, watcher.sink)
-            if isinstance(watcher, FilteredSink)
-            else (EVENT_TYPES, watcher)
+            (watcher.event_types, watcher.sink) if isinstance(watcher, FilteredSink) else (EVENT_TYPES, watcher)
         )
         for event_type in event_types:
             chosen[event_type].append(sink)

@@ -13,9 +13,7 @@ from typing import Literal, Protocol
 
 from toolspan.types.ids import CallId
 
-NO_MODEL_MESSAGE = (
-    "There is no model here to run a subagent with: calls come from outside. `toolspan run` has one"
-)
+NO_MODEL_MESSAGE = "There is no model here to run a subagent with: calls come from outside. `toolspan run` has one"
 """What is said where nobody starts agents."""
 ProgressCallback = Callable[[Mapping[str, object]], None]
 """Takes news of an agent's work. Must not raise."""

@@ -25,7 +25,6 @@ __all__ = [
     "GRACE",
     "OUTPUT_LIMIT",
     "PROCESS_GRACE",
-    "ToolFailure",
     "Input",
     "Interrupt",
     "Invalid",
@@ -34,6 +33,7 @@ __all__ = [
     "Refusal",
     "RunFunction",
     "Tool",
+    "ToolFailure",
     "Valid",
     "ValidateFunction",
 ]
@@ -56,7 +56,7 @@ class Output(Struct, frozen=True):  # one is made for every call: a Struct costs
     """For programs: any JSON value."""
     flag: bool | None = None
     """Write `is_error: false` (False) or leave it out (None); a shell says it, others do not."""
-    modify: "Callable[[CallContext], CallContext] | None" = None
+    modify: Callable[[CallContext], CallContext] | None = None
     """How the call changes what later calls start from."""
     companions: tuple[Content, ...] = ()
     """What the model is told beside the result."""
@@ -84,7 +84,7 @@ class ToolFailure:
     exit_code: int | None = None
     structured: object | None = None
     """None: the error text is recorded, as clients do."""
-    modify: "Callable[[CallContext], CallContext] | None" = None
+    modify: Callable[[CallContext], CallContext] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,4 @@ class Tool:
 
     def schema(self) -> dict[str, object]:
         """As a Messages API request offers it."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "input_schema": dict(self.input_schema),
-        }
+        return {"name": self.name, "description": self.description, "input_schema": dict(self.input_schema)}

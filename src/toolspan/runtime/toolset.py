@@ -48,7 +48,7 @@ class Toolset:
     def __repr__(self) -> str:
         return f"Toolset({', '.join(self.names)})"
 
-    def __add__(self, other: Iterable[Tool]) -> "Toolset":
+    def __add__(self, other: Iterable[Tool]) -> Toolset:
         return self.combined(other)
 
     @property
@@ -63,16 +63,9 @@ class Toolset:
     def find_other_case(self, name: str) -> str | None:
         """The name of a tool that differs from this one only in the case of letters."""
         lowered = name.lower()
-        return next(
-            (
-                tool_name
-                for tool_name in self.names
-                if tool_name != name and tool_name.lower() == lowered
-            ),
-            None,
-        )
+        return next((tool_name for tool_name in self.names if tool_name != name and tool_name.lower() == lowered), None)
 
-    def combined(self, other: Iterable[Tool]) -> "Toolset":
+    def combined(self, other: Iterable[Tool]) -> Toolset:
         """These tools and the others after them.
 
         Raises:
@@ -80,18 +73,14 @@ class Toolset:
         """
         return Toolset((*self._tools, *other))
 
-    def filtered(self, keep: Callable[[Tool], bool]) -> "Toolset":
+    def filtered(self, keep: Callable[[Tool], bool]) -> Toolset:
         """The tools for which `keep` says yes."""
         return Toolset(tool for tool in self._tools if keep(tool))
 
-    def prefixed(self, prefix: str) -> "Toolset":
+    def prefixed(self, prefix: str) -> Toolset:
         """The same tools under names and aliases that begin with `prefix`."""
         return Toolset(
-            replace(
-                tool,
-                name=prefix + tool.name,
-                aliases=tuple(prefix + alias for alias in tool.aliases),
-            )
+            replace(tool, name=prefix + tool.name, aliases=tuple(prefix + alias for alias in tool.aliases))
             for tool in self._tools
         )
 
@@ -110,7 +99,5 @@ def _index_by_name(tools: tuple[Tool, ...]) -> dict[str, Tool]:
     for tool in tools:
         for alias in tool.aliases:
             if aliased.setdefault(alias, tool) is not tool:
-                raise BadTool(
-                    f"{aliased[alias].name!r} and {tool.name!r} have the same alias {alias!r}"
-                )
+                raise BadTool(f"{aliased[alias].name!r} and {tool.name!r} have the same alias {alias!r}")
     return {**aliased, **named}

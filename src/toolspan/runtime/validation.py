@@ -5,13 +5,7 @@ from __future__ import annotations
 from msgspec import structs
 
 from toolspan.errors import ToolError
-from toolspan.runtime.outcome import (
-    Outcome,
-    error_record,
-    exception_outcome,
-    refused_outcome,
-    tool_error_outcome,
-)
+from toolspan.runtime.outcome import Outcome, error_record, exception_outcome, refused_outcome, tool_error_outcome
 from toolspan.runtime.pending_call import PendingCall, PreparedCall, RunnerContext
 from toolspan.runtime.schema.issues import Invalid, explain_issues, explain_unparsed, unparsed_text
 from toolspan.runtime.tool import Input
@@ -23,10 +17,7 @@ def unknown_tool_outcome(name: str, context: RunnerContext) -> Outcome:
     refusals = context.profile.refusals
     text = refusals.unknown_tool.format(name=name)
     other = context.tools.find_other_case(name)
-    if (
-        name in context.profile.availability.optional_tools
-        or name in context.profile.availability.tools
-    ):
+    if name in context.profile.availability.optional_tools or name in context.profile.availability.tools:
         text += refusals.disabled_tool.format(name=name)
     elif other:
         text += refusals.other_case.format(other=other)
@@ -42,9 +33,7 @@ def truncated_call_outcome(pending: PendingCall) -> Outcome:
     return refused_outcome(text, kind="invalid_input", reason="the reply was cut")
 
 
-def invalid_input_outcome(
-    pending: PendingCall, invalid: Invalid, context: RunnerContext
-) -> Outcome:
+def invalid_input_outcome(pending: PendingCall, invalid: Invalid, context: RunnerContext) -> Outcome:
     """The input does not fit, or is no JSON at all."""
     style = context.profile.issues
     raw = unparsed_text(pending.body_store.arguments_) if style.reports_unparsed else None
@@ -53,16 +42,11 @@ def invalid_input_outcome(
     else:
         explanation = explain_unparsed(pending.call.tool, raw)
     return refused_outcome(
-        explanation.text,
-        kind="invalid_input",
-        reason="the input does not fit",
-        record=explanation.record,
+        explanation.text, kind="invalid_input", reason="the input does not fit", record=explanation.record
     )
 
 
-async def run_tool_check(
-    pending: PendingCall, prepared: PreparedCall, context: RunnerContext
-) -> Outcome | None:
+async def run_tool_check(pending: PendingCall, prepared: PreparedCall, context: RunnerContext) -> Outcome | None:
     """The tool's own check, before anything is done."""
     validate = prepared.tool.validate
     if validate is None:
@@ -80,17 +64,10 @@ async def run_tool_check(
     if kind == "unknown":
         kind = "invalid_input"
     if refusal.wrapped:
-        return refused_outcome(
-            refusal.text, kind=kind, reason="the tool's own check", record=refusal.structured
-        )
+        return refused_outcome(refusal.text, kind=kind, reason="the tool's own check", record=refusal.structured)
     record = error_record(refusal.text) if refusal.structured is None else refusal.structured
     return Outcome(
-        state="failed",
-        content=refusal.text,
-        structured=record,
-        is_error=True,
-        kind=kind,
-        reason="the tool's own check",
+        state="failed", content=refusal.text, structured=record, is_error=True, kind=kind, reason="the tool's own check"
     )
 
 

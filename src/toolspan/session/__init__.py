@@ -10,4 +10,4 @@ from toolspan.session.notifications import CallLines
 from toolspan.session.resume import resume_arguments
 from toolspan.session.session import Session
 
-__all__ = ["Agent", "CallLines", "TurnResult", "AgentLimits", "Session", "resume_arguments"]
+__all__ = ["Agent", "AgentLimits", "CallLines", "Session", "TurnResult", "resume_arguments"]

@@ -55,13 +55,8 @@ on from what you write now, without anything said before. Write down everything 
 
 Be exact with names, paths and numbers. Write the notes alone."""
 
-_SUMMARY_PREFIX = (
-    "The conversation so far was too long to go on with. These are the notes that were made of"
-    " it:\n\n"
-)
-_SUMMARY_SUFFIX = (
-    "\n\nGo on from there with the task as it stands; nobody needs to be told of this."
-)
+_SUMMARY_PREFIX = "The conversation so far was too long to go on with. These are the notes that were made of it:\n\n"
+_SUMMARY_SUFFIX = "\n\nGo on from there with the task as it stands; nobody needs to be told of this."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +193,7 @@ class TurnResult:
         """Whether the turn did not come to its own end."""
         return self.reason != "completed"
 
-    def merge(self, other: "TurnResult") -> "TurnResult":
+    def merge(self, other: TurnResult) -> TurnResult:
         """This turn and one after it, as one."""
         return replace(
             other,
@@ -283,9 +278,7 @@ class Agent:
         That are agents it sent off, and hooks that run on and may wake it.
         """
         result = await self.prompt(content)
-        while (
-            not result.is_error and (next_turn := await self.wait_for_notifications()) is not None
-        ):
+        while not result.is_error and (next_turn := await self.wait_for_notifications()) is not None:
             result = result.merge(next_turn)
         return result
 
@@ -306,9 +299,7 @@ class Agent:
 
     async def run_started_turn(self) -> TurnResult:
         """Let the model work on a turn that the session has begun, such as `Session.woken`."""
-        return await self._run_turn(
-            _AgentTurn(self._clock(), first_message=self.session.message_count)
-        )
+        return await self._run_turn(_AgentTurn(self._clock(), first_message=self.session.message_count))
 
     async def resume_deferred(self) -> TurnResult:
         """Come back to a call that a hook put off, and let the model work on if it is run."""
@@ -332,9 +323,7 @@ class Agent:
     async def _fire_stop_failure(self, kind: str, message: str) -> None:
         """Hooks hear that a turn did not come to its end; they have no say."""
         fields = {"error": kind, "last_assistant_message": message}
-        await self.session.fire_hook_event(
-            SessionHookEvent(point="StopFailure", subject=kind, fields=fields)
-        )
+        await self.session.fire_hook_event(SessionHookEvent(point="StopFailure", subject=kind, fields=fields))
 
     def interrupt(self) -> None:
         """End the turn; every call still gets its result."""
@@ -351,9 +340,7 @@ class Agent:
         """The model speaks until it has nothing more to do."""
         max_turns = self.limits.turns
         while max_turns is None or turn.reply_count < max_turns:
-            if self.limits.budget.is_spent(
-                self.context_tokens
-            ) and not await self._compact_conversation(turn):
+            if self.limits.budget.is_spent(self.context_tokens) and not await self._compact_conversation(turn):
                 return self._turn_end_reason(turn)
             if not await self._run_reply(turn):
                 return self._turn_end_reason(turn)
@@ -447,10 +434,7 @@ class Agent:
             opening_message = summary_message(summary)
             await self.session.compact(
                 Compaction(
-                    summary=opening_message,
-                    trigger="auto",
-                    tokens_before=tokens_before,
-                    duration_ms=duration_ms,
+                    summary=opening_message, trigger="auto", tokens_before=tokens_before, duration_ms=duration_ms
                 )
             )
             hook_fields = {"trigger": "auto", "compact_summary": summary}
@@ -481,10 +465,7 @@ class Agent:
     def _turn_end_reason(self, turn: _AgentTurn) -> TurnEndReason:
         """Why the turn is over, when it is."""
         session = self.session
-        has_results = any(
-            block["type"] == "tool_result"
-            for block in message_blocks(session.messages_since(-1)[0])
-        )
+        has_results = any(block["type"] == "tool_result" for block in message_blocks(session.messages_since(-1)[0]))
         if turn.interrupted:
             turn.error = INTERRUPTED_BY_USER
             return "aborted_streaming"
@@ -520,9 +501,7 @@ class Agent:
     def _last_reply_text(self, turn: _AgentTurn) -> str:
         for message in reversed(self.session.messages_since(turn.first_message)):
             if message["role"] == "assistant":
-                text_blocks = [
-                    dict(block) for block in message_blocks(message) if block["type"] == "text"
-                ]
+                text_blocks = [dict(block) for block in message_blocks(message) if block["type"] == "text"]
                 return text_with_placeholders(text_blocks)
         return ""
 
@@ -567,9 +546,7 @@ def describe_environment(cwd: Path) -> str:
 
 _MAX_HOOK_TURNS = 50
 _MAX_HOOK_TOKENS = 4_096
-_HOOK_AGENT_PROMPT = (
-    "You judge one question. Look around with your tools where that helps; change nothing."
-)
+_HOOK_AGENT_PROMPT = "You judge one question. Look around with your tools where that helps; change nothing."
 
 
 @dataclass(slots=True)
@@ -592,9 +569,7 @@ class HookModelAccess:
         message: dict[str, object] = {"role": "user", "content": [{"type": "text", "text": prompt}]}
         request = ModelRequest(messages=[message], max_tokens=_MAX_HOOK_TOKENS)
         blocks, _ = await complete_reply(self._model_by_name(name), request)
-        return text_with_placeholders(
-            [done.block for done in blocks if done.block["type"] == "text"]
-        )
+        return text_with_placeholders([done.block for done in blocks if done.block["type"] == "text"])
 
     async def ask_agent(self, prompt: str, name: str | None) -> str:
         """What an agent says that may look around.
@@ -606,9 +581,7 @@ class HookModelAccess:
             raise ToolspanError("nobody can look around here")
         async with self.make_session() as session:
             limits = AgentLimits(turns=_MAX_HOOK_TURNS, tokens=_MAX_HOOK_TOKENS)
-            agent = Agent(
-                session, self._model_by_name(name), system=_HOOK_AGENT_PROMPT, limits=limits
-            )
+            agent = Agent(session, self._model_by_name(name), system=_HOOK_AGENT_PROMPT, limits=limits)
             ended = await agent.prompt(prompt)
         if ended.is_error:
             raise ToolspanError(ended.error or ended.reason)

@@ -51,10 +51,7 @@ def check_prompt(content: object) -> None:
 
 def copy_messages(messages: Iterable[Mapping[str, object]]) -> list[dict[str, object]]:
     """Messages whose blocks nobody else holds, nor the blocks within results."""
-    return [
-        {key: _copy_value(value, _COPY_DEPTH) for key, value in message.items()}
-        for message in messages
-    ]
+    return [{key: _copy_value(value, _COPY_DEPTH) for key, value in message.items()} for message in messages]
 
 
 def _copy_value(value: object, depth: int) -> object:
@@ -128,19 +125,13 @@ class Conversation:
         """Whether a reply is under way: prompts wait."""
         self._pending_prompts: list[_PendingPrompt] = []
 
-    def add_prompt(
-        self, content: Content, contexts: Iterable[str], prompt_id: str | None
-    ) -> list[ReplyBlock]:
+    def add_prompt(self, content: Content, contexts: Iterable[str], prompt_id: str | None) -> list[ReplyBlock]:
         """Somebody speaks, after words that stand before it; the blocks, to be added to.
 
         They are said at once, or when the reply that is under way has its results.
         """
         blocks = text_blocks(contexts)
-        blocks += (
-            [{"type": "text", "text": content}]
-            if isinstance(content, str)
-            else copy_messages(content)
-        )
+        blocks += [{"type": "text", "text": content}] if isinstance(content, str) else copy_messages(content)
         self._pending_prompts.append(_PendingPrompt(blocks, content, prompt_id))
         if not self.is_reply_pending:
             self.release_prompts()
@@ -185,9 +176,7 @@ class Conversation:
         self.last_reply = incoming.head
         if self._recorder is not None:
             request_id = incoming.request_id
-            self._recorder.record_reply_block(
-                incoming.head, block, last=last, request_id=request_id
-            )
+            self._recorder.record_reply_block(incoming.head, block, last=last, request_id=request_id)
 
     def add_reply_message(self, blocks: list[ReplyBlock]) -> None:
         """The blocks of a reply whose lines are written, as a message."""
@@ -270,11 +259,7 @@ def sanitize_blocks(content: object) -> list[Block]:
     """The blocks of a message that can be sent."""
     if isinstance(content, str):
         content = [{"type": "text", "text": content}]
-    return [
-        sanitized
-        for block in _typed_blocks(content)
-        if (sanitized := _sanitize_block(dict(block))) is not None
-    ]
+    return [sanitized for block in _typed_blocks(content) if (sanitized := _sanitize_block(dict(block))) is not None]
 
 
 def _typed_blocks(content: object) -> Iterator[Mapping[str, object]]:
@@ -292,9 +277,7 @@ def _sanitize_block(block: Block) -> Block | None:
         case "tool_result":
             return _sanitize_result(block)
         case "thinking":
-            is_signed = isinstance(block.get("thinking"), str) and isinstance(
-                block.get("signature"), str
-            )
+            is_signed = isinstance(block.get("thinking"), str) and isinstance(block.get("signature"), str)
             return block if is_signed else None
         case _:
             return block

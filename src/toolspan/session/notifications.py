@@ -31,9 +31,7 @@ WaitForHooks = Callable[[], Awaitable[Iterable[str]]]
 class NotificationQueue:
     """What the model has not heard yet."""
 
-    def __init__(
-        self, tasks: BackgroundTasks, profile: Profile, wait_for_hooks: WaitForHooks
-    ) -> None:
+    def __init__(self, tasks: BackgroundTasks, profile: Profile, wait_for_hooks: WaitForHooks) -> None:
         self.pending: deque[str] = deque()
         """What somebody has said to the model meanwhile; it reads it with the next results."""
         self._tasks = tasks
@@ -47,9 +45,7 @@ class NotificationQueue:
         texts = list(self.pending)
         self.pending.clear()
         if self._tasks and self._profile.tasks.notifies:
-            texts += [
-                format_notification(task, self._profile) for task in self._tasks.take_finished()
-            ]
+            texts += [format_notification(task, self._profile) for task in self._tasks.take_finished()]
         return texts
 
     async def collect_hook_texts(self) -> bool:
@@ -112,9 +108,7 @@ def _describe_call(call: Call) -> str:
 
 def _sanitize_line(text: str) -> str:
     """One line, without anything that a terminal would obey."""
-    line = "".join(
-        c if c.isprintable() else "�" for c in " ".join(text[: _MAX_TARGET_LENGTH * 4].split())
-    )
+    line = "".join(c if c.isprintable() else "�" for c in " ".join(text[: _MAX_TARGET_LENGTH * 4].split()))
     return line if len(line) <= _MAX_TARGET_LENGTH else f"{line[: _MAX_TARGET_LENGTH - 1]}…"
 
 

@@ -50,11 +50,7 @@ class PartialReply:
 
     def __init__(self, *, starts_early: bool) -> None:
         """Take whether calls start while the message still streams."""
-        self.head: dict[str, object] = {
-            "id": _new_message_id(),
-            "role": "assistant",
-            "stop_reason": None,
-        }
+        self.head: dict[str, object] = {"id": _new_message_id(), "role": "assistant", "stop_reason": None}
         """The message without its content."""
         self.request_id: str | None = None
         self.blocks: list[ReplyBlock] = []
@@ -114,11 +110,7 @@ class PartialReply:
         return self._release_blocks(texts)
 
     def _begin_message(self, event: ReplyBegan) -> None:
-        self.head = {
-            "id": event.message_id or _new_message_id(),
-            "role": "assistant",
-            "stop_reason": None,
-        }
+        self.head = {"id": event.message_id or _new_message_id(), "role": "assistant", "stop_reason": None}
         self.head["model"] = event.model
         self.request_id = event.request_id
 
@@ -151,9 +143,7 @@ def is_blank(block: ReplyBlock) -> bool:
 
 def sendable_blocks(blocks: list[ReplyBlock]) -> list[ReplyBlock]:
     """Blocks as a server takes them back: no unsigned thinking, none at the end."""
-    sendable = [
-        block for block in blocks if block.get("type") != "thinking" or block.get("signature")
-    ]
+    sendable = [block for block in blocks if block.get("type") != "thinking" or block.get("signature")]
     while sendable and sendable[-1].get("type") in ("thinking", "redacted_thinking"):
         sendable.pop()
     return sendable
@@ -228,9 +218,7 @@ def accept_reply(message: dict[str, object], batch: Batch) -> AcceptedReply:
     blocks = message["content"]
     if not isinstance(blocks, list):
         raise BadCall("a reply has its content as a list of blocks")
-    parsed_calls = [
-        parse_tool_use(block) if block["type"] == "tool_use" else None for block in blocks
-    ]
+    parsed_calls = [parse_tool_use(block) if block["type"] == "tool_use" else None for block in blocks]
     truncated_block = blocks[-1] if blocks and message.get("stop_reason") == "max_tokens" else None
     accepted_blocks: list[dict[str, object]] = []
     pending_calls: list[PendingCall] = []
@@ -275,9 +263,7 @@ class StreamedReply:
     """One reply."""
 
     def __init__(self, runner: Runner, recorder: ReplyRecorder) -> None:
-        self.partial = PartialReply(
-            starts_early=runner.runner_context.profile.availability.starts_while_streaming
-        )
+        self.partial = PartialReply(starts_early=runner.runner_context.profile.availability.starts_while_streaming)
         self.batch: Batch | None = None
         """There once a call was asked for: only then its message is known for good."""
         self.failure: ModelFailed | None = None

@@ -26,10 +26,7 @@ from toolspan.session.conversation import sanitize_blocks
 from toolspan.session.models.history import Block, Message, check_history
 from toolspan.session.recording import CallEvidence, collect_evidence, transcript_path
 from toolspan.session.recording.chain import encode_json
-from toolspan.session.recording.intent_log import (
-    LOST_BEGINNING_MESSAGE,
-    format_unanswered,
-)
+from toolspan.session.recording.intent_log import LOST_BEGINNING_MESSAGE, format_unanswered
 from toolspan.session.recording.writer import make_folder
 from toolspan.session.reply import sendable_blocks
 from toolspan.types.ids import SessionId, SourceLocation
@@ -59,9 +56,7 @@ def build_history(transcript: Transcript, path: Path, *, until: str | None = Non
     """
     entries = _entries_until(list(transcript.entries()), until)
     builder = _HistoryBuilder()
-    for entry, message in _model_messages(
-        transcript, entries, _build_tree(transcript, entries, until)
-    ):
+    for entry, message in _model_messages(transcript, entries, _build_tree(transcript, entries, until)):
         builder.add_entry(entry, message)
     open_calls = builder.unanswered_calls()
     result_texts = _unanswered_texts(path, transcript, open_calls) if open_calls else {}
@@ -94,11 +89,7 @@ def find_session_file(id_prefix: str, cwd: Path) -> Path:
     for folder in (_project_folder(cwd), projects):
         files = find_transcripts(folder) if folder.is_dir() else []
         session_files = [file for file in files if file.name.role == "session"]
-        matching = {
-            file.name.stem: file.path
-            for file in session_files
-            if file.name.stem.startswith(id_prefix)
-        }
+        matching = {file.name.stem: file.path for file in session_files if file.name.stem.startswith(id_prefix)}
         if id_prefix in matching or len(matching) == 1:
             return matching.get(id_prefix) or next(iter(matching.values()))
         if matching:
@@ -114,21 +105,14 @@ def latest_session_file(cwd: Path) -> Path:
     """
     folder = _project_folder(cwd)
     files = find_transcripts(folder) if folder.is_dir() else []
-    session_files = [
-        file for file in files if file.name.role == "session" and file.path.parent == folder
-    ]
+    session_files = [file for file in files if file.name.role == "session" and file.path.parent == folder]
     if not session_files:
         raise NotFound(f"{cwd}: no session was recorded in this folder")
     return max(session_files, key=lambda file: file.modified).path
 
 
 def fork_transcript(
-    path: Path,
-    session_id: SessionId,
-    cwd: Path,
-    *,
-    config: Path | None = None,
-    until: str | None = None,
+    path: Path, session_id: SessionId, cwd: Path, *, config: Path | None = None, until: str | None = None
 ) -> Path:
     """A copy of a transcript under another id; the original is left as it is.
 
@@ -187,14 +171,11 @@ def _entries_until(entries: list[LocatedEntry], until: str | None) -> list[Locat
     return selected + [
         located
         for located in rest
-        if _message_id(located[0]) == message_id
-        or not calls.isdisjoint(_answered_call_ids(located[0]))
+        if _message_id(located[0]) == message_id or not calls.isdisjoint(_answered_call_ids(located[0]))
     ]
 
 
-def _build_tree(
-    transcript: Transcript, entries: list[LocatedEntry], until: str | None
-) -> RecordTree:
+def _build_tree(transcript: Transcript, entries: list[LocatedEntry], until: str | None) -> RecordTree:
     if until is None:
         return transcript.tree
     tree = RecordTree()
@@ -220,19 +201,13 @@ def _model_messages(
     """The lines the model saw, in file order, with their messages."""
     branches = tree.branches()
     is_subagent = transcript.info.agent_id is not None
-    lines = [
-        located for located in entries if _is_model_visible(located[0], is_subagent=is_subagent)
-    ]
+    lines = [located for located in entries if _is_model_visible(located[0], is_subagent=is_subagent)]
     active = [located for located in lines if branches.branch_of(located[1].line) == "active"]
     ids = {_message_id(entry) for entry, _ in active} - {None}
-    calls = {
-        block for entry, _ in lines if _message_id(entry) in ids for block in _entry_call_ids(entry)
-    }
+    calls = {block for entry, _ in lines if _message_id(entry) in ids for block in _entry_call_ids(entry)}
     for entry, location in lines:
         # Calls that overlap make a tree: a sibling's line and result may lie beside the way up.
-        belongs_to_active = _message_id(entry) in ids or not calls.isdisjoint(
-            _answered_call_ids(entry)
-        )
+        belongs_to_active = _message_id(entry) in ids or not calls.isdisjoint(_answered_call_ids(entry))
         if branches.branch_of(location.line) == "active" or belongs_to_active:
             message = _read_message(location, transcript)
             if message is not None:
@@ -305,9 +280,7 @@ class _HistoryBuilder:
         for block in blocks:
             if block["type"] == "tool_result":
                 self._results.setdefault(str(block["tool_use_id"]), block)
-        self._add_user_blocks(
-            [block for block in blocks if block["type"] not in ("tool_use", "tool_result")]
-        )
+        self._add_user_blocks([block for block in blocks if block["type"] not in ("tool_use", "tool_result")])
 
     def unanswered_calls(self) -> list[str]:
         """The calls that have no result."""
@@ -331,9 +304,7 @@ class _HistoryBuilder:
         _append_message(messages, "user", pending_results)
         return messages
 
-    def _result_blocks(
-        self, blocks: list[Block], result_texts: Mapping[str, str]
-    ) -> Iterator[Block]:
+    def _result_blocks(self, blocks: list[Block], result_texts: Mapping[str, str]) -> Iterator[Block]:
         """One result for each call: those there are, in the order they came in, then the others."""
         calls = {str(block["id"]) for block in blocks if block["type"] == "tool_use"}
         yield from (block for call_id, block in self._results.items() if call_id in calls)
@@ -361,9 +332,7 @@ class _HistoryBuilder:
         new_blocks = list(self._without_repeated_calls(blocks))
         if not new_blocks:
             return
-        latest = next(
-            (draft for draft in reversed(self._drafts) if draft.role == "assistant"), None
-        )
+        latest = next((draft for draft in reversed(self._drafts) if draft.role == "assistant"), None)
         if latest is None or latest.id != message_id:
             latest = _MessageDraft("assistant", message_id)
             self._drafts.append(latest)
@@ -405,16 +374,9 @@ def resume_arguments(cwd: Path | str = ".", *, session: str | None = None) -> Re
     """
     folder = Path(cwd).expanduser().resolve()
     try:
-        path = (
-            latest_session_file(folder) if session is None else find_session_file(session, folder)
-        )
+        path = latest_session_file(folder) if session is None else find_session_file(session, folder)
     except NotFound:
         if session is not None:
             raise
         return {"cwd": folder}
-    return {
-        "cwd": folder,
-        "session_id": path.stem,
-        "transcript": path,
-        "history": load_history(path),
-    }
+    return {"cwd": folder, "session_id": path.stem, "transcript": path, "history": load_history(path)}

@@ -34,26 +34,14 @@ from toolspan.runtime.profiles import profile as named_profile
 from toolspan.runtime.runner import Runner
 from toolspan.runtime.sinks import FilteredSink, Sink
 from toolspan.runtime.tool import Tool
-from toolspan.session.conversation import (
-    Conversation,
-    check_prompt,
-    copy_messages,
-    result_blocks,
-    text_blocks,
-)
+from toolspan.session.conversation import Conversation, check_prompt, copy_messages, result_blocks, text_blocks
 from toolspan.session.models.base import ModelEvent, ModelFailed, Retrying
 from toolspan.session.models.blocks import iter_call_ids
 from toolspan.session.notifications import EventRecorder, NotificationQueue
 from toolspan.session.recording import Compaction, Fsync, Recorder, RecorderConfig
 from toolspan.session.reply import PartialReply, Reply, StreamedReply, accept_reply, normalize_reply
 from toolspan.session.session_hooks import SessionHooks, SkillHookLoader, SubagentInfo
-from toolspan.session.setup import (
-    DefaultLocation,
-    make_hook_environment,
-    make_workspace,
-    open_recorder,
-    resolve_start,
-)
+from toolspan.session.setup import DefaultLocation, make_hook_environment, make_workspace, open_recorder, resolve_start
 from toolspan.tools import coding_tools
 from toolspan.types.events import Content, Finished, HookRan, LiveEvent, Requested, WriteFailed
 from toolspan.types.ids import CallId
@@ -69,7 +57,7 @@ raise."""
 class Session:
     """One conversation: what was said, which calls ran, and the transcript of both."""
 
-    def __init__(  # noqa: PLR0913, PLR0915 - the parts of a session, each optional, each named by the caller
+    def __init__(
         self,
         *,
         cwd: Path | str = ".",
@@ -160,9 +148,7 @@ class Session:
         )
         self._recorder = open_recorder(start, recorder_config, self._write_failed)
         self._conversation = Conversation(start.history, self._recorder)
-        self._event_recorder = (
-            None if self._recorder is None else EventRecorder(self._recorder, folder)
-        )
+        self._event_recorder = None if self._recorder is None else EventRecorder(self._recorder, folder)
         if tools is None:
             tools = coding_tools(self.profile, person=approver is not None)
         workspace = make_workspace(folder, self._recorder, subagent, self._has_effects)
@@ -195,17 +181,13 @@ class Session:
         for call_id in iter_call_ids(self._conversation.messages):
             self.runner.mark_seen(CallId(call_id))
         self._session_hooks = SessionHooks(self.runner.runner_context, self._recorder, subagent)
-        self.notifications = NotificationQueue(
-            workspace.tasks, self.profile, self._session_hooks.wait_for_wake
-        )
+        self.notifications = NotificationQueue(workspace.tasks, self.profile, self._session_hooks.wait_for_wake)
         """What the model has not heard yet."""
 
     async def __aenter__(self) -> Self:
         await self.runner.__aenter__()
         try:
-            await self._session_hooks.fire_session_start(
-                "resume" if self._conversation.messages else "startup"
-            )
+            await self._session_hooks.fire_session_start("resume" if self._conversation.messages else "startup")
         except BaseException as error:
             await self.runner.__aexit__(type(error), error, error.__traceback__)
             raise
@@ -254,11 +236,7 @@ class Session:
 
     def child_recorder(self, agent_id: str, metadata: Mapping[str, object]) -> Recorder | None:
         """The recorder of a subagent of this session; None when nothing is recorded."""
-        return (
-            self._recorder.subagent_recorder(agent_id, metadata)
-            if self._recorder is not None
-            else None
-        )
+        return self._recorder.subagent_recorder(agent_id, metadata) if self._recorder is not None else None
 
     @property
     def cwd(self) -> Path:
@@ -395,9 +373,7 @@ class Session:
         self.runner.forget_call(call.id)
         async with self.runner.batch(self._conversation.last_reply or None) as batch:
             pending_call = batch.accept(call)
-            return pending_call is not None and await self._run_pending_calls(
-                batch, (pending_call,)
-            )
+            return pending_call is not None and await self._run_pending_calls(batch, (pending_call,))
 
     async def compact(self, compaction: Compaction) -> None:
         """Go on from a summary of the conversation; what was said before is sent no more.
@@ -406,9 +382,7 @@ class Session:
         """
         self._conversation.record_compaction(compaction)
         await self._session_hooks.fire_session_start("compact")
-        self._conversation.restart_from_summary(
-            compaction.summary, self._session_hooks.take_start_contexts()
-        )
+        self._conversation.restart_from_summary(compaction.summary, self._session_hooks.take_start_contexts())
         self.spans.clear()
 
     def record_failure(self, failure: ModelFailed) -> None:
@@ -552,9 +526,7 @@ class Session:
         notifications = self._take_notifications()
         if not notifications and not batch.effects.contexts:
             return []
-        contexts = [
-            f"PostToolBatch hook additional context: {text}" for text in batch.effects.contexts
-        ]
+        contexts = [f"PostToolBatch hook additional context: {text}" for text in batch.effects.contexts]
         return text_blocks(contexts + notifications)
 
     def _take_notifications(self) -> list[str]:

@@ -67,10 +67,7 @@ class SessionHooks:
     """Fires the points around a conversation; one aside has no start and end of its own."""
 
     def __init__(
-        self,
-        runner_context: RunnerContext,
-        recorder: Recorder | None,
-        subagent: SubagentInfo | None = None,
+        self, runner_context: RunnerContext, recorder: Recorder | None, subagent: SubagentInfo | None = None
     ) -> None:
         self._runner_context = runner_context
         self._recorder = recorder
@@ -89,9 +86,7 @@ class SessionHooks:
 
     def has_handlers(self, point: HookPoint) -> bool:
         """Whether there is a handler at this point."""
-        if self._hook_runner.is_empty or (
-            self._subagent is not None and point in _MAIN_SESSION_EVENTS
-        ):
+        if self._hook_runner.is_empty or (self._subagent is not None and point in _MAIN_SESSION_EVENTS):
             return False
         return self._hook_runner.has_handler(point)
 
@@ -107,9 +102,7 @@ class SessionHooks:
         """The session begins."""
         event = self._start_event(source)
         if self.has_handlers(event.point):
-            self._start_effects = await self._runner_context.run_hook(
-                self._hook_runner.run_session_event(event)
-            )
+            self._start_effects = await self._runner_context.run_hook(self._hook_runner.run_session_event(event))
 
     def _start_event(self, source: str) -> SessionHookEvent:
         if self._subagent is None:
@@ -125,7 +118,7 @@ class SessionHooks:
         self._report_effects(event, effects)
         return _format_contexts(event.point, effects.contexts)
 
-    async def review_prompt(self, content: Content) -> "PromptReview":
+    async def review_prompt(self, content: Content) -> PromptReview:
         """Somebody wants to say something: may it be said, and with what beside it?"""
         event = SessionHookEvent(point="UserPromptSubmit", fields={"prompt": content_text(content)})
         effects = await self._runner_context.run_hook(self._hook_runner.run_session_event(event))
@@ -148,9 +141,7 @@ class SessionHooks:
             fields={
                 "stop_hook_active": self._blocked_stops + self._wake_count > 0,
                 "last_assistant_message": _reply_text(reply.get("content")),
-                "background_tasks": [
-                    _describe_task(task) for task in self._runner_context.workspace.tasks.running
-                ],
+                "background_tasks": [_describe_task(task) for task in self._runner_context.workspace.tasks.running],
                 "session_crons": [],
                 **self._transcript_field(),
             },
@@ -202,9 +193,7 @@ class SessionHooks:
     @property
     def _can_wake(self) -> bool:
         """Handlers that wake the model whenever its turn ends would keep it awake for ever."""
-        return self._wake_count < (
-            self._runner_context.profile.hooks.max_stop_blocks or _DEFAULT_MAX_WAKES
-        )
+        return self._wake_count < (self._runner_context.profile.hooks.max_stop_blocks or _DEFAULT_MAX_WAKES)
 
     async def wait_for_wake(self) -> tuple[str, ...]:
         """Wait for such a handler: what the model is to read; nothing when none is to be heard."""
@@ -222,9 +211,7 @@ class SessionHooks:
 
     def _report_effects(self, event: SessionHookEvent, effects: HookEffects) -> str:
         report_id = str(uuid.uuid4())
-        ordered_reports = sorted(
-            effects.reports, key=lambda hook_report: hook_report.outcome != "stopped"
-        )
+        ordered_reports = sorted(effects.reports, key=lambda hook_report: hook_report.outcome != "stopped")
         emit_hook_reports(CallId(report_id), tuple(ordered_reports), self._runner_context)
         context_reports = (
             HookReport(point=event.point, name=event.point, outcome="context", text=text)
@@ -265,12 +252,8 @@ class PromptReview:
     def accept(self) -> tuple[str, ...]:
         """It was said: tell of the handlers; what the model is to read beside it."""
         # Clients tell of an answer's words there, not of the answer.
-        reports = tuple(
-            hook_report for hook_report in self.effects.reports if hook_report.outcome != "decision"
-        )
-        self.session_hooks.report_effects(
-            self.event, structs.replace(self.effects, reports=reports)
-        )
+        reports = tuple(hook_report for hook_report in self.effects.reports if hook_report.outcome != "decision")
+        self.session_hooks.report_effects(self.event, structs.replace(self.effects, reports=reports))
         return _format_contexts("UserPromptSubmit", self.effects.contexts)
 
 
@@ -280,9 +263,7 @@ def _format_contexts(point: str, texts: Iterable[str]) -> tuple[str, ...]:
 
 def _unreported_contexts(effects: HookEffects) -> Sequence[str]:
     """The contexts that no report tells of already: plain output is told with its handler."""
-    reported_texts = {
-        hook_report.text for hook_report in effects.reports if hook_report.outcome == "success"
-    }
+    reported_texts = {hook_report.text for hook_report in effects.reports if hook_report.outcome == "success"}
     return [text for text in effects.contexts if text not in reported_texts]
 
 
@@ -304,9 +285,7 @@ def _describe_task(task: BackgroundTask) -> dict[str, object]:
 
 def _summarize_stop(effects: HookEffects, report_id: str) -> StopSummary:
     handler_reports = [
-        hook_report
-        for hook_report in effects.reports
-        if hook_report.outcome not in ("message", "stopped", "context")
+        hook_report for hook_report in effects.reports if hook_report.outcome not in ("message", "stopped", "context")
     ]
     return StopSummary(
         handlers=tuple(
@@ -319,10 +298,7 @@ def _summarize_stop(effects: HookEffects, report_id: str) -> StopSummary:
         errors=effects.feedback,
         contexts=effects.contexts,
         stop=effects.stop,
-        has_output=any(
-            hook_report.stdout or hook_report.outcome == "blocked"
-            for hook_report in handler_reports
-        ),
+        has_output=any(hook_report.stdout or hook_report.outcome == "blocked" for hook_report in handler_reports),
         report_id=report_id,
     )
 

@@ -19,13 +19,7 @@ from toolspan.runtime.context import CallContext, Tracking, Workspace
 from toolspan.runtime.hooks.events import HookEnvironment
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.runner import new_workspace
-from toolspan.session.recording import (
-    OnFailure,
-    Recorder,
-    RecorderConfig,
-    results_folder,
-    transcript_path,
-)
+from toolspan.session.recording import OnFailure, Recorder, RecorderConfig, results_folder, transcript_path
 from toolspan.session.recording.resume import check_session_id
 from toolspan.session.resume import build_history
 from toolspan.session.session_hooks import SubagentInfo
@@ -47,10 +41,7 @@ class ConversationStart(NamedTuple):
 
 
 def resolve_start(
-    transcript: Path | str | DefaultLocation | Recorder | None,
-    session_id: str | None,
-    cwd: Path,
-    history: History,
+    transcript: Path | str | DefaultLocation | Recorder | None, session_id: str | None, cwd: Path, history: History
 ) -> ConversationStart:
     """The conversation that a session is to have; one that is in the file already goes on.
 
@@ -69,9 +60,7 @@ def resolve_start(
         return ConversationStart(new_id, path, history)
     recorded = read(path)
     recorded_ids = recorded.info.session_ids[-1:] if session_id is None else ()
-    return ConversationStart(
-        _valid_session_id(recorded_ids) or new_id, path, history or build_history(recorded, path)
-    )
+    return ConversationStart(_valid_session_id(recorded_ids) or new_id, path, history or build_history(recorded, path))
 
 
 def _has_content(path: Path) -> bool:
@@ -104,9 +93,7 @@ def _valid_session_id(ids: Sequence[str]) -> SessionId | None:
     return None
 
 
-def open_recorder(
-    start: ConversationStart, origin: RecorderConfig, on_failure: OnFailure
-) -> Recorder | None:
+def open_recorder(start: ConversationStart, origin: RecorderConfig, on_failure: OnFailure) -> Recorder | None:
     """Who writes the session down; one that goes on with a transcript answers its open calls.
 
     Raises:
@@ -124,10 +111,7 @@ def open_recorder(
 
 
 def make_workspace(
-    folder: Path,
-    recorder: Recorder | None,
-    subagent: SubagentInfo | None,
-    has_effects: Callable[[str], bool],
+    folder: Path, recorder: Recorder | None, subagent: SubagentInfo | None, has_effects: Callable[[str], bool]
 ) -> Workspace:
     """What the calls share; a session that another one has started shares more."""
     if recorder is None:
@@ -144,9 +128,7 @@ def _apply_subagent(workspace: Workspace, subagent: SubagentInfo) -> Workspace:
     workspace.parent_call = subagent.call_id
     workspace.tracking = Tracking("main", subagent.depth)
     workspace.folder = subagent.folder or workspace.folder
-    workspace.environment = (
-        workspace.environment if subagent.environment is None else subagent.environment
-    )
+    workspace.environment = workspace.environment if subagent.environment is None else subagent.environment
     return workspace
 
 
@@ -177,9 +159,7 @@ def make_hook_environment(
         cwd=lambda: context().cwd,
         env_vars=workspace.environment,
         session_id=workspace.session_id,
-        transcript_path=own_transcript
-        if subagent is None
-        else subagent.transcript or own_transcript,
+        transcript_path=own_transcript if subagent is None else subagent.transcript or own_transcript,
         permission_mode=current_mode,
         export_variables=set_environment,
         agent_id=workspace.agent_id,

@@ -36,21 +36,13 @@ class _FileArgumentSpec:
 
 
 def _file_spec(
-    value_options: str = "",
-    leading_count: int = 0,
-    leading_options: str = "",
-    *,
-    here: bool = False,
+    value_options: str = "", leading_count: int = 0, leading_options: str = "", *, here: bool = False
 ) -> _FileArgumentSpec:
-    return _FileArgumentSpec(
-        frozenset(value_options.split()), leading_count, frozenset(leading_options.split()), here
-    )
+    return _FileArgumentSpec(frozenset(value_options.split()), leading_count, frozenset(leading_options.split()), here)
 
 
 _GREP_SPEC = _file_spec(
-    "-m -A -B -C -d -D --include --exclude --exclude-dir --max-count --context --color",
-    1,
-    "-e --regexp -f --file",
+    "-m -A -B -C -d -D --include --exclude --exclude-dir --max-count --context --color", 1, "-e --regexp -f --file"
 )
 _CHECKSUM_SPEC = _file_spec()
 READING_PROGRAMS: Mapping[str, _FileArgumentSpec] = {
@@ -163,14 +155,10 @@ def _starting_points(arguments: Sequence[ShellWord]) -> tuple[ShellWord, ...]:
     return tuple(folders) or (ShellWord("."),)
 
 
-def _collect_files(
-    spec: _FileArgumentSpec, arguments: Sequence[ShellWord]
-) -> tuple[ShellWord, ...]:
+def _collect_files(spec: _FileArgumentSpec, arguments: Sequence[ShellWord]) -> tuple[ShellWord, ...]:
     files: list[ShellWord] = []
     leading_count, at, options = spec.leading_count, 0, True
-    if leading_count and any(
-        word.text.partition("=")[0] in spec.leading_options for word in arguments
-    ):
+    if leading_count and any(word.text.partition("=")[0] in spec.leading_options for word in arguments):
         leading_count = 0
     while at < len(arguments):
         word = arguments[at]
@@ -180,11 +168,7 @@ def _collect_files(
         elif options and word.text[:1] == "-" and len(word.text) > 1:
             at += word.text in spec.value_options
             if "=" in word.text and word.text.partition("=")[0] not in spec.value_options:
-                files.append(
-                    ShellWord(
-                        word.text.partition("=")[2], word.has_expansion, word.has_substitution
-                    )
-                )
+                files.append(ShellWord(word.text.partition("=")[2], word.has_expansion, word.has_substitution))
         elif leading_count:
             leading_count -= 1
         elif word.text != "-":

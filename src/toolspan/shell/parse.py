@@ -187,11 +187,7 @@ class _LineParser:
         """What stands here, up to the next quote, variable or end of the word."""
         if matched := _PLAIN_TEXT.match(self._text, self._position):
             self._position = matched.end()
-            test = matched[0] == "[" and self._text[self._position : self._position + 1] in (
-                "",
-                " ",
-                "\t",
-            )
+            test = matched[0] == "[" and self._text[self._position : self._position + 1] in ("", " ", "\t")
             return ShellWord(matched[0], has_expansion=not test and bool(_GLOB.search(matched[0])))
         match self._text[self._position : self._position + 1]:
             case "'":
@@ -238,9 +234,7 @@ class _LineParser:
             return ShellWord("$")
         if character in "$`":
             return self._parse_expansion()
-        if character == "\\" and self._text[self._position + 1 : self._position + 2] in set(
-            '$`"\\\n'
-        ):
+        if character == "\\" and self._text[self._position + 1 : self._position + 2] in set('$`"\\\n'):
             return self._parse_escape()
         self._position += 1
         return ShellWord(character)
@@ -260,9 +254,7 @@ class _LineParser:
             return ShellWord("$")
         else:
             raise UnsupportedSyntax
-        return ShellWord(
-            self._text[start : self._position], has_expansion=True, has_substitution=True
-        )
+        return ShellWord(self._text[start : self._position], has_expansion=True, has_substitution=True)
 
 
 def join_words(parts: Sequence[ShellWord], between: str = "") -> ShellWord:
@@ -291,9 +283,7 @@ _BODY_TEXT = re.compile(r"[^\\$`]+")
 _QUOTED_TEXT = re.compile(r'[^"\\$`]+')
 _WORD_GLOB = re.compile(r"[*?\[]|\{(?!\})|^~|^[A-Za-z_]\w*\+?=(?:.*:)?~", re.ASCII)
 """What the shell fills in. `a=~` is the home folder wherever it stands, not only in assignments."""
-_UNUSUAL_BLANK = re.compile(
-    r"[\x80-\xa0\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]"
-)
+_UNUSUAL_BLANK = re.compile(r"[\x80-\xa0\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u3000\ufeff]")
 _ANSI_ESCAPE = re.compile(
     r"\\(?:([abeEfnrtv\\'\"?])|([0-7]{1,3})|x([0-9a-fA-F]{1,2})"
     r"|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|c(.))",
@@ -310,9 +300,7 @@ CharRange = tuple[int, int]
 """From where to where in a text."""
 
 
-def parse_word(
-    text: str, start: int, end: int, substitutions: Sequence[CharRange] = ()
-) -> ShellWord | None:
+def parse_word(text: str, start: int, end: int, substitutions: Sequence[CharRange] = ()) -> ShellWord | None:
     """The word that stands from `start` to `end`; `runs` are the substitutions in it, in order."""
     if matched := _BARE_TEXT.fullmatch(text, start, end):
         return _parse_bare_word(matched[0])
@@ -331,9 +319,7 @@ class _WordParser:
 
     def __init__(self, text: str, start: int, end: int, substitutions: Sequence[CharRange]) -> None:
         self._text, self._position, self._end = text, start, end
-        self._substitutions = {
-            begin: stop for begin, stop in substitutions if start <= begin and stop <= end
-        }
+        self._substitutions = {begin: stop for begin, stop in substitutions if start <= begin and stop <= end}
         self._pieces: list[str] = []
         self._has_expansion = self._has_substitution = self._may_split = False
 
@@ -389,9 +375,7 @@ class _WordParser:
 
     def _add_plain_text(self, text: str, at: int) -> bool:
         word = (
-            _parse_bare_word(text)
-            if not self._pieces
-            else ShellWord(text, has_expansion=bool(_WORD_GLOB.search(text)))
+            _parse_bare_word(text) if not self._pieces else ShellWord(text, has_expansion=bool(_WORD_GLOB.search(text)))
         )
         if word is None or (not text.isascii() and _UNUSUAL_BLANK.search(text)):
             return False
@@ -463,9 +447,7 @@ class _WordParser:
         return self._append_text(matched[0], matched.end())
 
 
-def parse_document_body(
-    text: str, start: int, end: int, substitutions: Sequence[CharRange]
-) -> ShellWord | None:
+def parse_document_body(text: str, start: int, end: int, substitutions: Sequence[CharRange]) -> ShellWord | None:
     """A here-document whose variables are filled in, as one word."""
     return _WordParser(text, start, end, substitutions).parse_body()
 
@@ -482,9 +464,7 @@ def decode_ansi_c(text: str) -> str | None:
         named, octal, hexa, short, long, control = escape.groups()
         if control is not None:
             return None
-        letter = (
-            _NAMED_ESCAPES[named] if named else chr(_character_code(octal, hexa or short or long))
-        )
+        letter = _NAMED_ESCAPES[named] if named else chr(_character_code(octal, hexa or short or long))
         if letter == "\0" or (letter > "\x7f" and not (short or long)):
             return None
         out.append(letter)

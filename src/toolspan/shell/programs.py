@@ -15,14 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from toolspan.shell.parse import (
-    CharRange,
-    Redirect,
-    ShellWord,
-    parse_document_body,
-    parse_line,
-    parse_word,
-)
+from toolspan.shell.parse import CharRange, Redirect, ShellWord, parse_document_body, parse_line, parse_word
 
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
@@ -79,7 +72,7 @@ class ProgramBuilder:
     has_stdin: bool = False
 
     @classmethod
-    def from_program(cls, program: Program) -> "ProgramBuilder":
+    def from_program(cls, program: Program) -> ProgramBuilder:
         """A program that is not complete after all."""
         return cls(
             sources=[program.text] if program.words else [],
@@ -111,14 +104,14 @@ UNKNOWN_WORD = ShellWord("", has_expansion=True, has_substitution=True)
 """A word of which nothing is known."""
 
 
-_START_BYTE: "Callable[[Node], int]" = attrgetter("start_byte")
-_END_BYTE: "Callable[[Node], int]" = attrgetter("end_byte")
+_START_BYTE: Callable[[Node], int] = attrgetter("start_byte")
+_END_BYTE: Callable[[Node], int] = attrgetter("end_byte")
 BLANKS = re.compile(r"(?:[ \t]|\\\n)*")
 BREAKS = re.compile(r"(?:[ \t\n]|\\\n)*")
 
 
 @lru_cache(maxsize=1)
-def bash_parser() -> "Parser":
+def bash_parser() -> Parser:
     """The parser; making one takes a while."""
     import tree_sitter_bash
     from tree_sitter import Language, Parser
@@ -143,19 +136,19 @@ class ParsedLine:
     def _add_uncertainty(self, reason: str) -> None:
         self.uncertainties.append(reason)
 
-    def _source_text(self, node: "Node") -> str:
+    def _source_text(self, node: Node) -> str:
         return self._text[self._start(node) : self._end(node)]
 
     @abstractmethod
-    def _visit_substitution(self, node: "Node") -> bool:
+    def _visit_substitution(self, node: Node) -> bool:
         """Look into a node that runs something to make a word; False when it is none."""
 
     @abstractmethod
-    def _collect_command(self, node: "Node", builder: ProgramBuilder) -> None:
+    def _collect_command(self, node: Node, builder: ProgramBuilder) -> None:
         """Take in all parts of a command."""
 
     @abstractmethod
-    def _add_part(self, child: "Node", builder: ProgramBuilder) -> None:
+    def _add_part(self, child: Node, builder: ProgramBuilder) -> None:
         """Take in a part of a command."""
 
     @abstractmethod
@@ -163,14 +156,14 @@ class ParsedLine:
         """A command is complete."""
 
     @abstractmethod
-    def _is_statement(self, node: "Node") -> bool:
+    def _is_statement(self, node: Node) -> bool:
         """Whether a node is a command or more than one."""
 
     @abstractmethod
-    def _visit_statement(self, node: "Node") -> None:
+    def _visit_statement(self, node: Node) -> None:
         """Look at a statement."""
 
-    def _parse_word(self, node: "Node") -> ShellWord:
+    def _parse_word(self, node: Node) -> ShellWord:
         substitutions: list[CharRange] = []
         if node.child_count:
             self._visit_substitutions(node, substitutions)
@@ -180,9 +173,7 @@ class ParsedLine:
             return UNKNOWN_WORD
         return word
 
-    def _visit_substitutions(
-        self, node: "Node", substitutions: list[CharRange] | None = None
-    ) -> None:
+    def _visit_substitutions(self, node: Node, substitutions: list[CharRange] | None = None) -> None:
         """Look into whatever a word runs; note where it stands."""
         if self._visit_substitution(node):
             if substitutions is not None:
@@ -192,7 +183,7 @@ class ParsedLine:
             if child.child_count:
                 self._visit_substitutions(child, substitutions)
 
-    def _visit_child_substitutions(self, node: "Node") -> None:
+    def _visit_child_substitutions(self, node: Node) -> None:
         for child in node.children:
             self._visit_substitutions(child)
 
@@ -227,7 +218,7 @@ _MARK_TERMINATORS = ("", *" \t;&|<>)")
 """What may stand behind a here-document's mark; anything else would belong to it."""
 
 
-def _ends_in_command(node: "Node") -> bool:
+def _ends_in_command(node: Node) -> bool:
     """Whether a redirect behind `a && b | c` is that of a plain command, the last one."""
     while node.type in ("list", "pipeline"):
         node = node.children[-1]
@@ -243,7 +234,7 @@ class RedirectParser(ParsedLine):
     _group_has_stdin = False
     """The same for the innermost group: what `&&` and `||` lead back to."""
 
-    def _visit_redirected(self, node: "Node") -> None:
+    def _visit_redirected(self, node: Node) -> None:
         builder = ProgramBuilder()
         body, *redirects = node.children
         fed = self._has_stdin
@@ -255,9 +246,7 @@ class RedirectParser(ParsedLine):
             program_count = len(self.programs)
             self._visit_statement(body)
             builder = (
-                ProgramBuilder.from_program(self.programs.pop())
-                if len(self.programs) > program_count
-                else builder
+                ProgramBuilder.from_program(self.programs.pop()) if len(self.programs) > program_count else builder
             )
         else:
             around = self._group_has_stdin
@@ -274,7 +263,7 @@ class RedirectParser(ParsedLine):
             at = self._end(redirect)
         self._finish_command(builder)
 
-    def _add_redirect(self, node: "Node", builder: ProgramBuilder) -> None:
+    def _add_redirect(self, node: Node, builder: ProgramBuilder) -> None:
         if node.type == "heredoc_redirect":
             self._add_here_document(node, builder)
             return
@@ -284,15 +273,12 @@ class RedirectParser(ParsedLine):
             if not operator.endswith("-"):  # such as 2>&-
                 self._add_uncertainty("a redirect is not understood")
         elif kind == "<<<":
-            builder.stdin_text, builder.has_stdin = (
-                None if targets[0].has_expansion else targets[0].text,
-                True,
-            )
+            builder.stdin_text, builder.has_stdin = (None if targets[0].has_expansion else targets[0].text, True)
         else:
             builder.redirects.append(Redirect(operator, targets[0]))
             builder.has_stdin = builder.has_stdin or kind in ("<", "<>")
 
-    def _split_redirect(self, node: "Node", builder: ProgramBuilder) -> tuple[str, list[ShellWord]]:
+    def _split_redirect(self, node: Node, builder: ProgramBuilder) -> tuple[str, list[ShellWord]]:
         """The sign and the word of a redirect; words behind that are the command's."""
         operator = ""
         targets: list[ShellWord] = []
@@ -312,7 +298,7 @@ class RedirectParser(ParsedLine):
             at = self._end(child)
         return operator, targets
 
-    def _add_here_document(self, node: "Node", builder: ProgramBuilder) -> None:
+    def _add_here_document(self, node: Node, builder: ProgramBuilder) -> None:
         """A here-document: where it begins and ends is found anew."""
         parts = {child.type: child for child in node.children}
         start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
@@ -324,20 +310,16 @@ class RedirectParser(ParsedLine):
         mark = self._parse_word(start) if start.child_count else self._parse_mark(start)
         stop = self._find_closing_line(begin, mark.text, tabs="<<-" in parts)
         rest = self._text[self._end(start) : max(begin - 1, 0)]
-        beside = (
-            part for part in node.children if part.type not in ("heredoc_body", "heredoc_end")
-        )
+        beside = (part for part in node.children if part.type not in ("heredoc_body", "heredoc_end"))
         on_line = all(self._end(part) < begin for part in beside) and rest[:1] in _MARK_TERMINATORS
         if not on_line or "<<" in rest or self._line_start(end) != stop or rest.endswith("\\"):
             self._add_uncertainty("a here-document is not understood")
         builder.has_stdin = True
         literal = re.search(r"['\"\\]", self._source_text(start)) is not None
         self._visit_after_mark(node, builder)
-        builder.stdin_text = self._parse_body(
-            parts.get("heredoc_body"), begin, stop, literal=literal
-        )
+        builder.stdin_text = self._parse_body(parts.get("heredoc_body"), begin, stop, literal=literal)
 
-    def _parse_mark(self, node: "Node") -> ShellWord:
+    def _parse_mark(self, node: Node) -> ShellWord:
         word = parse_word(self._text, self._start(node), self._end(node))
         if word is None or word.has_expansion:
             self._add_uncertainty("a here-document is not understood")
@@ -356,10 +338,10 @@ class RedirectParser(ParsedLine):
             at = end + 1
         return -1
 
-    def _line_start(self, node: "Node") -> int:
+    def _line_start(self, node: Node) -> int:
         return self._text.rfind("\n", 0, self._start(node)) + 1
 
-    def _visit_after_mark(self, node: "Node", builder: ProgramBuilder) -> None:
+    def _visit_after_mark(self, node: Node, builder: ProgramBuilder) -> None:
         """What stands on the line behind the mark: words, redirects, or further commands."""
         for child in node.children:
             kind = child.type
@@ -376,9 +358,7 @@ class RedirectParser(ParsedLine):
             else:
                 self._visit_statement(child)
 
-    def _parse_body(
-        self, body: "Node | None", begin: int, stop: int, *, literal: bool
-    ) -> str | None:
+    def _parse_body(self, body: Node | None, begin: int, stop: int, *, literal: bool) -> str | None:
         if literal:
             return self._text[begin : max(stop, begin)]
         substitutions: list[CharRange] = []
@@ -396,9 +376,7 @@ STDIN_MARK = "\x01"
 WORD_MARK = "\x02"
 """In the place of `"$(cat <<'EOF' ... )"`: the document is a word."""
 
-_HEREDOC_START = re.compile(
-    r"""("\$\([ \t]*+cat[ \t]*+)?<<[ \t]*+(?:'(\w++)'|"(\w++)"|(\w++))([^\n]*+)\n""", re.ASCII
-)
+_HEREDOC_START = re.compile(r"""("\$\([ \t]*+cat[ \t]*+)?<<[ \t]*+(?:'(\w++)'|"(\w++)"|(\w++))([^\n]*+)\n""", re.ASCII)
 _HEREDOC_END = re.compile(r"(?![^\n])")
 _HEREDOC_WORD_END = re.compile(r'\n[ \t\n]*+\)"')
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
@@ -485,10 +463,7 @@ def _command_pattern(further: str = "", last: str = "") -> re.Pattern[str]:
     """A command of plain words, or another one; what is behind it; or else all that is left."""
     plain = rf"{_COMMAND_NAME}(?:[ \t]++{_PLAIN_ARGUMENT})*+"
     mixed = rf"{_COMMAND_NAME}(?:[ \t]++(?:{_REDIRECT_PREFIX}?+{_WORD}(?![<>]){further}))*+{last}"
-    return re.compile(
-        rf"[ \t\n]*+(?:({plain}){_COMMAND_END}|({mixed}){_COMMAND_END})|([^\x00]++)",
-        re.ASCII,
-    )
+    return re.compile(rf"[ \t\n]*+(?:({plain}){_COMMAND_END}|({mixed}){_COMMAND_END})|([^\x00]++)", re.ASCII)
 
 
 _PLAIN_COMMANDS = _command_pattern()
@@ -528,9 +503,7 @@ def _build_programs(
             return None
         if plain:
             texts = plain.split()
-            programs.append(
-                Program(tuple(map(ShellWord, texts)), " ".join(texts), has_stdin=between == "|")
-            )
+            programs.append(Program(tuple(map(ShellWord, texts)), " ".join(texts), has_stdin=between == "|"))
             between = then
             continue
         parsed = _parse_mixed_command(mixed, documents, fed=between == "|")
@@ -541,9 +514,7 @@ def _build_programs(
     return None if not programs or between in _CONTINUING_OPERATORS else tuple(programs)
 
 
-def _parse_mixed_command(
-    text: str, documents: Iterator[HereDocument], *, fed: bool
-) -> list[Program] | None:
+def _parse_mixed_command(text: str, documents: Iterator[HereDocument], *, fed: bool) -> list[Program] | None:
     """A command with quotes, patterns, redirects or documents, and what runs to make its words."""
     programs: list[Program] = []
     argv: list[ShellWord] = []
@@ -564,9 +535,7 @@ def _parse_mixed_command(
             document = next(documents)
             source = document.source.replace("\\\n", "")
             word = ShellWord(document.source[1:-1], has_expansion=True, has_substitution=True)
-            programs.append(
-                Program(_CAT_ARGV, "cat", has_stdin=True, stdin_text=document.body, nested=True)
-            )
+            programs.append(Program(_CAT_ARGV, "cat", has_stdin=True, stdin_text=document.body, nested=True))
         if word is None:
             return None
         if operator:
@@ -575,9 +544,7 @@ def _parse_mixed_command(
         else:
             argv.append(word)
             sources.append(source)
-    program = Program(
-        tuple(argv), " ".join(sources), redirects=tuple(redirects), has_stdin=fed, stdin_text=feed
-    )
+    program = Program(tuple(argv), " ".join(sources), redirects=tuple(redirects), has_stdin=fed, stdin_text=feed)
     return [*programs, program]
 
 
@@ -643,10 +610,10 @@ class _ProgramFinder(RedirectParser):
         if not BREAKS.fullmatch(self._text, self._end(root), len(self._text)):
             self._add_uncertainty("something stands behind it")
 
-    def _is_statement(self, node: "Node") -> bool:
+    def _is_statement(self, node: Node) -> bool:
         return node.type in _VISITORS
 
-    def _visit_statement(self, node: "Node") -> None:
+    def _visit_statement(self, node: Node) -> None:
         kind = node.type
         visitor = _VISITORS.get(kind)
         if visitor is None:
@@ -665,7 +632,7 @@ class _ProgramFinder(RedirectParser):
         self._depth -= 1
         self._group_has_stdin = around
 
-    def _visit_sequence(self, node: "Node") -> None:
+    def _visit_sequence(self, node: Node) -> None:
         """Look at every part; what stands between them must be blank."""
         at = self._start(node)
         for child in node.children:
@@ -676,7 +643,7 @@ class _ProgramFinder(RedirectParser):
         if not BREAKS.fullmatch(self._text, at, self._end(node)):
             self._add_uncertainty("something stands behind a command")
 
-    def _visit_list(self, node: "Node") -> None:
+    def _visit_list(self, node: Node) -> None:
         """`a | b && c`: the tree may say that `c` is in the pipe; the shell says that it is not."""
         at = self._start(node)
         for child in node.children:
@@ -688,7 +655,7 @@ class _ProgramFinder(RedirectParser):
                 self._visit_statement(child)
             at = self._end(child)
 
-    def _visit_group(self, node: "Node") -> None:
+    def _visit_group(self, node: Node) -> None:
         if node.children and node.children[0].type == "((":
             self._visit_arithmetic(node)
             return
@@ -696,7 +663,7 @@ class _ProgramFinder(RedirectParser):
         self._visit_sequence(node)
         self._nested = nested
 
-    def _visit_pipeline(self, node: "Node") -> None:
+    def _visit_pipeline(self, node: Node) -> None:
         fed = self._has_stdin
         at = self._start(node)
         for child in node.children:
@@ -709,19 +676,19 @@ class _ProgramFinder(RedirectParser):
             at = self._end(child)
         self._has_stdin = fed
 
-    def _check_comment(self, node: "Node") -> None:
+    def _check_comment(self, node: Node) -> None:
         start = self._start(node)
         if "\n" in self._source_text(node) or (start and self._text[start - 1] not in " \t\n;&|()"):
             self._add_uncertainty("a comment begins inside a word")
 
     # Commands
 
-    def _visit_command(self, node: "Node") -> None:
+    def _visit_command(self, node: Node) -> None:
         builder = ProgramBuilder()
         self._collect_command(node, builder)
         self._finish_command(builder)
 
-    def _collect_command(self, node: "Node", builder: ProgramBuilder) -> None:
+    def _collect_command(self, node: Node, builder: ProgramBuilder) -> None:
         """The words, assignments and redirects of a command node."""
         at = self._start(node)
         before: Node | None = None
@@ -732,7 +699,7 @@ class _ProgramFinder(RedirectParser):
             self._add_part(child, builder)
             before, at = child, self._end(child)
 
-    def _check_gap(self, before: "Node | None", child: "Node", at: int) -> None:
+    def _check_gap(self, before: Node | None, child: Node, at: int) -> None:
         """Look at what stands between two parts of a command, when it is not one blank."""
         start = self._start(child)
         if not BLANKS.fullmatch(self._text, at, start):
@@ -743,16 +710,14 @@ class _ProgramFinder(RedirectParser):
 
     def _has_blank_between(self, at: int, start: int) -> bool:
         """Whether a blank stands there; the end of a line that goes on is none."""
-        return start > at and (
-            self._text[at] in " \t" or self._text[start - 1] in " \t" or " " in self._text[at:start]
-        )
+        return start > at and (self._text[at] in " \t" or self._text[start - 1] in " \t" or " " in self._text[at:start])
 
-    def _check_touching_words(self, child: "Node") -> None:
+    def _check_touching_words(self, child: Node) -> None:
         """Two words that touch are one to the shell; only a redirect's sign parts them."""
         if child.type not in REDIRECT_NODES or self._text[self._start(child)].isdigit():
             self._add_uncertainty("two words touch")
 
-    def _add_part(self, child: "Node", builder: ProgramBuilder) -> None:
+    def _add_part(self, child: Node, builder: ProgramBuilder) -> None:
         match child.type:
             case "word":
                 self._add_argument(child, builder)
@@ -769,7 +734,7 @@ class _ProgramFinder(RedirectParser):
             case _:
                 self._add_argument(child, builder)
 
-    def _add_argument(self, node: "Node", builder: ProgramBuilder) -> None:
+    def _add_argument(self, node: Node, builder: ProgramBuilder) -> None:
         source = self._source_text(node)
         if _PLAIN_WORD.fullmatch(source):
             builder.words.append(ShellWord(source))
@@ -786,7 +751,7 @@ class _ProgramFinder(RedirectParser):
             self._add_uncertainty(f"{program.name} stands where a command should")
         self.programs.append(program)
 
-    def _add_assignment(self, node: "Node", builder: ProgramBuilder) -> None:
+    def _add_assignment(self, node: Node, builder: ProgramBuilder) -> None:
         source = self._source_text(node)
         matched = re.match(r"([A-Za-z_]\w*)\+?=", source, re.ASCII)
         if matched is None:
@@ -798,7 +763,7 @@ class _ProgramFinder(RedirectParser):
         builder.variables.append(matched[1])
         builder.values.append(self._parse_value(node, self._start(node) + matched.end()))
 
-    def _parse_value(self, node: "Node", start: int) -> ShellWord:
+    def _parse_value(self, node: Node, start: int) -> ShellWord:
         value = node.children[-1]
         if self._start(value) != start or self._end(value) != self._end(node):
             return ShellWord("") if start == self._end(node) else self._reject_value(node)
@@ -811,12 +776,12 @@ class _ProgramFinder(RedirectParser):
             else word
         )
 
-    def _reject_value(self, node: "Node") -> ShellWord:
+    def _reject_value(self, node: Node) -> ShellWord:
         self._add_uncertainty("a value is not understood")
         self._visit_substitutions(node)
         return UNKNOWN_WORD
 
-    def _parse_array(self, node: "Node") -> ShellWord:
+    def _parse_array(self, node: Node) -> ShellWord:
         for child in node.children:
             if child.is_named and "=" not in self._source_text(child):
                 self._parse_word(child)
@@ -824,13 +789,13 @@ class _ProgramFinder(RedirectParser):
                 self._reject_value(child)
         return UNKNOWN_WORD
 
-    def _visit_assignment(self, node: "Node") -> None:
+    def _visit_assignment(self, node: Node) -> None:
         builder = ProgramBuilder()
         for child in node.children if node.type == "variable_assignments" else (node,):
             self._add_assignment(child, builder)
         self._finish_command(builder)
 
-    def _visit_declaration(self, node: "Node") -> None:
+    def _visit_declaration(self, node: Node) -> None:
         """`export`, `declare`, `local`, `readonly`, `unset`: what they set counts as set."""
         builder = ProgramBuilder()
         at = self._start(node)
@@ -848,22 +813,20 @@ class _ProgramFinder(RedirectParser):
             at = self._end(child)
         self._finish_command(builder)
 
-    def _check_declared_option(self, node: "Node") -> None:
+    def _check_declared_option(self, node: Node) -> None:
         word = self._parse_word(node)
-        if word.has_expansion or not re.fullmatch(
-            r"-[aAgprxfFtu]+|[A-Za-z_]\w*", word.text, re.ASCII
-        ):
+        if word.has_expansion or not re.fullmatch(r"-[aAgprxfFtu]+|[A-Za-z_]\w*", word.text, re.ASCII):
             self._add_uncertainty("what is declared is not understood")
 
     # Substitutions
 
-    def _visit_substitution(self, node: "Node") -> bool:
+    def _visit_substitution(self, node: Node) -> bool:
         visitor = _SUBSTITUTION_VISITORS.get(node.type)
         if visitor is not None:
             visitor(self, node)
         return visitor is not None
 
-    def _visit_command_substitution(self, node: "Node") -> None:
+    def _visit_command_substitution(self, node: Node) -> None:
         source = self._source_text(node)
         ends = source[:1] == "`" == source[-1:] or source[-1:] == ")"
         if not ends or (source[0] == "`" and "\\" in source):
@@ -883,7 +846,7 @@ class _ProgramFinder(RedirectParser):
             at = self._end(child)
         self._has_stdin, self._nested = fed, nested
 
-    def _visit_arithmetic(self, node: "Node") -> None:
+    def _visit_arithmetic(self, node: Node) -> None:
         source = self._source_text(node)
         if not _ARITHMETIC.fullmatch(source.removeprefix("$").replace("[", "(").replace("]", ")")):
             self._add_uncertainty("arithmetic is done with names")
@@ -891,7 +854,7 @@ class _ProgramFinder(RedirectParser):
 
     # Tests, loops, functions
 
-    def _visit_test(self, node: "Node") -> None:
+    def _visit_test(self, node: Node) -> None:
         self._visit_child_substitutions(node)
         source = self._source_text(node)
         if source.startswith("[["):
@@ -908,13 +871,11 @@ class _ProgramFinder(RedirectParser):
             self._add_uncertainty("a test is not understood")
             return
         argv = commands[0].words
-        if any(
-            word.text in ("-v", "-R") or (word.has_expansion and "*" in word.text) for word in argv
-        ):
+        if any(word.text in ("-v", "-R") or (word.has_expansion and "*" in word.text) for word in argv):
             self._add_uncertainty("a test is not understood")
         self.programs.append(Program((ShellWord("["), *argv[1:]), source, nested=self._nested))
 
-    def _collect_substitutions(self, node: "Node", substitutions: list[CharRange]) -> None:
+    def _collect_substitutions(self, node: Node, substitutions: list[CharRange]) -> None:
         if node.type in _SUBSTITUTION_VISITORS:
             substitutions.append((self._start(node), self._end(node)))
             return
@@ -932,7 +893,7 @@ class _ProgramFinder(RedirectParser):
             self._add_uncertainty("a test is not understood")
         self.programs.append(Program((ShellWord("[["),), source, nested=self._nested))
 
-    def _visit_for(self, node: "Node") -> None:
+    def _visit_for(self, node: Node) -> None:
         builder = ProgramBuilder()
         for child in node.children:
             match child.type:
@@ -951,7 +912,7 @@ class _ProgramFinder(RedirectParser):
                 case _:
                     pass
 
-    def _visit_c_for(self, node: "Node") -> None:
+    def _visit_c_for(self, node: Node) -> None:
         for child in node.children:
             if child.type in ("do_group", "compound_statement"):
                 self._visit_group(child)
@@ -959,14 +920,14 @@ class _ProgramFinder(RedirectParser):
                 self._visit_substitutions(child)
         self._add_uncertainty("arithmetic is done with names")
 
-    def _visit_case(self, node: "Node") -> None:
+    def _visit_case(self, node: Node) -> None:
         for child in node.children:
             if child.type == "case_item":
                 self._visit_case_item(child)
             elif child.is_named:
                 self._parse_word(child)
 
-    def _visit_case_item(self, node: "Node") -> None:
+    def _visit_case_item(self, node: Node) -> None:
         pattern = True
         for child in node.children:
             if child.type == ")":
@@ -976,7 +937,7 @@ class _ProgramFinder(RedirectParser):
             elif not pattern and child.type not in _CASE_ENDS:
                 self._visit_statement(child)
 
-    def _visit_function(self, node: "Node") -> None:
+    def _visit_function(self, node: Node) -> None:
         for child in node.children:
             if child.type in ("word", "function", "(", ")"):
                 continue
@@ -992,9 +953,7 @@ def _loop_value(choices: list[ShellWord]) -> ShellWord:
     if len(choices) == 1:
         return choices[0]
     stays = all(
-        not word.has_expansion
-        and word.text[:1] not in ("", "/", "~", "-")
-        and ".." not in word.text
+        not word.has_expansion and word.text[:1] not in ("", "/", "~", "-") and ".." not in word.text
         for word in choices
     )
     return choices[0] if choices and stays else UNKNOWN_WORD
@@ -1005,9 +964,7 @@ _IGNORED_TOKENS = frozenset({
     ";", "&", "\n", "&&", "||", "|", "|&", "(", ")", "{", "}", "!", "if",
     "then", "else", "elif", "fi", "while", "until", "do", "done", "$(", "<(", ">(", "`",
 })  # fmt: skip
-_TRANSPARENT_NODES = frozenset(
-    {"command", "list", "negated_command", "pipeline", "redirected_statement"}
-)
+_TRANSPARENT_NODES = frozenset({"command", "list", "negated_command", "pipeline", "redirected_statement"})
 """What is no group: what such a thing reads is what stands around it."""
 _Visitor = Callable[[_ProgramFinder, "Node"], None]
 _VISITORS: Mapping[str, _Visitor] = {

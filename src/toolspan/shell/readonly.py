@@ -132,9 +132,7 @@ def _check_test(arguments: Arguments) -> bool:
 _check_history = _reject_options("--output", "--ext-diff", "--open-files-in-pager")
 _GIT_CHECKS: Mapping[str, Callable[[Arguments], bool]] = {
     "blame": _check_history,
-    "branch": _accept_only(
-        "-a", "--all", "-r", "--remotes", "-v", "-vv", "--list", "--show-current"
-    ),
+    "branch": _accept_only("-a", "--all", "-r", "--remotes", "-v", "-vv", "--list", "--show-current"),
     "cat-file": _reject_options("--batch-command", "--filters", "--textconv"),
     "describe": _accept_all,
     "diff": _check_history,

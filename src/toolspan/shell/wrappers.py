@@ -54,9 +54,7 @@ class _WrapperSpec:
 def _wrapper_spec(
     value_options: str, leading_count: int = 0, line_options: str = "", *, joins: bool = False
 ) -> _WrapperSpec:
-    return _WrapperSpec(
-        frozenset(value_options.split()), leading_count, frozenset(line_options.split()), joins
-    )
+    return _WrapperSpec(frozenset(value_options.split()), leading_count, frozenset(line_options.split()), joins)
 
 
 TRANSPARENT_WRAPPERS: Mapping[str, _WrapperSpec] = {
@@ -113,14 +111,10 @@ _WRAPPERS: Mapping[str, _WrapperSpec] = {
     "setpriv": _wrapper_spec("--reuid --regid --groups"),
     "setsid": _wrapper_spec(""),
     "softlimit": _wrapper_spec("-a -c -d -f -l -m -n -o -p -r -s -t"),
-    "ssh": _wrapper_spec(
-        "-b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w", 1, joins=True
-    ),
+    "ssh": _wrapper_spec("-b -c -D -E -e -F -I -i -J -L -l -m -O -o -p -Q -R -S -W -w", 1, joins=True),
     "strace": _wrapper_spec("-o -e -p -s -a -b -E -I -O -S -u -P -X --output --trace"),
     "su": _wrapper_spec("-s -g -G -w --shell", 1, "-c --command --session-command"),
-    "sudo": _wrapper_spec(
-        "-C -D -g -h -p -R -r -t -T -U -u --user --group --host --prompt --chdir"
-    ),
+    "sudo": _wrapper_spec("-C -D -g -h -p -R -r -t -T -U -u --user --group --host --prompt --chdir"),
     "systemd-inhibit": _wrapper_spec("--what --who --why --mode"),
     "systemd-run": _wrapper_spec("-u -p -E -t -H -M --unit --property --setenv"),
     "taskset": _wrapper_spec("", 1),
@@ -179,23 +173,17 @@ def expand_wrappers(line_programs: LinePrograms) -> ExpandedLine:
         if program.variables or (argv and program_basename(argv[0].text) in _EXPANDED_PROGRAMS):
             break
     else:  # there is nothing to any of them but itself
-        return ExpandedLine(
-            tuple(map(ReachableProgram, line_programs.programs)), (), line_programs.uncertainties
-        )
+        return ExpandedLine(tuple(map(ReachableProgram, line_programs.programs)), (), line_programs.uncertainties)
     expander = _WrapperExpander()
     expander.add_line(line_programs, (), 0)
-    return ExpandedLine(
-        tuple(expander.programs), tuple(expander.code), tuple(dict.fromkeys(expander.uncertainties))
-    )
+    return ExpandedLine(tuple(expander.programs), tuple(expander.code), tuple(dict.fromkeys(expander.uncertainties)))
 
 
 def strip_wrappers(program: Program) -> Program:
     """The program without wrappers that an allow rule looks through."""
     if not program.words or program.words[0].text not in SKIPPABLE_WRAPPERS:
         return program
-    while (name := program.name) in TRANSPARENT_WRAPPERS or (
-        name == "xargs" and _is_bare_xargs(program)
-    ):
+    while (name := program.name) in TRANSPARENT_WRAPPERS or (name == "xargs" and _is_bare_xargs(program)):
         argv = tuple(program.words)
         if name == "command" and len(argv) > 1 and argv[1].text[:2] in ("-v", "-V"):
             return program
@@ -251,9 +239,7 @@ class _WrapperExpander:
         if name == "let":
             self.uncertainties.append("arithmetic is done with names")
 
-    def _expand_program(
-        self, name: str, program: Program, wrappers: tuple[str, ...], depth: int
-    ) -> None:
+    def _expand_program(self, name: str, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         if name in SHELLS:
             self._expand_shell(program, wrappers, depth)
         elif name in ("eval", "trap", "source", "."):
@@ -268,10 +254,7 @@ class _WrapperExpander:
             self._collect_code(name, program)
 
     def _expand_find(self, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
-        if any(
-            word.may_split or (word.has_expansion and word.text[:1] == "-")
-            for word in program.words
-        ):
+        if any(word.may_split or (word.has_expansion and word.text[:1] == "-") for word in program.words):
             self.uncertainties.append("what find is told is filled in by the shell")
         for start, end in _find_exec_ranges(program.words):
             inner = _program_between(program, start, end)
@@ -281,9 +264,7 @@ class _WrapperExpander:
 
     def _expand_text(self, word: ShellWord, wrappers: tuple[str, ...], depth: int) -> None:
         """A word that is a command line."""
-        if word.has_expansion or (
-            _has_added_arguments(wrappers) and _PLACEHOLDER.search(word.text)
-        ):
+        if word.has_expansion or (_has_added_arguments(wrappers) and _PLACEHOLDER.search(word.text)):
             self.uncertainties.append(f"what {wrappers[-1]} runs is filled in by the shell")
         else:
             self.add_line(find_programs(word.text), wrappers, depth)
@@ -305,9 +286,7 @@ class _WrapperExpander:
         elif at >= len(argv) or argv[at].text in ("-", "/dev/stdin", "/dev/fd/0"):
             self._expand_stdin(program, wrappers, depth)
 
-    def _expand_script(
-        self, argv: Sequence[ShellWord], at: int, wrappers: tuple[str, ...], depth: int
-    ) -> None:
+    def _expand_script(self, argv: Sequence[ShellWord], at: int, wrappers: tuple[str, ...], depth: int) -> None:
         while at < len(argv) and argv[at].text[:1] in ("-", "+"):
             at += 1
         if at < len(argv):
@@ -324,9 +303,7 @@ class _WrapperExpander:
         else:  # even if nothing seems to feed it: a group or a function around it may
             self.uncertainties.append(f"{wrappers[-1]} runs what it is given")
 
-    def _expand_builtin(
-        self, name: str, program: Program, wrappers: tuple[str, ...], depth: int
-    ) -> None:
+    def _expand_builtin(self, name: str, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         arguments = [word for word in program.words[1:] if word.text != "--"]
         if name == "trap":
             arguments = [word for word in arguments if word.text[:1] != "-"]
@@ -339,9 +316,7 @@ class _WrapperExpander:
         elif arguments and arguments[0].text.startswith(("/dev/", "/proc/")):
             self.uncertainties.append(f"{name} runs what it is given")
 
-    def _expand_wrapper(
-        self, wrapper: _WrapperSpec, program: Program, wrappers: tuple[str, ...], depth: int
-    ) -> None:
+    def _expand_wrapper(self, wrapper: _WrapperSpec, program: Program, wrappers: tuple[str, ...], depth: int) -> None:
         argv = program.words
         for line in _command_line_values(argv, wrapper):
             self._expand_text(line, wrappers, depth)
@@ -393,9 +368,7 @@ def _command_line_values(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> It
 
 def _redirects_input(program: Program) -> bool:
     """`exec < file`: a shell that reads its script there goes on with the file."""
-    return program.name == "exec" and any(
-        "<" in redirect.operator for redirect in program.redirects
-    )
+    return program.name == "exec" and any("<" in redirect.operator for redirect in program.redirects)
 
 
 def _has_added_arguments(wrappers: Sequence[str]) -> bool:
@@ -426,9 +399,7 @@ def _find_program_index(argv: Sequence[ShellWord], wrapper: _WrapperSpec) -> int
 def _may_vanish(candidates: Sequence[ShellWord], *, before: bool) -> bool:
     """Whether words before the program may become none or several: then it is elsewhere."""
     first = candidates[0]
-    if first.has_expansion and (
-        first.text[:1] == "-" or (first.may_split and (before or "=" in first.text))
-    ):
+    if first.has_expansion and (first.text[:1] == "-" or (first.may_split and (before or "=" in first.text))):
         return True
     return any(word.may_split for word in candidates[1:])
 
@@ -445,11 +416,7 @@ def _is_assignment(text: str, wrapper: str) -> bool:
 def _program_from(program: Program, start: int) -> Program:
     """The program that begins at one of the words of another."""
     argv = program.words[start:]
-    sets = [
-        word.text.partition("=")[0]
-        for word in program.words[1:start]
-        if _ASSIGNMENT.match(word.text)
-    ]
+    sets = [word.text.partition("=")[0] for word in program.words[1:start] if _ASSIGNMENT.match(word.text)]
     text = " ".join(program.text.split(" ")[start:])
     if " ".join(word.text for word in program.words) != program.text:
         text = " ".join(word.text for word in argv)

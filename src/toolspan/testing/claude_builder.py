@@ -90,9 +90,7 @@ class _BuiltMessage:
 class LineBuilder:
     """Writes lines and keeps them."""
 
-    def __init__(
-        self, context: LineContext, now: datetime, agent: BuiltAgent | None = None
-    ) -> None:
+    def __init__(self, context: LineContext, now: datetime, agent: BuiltAgent | None = None) -> None:
         self.context = context
         self.shape = client_shape(context.version)
         self.agent = agent
@@ -114,30 +112,15 @@ class LineBuilder:
         return _INITIAL_TOKENS + self._character_count // 4
 
     def add_entry(
-        self,
-        body: Record,
-        extras: Record | None = None,
-        *,
-        parent: str | None,
-        links: Record | None = None,
+        self, body: Record, extras: Record | None = None, *, parent: str | None, links: Record | None = None
     ) -> Record:
         """One line of the conversation: what it tells, and further fields after its time."""
         uuid = self.ids.next_uuid()
         agent_id = {"agentId": self.agent.id} if self.agent and self.agent.id else {}
         head: Record = {"parentUuid": parent, **(links or {}), "isSidechain": bool(self.agent)}
-        entry_fields: Record = {
-            **agent_id,
-            **body,
-            "uuid": uuid,
-            "timestamp": _format_time(self.now),
-            **(extras or {}),
-        }
+        entry_fields: Record = {**agent_id, **body, "uuid": uuid, "timestamp": _format_time(self.now), **(extras or {})}
         envelope = self._envelope_fields()
-        record = (
-            head | entry_fields | envelope
-            if self.shape.envelope_last
-            else head | envelope | entry_fields
-        )
+        record = head | entry_fields | envelope if self.shape.envelope_last else head | envelope | entry_fields
         self.add_line(record)
         self._character_count += len(encode_record(body))
         self.last_uuid = uuid
@@ -147,9 +130,7 @@ class LineBuilder:
         """One line as it is."""
         self.lines.append(BuiltLine(record, self.agent.call if self.agent else None))
 
-    def add_user_entry(
-        self, content: str | Blocks, extras: Record | None = None, *, parent: str | None = None
-    ) -> None:
+    def add_user_entry(self, content: str | Blocks, extras: Record | None = None, *, parent: str | None = None) -> None:
         """A line of the user's side; it hangs on the line before unless told otherwise."""
         self.current_message = None
         body: Record = {"type": "user", "message": {"role": "user", "content": content}}
@@ -209,13 +190,9 @@ class LineBuilder:
         """The conversation starts from nothing: its tokens are counted anew."""
         self._character_count = self._cached = 0
 
-    def continue_from(self, other: "LineBuilder") -> None:
+    def continue_from(self, other: LineBuilder) -> None:
         """Go on where another file stands, with its lines as copies."""
-        self.last_uuid, self._character_count, self._cached = (
-            other.last_uuid,
-            other._character_count,
-            other._cached,
-        )
+        self.last_uuid, self._character_count, self._cached = (other.last_uuid, other._character_count, other._cached)
 
     def finish_messages(self) -> None:
         """Stop reasons and token counts, which are known only when a message is whole."""
@@ -243,19 +220,13 @@ class LineBuilder:
         }
 
     def _finish_message(self, message: _BuiltMessage) -> None:
-        contents = [
-            message_fields["content"] for message_fields in map(_record_message, message.records)
-        ]
+        contents = [message_fields["content"] for message_fields in map(_record_message, message.records)]
         has_calls = any(b'"type":"tool_use"' in encode_record(content) for content in contents)
         output = sum(len(encode_record(content)) for content in contents) // 4
-        final = _usage_fields(
-            cached=message.cached, uncached=message.uncached, output=output, overrides=message.usage
-        )
+        final = _usage_fields(cached=message.cached, uncached=message.uncached, output=output, overrides=message.usage)
         for n, message_fields in enumerate(map(_record_message, message.records)):
             is_final = self.shape.final_stop or n == len(contents) - 1
-            message_fields["stop_reason"] = (
-                ("tool_use" if has_calls else "end_turn") if is_final else None
-            )
+            message_fields["stop_reason"] = ("tool_use" if has_calls else "end_turn") if is_final else None
             message_fields["usage"] = final if is_final else final | {"output_tokens": 1}
 
 
@@ -275,11 +246,7 @@ def _format_time(moment: datetime) -> str:
 
 
 def _usage_fields(
-    *,
-    cached: int = 0,
-    uncached: int = 0,
-    output: int = 0,
-    overrides: Mapping[str, int] | None = None,
+    *, cached: int = 0, uncached: int = 0, output: int = 0, overrides: Mapping[str, int] | None = None
 ) -> Record:
     return {
         "input_tokens": 4 if output else 0,
@@ -298,9 +265,7 @@ class StreamRecord(NamedTuple):
     agent_call: str | None
 
 
-def to_stream_records(
-    records: Sequence[StreamRecord], session_id: str, model: str
-) -> list[dict[str, object]]:
+def to_stream_records(records: Sequence[StreamRecord], session_id: str, model: str) -> list[dict[str, object]]:
     """The lines a client would have printed."""
     printed = [item for item in records if _is_printed(item)]
     printed.sort(key=lambda item: str(item.record["timestamp"]))
@@ -313,11 +278,7 @@ def to_stream_records(
         "permissionMode": "default",
         "claude_code_version": printed[0].record["version"] if printed else "",
     }
-    return [
-        first,
-        *(_stream_line(item, session_id) for item in printed),
-        _result_line(printed, session_id),
-    ]
+    return [first, *(_stream_line(item, session_id) for item in printed), _result_line(printed, session_id)]
 
 
 def _is_printed(item: StreamRecord) -> bool:
@@ -359,12 +320,7 @@ def _result_line(printed: Sequence[StreamRecord], session_id: str) -> dict[str, 
         for block in _record_blocks(item.record)
         if block.get("type") == "tool_use"
     }
-    texts = [
-        block["text"]
-        for item in printed
-        for block in _record_blocks(item.record)
-        if block.get("type") == "text"
-    ]
+    texts = [block["text"] for item in printed for block in _record_blocks(item.record) if block.get("type") == "text"]
     denials = [
         {"tool_name": call["name"], "tool_use_id": call["id"], "tool_input": call["input"]}
         for item in printed
@@ -393,12 +349,7 @@ def _record_blocks(record: dict[str, object]) -> list[dict[str, object]]:
 HookOutcome = Literal["success", "error", "blocked", "cancelled", "context", "message"]
 
 _TRANSCRIPT_START = datetime(2026, 11, 2, 9, tzinfo=UTC)
-_ACCEPTED_DECISION = {
-    "decision": "accept",
-    "source": "config",
-    "reasonType": "rule",
-    "ruleSource": "projectSettings",
-}
+_ACCEPTED_DECISION = {"decision": "accept", "source": "config", "reasonType": "rule", "ruleSource": "projectSettings"}
 
 
 @dataclass(frozen=True)
@@ -426,10 +377,7 @@ class TranscriptBuilder:
         git_branch: str = "main",
     ) -> None:
         context = LineContext(
-            session_id=session_id or SeededIds("transcript").next_uuid(),
-            version=version,
-            cwd=cwd,
-            branch=git_branch,
+            session_id=session_id or SeededIds("transcript").next_uuid(), version=version, cwd=cwd, branch=git_branch
         )
         self._set_lines(LineBuilder(context, start))
 
@@ -479,7 +427,7 @@ class TranscriptBuilder:
         self._line_builder.now += timedelta(milliseconds=ms)
         return self
 
-    def until(self, other: "TranscriptBuilder") -> Self:
+    def until(self, other: TranscriptBuilder) -> Self:
         """Let time pass until what another one, such as a subagent, last wrote."""
         self._line_builder.now = max(self.now, other.now)
         return self
@@ -592,13 +540,7 @@ class TranscriptBuilder:
         open_calls, self._open_calls = list(self._open_calls), {}
         if not open_calls or not self._shape.decisions:
             return self
-        ended = Body(
-            content=SESSION_ENDED,
-            structured=SESSION_ENDED,
-            is_error=True,
-            denial="interrupted",
-            decision={},
-        )
+        ended = Body(content=SESSION_ENDED, structured=SESSION_ENDED, is_error=True, denial="interrupted", decision={})
         for call_id in open_calls:
             self.result(call_id, ended)
         self._line_builder.add_synthetic_reply("No response requested.")
@@ -665,9 +607,7 @@ class TranscriptBuilder:
         origin = {"kind": "task-notification", "producer": "session-task"}
         if queued:
             mode = {"commandMode": "task-notification", "origin": origin}
-            return self._add_attachment(
-                {"type": "queued_command", "prompt": text, **mode}, self.last
-            )
+            return self._add_attachment({"type": "queued_command", "prompt": text, **mode}, self.last)
         self._turn += 1
         self._line_builder.prompt_id = self._line_builder.ids.next_uuid()
         self._line_builder.add_user_entry(text, {"origin": origin, "promptSource": "system"})
@@ -689,9 +629,7 @@ class TranscriptBuilder:
             links={"logicalParentUuid": self.last},
         )
         self._line_builder.reset_token_counts()
-        self._line_builder.add_user_entry(
-            summary, {"isVisibleInTranscriptOnly": True, "isCompactSummary": True}
-        )
+        self._line_builder.add_user_entry(summary, {"isVisibleInTranscriptOnly": True, "isCompactSummary": True})
         return self
 
     def rewind(self, to_uuid: str | None) -> Self:
@@ -704,9 +642,7 @@ class TranscriptBuilder:
     def title(self, text: str, *, custom: bool = False) -> Self:
         """A title for the session, made by the model or, if `custom`, by a person."""
         if not self._shape.attachments:
-            return self.raw(
-                encode_record({"type": "summary", "summary": text, "leafUuid": self.last})
-            )
+            return self.raw(encode_record({"type": "summary", "summary": text, "leafUuid": self.last}))
         if custom:
             return self.state("custom-title", customTitle=text)
         return self.state("ai-title", aiTitle=text)
@@ -732,9 +668,7 @@ class TranscriptBuilder:
         self._line_builder.lines[-1].end = b"\n" if ended else b""
         return self
 
-    def agent(
-        self, call_id: str, *, kind: str = "general-purpose", description: str = ""
-    ) -> "TranscriptBuilder":
+    def agent(self, call_id: str, *, kind: str = "general-purpose", description: str = "") -> TranscriptBuilder:
         """The transcript of the subagent that a call started; begin it with `prompt`.
 
         It has its own clock, which starts now. By version its lines come into this file, into a
@@ -742,9 +676,7 @@ class TranscriptBuilder:
         """
         ids = SeededIds(call_id)
         name = {"nested": f"a{ids.next_hex(16)}", "beside": ids.next_hex(8), "inline": None}
-        agent = BuiltAgent(
-            id=name[self._shape.layout], call=call_id, kind=kind, description=description
-        )
+        agent = BuiltAgent(id=name[self._shape.layout], call=call_id, kind=kind, description=description)
         child = TranscriptBuilder()
         child._set_lines(LineBuilder(self._line_builder.context, self.now, agent))
         if agent.id is None:
@@ -752,23 +684,17 @@ class TranscriptBuilder:
         self._agents.append(child)
         return child
 
-    def fork(self, session_id: str) -> "TranscriptBuilder":
+    def fork(self, session_id: str) -> TranscriptBuilder:
         """Another session that begins with a copy of this one: same uuids, its own id."""
         self._finish_messages()
         twin = TranscriptBuilder()
-        twin._set_lines(
-            LineBuilder(replace(self._line_builder.context, session_id=session_id), self.now)
-        )
+        twin._set_lines(LineBuilder(replace(self._line_builder.context, session_id=session_id), self.now))
         twin._line_builder.continue_from(self._line_builder)
         twin._line_builder.lines = copy.deepcopy(self._line_builder.lines)
         for line in twin._line_builder.lines:
             if isinstance(line.record, dict):
                 line.record["sessionId"] = session_id
-        twin._calls, twin._open_calls, twin._turn = (
-            dict(self._calls),
-            dict(self._open_calls),
-            self._turn,
-        )
+        twin._calls, twin._open_calls, twin._turn = (dict(self._calls), dict(self._open_calls), self._turn)
         return twin
 
     def task_output(self, task: str) -> str:
@@ -801,10 +727,7 @@ class TranscriptBuilder:
             for line in builder._line_builder.lines
             if isinstance(line.record, dict)
         ]
-        return [
-            encode_record(line)
-            for line in to_stream_records(records, self.session_id, self._shape.model)
-        ]
+        return [encode_record(line) for line in to_stream_records(records, self.session_id, self._shape.model)]
 
     def files(self, stem: str | None = None) -> dict[str, bytes]:
         """All files of the session by name, relative to the project's folder."""
@@ -841,11 +764,11 @@ class TranscriptBuilder:
             f"{folder}/subagents/{name}.meta.json": encode_record(meta),
         }
 
-    def _all_agents(self) -> "list[TranscriptBuilder]":
+    def _all_agents(self) -> list[TranscriptBuilder]:
         """The subagents, and theirs."""
         return [each for child in self._agents for each in (child, *child._all_agents())]
 
-    def _agents_with_files(self) -> "list[TranscriptBuilder]":
+    def _agents_with_files(self) -> list[TranscriptBuilder]:
         """The subagents that have a file of their own."""
         return [child for child in self._all_agents() if child.agent_id]
 
@@ -854,9 +777,7 @@ class TranscriptBuilder:
             builder._line_builder.finish_messages()
 
     def _add_attachment(self, attachment: Record, parent: str | None) -> Self:
-        self._line_builder.add_entry(
-            {"attachment": attachment, "type": "attachment"}, parent=parent
-        )
+        self._line_builder.add_entry({"attachment": attachment, "type": "attachment"}, parent=parent)
         return self
 
     def _result_extras(self, built_call: _BuiltCall | None, body: Body) -> Record:

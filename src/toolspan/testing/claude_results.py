@@ -114,11 +114,7 @@ class Body:
 
 def refused(text: str) -> Body:
     """Refused before it ran: unknown tool, input that does not fit, edit that does not apply."""
-    return Body(
-        content=f"<tool_use_error>{text}</tool_use_error>",
-        structured=f"Error: {text}",
-        is_error=True,
-    )
+    return Body(content=f"<tool_use_error>{text}</tool_use_error>", structured=f"Error: {text}", is_error=True)
 
 
 def failed(text: str) -> Body:
@@ -168,12 +164,7 @@ def _denied_result(text: str, **why: str) -> Body:
 def ran(output: str = "", *, version: str = CURRENT, **companion: object) -> Body:
     """A command that ended well; further keys go into its companion."""
     quiet = "" if client_shape(version).snippets else "(Bash completed with no output)"
-    structured: dict[str, object] = {
-        "stdout": output,
-        "stderr": "",
-        "interrupted": False,
-        "isImage": False,
-    }
+    structured: dict[str, object] = {"stdout": output, "stderr": "", "interrupted": False, "isImage": False}
     if not client_shape(version).snippets:
         structured["noOutputExpected"] = False
     return Body(content=output or quiet, structured=structured | companion, is_error=False)
@@ -201,8 +192,7 @@ def spilled(output: str, path: str) -> Body:
     size = len(output.encode())
     preview = output[:_PREVIEW_LIMIT].rpartition("\n")[0]
     text = (
-        f"Output too large ({size / 1024:.1f}KB). Full output saved to: {path}\n\n"
-        f"Preview (first 2KB):\n{preview}\n..."
+        f"Output too large ({size / 1024:.1f}KB). Full output saved to: {path}\n\nPreview (first 2KB):\n{preview}\n..."
     )
     inline = ran(output[:_INLINE_LIMIT], persistedOutputPath=path, persistedOutputSize=size)
     return replace(inline, content=f"<persisted-output>\n{text}\n</persisted-output>")
@@ -227,9 +217,7 @@ def read(path: str, text: str, *, offset: int = 1, limit: int = 0, version: str 
     )
 
 
-def edited(
-    path: str, before: str, old: str, new: str, *, every: bool = False, version: str = CURRENT
-) -> Body:
+def edited(path: str, before: str, old: str, new: str, *, every: bool = False, version: str = CURRENT) -> Body:
     """An edit of a file whose text was `before`.
 
     Raises:
@@ -306,12 +294,7 @@ def matched_paths(names: Sequence[str], *, took_ms: int) -> Body:
     """A Glob."""
     return Body(
         content="\n".join(names) or "No files found",
-        structured={
-            "filenames": list(names),
-            "durationMs": took_ms,
-            "numFiles": len(names),
-            "truncated": False,
-        },
+        structured={"filenames": list(names), "durationMs": took_ms, "numFiles": len(names), "truncated": False},
     )
 
 
@@ -321,9 +304,7 @@ def mcp_text(*texts: str) -> Body:
     return Body(content=blocks, structured=blocks)
 
 
-def reported(
-    agent_id: str, report: str, *, prompt: str, calls: int, took_ms: int, version: str = CURRENT
-) -> Body:
+def reported(agent_id: str, report: str, *, prompt: str, calls: int, took_ms: int, version: str = CURRENT) -> Body:
     """What a subagent told the one who started it."""
     shape = client_shape(version)
     tokens = 1_500 * (calls + 1)
@@ -368,15 +349,11 @@ def launched(agent_id: str, *, description: str, prompt: str, output_file: str) 
 def hunks(before: str, after: str) -> list[dict[str, object]]:
     """The structured patch between two texts, with three lines of context."""
     old, new = before.splitlines(), after.splitlines()
-    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(
-        _CONTEXT_LINES
-    )
+    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_CONTEXT_LINES)
     return [_structured_hunk(old, new, group) for group in groups]
 
 
-def _structured_hunk(
-    old: list[str], new: list[str], group: list[tuple[str, int, int, int, int]]
-) -> dict[str, object]:
+def _structured_hunk(old: list[str], new: list[str], group: list[tuple[str, int, int, int, int]]) -> dict[str, object]:
     lines: list[str] = []
     for tag, old_from, old_to, new_from, new_to in group:
         if tag == "equal":

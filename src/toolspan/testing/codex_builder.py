@@ -61,16 +61,12 @@ class RolloutBuilder:
         """A uuid of version 7: it begins with the time."""
         milliseconds = int(self.now.timestamp() * 1000)
         random = uuid.UUID(self._ids.next_uuid()).int & ((1 << 74) - 1)
-        number = (
-            milliseconds << 80 | 7 << 76 | (random >> 62) << 64 | 2 << 62 | random & ((1 << 62) - 1)
-        )
+        number = milliseconds << 80 | 7 << 76 | (random >> 62) << 64 | 2 << 62 | random & ((1 << 62) - 1)
         return str(uuid.UUID(int=number))
 
     def _add_meta(self, extra: RolloutFields) -> None:
         if self.age == "bare":
-            self._add_record(
-                {"id": self.thread_id, "timestamp": self._timestamp(), "instructions": None}
-            )
+            self._add_record({"id": self.thread_id, "timestamp": self._timestamp(), "instructions": None})
             return
         meta: RolloutFields = {
             "id": self.thread_id,
@@ -148,33 +144,16 @@ class RolloutBuilder:
         self.wait(after_ms)
         call_id = CallId(id or self._ids.next_token("call_", 24))
         if tool in _FREE_TEXT and isinstance(arguments, str):
-            item: RolloutFields = {
-                "type": "custom_tool_call",
-                "status": "completed",
-                "call_id": call_id,
-            }
+            item: RolloutFields = {"type": "custom_tool_call", "status": "completed", "call_id": call_id}
             self.item({**item, "name": tool, "input": arguments})
             return call_id
         arguments_text = arguments if isinstance(arguments, str) else json.dumps(arguments)
         space = {"namespace": namespace} if namespace else {}
-        self.item(
-            {
-                "type": "function_call",
-                "name": tool,
-                "arguments": arguments_text,
-                "call_id": call_id,
-                **space,
-            }
-        )
+        self.item({"type": "function_call", "name": tool, "arguments": arguments_text, "call_id": call_id, **space})
         return call_id
 
     def output(
-        self,
-        call_id: str,
-        content: str | Sequence[Mapping[str, object]],
-        *,
-        custom: bool = False,
-        after_ms: int = 0,
+        self, call_id: str, content: str | Sequence[Mapping[str, object]], *, custom: bool = False, after_ms: int = 0
     ) -> Self:
         """What goes back to the model."""
         self.wait(after_ms)
@@ -184,9 +163,7 @@ class RolloutBuilder:
     def completed(self, kind: str, item_id: str, **fields: object) -> Self:
         """An event tells of an item that is done: a command, a patch, a call of a server."""
         item = {"type": kind, "id": item_id, **fields}
-        return self.event(
-            "item_completed", thread_id=self.thread_id, turn_id=self._turn_id, item=item
-        )
+        return self.event("item_completed", thread_id=self.thread_id, turn_id=self._turn_id, item=item)
 
     def abort(self, reason: str = "interrupted", *, after_ms: int = 0) -> Self:
         """The turn ends before its time."""
@@ -213,9 +190,7 @@ class RolloutBuilder:
         """The person takes turns back."""
         return self.event("thread_rolled_back", num_turns=turns)
 
-    def fork(
-        self, thread_id: str | None = None, *, agent: str | None = None, after_ms: int = 1
-    ) -> "RolloutBuilder":
+    def fork(self, thread_id: str | None = None, *, agent: str | None = None, after_ms: int = 1) -> RolloutBuilder:
         """Another thread that begins with a copy of this one; with `agent`, a subagent's."""
         self.wait(after_ms)
         meta: RolloutFields = {"forked_from_id": self.thread_id}
@@ -244,9 +219,7 @@ class RolloutBuilder:
     def line(self, kind: str, payload: Mapping[str, object]) -> Self:
         """A line of any type, in its envelope."""
         number = {"ordinal": len(self._lines)} if self.age == "paginated" else {}
-        self._add_record(
-            {"timestamp": self._timestamp(), **number, "type": kind, "payload": payload}
-        )
+        self._add_record({"timestamp": self._timestamp(), **number, "type": kind, "payload": payload})
         return self
 
     def raw(self, line: bytes) -> Self:
@@ -314,9 +287,7 @@ def timed_out_output(milliseconds: int, *, wrap: bool = True) -> str:
     message = f"command timed out after {milliseconds} milliseconds\n"
     seconds = milliseconds / 1000
     return (
-        json_output(message, code=124, seconds=seconds)
-        if wrap
-        else headed_output(message, code=124, seconds=seconds)
+        json_output(message, code=124, seconds=seconds) if wrap else headed_output(message, code=124, seconds=seconds)
     )
 
 

@@ -21,13 +21,7 @@ from typing import NamedTuple, Self
 import anyio
 import click
 import msgspec
-from anyio import (
-    BrokenResourceError,
-    ClosedResourceError,
-    DelimiterNotFound,
-    IncompleteRead,
-    move_on_after,
-)
+from anyio import BrokenResourceError, ClosedResourceError, DelimiterNotFound, IncompleteRead, move_on_after
 from anyio.abc import ByteStream, SocketAttribute
 from anyio.from_thread import start_blocking_portal
 from anyio.streams.buffered import BufferedByteReceiveStream
@@ -126,9 +120,7 @@ class HttpConnection:
             case [method, target, "HTTP/1.0" | "HTTP/1.1" as version]:
                 headers = dict(_parse_header(line) for line in lines)
             case _:
-                raise MalformedRequest(
-                    400, f"Expected an HTTP/1.1 request line, not {first[:80]!r}"
-                )
+                raise MalformedRequest(400, f"Expected an HTTP/1.1 request line, not {first[:80]!r}")
         if headers.get("expect", "").lower() == "100-continue":
             await self._stream.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         return HttpRequest(
@@ -139,9 +131,7 @@ class HttpConnection:
             version=version,
         )
 
-    async def send_response(
-        self, response: HttpResponse, request: HttpRequest | None = None
-    ) -> None:
+    async def send_response(self, response: HttpResponse, request: HttpRequest | None = None) -> None:
         """Answer a request; None stands for one that could not be read."""
         keep_alive = request is not None and request.keeps_alive
         chunked = request is not None and request.version == "HTTP/1.1"
@@ -189,9 +179,7 @@ class HttpConnection:
         return bytes(body)
 
     async def _read_line(self) -> str:
-        return (await self._read_until(b"\r\n", "A line of the request is too long")).decode(
-            "latin-1"
-        )
+        return (await self._read_until(b"\r\n", "A line of the request is too long")).decode("latin-1")
 
     async def _read_until(self, end: bytes, message: str) -> bytes:
         try:
@@ -213,9 +201,7 @@ def _parse_length(text: str, base: int) -> int:
     try:
         return _check_length(int(text, base))
     except ValueError as error:
-        raise MalformedRequest(
-            400, f"Expected the length of the body, not {text[:80]!r}"
-        ) from error
+        raise MalformedRequest(400, f"Expected the length of the body, not {text[:80]!r}") from error
 
 
 def _check_length(length: int) -> int:
@@ -252,11 +238,7 @@ def iter_stream_events(reply: RenderedReply) -> Iterator[StreamEvent]:
     message = reply.message
     usage = message["usage"]
     final_usage = dict(usage) if isinstance(usage, Mapping) else {}
-    initial_fields: StreamEvent = {
-        "content": [],
-        "stop_reason": None,
-        "usage": {**final_usage, "output_tokens": 1},
-    }
+    initial_fields: StreamEvent = {"content": [], "stop_reason": None, "usage": {**final_usage, "output_tokens": 1}}
     started = {key: value for key, value in message.items() if key != "stop_details"}
     yield {"type": "message_start", "message": {**started, **initial_fields}}
     content = message["content"]
@@ -276,9 +258,7 @@ def iter_stream_events(reply: RenderedReply) -> Iterator[StreamEvent]:
     yield {"type": "message_stop"}
 
 
-def _block_stream_events(
-    index: int, block: Block, truncated_input: str | None
-) -> Iterator[StreamEvent]:
+def _block_stream_events(index: int, block: Block, truncated_input: str | None) -> Iterator[StreamEvent]:
     started = {**block, **_EMPTY_CONTENT.get(block["type"], {})}
     if "citations" in block:
         started["citations"] = []
@@ -301,11 +281,7 @@ def _block_deltas(block: Block, truncated_input: str | None) -> Iterator[StreamE
                 yield {"type": "thinking_delta", "thinking": piece}
             yield {"type": "signature_delta", "signature": signature}
         case {"type": "tool_use" | "server_tool_use", "input": arguments}:
-            text = (
-                msgspec.json.encode(arguments).decode()
-                if truncated_input is None
-                else truncated_input
-            )
+            text = msgspec.json.encode(arguments).decode() if truncated_input is None else truncated_input
             for piece in ("", *split_text(text)):  # the API's first piece is empty
                 yield {"type": "input_json_delta", "partial_json": piece}
         case _:
@@ -318,12 +294,7 @@ def split_text(text: str) -> Iterator[str]:
         yield text[start : start + _PIECE_LENGTH]
 
 
-_FINISH_REASONS = {
-    "end_turn": "stop",
-    "max_tokens": "length",
-    "refusal": "content_filter",
-    "tool_use": "tool_calls",
-}
+_FINISH_REASONS = {"end_turn": "stop", "max_tokens": "length", "refusal": "content_filter", "tool_use": "tool_calls"}
 
 
 def from_chat_request(body: Message) -> Message:
@@ -338,9 +309,7 @@ def from_chat_request(body: Message) -> Message:
             case {"role": "assistant"}:
                 messages.append({"role": "assistant", "content": _assistant_blocks(message)})
             case {"role": "tool", "tool_call_id": call_id, "content": content}:
-                _append_user_block(
-                    messages, {"type": "tool_result", "tool_use_id": call_id, "content": content}
-                )
+                _append_user_block(messages, {"type": "tool_result", "tool_use_id": call_id, "content": content})
             case {"content": str(text)}:
                 _append_user_block(messages, {"type": "text", "text": text})
             case {"content": list(parts)}:
@@ -367,9 +336,7 @@ def chat_completion(reply: RenderedReply) -> Message:
         chat_message["tool_calls"] = calls
     return {
         **_chat_head(reply, "chat.completion"),
-        "choices": [
-            {"index": 0, "message": chat_message, "finish_reason": _finish_reason(message)}
-        ],
+        "choices": [{"index": 0, "message": chat_message, "finish_reason": _finish_reason(message)}],
         "usage": _chat_usage(message),
     }
 
@@ -555,10 +522,7 @@ class ModelServer:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._thread_stack.__exit__(kind, error, trace)
 
@@ -582,9 +546,7 @@ class ModelServer:
             async for request in connection.iter_requests():
                 await connection.send_response(await self._respond(request), request)
         except MalformedRequest as error:
-            await connection.send_response(
-                self._error_response(fail(error.status, message=str(error)))
-            )
+            await connection.send_response(self._error_response(fail(error.status, message=str(error))))
             await connection.shut_down()
 
     async def _respond(self, request: HttpRequest) -> HttpResponse:
@@ -606,7 +568,7 @@ class ModelServer:
                 raise BrokenResourceError from error
             return self._error_response(error.failure, chat=request.path == _CHAT_PATH)
 
-    async def _create_reply(self, body: Message, api: "_ReplyEncoding") -> HttpResponse:
+    async def _create_reply(self, body: Message, api: _ReplyEncoding) -> HttpResponse:
         try:
             reply = await self.model.render_reply(body)
         except ApiError:
@@ -702,9 +664,7 @@ def _model_list() -> Message:
 
 def _event_stream(reply: RenderedReply) -> Iterator[bytes]:
     for event in iter_stream_events(reply):
-        yield (
-            f"event: {event['type']}\n".encode() + b"data: " + msgspec.json.encode(event) + b"\n\n"
-        )
+        yield (f"event: {event['type']}\n".encode() + b"data: " + msgspec.json.encode(event) + b"\n\n")
 
 
 def _until_dropped(lines: Iterator[bytes], reply: RenderedReply) -> Iterator[bytes]:

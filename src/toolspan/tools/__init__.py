@@ -25,12 +25,7 @@ from toolspan.tools.notebook_edit import notebook_edit_tool
 from toolspan.tools.plan import enter_plan_tool, exit_plan_tool
 from toolspan.tools.read import read_tool
 from toolspan.tools.skill import skill_tool
-from toolspan.tools.task_list import (
-    task_create_tool,
-    task_get_tool,
-    task_list_tool,
-    task_update_tool,
-)
+from toolspan.tools.task_list import task_create_tool, task_get_tool, task_list_tool, task_update_tool
 from toolspan.tools.todo import todo_read_tool, todo_write_tool
 from toolspan.tools.tool_search import tool_search_tool
 from toolspan.tools.web_fetch import webfetch_tool

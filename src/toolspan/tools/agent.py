@@ -107,9 +107,7 @@ async def _run_agent(value: Mapping[str, object], ctx: ToolContext) -> Output | 
     return _finished_output(await children.run(request), request, values)
 
 
-def _child_request(
-    value: Mapping[str, object], ctx: ToolContext, children: SubagentLauncher
-) -> SubagentRequest:
+def _child_request(value: Mapping[str, object], ctx: ToolContext, children: SubagentLauncher) -> SubagentRequest:
     kind = _optional_text(value, "subagent_type") or GENERAL_AGENT_NAME
     if kind not in children.kinds:
         available = ", ".join(children.kinds)
@@ -141,9 +139,7 @@ def _optional_text(value: Mapping[str, object], key: str) -> str | None:
 # Sent off
 
 
-def _launched_output(
-    launched: LaunchedSubagent, request: SubagentRequest, values: AgentValues
-) -> Output:
+def _launched_output(launched: LaunchedSubagent, request: SubagentRequest, values: AgentValues) -> Output:
     text = (
         f"Async agent launched successfully.\nagentId: {launched.agent_id} (name it to speak to"
         " the agent)\nIt works in the background, and you are told when it is done. Do something"
@@ -160,25 +156,16 @@ def _launched_output(
         "canReadOutputFile": True,
         **({"canContinueAgent": True} if values.framed else {}),
     }
-    return Output(
-        [{"type": "text", "text": text}],
-        record,
-        background_task=launched.agent_id,
-        agent=launched.agent_id,
-    )
+    return Output([{"type": "text", "text": text}], record, background_task=launched.agent_id, agent=launched.agent_id)
 
 
 # Waited for
 
 
-def _finished_output(
-    end: SubagentOutcome, request: SubagentRequest, values: AgentValues
-) -> Output | ToolFailure:
+def _finished_output(end: SubagentOutcome, request: SubagentRequest, values: AgentValues) -> Output | ToolFailure:
     if end.error is not None:
         last_message = f"\nWhat it said last:\n{end.text}" if end.text else ""
-        text = (
-            f"The agent did not come to its end: {end.error}\nagentId: {end.agent_id}{last_message}"
-        )
+        text = f"The agent did not come to its end: {end.error}\nagentId: {end.agent_id}{last_message}"
         return ToolFailure(text, kind=None, timed_out=end.timed_out)
     report = end.text.strip() or _EMPTY_REPORT
     if end.limit_reason is not None:
@@ -221,11 +208,7 @@ def _agent_record(
     report: str, end: SubagentOutcome, request: SubagentRequest, values: AgentValues
 ) -> dict[str, object]:
     blocks = [{"type": "text", "text": report}]
-    record: dict[str, object] = {
-        "status": "completed",
-        "prompt": request.prompt,
-        "agentId": end.agent_id,
-    }
+    record: dict[str, object] = {"status": "completed", "prompt": request.prompt, "agentId": end.agent_id}
     if values.reports_kind:
         record["agentType"] = end.kind
     if values.framed and end.tools:
@@ -272,11 +255,7 @@ _MESSAGE_SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {
         "to": {"type": "string", "description": "The agent's id"},
-        "summary": {
-            "type": "string",
-            "maxLength": 200,
-            "description": "The message in a few words, for people",
-        },
+        "summary": {"type": "string", "maxLength": 200, "description": "The message in a few words, for people"},
         "message": {"type": "string", "description": "What the agent is to read"},
     },
     "required": ["to", "message"],

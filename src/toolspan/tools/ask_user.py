@@ -35,11 +35,7 @@ _QUESTION_SCHEMA: Mapping[str, object] = {
         "question": {"type": "string", "description": "The whole question"},
         "header": {"type": "string", "description": "One or two words to find it by"},
         "options": {"type": "array", "items": _OPTION_SCHEMA, "minItems": 2, "maxItems": 4},
-        "multiSelect": {
-            "type": "boolean",
-            "default": False,
-            "description": "Several options may be chosen",
-        },
+        "multiSelect": {"type": "boolean", "default": False, "description": "Several options may be chosen"},
     },
     "required": ["question", "header", "options"],
     "additionalProperties": False,

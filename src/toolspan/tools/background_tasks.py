@@ -98,11 +98,7 @@ def _output_schema() -> dict[str, object]:
         "type": "object",
         "properties": {
             "task_id": {"type": "string", "description": "The task to look at"},
-            "block": {
-                "type": "boolean",
-                "default": True,
-                "description": "Wait until it has ended",
-            },
+            "block": {"type": "boolean", "default": True, "description": "Wait until it has ended"},
             "timeout": {
                 "type": "number",
                 "default": _DEFAULT_WAIT_MS,
@@ -239,10 +235,7 @@ async def _validate_kill(value: Mapping[str, object], ctx: ToolContext) -> Refus
         return Refusal(f"No shell found with ID: {shell_id}", "not_found")
     if task.status == "running":
         return None
-    return Refusal(
-        f"Shell {shell_id} is not running, so cannot be killed (status: {task.status})",
-        "invalid_input",
-    )
+    return Refusal(f"Shell {shell_id} is not running, so cannot be killed (status: {task.status})", "invalid_input")
 
 
 async def _kill_shell(value: Mapping[str, object], ctx: ToolContext) -> Output:

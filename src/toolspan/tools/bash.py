@@ -57,9 +57,7 @@ def follow_cwd(final_cwd: Path | None, cwd: Path, project: Path) -> CwdChange:
     project_root = Path(os.path.realpath(project))
     if not final_cwd.is_relative_to(project_root):
         return CwdChange(set_cwd(project), f"Shell cwd was reset to {project}")
-    folder = project / final_cwd.relative_to(
-        project_root
-    )  # the project may be known by another name
+    folder = project / final_cwd.relative_to(project_root)  # the project may be known by another name
     return CwdChange() if folder == cwd else CwdChange(set_cwd(folder))
 
 
@@ -69,7 +67,7 @@ def set_cwd(folder: Path) -> Callable[[CallContext], CallContext]:
 
 
 def finished_output(
-    running: RunningCommand, exit: ExitStatus, cwd_change: CwdChange, formatter: "BashFormatter"
+    running: RunningCommand, exit: ExitStatus, cwd_change: CwdChange, formatter: BashFormatter
 ) -> Output | ToolFailure:
     """What is told of a command that came to its end."""
     code = _exit_code(exit)
@@ -86,46 +84,31 @@ def _exit_code(exit: ExitStatus) -> int:
     return exit.status if exit.signal == signal.SIGTERM else 1
 
 
-def _failed_output(
-    running: RunningCommand, code: int, cwd_change: CwdChange, shell: ShellValues
-) -> ToolFailure:
+def _failed_output(running: RunningCommand, code: int, cwd_change: CwdChange, shell: ShellValues) -> ToolFailure:
     text = join_nonempty(f"Exit code {code}", _error_output(running, shell), cwd_change.notice)
     running.discard_output()
-    return ToolFailure(
-        truncate_middle(trim_end(text), ERROR_LIMIT), exit_code=code, modify=cwd_change.modify
-    )
+    return ToolFailure(truncate_middle(trim_end(text), ERROR_LIMIT), exit_code=code, modify=cwd_change.modify)
 
 
 def _error_output(running: RunningCommand, shell: ShellValues) -> str:
     """Errors first where the streams are apart, as they came where they are not."""
     if shell.merges_streams:
         return decode_capture(running.output)[: running.request.output_limit]
-    return trim_end(
-        join_nonempty(decode_capture(running.child.stderr), decode_capture(running.child.stdout))
-    )
+    return trim_end(join_nonempty(decode_capture(running.child.stderr), decode_capture(running.child.stdout)))
 
 
 def format_record(record: Mapping[str, object]) -> str:
     """What the model reads of a record that somebody else made."""
-    return join_nonempty(
-        trim_output(str(record.get("stdout", ""))), trim_end(str(record.get("stderr", "")))
-    )
+    return join_nonempty(trim_output(str(record.get("stdout", ""))), trim_end(str(record.get("stderr", ""))))
 
 
 def timeout_failure(running: RunningCommand, shell: ShellValues) -> ToolFailure:
     """What is told of a command that was ended by its timeout."""
     after = format_duration(running.request.timeout_ms, tenths=shell.tenths)
-    text = join_nonempty(
-        "Exit code 143",
-        f"Command timed out after {after}",
-        _error_output(running, shell),
-    )
+    text = join_nonempty("Exit code 143", f"Command timed out after {after}", _error_output(running, shell))
     running.discard_output()
     return ToolFailure(
-        truncate_middle(trim_end(text), ERROR_LIMIT),
-        kind="command_timeout",
-        timed_out=True,
-        exit_code=143,
+        truncate_middle(trim_end(text), ERROR_LIMIT), kind="command_timeout", timed_out=True, exit_code=143
     )
 
 
@@ -136,33 +119,25 @@ class BashFormatter:
     shell: ShellValues
     workspace: Workspace
 
-    def success_output(
-        self, running: RunningCommand, code: int, meaning: str | None, cwd_change: CwdChange
-    ) -> Output:
+    def success_output(self, running: RunningCommand, code: int, meaning: str | None, cwd_change: CwdChange) -> Output:
         """A command that did what it should."""
         text = self._combined_output(running)
         image = image_block(text)
         record = self._build_record(running, text, meaning=meaning, notice=cwd_change.notice)
         if image is not None:
             running.discard_output()
-            return Output(
-                [image], record | {"isImage": True}, None, cwd_change.modify, exit_code=code
-            )
+            return Output([image], record | {"isImage": True}, None, cwd_change.modify, exit_code=code)
         visible_text, record = self._fit_to_limit(running, text, record)
         visible_text = join_nonempty(visible_text, cwd_change.notice)
         if self.shell.exit_line:
             visible_text = f"{visible_text}\n\n[Exit code: {code}]".lstrip("\n")
         return Output(visible_text, record, flag=False, modify=cwd_change.modify, exit_code=code)
 
-    def background_output(
-        self, running: RunningCommand, *, by_timeout: bool, output: str = ""
-    ) -> Output:
+    def background_output(self, running: RunningCommand, *, by_timeout: bool, output: str = "") -> Output:
         """A command that goes on."""
         shell, request = self.shell, running.request
         template = (shell.moved_text if by_timeout else "") or shell.started_text
-        text = template.format(
-            id=running.task_id, path=running.output_path, seconds=f"{request.timeout_ms / 1000:g}"
-        )
+        text = template.format(id=running.task_id, path=running.output_path, seconds=f"{request.timeout_ms / 1000:g}")
         problem = running.output.spill_error
         if problem is not None:
             text += f" (nothing more can be written there: {problem.strerror or problem})"
@@ -171,9 +146,7 @@ class BashFormatter:
             record |= {"timedOutAfterMs": request.timeout_ms}
         if by_timeout and shell.records_auto_move:
             record |= {"assistantAutoBackgrounded": False}
-        return Output(
-            join_nonempty(output, text), record, flag=False, background_task=running.task_id
-        )
+        return Output(join_nonempty(output, text), record, flag=False, background_task=running.task_id)
 
     def partial_output(self, running: RunningCommand) -> str:
         """What a command has printed until now."""
@@ -183,21 +156,14 @@ class BashFormatter:
         if self.shell.merges_streams:
             return trim_output(decode_capture(running.output))
         child = running.child
-        return join_nonempty(
-            trim_output(decode_capture(child.stdout)), trim_output(decode_capture(child.stderr))
-        )
+        return join_nonempty(trim_output(decode_capture(child.stdout)), trim_output(decode_capture(child.stderr)))
 
     def _build_record(
         self, running: RunningCommand, stdout: str, *, meaning: str | None = None, notice: str = ""
     ) -> dict[str, object]:
         if notice and self.shell.notice_on_new_line:
             notice = "\n" + notice
-        record: dict[str, object] = {
-            "stdout": stdout,
-            "stderr": notice,
-            "interrupted": False,
-            "isImage": False,
-        }
+        record: dict[str, object] = {"stdout": stdout, "stderr": notice, "interrupted": False, "isImage": False}
         if meaning is not None:
             record["returnCodeInterpretation"] = meaning
         if self.shell.expects_output:
@@ -215,18 +181,14 @@ class BashFormatter:
         if self.shell.overflow == "lines":
             unread_lines = max(0, running.meter.line_count - text.count("\n") - 1)
             running.discard_output()
-            text = truncate_lines(
-                text, limit, unread_lines=unread_lines if running.output.dropped else 0
-            )
+            text = truncate_lines(text, limit, unread_lines=unread_lines if running.output.dropped else 0)
             return text, record | {"stdout": text}
         head = trim_output(decode_capture(running.output)[:limit])
         try:
             path = self._persist_output(running)
         except OSError as problem:
             running.discard_output()
-            return f"{truncate_middle(text, limit)}\n[Not kept whole: {problem}]", record | {
-                "stdout": head
-            }
+            return f"{truncate_middle(text, limit)}\n[Not kept whole: {problem}]", record | {"stdout": head}
         persisted: dict[str, object] = {"stdout": head}
         persisted |= {"persistedOutputPath": str(path), "persistedOutputSize": running.output.total}
         return _frame_output(running, text, path), record | persisted
@@ -270,18 +232,9 @@ _SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {
         "command": {"type": "string", "description": "What bash is to run"},
-        "timeout": {
-            "type": "number",
-            "description": "Milliseconds it may take: 120000 unless given, 600000 at most",
-        },
-        "description": {
-            "type": "string",
-            "description": "In a few words, what the command is for",
-        },
-        "run_in_background": {
-            "type": "boolean",
-            "description": "Start it and go on; its output goes to a file",
-        },
+        "timeout": {"type": "number", "description": "Milliseconds it may take: 120000 unless given, 600000 at most"},
+        "description": {"type": "string", "description": "In a few words, what the command is for"},
+        "run_in_background": {"type": "boolean", "description": "Start it and go on; its output goes to a file"},
         "dangerouslyDisableSandbox": {
             "type": "boolean",
             "description": "Run it outside the sandbox, where there is one",
@@ -301,9 +254,7 @@ def bash_tool(profile: Profile) -> Tool:
     """Bash as one client version has it."""
 
     async def run(value: Mapping[str, object], ctx: ToolContext) -> Output | ToolFailure:
-        return await _run_bash(
-            parse_bash_request(value, ctx.workspace.environment), ctx, profile.shell
-        )
+        return await _run_bash(parse_bash_request(value, ctx.workspace.environment), ctx, profile.shell)
 
     return Tool(
         name="Bash",
@@ -321,9 +272,7 @@ def _can_overlap(value: Mapping[str, object]) -> bool:
     return not value.get("run_in_background") and is_read_only(str(value["command"]))
 
 
-async def _run_bash(
-    request: BashRequest, ctx: ToolContext, shell: ShellValues
-) -> Output | ToolFailure:
+async def _run_bash(request: BashRequest, ctx: ToolContext, shell: ShellValues) -> Output | ToolFailure:
     cwd_file = CwdFile()
     try:
         running = await launch_command(request, cwd_file, ctx, shell)
@@ -334,9 +283,7 @@ async def _run_bash(
         exit = await _wait_for_exit(running)
         if exit is None:
             return await _handle_timeout(running, ctx, formatter)
-        return finished_output(
-            running, exit, follow_cwd(cwd_file.read(), ctx.cwd, ctx.workspace.project), formatter
-        )
+        return finished_output(running, exit, follow_cwd(cwd_file.read(), ctx.cwd, ctx.workspace.project), formatter)
     except StartError as problem:
         return _start_failure(problem, ctx)
     finally:
@@ -364,12 +311,8 @@ async def _end_command(running: RunningCommand, grace: float) -> None:
     running.output.finish()
 
 
-async def _handle_timeout(
-    running: RunningCommand, ctx: ToolContext, formatter: BashFormatter
-) -> Output | ToolFailure:
-    if not running.request.can_move or _is_killed_at_timeout(
-        running.request.command, formatter.shell
-    ):
+async def _handle_timeout(running: RunningCommand, ctx: ToolContext, formatter: BashFormatter) -> Output | ToolFailure:
+    if not running.request.can_move or _is_killed_at_timeout(running.request.command, formatter.shell):
         with anyio.CancelScope(shield=True):
             await _end_command(running, _GRACE_SECONDS)
         return timeout_failure(running, formatter.shell)
@@ -378,9 +321,7 @@ async def _handle_timeout(
     return formatter.background_output(running, by_timeout=True, output=output)
 
 
-async def _start_in_background(
-    running: RunningCommand, ctx: ToolContext, formatter: BashFormatter
-) -> Output:
+async def _start_in_background(running: RunningCommand, ctx: ToolContext, formatter: BashFormatter) -> Output:
     output = ""
     _leave_in_background(running, ctx)
     if not running.request.background and formatter.shell.merges_streams:

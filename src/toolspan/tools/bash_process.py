@@ -27,9 +27,7 @@ from toolspan.runtime.context import ToolContext
 from toolspan.runtime.process import Capture, ChildProcess, Command, Spill
 from toolspan.runtime.profiles import ShellValues
 
-_BLANK_CHARS = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
-    map(chr, range(0x2000, 0x200B))
-)
+_BLANK_CHARS = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(map(chr, range(0x2000, 0x200B)))
 _IMAGE_DATA_URI = re.compile(r"data:(image/(?:png|jpeg|gif|webp));base64,([A-Za-z0-9+/]+={0,2})")
 
 
@@ -123,8 +121,7 @@ def parse_bash_request(value: Mapping[str, object], environment: Mapping[str, st
         background=can_move and value.get("run_in_background") is True,
         can_move=can_move,
         output_limit=min(
-            _positive_setting(environment, "BASH_MAX_OUTPUT_LENGTH", DEFAULT_OUTPUT_CHARS),
-            MAX_OUTPUT_CHARS,
+            _positive_setting(environment, "BASH_MAX_OUTPUT_LENGTH", DEFAULT_OUTPUT_CHARS), MAX_OUTPUT_CHARS
         ),
     )
 
@@ -203,7 +200,7 @@ class RunningCommand:
     child: ChildProcess
     output: Capture
     """Both streams."""
-    meter: "OutputMeter"
+    meter: OutputMeter
 
     def discard_output(self) -> None:
         """Its output is told; the file is not needed."""
@@ -247,9 +244,7 @@ async def launch_command(
     task_id = new_task_id()
     output_path = ctx.workspace.tasks_folder / f"{task_id}.output"
     merge = shell.merges_streams or request.background
-    spill = Spill(
-        lambda: _make_parent(output_path), from_start=request.background, limit=MAX_OUTPUT_FILE
-    )
+    spill = Spill(lambda: _make_parent(output_path), from_start=request.background, limit=MAX_OUTPUT_FILE)
     meter = OutputMeter(ctx.progress, None if merge else Capture(MEMORY_LIMIT, spill))
     child = await ctx.workspace.supervisor.start(
         Command(

@@ -37,21 +37,12 @@ from toolspan.tools.files.changes import (
 )
 from toolspan.tools.files.paths import lock_name, number_lines, replace_surrogates
 from toolspan.tools.files.safe_read import FileVersion, LoadedFile, read_file, stat_path
-from toolspan.tools.files.text import (
-    Codec,
-    DecodedText,
-    TextRange,
-    decode_text,
-    encode_text,
-    replace_undecodable,
-)
+from toolspan.tools.files.text import Codec, DecodedText, TextRange, decode_text, encode_text, replace_undecodable
 
 _SNIPPET_CONTEXT = 4
 """Lines a snippet shows above and below."""
 _CURRENT_NOTE = " (file state is current in your context — no need to Read it back)"
-_RECOVERED_NOTE = (
-    " (the file had changed since it was last read; the edit was made in its present content)"
-)
+_RECOVERED_NOTE = " (the file had changed since it was last read; the edit was made in its present content)"
 _TRAILING_BLANKS = re.compile(r"[ \t]+(?=\n|\Z)")
 _BLANK_KEEPING_SUFFIXES = frozenset({".md", ".mdx"})
 """Two blanks at the end of a line are a line break there."""
@@ -60,10 +51,7 @@ Replace a text in a file by another. The old text has to be exactly as in the fi
 there once, unless all occurrences are to be replaced; an empty one makes a new file."""
 _SCHEMA: dict[str, object] = {
     "type": "object",
-    "properties": {
-        "file_path": {"type": "string", "description": "The file to change"},
-        **EDIT_PROPERTIES,
-    },
+    "properties": {"file_path": {"type": "string", "description": "The file to change"}, **EDIT_PROPERTIES},
     "required": ["file_path", "old_string", "new_string"],
     "additionalProperties": False,
 }
@@ -148,10 +136,7 @@ def _plan_edit(value: Mapping[str, object], ctx: ToolContext) -> _EditPlan | Ref
 def _parse_request(value: Mapping[str, object], ctx: ToolContext) -> _EditRequest:
     name = str(value["file_path"])
     return _EditRequest(
-        replace_surrogates(name),
-        resolve_tool_path(name, ctx),
-        Replacement.from_arguments(value),
-        ctx.profile.files,
+        replace_surrogates(name), resolve_tool_path(name, ctx), Replacement.from_arguments(value), ctx.profile.files
     )
 
 
@@ -159,14 +144,10 @@ def _plan_new_file(request: _EditRequest, ctx: ToolContext) -> _EditPlan | Refus
     if not request.replacement.creates_file:
         return missing_file_refusal(request.path, request.name, ctx)
     empty = DecodedText("", "", Codec("utf-8"))
-    return _EditPlan(
-        request, empty, (TextRange(0, 0),), None, None, is_stale=False, is_fully_seen=True
-    )
+    return _EditPlan(request, empty, (TextRange(0, 0),), None, None, is_stale=False, is_fully_seen=True)
 
 
-def _plan_existing_file(
-    request: _EditRequest, loaded: LoadedFile, state: FileState | None
-) -> _EditPlan | Refusal:
+def _plan_existing_file(request: _EditRequest, loaded: LoadedFile, state: FileState | None) -> _EditPlan | Refusal:
     changed = check_not_stale(loaded, state)
     if changed and not request.values.recovers_stale:
         return changed
@@ -174,17 +155,10 @@ def _plan_existing_file(
     ranges = request.replacement.find_matches(text, request.values)
     if isinstance(ranges, Refusal):
         return ranges
-    is_fully_seen = request.replacement.creates_file or (
-        state is not None and state.whole and changed is None
-    )
+    is_fully_seen = request.replacement.creates_file or (state is not None and state.whole and changed is None)
     version_and_digest = (loaded.version, loaded.digest)
     return _EditPlan(
-        request,
-        text,
-        tuple(ranges),
-        *version_and_digest,
-        is_stale=changed is not None,
-        is_fully_seen=is_fully_seen,
+        request, text, tuple(ranges), *version_and_digest, is_stale=changed is not None, is_fully_seen=is_fully_seen
     )
 
 
@@ -201,10 +175,7 @@ def _format_result(plan: _EditPlan, changed: DecodedText) -> str:
     request, values = plan.request, plan.request.values
     replacement, note = request.replacement, _state_note(plan)
     if replacement.replace_all:
-        return (
-            values.all_replaced.format(path=request.name, old=replacement.old, new=replacement.new)
-            + note
-        )
+        return values.all_replaced.format(path=request.name, old=replacement.old, new=replacement.new) + note
     if values.snippet:
         return (
             f"The file {request.name} has been updated. Here's the result of running `cat -n` on a"

@@ -19,13 +19,7 @@ from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool
-from toolspan.tools.ripgrep import (
-    RelativeNames,
-    check_search_root,
-    decode_name,
-    require_search_root,
-    run_ripgrep,
-)
+from toolspan.tools.ripgrep import RelativeNames, check_search_root, decode_name, require_search_root, run_ripgrep
 
 MAX_NAMES = 100
 """Names that are listed."""
@@ -33,10 +27,7 @@ _GLOB_CHARS = "*?[{"
 _SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
-        "pattern": {
-            "type": "string",
-            "description": "What names look like: `**/*.py`, `src/*.{js,ts}`",
-        },
+        "pattern": {"type": "string", "description": "What names look like: `**/*.py`, `src/*.{js,ts}`"},
         "path": {"type": "string", "description": "The folder to look in; the current one if left"},
     },
     "required": ["pattern"],
@@ -93,9 +84,7 @@ def _parse_search(value: Mapping[str, object], ctx: ToolContext) -> _GlobSearch:
 
 def _split_pattern(pattern: str) -> tuple[str, str]:
     """The folder that an absolute pattern begins with, and the rest of it."""
-    first_special = next(
-        (at for at, sign in enumerate(pattern) if sign in _GLOB_CHARS), len(pattern)
-    )
+    first_special = next((at for at, sign in enumerate(pattern) if sign in _GLOB_CHARS), len(pattern))
     cut = pattern.rfind("/", 0, first_special)
     return pattern[:cut] or "/", pattern[cut + 1 :]
 

@@ -75,11 +75,7 @@ def grep_schema(values: SearchValues) -> dict[str, object]:
             "head_limit": {"type": "number", "description": "How many lines or files to give"},
             "offset": {"type": "number", "description": "How many of them to leave out first"},
             "multiline": {"type": "boolean", "description": "The pattern may span lines"},
-            **{
-                name: property_schema
-                for name, property_schema in extra.items()
-                if name in values.grep_inputs
-            },
+            **{name: property_schema for name, property_schema in extra.items() if name in values.grep_inputs},
         },
         "required": ["pattern"],
         "additionalProperties": False,
@@ -237,11 +233,7 @@ class MatchingLines:
         if not self._show_names:
             return decode_name(visible)
         line = separator + visible
-        if (
-            separator == b"-"
-            and not self._values.relative_context
-            and b":" not in record.name + line
-        ):
+        if separator == b"-" and not self._values.relative_context and b":" not in record.name + line:
             return decode_name(record.name + line)
         return self._short_name(record.name) + decode_name(line)
 
@@ -251,9 +243,7 @@ class MatchingLines:
 
     def _has_more(self) -> bool:
         """Something was left out behind what is given."""
-        return self.is_full or (
-            self._options.needed_count is not None and self.total > self._options.needed_count
-        )
+        return self.is_full or (self._options.needed_count is not None and self.total > self._options.needed_count)
 
 
 def _split_line_number(line: bytes) -> tuple[bytes, bytes, bytes]:
@@ -398,19 +388,13 @@ def files_output(files: MatchingFiles, options: GrepOptions, values: SearchValue
     """The files that match."""
     names = files.list_names()
     page = _ResultPage(options, values, files.total)
-    record: dict[str, object] = {
-        "mode": options.mode,
-        "filenames": names,
-        "numFiles": len(names),
-    }
+    record: dict[str, object] = {"mode": options.mode, "filenames": names, "numFiles": len(names)}
     if values.reports_totals:
         record["totalFiles"] = files.total
     record |= page.to_record()
     pagination = page.pagination_text()
     if names:
-        head = " ".join(
-            part for part in (f"Found {_format_file_count(len(names))}", pagination) if part
-        )
+        head = " ".join(part for part in (f"Found {_format_file_count(len(names))}", pagination) if part)
         return Output("\n".join((head, *names)) + page.overflow_note(len(names)), record)
     text = page.empty_text(_NO_FILES_TEXT)
     if text == _PAST_END_TEXT:
@@ -432,11 +416,7 @@ def lines_output(lines: MatchingLines, options: GrepOptions, values: SearchValue
     if values.reports_totals:
         record["totalLines"] = lines.total
     record |= page.to_record()
-    text = (
-        _truncate_content(content, values.cuts_content)
-        if lines.lines
-        else page.empty_text(_NO_MATCHES_TEXT)
-    )
+    text = _truncate_content(content, values.cuts_content) if lines.lines else page.empty_text(_NO_MATCHES_TEXT)
     if pagination := page.pagination_text():
         text += f"\n\n[Showing results with pagination = {pagination}]"
     return Output(text + (_OVERFLOW_NOTE if lines.is_full else ""), record)

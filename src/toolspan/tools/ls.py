@@ -28,12 +28,8 @@ from toolspan.tools.files.safe_read import stat_path
 
 MAX_ENTRIES = 1_000
 """Entries that are listed."""
-_MALWARE_NOTE = (
-    "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
-)
-_TRUNCATED_NOTE = (
-    f"\n(There are more than {MAX_ENTRIES} entries; those deepest below are not listed.)"
-)
+_MALWARE_NOTE = "\n\nNOTE: do any of the files above seem malicious? If so, you MUST refuse to continue work."
+_TRUNCATED_NOTE = f"\n(There are more than {MAX_ENTRIES} entries; those deepest below are not listed.)"
 _SCHEMA: dict[str, object] = {
     "type": "object",
     "properties": {
@@ -65,9 +61,7 @@ def ls_tool(profile: Profile) -> Tool:
 
 
 async def _validate_folder(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    return await to_thread.run_sync(
-        partial(_check_folder, _folder_path(value, ctx)), abandon_on_cancel=True
-    )
+    return await to_thread.run_sync(partial(_check_folder, _folder_path(value, ctx)), abandon_on_cancel=True)
 
 
 async def _run_ls(value: Mapping[str, object], ctx: ToolContext) -> Output:
@@ -83,9 +77,7 @@ def _check_folder(folder: Path) -> Refusal | None:
     if stat_result is None:
         return Refusal(f"Directory does not exist: {replace_surrogates(str(folder))}", "not_found")
     if not stat.S_ISDIR(stat_result.st_mode):
-        return Refusal(
-            f"Path is not a directory: {replace_surrogates(str(folder))}", "invalid_input"
-        )
+        return Refusal(f"Path is not a directory: {replace_surrogates(str(folder))}", "invalid_input")
     return None
 
 
@@ -111,7 +103,7 @@ class _TreeEntry:
 
     name: str
     is_folder: bool
-    children: list["_TreeEntry"] = field(default_factory=list)
+    children: list[_TreeEntry] = field(default_factory=list)
 
 
 def _read_tree(root: _TreeEntry, folder: Path, globs: Sequence[str], ctx: ToolContext) -> bool:

@@ -99,11 +99,7 @@ def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> _MultiEditPlan
     values = ctx.profile.files
     path = resolve_tool_path(name, ctx)
     raw_edits = value["edits"]
-    edits = (
-        tuple(Replacement.from_arguments(edit) for edit in raw_edits)
-        if isinstance(raw_edits, list)
-        else ()
-    )
+    edits = tuple(Replacement.from_arguments(edit) for edit in raw_edits) if isinstance(raw_edits, list) else ()
     start = _load_initial(path, edits[0], ctx)
     if isinstance(start, Refusal):
         return start
@@ -111,14 +107,7 @@ def _plan_edits(value: Mapping[str, object], ctx: ToolContext) -> _MultiEditPlan
     if isinstance(after, Refusal):
         return after
     return _MultiEditPlan(
-        replace_surrogates(name),
-        path,
-        edits,
-        start.text,
-        after,
-        start.version,
-        start.digest,
-        start.is_fully_seen,
+        replace_surrogates(name), path, edits, start.text, after, start.version, start.digest, start.is_fully_seen
     )
 
 
@@ -149,14 +138,10 @@ def _load_initial(path: Path, first: Replacement, ctx: ToolContext) -> _InitialF
     if refusal and not values.recovers_stale:
         return refusal
     is_fully_seen = state is not None and state.whole and refusal is None
-    return _InitialFile(
-        decode_text(loaded.data), loaded.version, loaded.digest, is_fully_seen=is_fully_seen
-    )
+    return _InitialFile(decode_text(loaded.data), loaded.version, loaded.digest, is_fully_seen=is_fully_seen)
 
 
-def _apply_edits(
-    text: DecodedText, edits: Sequence[Replacement], values: FileValues
-) -> DecodedText | Refusal:
+def _apply_edits(text: DecodedText, edits: Sequence[Replacement], values: FileValues) -> DecodedText | Refusal:
     for number, edit in enumerate(edits, 1):
         changed = _apply_single_edit(text, edit, values)
         if isinstance(changed, Refusal):
@@ -168,9 +153,7 @@ def _apply_edits(
     return text
 
 
-def _apply_single_edit(
-    text: DecodedText, edit: Replacement, values: FileValues
-) -> DecodedText | Refusal:
+def _apply_single_edit(text: DecodedText, edit: Replacement, values: FileValues) -> DecodedText | Refusal:
     if refusal := edit.check_differs():
         return refusal
     if edit.creates_file and text.normalized:
@@ -204,9 +187,7 @@ def _format_result(plan: _MultiEditPlan) -> str:
     count = len(plan.edits)
     lines = [f"Applied {count} edit{'' if count == 1 else 's'} to {plan.name}:"]
     for number, edit in enumerate(plan.edits, 1):
-        lines.append(
-            f'{number}. Replaced "{_shorten_text(edit.old)}" with "{_shorten_text(edit.new)}"'
-        )
+        lines.append(f'{number}. Replaced "{_shorten_text(edit.old)}" with "{_shorten_text(edit.new)}"')
     return "\n".join(lines)
 
 

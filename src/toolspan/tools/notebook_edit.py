@@ -33,22 +33,14 @@ from toolspan.tools.files.changes import (
 from toolspan.tools.files.notebook import JSON_NULL, Notebook, RawCell, parse_notebook
 from toolspan.tools.files.paths import lock_name, replace_surrogates
 from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
-from toolspan.tools.files.text import (
-    DecodedText,
-    decode_text,
-    encode_text,
-    normalize_newlines,
-    replace_undecodable,
-)
+from toolspan.tools.files.text import DecodedText, decode_text, encode_text, normalize_newlines, replace_undecodable
 
 EditMode = Literal["replace", "insert", "delete"]
 
 MAX_NOTEBOOK_BYTES = 128 << 20
 """Bytes of a notebook that can be edited."""
 _CELL_INDEX = re.compile(r"cell-(\d{1,9})", re.ASCII)
-_NOT_A_NOTEBOOK = (
-    "File must be a Jupyter notebook (.ipynb file). Other files are changed with Edit."
-)
+_NOT_A_NOTEBOOK = "File must be a Jupyter notebook (.ipynb file). Other files are changed with Edit."
 _MISSING_NOTEBOOK = "Notebook file does not exist."
 _SCHEMA: dict[str, object] = {
     "type": "object",
@@ -182,9 +174,7 @@ def _find_cell(notebook: Notebook, request: _CellEditRequest) -> int | Refusal:
             return index + offset
     index_match = _CELL_INDEX.fullmatch(cell_id)
     if index_match is None:
-        return Refusal(
-            f'Cell with ID "{replace_surrogates(cell_id)}" not found in notebook.', "not_found"
-        )
+        return Refusal(f'Cell with ID "{replace_surrogates(cell_id)}" not found in notebook.', "not_found")
     index = int(index_match[1])
     if index >= len(notebook.cells):
         return Refusal(f"Cell with index {index} does not exist in notebook.", "not_found")
@@ -202,18 +192,11 @@ def _apply_cell_edit(plan: _CellEditPlan, ctx: ToolContext) -> Output:
 
 def _new_cell_id(plan: _CellEditPlan) -> str | None:
     """An id no other cell has; None in notebooks whose cells have none."""
-    major, minor = (
-        plan.notebook.document.get("nbformat"),
-        plan.notebook.document.get("nbformat_minor"),
-    )
+    major, minor = (plan.notebook.document.get("nbformat"), plan.notebook.document.get("nbformat_minor"))
     if not isinstance(major, int) or not isinstance(minor, int) or (major, minor) < (4, 5):
         return None
     used_ids = {cell.get("id") for cell in plan.notebook.cells}
-    return next(
-        candidate
-        for candidate in iter(partial(secrets.token_hex, 4), "")
-        if candidate not in used_ids
-    )
+    return next(candidate for candidate in iter(partial(secrets.token_hex, 4), "") if candidate not in used_ids)
 
 
 def _edited_text(plan: _CellEditPlan, new_id: str | None) -> str:
@@ -224,9 +207,7 @@ def _edited_text(plan: _CellEditPlan, new_id: str | None) -> str:
         case "insert":
             return notebook.insert_cell(plan.index, _new_cell(request, new_id))
         case "replace":
-            return notebook.change_cell(
-                plan.index, _changed_values(request, notebook.cells[plan.index])
-            )
+            return notebook.change_cell(plan.index, _changed_values(request, notebook.cells[plan.index]))
 
 
 def _new_cell(request: _CellEditRequest, new_id: str | None) -> RawCell:
@@ -264,9 +245,7 @@ def _format_result(plan: _CellEditPlan, cell_id: str | None) -> str:
             return f"Updated cell {cell_id} with {request.source}"
 
 
-def _build_record(
-    plan: _CellEditPlan, cell_id: str | None, raw: str, ctx: ToolContext
-) -> dict[str, object]:
+def _build_record(plan: _CellEditPlan, cell_id: str | None, raw: str, ctx: ToolContext) -> dict[str, object]:
     request, values = plan.request, ctx.profile.notebook
     record: dict[str, object] = {"new_source": request.source}
     if values.records_old_source and request.mode != "insert":

@@ -38,11 +38,7 @@ _EXIT_APPROVED_MESSAGE = "User has approved exiting plan mode. You can now proce
 
 def enter_plan_tool(profile: Profile) -> Tool:
     """EnterPlanMode as a client version has it."""
-    schema: Mapping[str, object] = {
-        "type": "object",
-        "properties": {},
-        "additionalProperties": False,
-    }
+    schema: Mapping[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
     return Tool(
         name="EnterPlanMode",
         description="Begin to plan: until ExitPlanMode, nothing but the plan file is changed.",
@@ -93,17 +89,14 @@ async def _exit_plan_mode(value: Mapping[str, object], ctx: ToolContext) -> Outp
     plan = input_plan if isinstance(input_plan, str) and values.source == "input" else saved_plan
     if plan is None and values.source == "needed_file":
         raise ToolError(
-            f"No plan file found at {path}."
-            " Please write your plan to this file before calling ExitPlanMode.",
+            f"No plan file found at {path}. Please write your plan to this file before calling ExitPlanMode.",
             kind="not_found",
         )
     record: dict[str, object] = {"plan": plan, "isAgent": ctx.agent_id is not None}
     record["filePath"] = str(path)
     if values.records_edited and plan != saved_plan:
         record["planWasEdited"] = True
-    text = (
-        _EXIT_APPROVED_MESSAGE if plan is None else _APPROVED_MESSAGE.format(path=path, plan=plan)
-    )
+    text = _EXIT_APPROVED_MESSAGE if plan is None else _APPROVED_MESSAGE.format(path=path, plan=plan)
     return Output(text, record, modify=_set_permission_mode("default"))
 
 

@@ -27,13 +27,7 @@ from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Refusal, Tool
 from toolspan.tools.files import notebook
 from toolspan.tools.files.changes import resolve_tool_path
-from toolspan.tools.files.image import (
-    MEDIA_TYPES,
-    ImageInfo,
-    ScaledImage,
-    read_image_info,
-    scale_to_limits,
-)
+from toolspan.tools.files.image import MEDIA_TYPES, ImageInfo, ScaledImage, read_image_info, scale_to_limits
 from toolspan.tools.files.paths import (
     format_size,
     lock_name,
@@ -74,11 +68,7 @@ def read_schema(values: FileValues) -> dict[str, object]:
             "file_path": {"type": "string", "description": "The file to read"},
             "offset": offset,
             "limit": limit,
-            **{
-                name: property_schema
-                for name, property_schema in extra.items()
-                if name in values.extra_inputs
-            },
+            **{name: property_schema for name, property_schema in extra.items() if name in values.extra_inputs},
         },
         "required": ["file_path"],
         "additionalProperties": False,
@@ -89,11 +79,7 @@ def drop_invalid_range(raw_input: Mapping[str, object]) -> Mapping[str, object]:
     """The input without a range that makes no sense, which clients overlook."""
     least = {"offset": 0, "limit": 1}
     invalid = {name for name, low in least.items() if _is_below(raw_input.get(name), low)}
-    return (
-        {name: value for name, value in raw_input.items() if name not in invalid}
-        if invalid
-        else raw_input
-    )
+    return {name: value for name, value in raw_input.items() if name not in invalid} if invalid else raw_input
 
 
 def _is_below(value: object, minimum: int) -> bool:
@@ -201,8 +187,7 @@ def _check_pages(text: str) -> Refusal | None:
         )
     if pages.has_too_many_pages:
         return Refusal(
-            f'Page range "{replace_surrogates(text)}" exceeds maximum of {MAX_PAGES} pages per request.',
-            "too_large",
+            f'Page range "{replace_surrogates(text)}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large"
         )
     return None
 
@@ -265,21 +250,15 @@ class FileView:
     version: FileVersion
 
 
-_UNCHANGED_MESSAGE = (
-    "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead."
-)
-_BAD_BYTES_NOTE = (
-    "\n\n[This file has bytes that are not valid text in its encoding; each is shown as \ufffd.]"
-)
+_UNCHANGED_MESSAGE = "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead."
+_BAD_BYTES_NOTE = "\n\n[This file has bytes that are not valid text in its encoding; each is shown as \ufffd.]"
 
 
 def show_text(request: ReadRequest, ctx: ToolContext) -> FileView:
     """Lines of a text."""
     values = request.values
     max_chars = MAX_LARGE_BYTES if request.allow_large else MAX_TEXT_BYTES
-    window = read_line_range(
-        request.path, request.line_range, max_chars, utf16=values.decodes_utf16
-    )
+    window = read_line_range(request.path, request.line_range, max_chars, utf16=values.decodes_utf16)
     previous_state = ctx.files.get(request.path)
     if values.reports_unchanged and _is_unchanged(previous_state, request, window):
         pointer = {"type": "file_unchanged", "file": {"filePath": request.name}}
@@ -294,21 +273,14 @@ def show_text(request: ReadRequest, ctx: ToolContext) -> FileView:
             "totalLines": window.total_lines,
         },
     }
-    return FileView(
-        request, Output(_format_lines(request, window), record), window.digest, window.version
-    )
+    return FileView(request, Output(_format_lines(request, window), record), window.digest, window.version)
 
 
-def _is_unchanged(
-    previous_state: FileState | None, request: ReadRequest, window: LineWindow
-) -> bool:
+def _is_unchanged(previous_state: FileState | None, request: ReadRequest, window: LineWindow) -> bool:
     """Whether the last thing the conversation saw of the file are these lines, by a Read."""
     if previous_state is None or previous_state.range is None:
         return False
-    return previous_state.digest == window.digest and previous_state.range == (
-        request.offset,
-        request.limit,
-    )
+    return previous_state.digest == window.digest and previous_state.range == (request.offset, request.limit)
 
 
 def _format_lines(request: ReadRequest, window: LineWindow) -> str:
@@ -326,10 +298,7 @@ def show_notebook(request: ReadRequest) -> FileView:
     """The cells of a notebook."""
     loaded = read_file(request.path, MAX_LARGE_BYTES)
     cells = notebook.parse_cells(loaded.data)
-    record = {
-        "type": "notebook",
-        "file": {"filePath": request.name, "cells": [cell.to_record() for cell in cells]},
-    }
+    record = {"type": "notebook", "file": {"filePath": request.name, "cells": [cell.to_record() for cell in cells]}}
     output = Output(notebook.cell_blocks(cells), record)
     return FileView(request, output, loaded.digest, loaded.version)
 
@@ -362,9 +331,7 @@ def _scaled_output(request: ReadRequest, data: bytes, info: ImageInfo) -> Output
         scaled.media_type,
         {
             "originalSize": len(data),
-            "dimensions": _image_dimensions(
-                info, scaled, is_simple=request.values.plain_dimensions
-            ),
+            "dimensions": _image_dimensions(info, scaled, is_simple=request.values.plain_dimensions),
         },
     )
     if (scaled.width, scaled.height) == (info.width, info.height):
@@ -407,10 +374,7 @@ def show_document(request: ReadRequest) -> FileView:
         )
     size = len(loaded.data)
     block, data = _document_block(loaded.data)
-    record = {
-        "type": "pdf",
-        "file": {"filePath": request.name, "base64": data, "originalSize": size},
-    }
+    record = {"type": "pdf", "file": {"filePath": request.name, "base64": data, "originalSize": size}}
     text = f"PDF file read: {request.name} ({format_size(size)})"
     output = _document_output(request, text, block, record)
     return FileView(request, output, loaded.digest, loaded.version)
@@ -432,12 +396,7 @@ def show_pages(request: ReadRequest, ctx: ToolContext) -> FileView:
     text = f"PDF pages extracted: {count} {noun} from {request.name} ({format_size(size)})"
     record = {
         "type": "parts",
-        "file": {
-            "filePath": request.name,
-            "originalSize": size,
-            "count": count,
-            "outputDir": str(folder),
-        },
+        "file": {"filePath": request.name, "originalSize": size, "count": count, "outputDir": str(folder)},
     }
     output = _document_output(request, text, _document_block(extracted.combined)[0], record)
     return FileView(request, output, loaded.digest, loaded.version)
@@ -446,10 +405,7 @@ def show_pages(request: ReadRequest, ctx: ToolContext) -> FileView:
 def _load_document(request: ReadRequest) -> LoadedFile:
     loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
     if not loaded.data.startswith(b"%PDF-"):
-        raise ToolError(
-            f"{request.name} has the name of a PDF, but its content is none.",
-            kind="invalid_input",
-        )
+        raise ToolError(f"{request.name} has the name of a PDF, but its content is none.", kind="invalid_input")
     return loaded
 
 
@@ -459,9 +415,7 @@ def _document_block(document: bytes) -> tuple[dict[str, object], str]:
     return {"type": "document", "source": source}, data
 
 
-def _document_output(
-    request: ReadRequest, text: str, block: dict[str, object], record: Mapping[str, object]
-) -> Output:
+def _document_output(request: ReadRequest, text: str, block: dict[str, object], record: Mapping[str, object]) -> Output:
     """A text and a document, in the result itself or beside it."""
     if request.values.document_inline:
         return Output([{"type": "text", "text": text}, block], record)
@@ -480,9 +434,7 @@ def read_tool(profile: Profile) -> Tool:
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        return check(
-            drop_invalid_range(raw_input) if profile.files.odd_range == "dropped" else raw_input
-        )
+        return check(drop_invalid_range(raw_input) if profile.files.odd_range == "dropped" else raw_input)
 
     return Tool(
         name="Read",

@@ -30,9 +30,7 @@ from toolspan.tools.files.safe_read import stat_path
 
 _ERROR_EXIT_CODE = 2
 """How ripgrep exits when it refused, or met a file it could not read."""
-_REJECTED_MESSAGE = (
-    "Search failed — ripgrep rejected the pattern, glob, or file type without searching:\n{}"
-)
+_REJECTED_MESSAGE = "Search failed — ripgrep rejected the pattern, glob, or file type without searching:\n{}"
 _MEMORY_LIMIT = 1 << 16
 _COMMON_ARGUMENTS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
 
@@ -40,9 +38,7 @@ OutputHandler = Callable[[bytes], bool]
 """Gets the output in pieces, in the event loop; True: enough was heard."""
 
 
-async def run_ripgrep(
-    ctx: ToolContext, arguments: Sequence[str], folder: Path, handle_output: OutputHandler
-) -> None:
+async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, handle_output: OutputHandler) -> None:
     """Search, and hand over what is found.
 
     Raises:
@@ -191,8 +187,7 @@ def find_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Sear
     if stat_result is None:
         text = values.no_folder if kind == "folder" else values.no_path
         return Refusal(
-            text.format(path=replace_surrogates(str(path)), cwd=replace_surrogates(str(ctx.cwd))),
-            "not_found",
+            text.format(path=replace_surrogates(str(path)), cwd=replace_surrogates(str(ctx.cwd))), "not_found"
         )
     if stat.S_ISDIR(stat_result.st_mode):
         return SearchRoot(path, is_folder=True)
@@ -211,9 +206,7 @@ def resolve_search_path(raw_path: object, ctx: ToolContext) -> Path:
         ToolError: no file can have this name.
     """
     home = ctx.workspace.environment.get("HOME")
-    return (
-        resolve_path(raw_path, ctx.cwd, home) if isinstance(raw_path, str) and raw_path else ctx.cwd
-    )
+    return resolve_path(raw_path, ctx.cwd, home) if isinstance(raw_path, str) and raw_path else ctx.cwd
 
 
 async def check_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Refusal | None:

@@ -87,11 +87,11 @@ class TaskEntry:
         """The tasks it waits for."""
         return _id_list(self.fields.get("blockedBy"))
 
-    def with_fields(self, changes: TaskFields) -> "TaskEntry":
+    def with_fields(self, changes: TaskFields) -> TaskEntry:
         """The same task with some fields changed."""
         return replace(self, fields={**self.fields, **changes})
 
-    def without_link(self, task_id: str) -> "TaskEntry":
+    def without_link(self, task_id: str) -> TaskEntry:
         """The same task, not hanging on another one any more."""
         return self.with_fields({
             "blocks": [other_id for other_id in self.blocks if other_id != task_id],
@@ -133,9 +133,7 @@ class TaskStore:
             ToolError: it cannot be written.
         """
         with self._hold_lock():
-            number = 1 + max(
-                [self._highest_number(), *(int(task.id) for task in self.read_tasks())]
-            )
+            number = 1 + max([self._highest_number(), *(int(task.id) for task in self.read_tasks())])
             while True:
                 try:
                     return self.write_task(TaskEntry({**fields, "id": str(number)}))
@@ -145,7 +143,7 @@ class TaskStore:
                     number += 1  # somebody who does not care for the lock has this one
 
     @contextmanager
-    def transaction(self) -> Iterator["TaskTransaction"]:
+    def transaction(self) -> Iterator[TaskTransaction]:
         """The tasks, to be looked at and changed while nobody else does.
 
         Raises:
@@ -157,21 +155,14 @@ class TaskStore:
 
     def write_task(self, task: TaskEntry) -> TaskEntry:
         """Write a task's file, if it is as it was when it was read; for `Change`."""
-        return replace(
-            task,
-            version=atomic_replace(self._task_path(int(task.id)), task.to_json(), task.version),
-        )
+        return replace(task, version=atomic_replace(self._task_path(int(task.id)), task.to_json(), task.version))
 
     def delete_task(self, task: TaskEntry) -> None:
         """Delete a task's file, but not its number; for `Change`."""
         path = self._folder / ".highwatermark"
         highest = max(self._highest_number(), int(task.id))
         stat_result = stat_path(path)
-        atomic_replace(
-            path,
-            str(highest).encode(),
-            None if stat_result is None else FileVersion.from_stat(stat_result),
-        )
+        atomic_replace(path, str(highest).encode(), None if stat_result is None else FileVersion.from_stat(stat_result))
         self._task_path(int(task.id)).unlink(missing_ok=True)
 
     def _read_task(self, number: int) -> TaskEntry | None:
@@ -267,18 +258,14 @@ class UpdateOutcome:
         return self.old_status != self.new_status
 
 
-def apply_task_update(
-    transaction: TaskTransaction, task: TaskEntry, value: Mapping[str, object]
-) -> UpdateOutcome:
+def apply_task_update(transaction: TaskTransaction, task: TaskEntry, value: Mapping[str, object]) -> UpdateOutcome:
     """Change a task as asked."""
     status = str(value.get("status", task.status))
     if status == "deleted":
         transaction.delete(task)
         return UpdateOutcome(("deleted",), task.status, "deleted")
     changes: dict[str, object] = {
-        name: value[name]
-        for name in _TEXT_FIELDS
-        if name in value and value[name] != task.fields.get(name)
+        name: value[name] for name in _TEXT_FIELDS if name in value and value[name] != task.fields.get(name)
     }
     if isinstance(metadata := value.get("metadata"), Mapping):
         changes["metadata"] = _merge_metadata(task.fields.get("metadata"), metadata)
@@ -336,10 +323,7 @@ _CREATE_SCHEMA: dict[str, object] = {
     "properties": {
         "subject": {**_TEXT_SCHEMA, "description": "What is to be done, in a few words"},
         "description": {**_TEXT_SCHEMA, "description": "What is to be done"},
-        "activeForm": {
-            **_TEXT_SCHEMA,
-            "description": "The same, as it is said while it is being done",
-        },
+        "activeForm": {**_TEXT_SCHEMA, "description": "The same, as it is said while it is being done"},
         "metadata": {**_METADATA_SCHEMA, "description": "Anything else to keep with it"},
     },
     "required": ["subject", "description"],
@@ -356,10 +340,7 @@ _UPDATE_SCHEMA: dict[str, object] = {
         "addBlocks": {**_IDS_SCHEMA, "description": "Tasks that are to wait for it"},
         "addBlockedBy": {**_IDS_SCHEMA, "description": "Tasks it is to wait for"},
         "owner": {**_TEXT_SCHEMA, "description": "Who does it"},
-        "metadata": {
-            **_METADATA_SCHEMA,
-            "description": "Values to keep with it; null takes one away",
-        },
+        "metadata": {**_METADATA_SCHEMA, "description": "Values to keep with it; null takes one away"},
     },
     "required": ["taskId"],
     "additionalProperties": False,
@@ -370,11 +351,7 @@ _GET_SCHEMA: dict[str, object] = {
     "required": ["taskId"],
     "additionalProperties": False,
 }
-_LIST_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "properties": {},
-    "additionalProperties": False,
-}
+_LIST_SCHEMA: dict[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
 _NOT_FOUND = "Task not found"
 _MAX_TRIES = 5
 
@@ -452,9 +429,7 @@ async def _create_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     task = await to_thread.run_sync(store.create, fields)
     objection = await _hook_objection("TaskCreated", task, ctx)
     if objection is not None:
-        await to_thread.run_sync(
-            _update_with_retries, {"taskId": task.id, "status": "deleted"}, store
-        )
+        await to_thread.run_sync(_update_with_retries, {"taskId": task.id, "status": "deleted"}, store)
         raise ToolError(objection)
     record = {"id": task.id, "subject": task.subject}
     if ctx.profile.todo.records_description:
@@ -484,11 +459,7 @@ async def _update_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 async def _hook_objection(point: HookPoint, task: TaskEntry, ctx: ToolContext) -> str | None:
     """What hooks have against it."""
-    fields = {
-        "task_id": task.id,
-        "task_subject": task.subject,
-        "task_description": task.description,
-    }
+    fields = {"task_id": task.id, "task_subject": task.subject, "task_description": task.description}
     effects = await ctx.fire(SessionHookEvent(point=point, fields=fields))
     feedback = "\n".join(text.strip() for text in effects.feedback)
     return f"{point} hook feedback:\n{feedback}" if effects.feedback else None
@@ -514,11 +485,7 @@ def _update_with_retries(value: Mapping[str, object], store: TaskStore) -> Updat
 def _update_record(
     task_id: str, fields: tuple[str, ...], error: str | None = None
 ) -> dict[str, object]:  # fmt: skip
-    record: dict[str, object] = {
-        "success": error is None,
-        "taskId": task_id,
-        "updatedFields": list(fields),
-    }
+    record: dict[str, object] = {"success": error is None, "taskId": task_id, "updatedFields": list(fields)}
     return record if error is None else {**record, "error": error}
 
 
@@ -526,11 +493,7 @@ def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     task = _find_task(str(value["taskId"]), _task_store(ctx))
     if task is None:
         return Output(_NOT_FOUND, {"task": None})
-    lines = [
-        f"Task #{task.id}: {task.subject}",
-        f"Status: {task.status}",
-        f"Description: {task.description}",
-    ]
+    lines = [f"Task #{task.id}: {task.subject}", f"Status: {task.status}", f"Description: {task.description}"]
     if task.blocked_by:
         lines.append(f"Blocked by: {_format_ids(task.blocked_by)}")
     if task.blocks:
@@ -553,11 +516,7 @@ def _list_tasks(_value: Mapping[str, object], ctx: ToolContext) -> Output:
     for task in tasks:
         blockers = [task_id for task_id in task.blocked_by if task_id in open_ids]
         lines.append(_format_task(task, blockers))
-        record: dict[str, object] = {
-            "id": task.id,
-            "subject": task.subject,
-            "status": task.status,
-        }
+        record: dict[str, object] = {"id": task.id, "subject": task.subject, "status": task.status}
         if task.owner:
             record["owner"] = task.owner
         records.append({**record, "blockedBy": blockers})

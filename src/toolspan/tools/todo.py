@@ -56,11 +56,7 @@ def todo_write_tool(profile: Profile) -> Tool:
 
 def todo_read_tool(profile: Profile) -> Tool:
     """TodoRead, for the profile that has it."""
-    schema: dict[str, object] = {
-        "type": "object",
-        "properties": {},
-        "additionalProperties": False,
-    }
+    schema: dict[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
     return Tool(
         name="TodoRead",
         description="Show the list of what is to be done.",
@@ -145,8 +141,6 @@ def _save_copy(todos: list[Todo], ctx: ToolContext) -> None:
     data = json.dumps(todos, indent=2, ensure_ascii=False).encode("utf-8", "replace")
     try:
         stat_result = stat_path(path)
-        atomic_replace(
-            path, data, None if stat_result is None else FileVersion.from_stat(stat_result)
-        )
+        atomic_replace(path, data, None if stat_result is None else FileVersion.from_stat(stat_result))
     except ToolError:
         return

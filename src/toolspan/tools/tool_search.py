@@ -27,11 +27,7 @@ _SCHEMA: Mapping[str, object] = {
             "type": "string",
             "description": "Words to look for, +word for one that must be there, or select:A,B",
         },
-        "max_results": {
-            "type": "number",
-            "default": 5,
-            "description": "How many tools to give at most",
-        },
+        "max_results": {"type": "number", "default": 5, "description": "How many tools to give at most"},
     },
     "required": ["query"],
     "additionalProperties": False,
@@ -59,9 +55,7 @@ async def _search_tools(value: Mapping[str, object], ctx: ToolContext) -> Output
     query = str(value["query"])
     max_results = value["max_results"]
     deferred = [tool for tool in ctx.services.tools if offer.is_deferred(tool.name)]
-    matches = _match_tools(query, deferred)[
-        : int(max_results) if isinstance(max_results, int | float) else 5
-    ]
+    matches = _match_tools(query, deferred)[: int(max_results) if isinstance(max_results, int | float) else 5]
     record = {
         "matches": matches,
         "query": query,
@@ -96,20 +90,14 @@ class _SearchTerms:
     required: frozenset[str]
 
     @classmethod
-    def parse(cls, query: str) -> "_SearchTerms":
+    def parse(cls, query: str) -> _SearchTerms:
         parts = query.lower().split()
-        required = frozenset(
-            word for part in parts if part[0] == "+" for word in _WORD_PATTERN.findall(part)
-        )
+        required = frozenset(word for part in parts if part[0] == "+" for word in _WORD_PATTERN.findall(part))
         return cls(frozenset(_WORD_PATTERN.findall(query.lower())), required)
 
     def rank(self, tool: ListedTool) -> int:
         """How well a tool fits: the name counts most; 0 for not at all."""
-        name = set(
-            _WORD_PATTERN.findall(
-                _CAMEL_CASE_BOUNDARY.sub(" ", tool.name).lower().replace("_", " ")
-            )
-        )
+        name = set(_WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY.sub(" ", tool.name).lower().replace("_", " ")))
         text = set(_WORD_PATTERN.findall(tool.description.lower()))
         if not self.required <= name | text:
             return 0

@@ -57,9 +57,7 @@ async def resolve_allowed_addresses(
     try:
         resolved = await resolver(host, port)
     except (OSError, UnicodeError) as error:
-        raise ToolError(
-            f"The address of {host} cannot be found: {error}", kind="network"
-        ) from error
+        raise ToolError(f"The address of {host} cannot be found: {error}", kind="network") from error
     non_public = [text for text in resolved if not is_public_address(text)]
     if non_public and not allow_private:
         raise ToolError(
@@ -105,7 +103,7 @@ def to_markdown(html: bytes, charset: str | None) -> str:
     return f"# {title}\n\n{body}" if title and not body.startswith("# ") else body
 
 
-def _convert_soup(soup: "BeautifulSoup") -> str:
+def _convert_soup(soup: BeautifulSoup) -> str:
     from markdownify import MarkdownConverter
 
     try:
@@ -215,7 +213,7 @@ async def fetch_url(url: str, session: FetchSession) -> FetchedResponse | CrossH
 
 
 async def _follow_redirects(
-    url: str, session: FetchSession, client: "httpx.AsyncClient"
+    url: str, session: FetchSession, client: httpx.AsyncClient
 ) -> FetchedResponse | CrossHostRedirect:
     for _ in range(session.limits.max_redirects + 1):
         response = await _get_any_address(url, session, client)
@@ -226,9 +224,7 @@ async def _follow_redirects(
         if not _is_same_site(urlsplit(url), urlsplit(target)):
             return CrossHostRedirect(url, target, response.status)
         url = target
-    raise ToolError(
-        f"{url} redirects more than {session.limits.max_redirects} times", kind="network"
-    )
+    raise ToolError(f"{url} redirects more than {session.limits.max_redirects} times", kind="network")
 
 
 def _is_same_site(source: SplitResult, target: SplitResult) -> bool:
@@ -244,9 +240,7 @@ def _bare_host(parts: SplitResult) -> str:
     return (parts.hostname or "").removeprefix("www.")
 
 
-async def _get_any_address(
-    url: str, session: FetchSession, client: "httpx.AsyncClient"
-) -> FetchedResponse:
+async def _get_any_address(url: str, session: FetchSession, client: httpx.AsyncClient) -> FetchedResponse:
     import httpx
 
     parts = urlsplit(url)
@@ -260,7 +254,7 @@ async def _get_any_address(
 
 
 async def _get_from_address(
-    address: str, url: str, session: FetchSession, client: "httpx.AsyncClient"
+    address: str, url: str, session: FetchSession, client: httpx.AsyncClient
 ) -> FetchedResponse:
     import httpx
 
@@ -273,21 +267,18 @@ async def _get_from_address(
     )
     response = await client.send(request, stream=True)
     try:
-        return FetchedResponse(
-            url, response.status_code, dict(response.headers), await _read_body(response, session)
-        )
+        return FetchedResponse(url, response.status_code, dict(response.headers), await _read_body(response, session))
     finally:
         await response.aclose()
 
 
-async def _read_body(response: "httpx.Response", session: FetchSession) -> bytes:
+async def _read_body(response: httpx.Response, session: FetchSession) -> bytes:
     body = bytearray()
     async for piece in response.aiter_bytes():
         body += piece
         if len(body) > session.limits.max_bytes:
             raise ToolError(
-                f"The page is larger than {session.limits.max_bytes >> 20} MB, which is the most that is"
-                " fetched",
+                f"The page is larger than {session.limits.max_bytes >> 20} MB, which is the most that is fetched",
                 kind="too_large",
             )
     return bytes(body)
@@ -368,9 +359,7 @@ class TavilyProvider:
 
 def _parse_hits(status: int, body: bytes) -> Sequence[WebSearchHit]:
     if status in (401, 403):
-        raise ToolError(
-            f"Web search failed: the provider refuses the key in {TAVILY_KEY}", kind="network"
-        )
+        raise ToolError(f"Web search failed: the provider refuses the key in {TAVILY_KEY}", kind="network")
     if status == 429:
         raise ToolError("Web search failed: too many searches", kind="rate_limit")
     if status >= 400:
@@ -429,10 +418,7 @@ class WebClient:
         if cached is not None and self.clock() - cached[0] < CACHE_SECONDS:
             return cached[1]
         response = await fetch_url(
-            normalized_url,
-            FetchSession(
-                await self._load_ssl_context(), self.limits, self.allow_private, self.resolver
-            ),
+            normalized_url, FetchSession(await self._load_ssl_context(), self.limits, self.allow_private, self.resolver)
         )
         page = response if isinstance(response, CrossHostRedirect) else await _parse_page(response)
         self._cache_page(normalized_url, page)
@@ -445,9 +431,7 @@ class WebClient:
             ToolError: it is none, or holds a password.
         """
         parts = urlsplit(url.strip())
-        is_valid = (
-            parts.scheme in ("http", "https") and parts.hostname and len(url) <= MAX_URL_CHARS
-        )
+        is_valid = parts.scheme in ("http", "https") and parts.hostname and len(url) <= MAX_URL_CHARS
         if not is_valid or parts.username or parts.password:
             raise ToolError("Invalid URL", kind="invalid_input")
         if self.upgrade_to_https and parts.scheme == "http":

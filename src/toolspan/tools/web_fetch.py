@@ -38,9 +38,7 @@ The new address was not visited. To read it, use WebFetch again with:
 - prompt: "{prompt}\""""
 
 
-def webfetch_tool(
-    profile: Profile, *, web: WebClient | None = None, answer: AnswerFunction | None = None
-) -> Tool:
+def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: AnswerFunction | None = None) -> Tool:
     """WebFetch as a client version has it; `answer` is the model that reads pages."""
     schema = _fetch_schema(offset=profile.fetch.has_offset)
     client = web or WebClient()
@@ -74,12 +72,7 @@ def _fetch_schema(*, offset: bool) -> dict[str, object]:
             "minimum": 0,
             "description": "The first character to read, for pages that are long",
         }
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": ["url", "prompt"],
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": properties, "required": ["url", "prompt"], "additionalProperties": False}
 
 
 async def _fetch_page(
@@ -92,11 +85,7 @@ async def _fetch_page(
     page = await web.fetch_page(url)
     if isinstance(page, CrossHostRedirect):
         text = _REDIRECT_MESSAGE.format(
-            url=url,
-            to=page.target,
-            status=page.status,
-            reason=status_reason(page.status),
-            prompt=prompt,
+            url=url, to=page.target, status=page.status, reason=status_reason(page.status), prompt=prompt
         )
         size = len(text.encode())
     else:

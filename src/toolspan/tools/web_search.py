@@ -15,13 +15,7 @@ from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool
-from toolspan.tools.web import (
-    TAVILY_KEY,
-    SearchProvider,
-    TavilyProvider,
-    WebSearchHit,
-    WebSearchQuery,
-)
+from toolspan.tools.web import TAVILY_KEY, SearchProvider, TavilyProvider, WebSearchHit, WebSearchQuery
 
 _DOMAINS_SCHEMA: Mapping[str, object] = {"type": "array", "items": {"type": "string"}}
 _SCHEMA: Mapping[str, object] = {
@@ -57,8 +51,7 @@ def websearch_tool(profile: Profile, *, provider: SearchProvider | None = None) 
 async def _validate_domains(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:  # noqa: ARG001
     if value.get("allowed_domains") and value.get("blocked_domains"):
         return Refusal(
-            "Error: Cannot specify both allowed_domains and blocked_domains in the same request",
-            "invalid_input",
+            "Error: Cannot specify both allowed_domains and blocked_domains in the same request", "invalid_input"
         )
     return None
 
@@ -67,24 +60,17 @@ def _provider_from_environment(ctx: ToolContext) -> SearchProvider:
     key = ctx.workspace.environment.get(TAVILY_KEY)
     if not key:
         raise ToolError(
-            f"There is nobody to search the web: {TAVILY_KEY} is not set, and the session has no"
-            " provider of its own.",
+            f"There is nobody to search the web: {TAVILY_KEY} is not set, and the session has no provider of its own.",
             kind="network",
         )
     return TavilyProvider(key)
 
 
-async def _search_web(
-    value: Mapping[str, object], ctx: ToolContext, provider: SearchProvider
-) -> Output:
+async def _search_web(value: Mapping[str, object], ctx: ToolContext, provider: SearchProvider) -> Output:
     query = str(value["query"])
     started = time.monotonic()
     hits = await provider.search(
-        WebSearchQuery(
-            query,
-            _text_tuple(value.get("allowed_domains")),
-            _text_tuple(value.get("blocked_domains")),
-        )
+        WebSearchQuery(query, _text_tuple(value.get("allowed_domains")), _text_tuple(value.get("blocked_domains")))
     )
     links = [{"title": hit.title, "url": hit.url} for hit in hits]
     summary = _summarize_hits(hits)

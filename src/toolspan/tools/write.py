@@ -31,14 +31,7 @@ from toolspan.tools.files.changes import (
 )
 from toolspan.tools.files.paths import lock_name, number_lines, replace_surrogates
 from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
-from toolspan.tools.files.text import (
-    Codec,
-    DecodedText,
-    decode_text,
-    encode_text,
-    match_newlines,
-    normalize_newlines,
-)
+from toolspan.tools.files.text import Codec, DecodedText, decode_text, encode_text, match_newlines, normalize_newlines
 
 MAX_OLD_BYTES = 128 << 20
 """Bytes of an old content that can be replaced: it is read, compared and recorded."""
@@ -101,9 +94,7 @@ def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> _WritePlan | R
     old = None if stat_result is None else read_file(path, MAX_OLD_BYTES)
     if old is not None and (changed := check_not_stale(old, state)):
         return changed
-    return _WritePlan(
-        replace_surrogates(name), path, replace_surrogates(str(value["content"])), old, values
-    )
+    return _WritePlan(replace_surrogates(name), path, replace_surrogates(str(value["content"])), old, values)
 
 
 def _folder_refusal(name: str) -> Refusal:

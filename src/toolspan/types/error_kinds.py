@@ -39,76 +39,46 @@ ADVICE: dict[ErrorKind, Advice] = {
     "unknown_tool": Advice(
         "The model named a tool the session does not have", "Fix the name, or offer the tool", "fix"
     ),
-    "invalid_input": Advice(
-        "The input does not fit the tool's schema", "Correct the parameters named", "fix"
-    ),
-    "read_required": Advice(
-        "Edit or Write of an existing file before a Read", "Read the file first", "read_first"
-    ),
-    "stale_file": Advice(
-        "The file changed after it was read", "Read the file again, then edit", "read_first"
-    ),
+    "invalid_input": Advice("The input does not fit the tool's schema", "Correct the parameters named", "fix"),
+    "read_required": Advice("Edit or Write of an existing file before a Read", "Read the file first", "read_first"),
+    "stale_file": Advice("The file changed after it was read", "Read the file again, then edit", "read_first"),
     "no_match": Advice(
-        "The text to replace is not in the file",
-        "Verify the content with a Read, or use Write",
-        "read_first",
+        "The text to replace is not in the file", "Verify the content with a Read, or use Write", "read_first"
     ),
     "ambiguous_match": Advice(
-        "The text to replace stands in several places",
-        "Give more context, or set replace_all",
-        "fix",
+        "The text to replace stands in several places", "Give more context, or set replace_all", "fix"
     ),
     "no_change": Advice("Old and new text are the same", "Drop the edit", "stop"),
     "not_found": Advice("The path does not exist", "Check the path and working folder", "fix"),
     "is_directory": Advice("The path is a folder", "List it with another tool", "fix"),
-    "too_large": Advice(
-        "The content is over the tool's limit", "Read it in parts, or search", "fix"
-    ),
-    "permission_os": Advice(
-        "The operating system refused access", "Check owner and mode of the path", "ask"
-    ),
+    "too_large": Advice("The content is over the tool's limit", "Read it in parts, or search", "fix"),
+    "permission_os": Advice("The operating system refused access", "Check owner and mode of the path", "ask"),
     "user_denied": Advice("The user said no", "Ask how to go on", "stop"),
     "rule_denied": Advice("A permission rule or mode said no", "Choose another way or ask", "ask"),
     "classifier_denied": Advice("The auto mode classifier said no", "Ask the user", "ask"),
     "not_granted": Advice(
-        "Consent was needed and nobody could give it",
-        "Add an allow rule or run with a person",
-        "ask",
+        "Consent was needed and nobody could give it", "Add an allow rule or run with a person", "ask"
     ),
     "hook_blocked": Advice("A hook said no", "Follow the hook's reason", "fix"),
     "sandbox_denied": Advice("The sandbox refused it", "Ask to run it outside", "ask"),
     "interrupted": Advice("The user or host stopped it", "Wait for the user", "stop"),
     "cancelled": Advice("It never started: the turn ended first", "Ask for it again", "retry"),
     "sibling_error": Advice("A parallel call failed and took it along", "Run it again", "retry"),
-    "stream_discarded": Advice(
-        "The reply was streamed anew", "Nothing: it was asked again", "none"
-    ),
+    "stream_discarded": Advice("The reply was streamed anew", "Nothing: it was asked again", "none"),
     "command_failed": Advice("The command ended with an error", "Read its output", "fix"),
-    "command_not_found": Advice(
-        "The program is not installed here", "Install it or use another", "fix"
-    ),
+    "command_not_found": Advice("The program is not installed here", "Install it or use another", "fix"),
     "command_timeout": Advice(
-        "The command ran past its timeout",
-        "Run it in the background or raise the timeout",
-        "fallback",
+        "The command ran past its timeout", "Run it in the background or raise the timeout", "fallback"
     ),
     "mcp_timeout": Advice(
-        "The tool, or the server behind it, took too long",
-        "Use a simpler tool or retry",
-        "fallback",
+        "The tool, or the server behind it, took too long", "Use a simpler tool or retry", "fallback"
     ),
     "permission_timeout": Advice(
-        "The permission question was not answered in time",
-        "Use a simpler tool or Write",
-        "fallback",
+        "The permission question was not answered in time", "Use a simpler tool or Write", "fallback"
     ),
-    "mcp_no_response": Advice(
-        "The MCP server did not answer", "Retry, or fall back to another tool", "retry"
-    ),
+    "mcp_no_response": Advice("The MCP server did not answer", "Retry, or fall back to another tool", "retry"),
     "mcp_error": Advice("The MCP server reported an error", "Read its message", "fix"),
-    "network": Advice(
-        "The network or the remote side failed", "Check connectivity, retry", "retry"
-    ),
+    "network": Advice("The network or the remote side failed", "Check connectivity, retry", "retry"),
     "rate_limit": Advice("Too many requests", "Wait, then retry", "retry"),
     "patch_invalid": Advice("The patch cannot be parsed", "Fix its grammar", "fix"),
     "schema_output": Advice("The answer does not fit the asked schema", "Fix the answer", "fix"),
@@ -169,10 +139,7 @@ _FILE_SIGNS = (
 _SHELL_SIGNS = (
     _ErrorSign("command_timeout", ("command timed out after",)),
     _ErrorSign(
-        "command_not_found",
-        ("command not found",),
-        re.compile(r"^exit code 127\b", re.MULTILINE),
-        "exit code 127",
+        "command_not_found", ("command not found",), re.compile(r"^exit code 127\b", re.MULTILINE), "exit code 127"
     ),
     _ErrorSign(
         "command_failed",
@@ -182,16 +149,10 @@ _SHELL_SIGNS = (
     ),
 )
 _GENERAL_SIGNS = (
-    _ErrorSign(
-        "hook_blocked", ("hook error:", "blocked by pretooluse hook", "execution stopped by")
-    ),
-    _ErrorSign(
-        "sandbox_denied", ("command denied by sandbox", "sandbox denied", "failed in sandbox")
-    ),
+    _ErrorSign("hook_blocked", ("hook error:", "blocked by pretooluse hook", "execution stopped by")),
+    _ErrorSign("sandbox_denied", ("command denied by sandbox", "sandbox denied", "failed in sandbox")),
     _ErrorSign("permission_timeout", ("failed to evaluate permission: request timed out",)),
-    _ErrorSign(
-        "mcp_no_response", ("no response received", "mcp error -32000", "connection closed")
-    ),
+    _ErrorSign("mcp_no_response", ("no response received", "mcp error -32000", "connection closed")),
     _ErrorSign("mcp_timeout", ("mcp error -32001", "request timed out")),
     _ErrorSign(
         "network",
@@ -214,10 +175,7 @@ _GENERAL_SIGNS = (
 _MCP_SIGNS = (
     _ErrorSign("mcp_timeout", ("timed out after",)),
     _ErrorSign(
-        "mcp_no_response",
-        ("cannot connect to the mcp server",),
-        re.compile(r"\Anot connected"),
-        "not connected",
+        "mcp_no_response", ("cannot connect to the mcp server",), re.compile(r"\Anot connected"), "not connected"
     ),
 )
 
@@ -250,9 +208,7 @@ def _sign_tables(tool: str) -> tuple[tuple[_ErrorSign, ...], ...]:
 
 _COMMAND_TIMEOUT = "Command timed out after"
 _CALL_TIMEOUT = re.compile(r"\bMCP error -32001\b|timed out after|request timed out")
-_SERVER_TIMEOUT = re.compile(
-    r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|request timed out"
-)
+_SERVER_TIMEOUT = re.compile(r"\bMCP error -32001\b|\bMCP [^\n]{0,200}timed out after|request timed out")
 _TIMEOUT_HEAD_LENGTH = 400
 
 

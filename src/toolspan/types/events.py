@@ -124,7 +124,7 @@ class Finished(Struct, frozen=True, kw_only=True, tag="call.finished"):
     decision: Decided | None = None
     companions: tuple[Content, ...] = ()
     """What is told to the model beside the result: context of hooks, notes on pictures."""
-    contexts: tuple["HookContext", ...] = ()
+    contexts: tuple[HookContext, ...] = ()
     structured_output: object | None = None
     """An answer in a shape the host asked for."""
     beside: Mapping[str, object] = {}

@@ -45,7 +45,7 @@ class SourceLocation(Struct, frozen=True, gc=False):
         return (packed >> OFFSET_BIT) & ((1 << (LINE_BIT - OFFSET_BIT)) - 1)
 
     @staticmethod
-    def unpack(file: str, packed: int) -> "SourceLocation":
+    def unpack(file: str, packed: int) -> SourceLocation:
         """The place that was packed, in the file it was in."""
         offset = SourceLocation.packed_offset(packed)
         return SourceLocation(file, packed >> LINE_BIT, offset, packed & ((1 << OFFSET_BIT) - 1))

@@ -109,15 +109,11 @@ SECRET_PATTERNS = (
     SensitivePattern("key", re.compile(WORD_START + r"(?:SK|AC)[0-9a-f]{32}")),
     SensitivePattern(
         "login",
-        re.compile(
-            r":/{1,2}(?P<it>[^/\s@\"'\\<>]{1,256}|[^/\s@:\"'\\<>]{1,64}:[^\s@\"'\\<>]{1,256})@"
-        ),
+        re.compile(r":/{1,2}(?P<it>[^/\s@\"'\\<>]{1,256}|[^/\s@:\"'\\<>]{1,64}:[^\s@\"'\\<>]{1,256})@"),
         (":/",),
     ),
     SensitivePattern(
-        "key",
-        re.compile(r"(?i)\b(?:bearer|basic)\s{1,4}(?P<it>[^\s\"'\\,;<>]{8,})"),
-        ("bearer", "basic"),
+        "key", re.compile(r"(?i)\b(?:bearer|basic)\s{1,4}(?P<it>[^\s\"'\\,;<>]{8,})"), ("bearer", "basic")
     ),
     SensitivePattern(  # the rest of the line
         "secret",
@@ -133,15 +129,11 @@ SECRET_PATTERNS = (
         _NAME_HINTS,
     ),
     SensitivePattern(  # SIGNING_KEY=…, MY_KEY_2=…
-        "secret",
-        re.compile(rf"{_NAME_PREFIX}KEY[A-Z0-9_]{{0,64}}{_EQUALS}(?P<it>{_SECRET_VALUE})"),
-        ("key",),
+        "secret", re.compile(rf"{_NAME_PREFIX}KEY[A-Z0-9_]{{0,64}}{_EQUALS}(?P<it>{_SECRET_VALUE})"), ("key",)
     ),
     SensitivePattern(  # --password …, --token …
         "secret",
-        re.compile(
-            rf"(?i)--?[\w-]{{0,64}}?{_SECRET_NAME}[\w-]{{0,64}}\s{{1,8}}(?P<it>{_SECRET_VALUE})"
-        ),
+        re.compile(rf"(?i)--?[\w-]{{0,64}}?{_SECRET_NAME}[\w-]{{0,64}}\s{{1,8}}(?P<it>{_SECRET_VALUE})"),
         _NAME_HINTS,
     ),
 )

@@ -101,27 +101,27 @@ class BodyStore(Protocol):
         """The file the places are in."""
         ...
 
-    def raw_input(self, call: "Call") -> bytes:
+    def raw_input(self, call: Call) -> bytes:
         """The input as JSON."""
         ...
 
-    def arguments(self, call: "Call") -> Mapping[str, object]:
+    def arguments(self, call: Call) -> Mapping[str, object]:
         """The input, decoded; empty when it is no object."""
         ...
 
-    def typed_input(self, call: "Call") -> "ToolInput":
+    def typed_input(self, call: Call) -> ToolInput:
         """The input narrowed to its tool's type."""
         ...
 
-    def content(self, result: "Result") -> object:
+    def content(self, result: Result) -> object:
         """What the model read, as decoded JSON: a string or a list of blocks."""
         ...
 
-    def text(self, result: "Result") -> str:
+    def text(self, result: Result) -> str:
         """What the model read, as text; pictures and other blocks as short notes."""
         ...
 
-    def structured(self, result: "Result") -> object:
+    def structured(self, result: Result) -> object:
         """The machine-readable companion, narrowed to its tool's type; None when absent."""
         ...
 
@@ -162,7 +162,7 @@ class Call(Struct, frozen=True, kw_only=True, gc=False):
         return tool_kind(self.tool)
 
     @property
-    def input(self) -> "ToolInput":
+    def input(self) -> ToolInput:
         """The input, narrowed to its tool's type."""
         return self.body_store.typed_input(self)
 
@@ -278,7 +278,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
         return self.call.tool
 
     @property
-    def input(self) -> "ToolInput":
+    def input(self) -> ToolInput:
         """The call's input, narrowed to its tool's type."""
         return self.call.input
 
@@ -303,9 +303,7 @@ class Span(Struct, frozen=True, kw_only=True, gc=False):
         if result is None or (self.state in _REPAIRED_STATES and self.has_fabricated_result):
             return None
         try:
-            elapsed = _parse_iso(result.finished_at or "") - _parse_iso(
-                self.call.requested_at or ""
-            )
+            elapsed = _parse_iso(result.finished_at or "") - _parse_iso(self.call.requested_at or "")
         except (TypeError, ValueError):  # one is missing or odd, or only one has a zone
             start, end = self.requested, self.finished
             if start is None or end is None:

@@ -79,9 +79,7 @@ PATH = "toolspan.path"
 # Metrics
 DURATION = "toolspan.call.duration"
 DURATION_UNIT = "s"
-DURATION_DESCRIPTION = (
-    "How long calls took, from the start of the tool or, if it never ran, the request."
-)
+DURATION_DESCRIPTION = "How long calls took, from the start of the tool or, if it never ran, the request."
 DURATION_BUCKETS = (
     0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
 )  # fmt: skip

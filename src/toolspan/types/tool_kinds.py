@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-ToolKind = Literal[
-    "shell", "read", "edit", "write", "search", "web", "agent", "mcp", "plan", "question", "other"
-]
+ToolKind = Literal["shell", "read", "edit", "write", "search", "web", "agent", "mcp", "plan", "question", "other"]
 
 _TOOL_KINDS: dict[str, ToolKind] = {
     "Bash": "shell", "bash": "shell", "PowerShell": "shell", "Monitor": "shell",

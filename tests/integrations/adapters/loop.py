@@ -37,9 +37,7 @@ class Told(NamedTuple):
 class Loop(Protocol):
     """The results in a loop whose model asks for these calls, a turn each."""
 
-    async def __call__(
-        self, host: Session | Runner, /, *turns: Sequence[Asked]
-    ) -> Sequence[Told]: ...
+    async def __call__(self, host: Session | Runner, /, *turns: Sequence[Asked]) -> Sequence[Told]: ...
 
 
 def call(tool: str, call_id: str, **given: object) -> Asked:

@@ -6,14 +6,7 @@ from collections.abc import Sequence
 
 import anyio
 from pydantic_ai import Agent
-from pydantic_ai.messages import (
-    BinaryContent,
-    ModelMessage,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-)
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from tests.integrations.adapters.loop import LONG, Asked, Picture, Told
@@ -30,9 +23,7 @@ def script(*turns: Sequence[Asked]) -> FunctionModel:
     def say(_messages: list[ModelMessage], _info: AgentInfo) -> ModelResponse:
         if not left:
             return ModelResponse(parts=[TextPart("done")])
-        return ModelResponse(
-            parts=[ToolCallPart(one.tool, one.given, one.id) for one in left.pop(0)]
-        )
+        return ModelResponse(parts=[ToolCallPart(one.tool, one.given, one.id) for one in left.pop(0)])
 
     return FunctionModel(say)
 

@@ -17,9 +17,7 @@ from toolspan.integrations.langgraph import ToolspanNode
 
 @requirement("adapters.one-result")
 @pytest.mark.anyio
-async def test_calls_whose_input_is_no_json_are_answered_and_answered_ones_are_not_run_again(
-    tmp_path: Path,
-) -> None:
+async def test_calls_whose_input_is_no_json_are_answered_and_answered_ones_are_not_run_again(tmp_path: Path) -> None:
     asked = AIMessage(
         content="",
         tool_calls=[
@@ -28,13 +26,7 @@ async def test_calls_whose_input_is_no_json_are_answered_and_answered_ones_are_n
             block(call("Nothing", "n")),
         ],
         invalid_tool_calls=[
-            {
-                "name": "Bash",
-                "args": '{"command": ',
-                "id": "c",
-                "error": "cut",
-                "type": "invalid_tool_call",
-            }
+            {"name": "Bash", "args": '{"command": ', "id": "c", "error": "cut", "type": "invalid_tool_call"}
         ],
     )
     done = ToolMessage("done before", tool_call_id="a")

@@ -26,18 +26,13 @@ def results(request: pytest.FixtureRequest) -> Loop:
 
 
 @requirement("adapters.one-result")
-async def test_every_call_gets_one_result_in_order_and_is_on_record(
-    results: Loop, tmp_path: Path
-) -> None:
+async def test_every_call_gets_one_result_in_order_and_is_on_record(results: Loop, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n", encoding="utf-8")
     transcript = tmp_path / "s.jsonl"
     async with Session(cwd=tmp_path, transcript=transcript) as session:
         late, failed, file, odd, again, whole = await results(
             session,
-            [
-                call("Bash", "s", command="sleep 0.1; echo late"),
-                call("Bash", "b", command="exit 3"),
-            ],
+            [call("Bash", "s", command="sleep 0.1; echo late"), call("Bash", "b", command="exit 3")],
             [call("Read", "r", file_path=str(tmp_path / "a.txt")), call("Bash", "w", cmd="x")],
             [call("Bash", "b", command="echo the same id")],
             [call("Read", "r", file_path=str(tmp_path / "a.txt"))],
@@ -86,9 +81,7 @@ async def test_a_tool_that_raises_does_not_break_the_loop(results: Loop, tmp_pat
 
 
 @requirement("adapters.parallel")
-async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(
-    results: Loop, tmp_path: Path
-) -> None:
+async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(results: Loop, tmp_path: Path) -> None:
     inside: list[str] = []
 
     @tool
@@ -111,9 +104,7 @@ async def test_calls_that_may_overlap_do_and_others_wait_for_each_other(
 
 
 @requirement("adapters.parallel")
-async def test_a_run_that_is_cancelled_ends_its_calls_and_records_them(
-    results: Loop, tmp_path: Path
-) -> None:
+async def test_a_run_that_is_cancelled_ends_its_calls_and_records_them(results: Loop, tmp_path: Path) -> None:
     transcript = tmp_path / "s.jsonl"
     async with Session(cwd=tmp_path, transcript=transcript) as session:
         with anyio.fail_after(LONG):

@@ -55,10 +55,7 @@ def tools() -> list[Message]:
         {
             "name": name,
             "description": f"does {name}",
-            "inputSchema": {
-                "type": "object",
-                "properties": {"n": {"type": "integer"}, "words": {"type": "string"}},
-            },
+            "inputSchema": {"type": "object", "properties": {"n": {"type": "integer"}, "words": {"type": "string"}}},
             **({"annotations": {"readOnlyHint": True}} if name in READ_ONLY else {}),
         }
         for name in [*NAMES, *ADDED]
@@ -190,9 +187,7 @@ def call(number: object, params: Message) -> None:
         misbehave(name, number)
         return
     arguments = params.get("arguments")
-    content = answer(
-        arguments if isinstance(arguments, dict) else {}, meta if isinstance(meta, dict) else {}
-    )
+    content = answer(arguments if isinstance(arguments, dict) else {}, meta if isinstance(meta, dict) else {})
     send({"id": number, "result": {"content": content}})
 
 

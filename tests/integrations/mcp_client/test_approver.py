@@ -28,9 +28,7 @@ def failed(words: str) -> str:
     return f"<tool_use_error>Error calling tool (Bash): {words}</tool_use_error>"
 
 
-async def ask(
-    folder: Path, manner: str, version: str = "2.1.325", timeout: float | None = None
-) -> Finished:
+async def ask(folder: Path, manner: str, version: str = "2.1.325", timeout: float | None = None) -> Finished:
     client = profile(version)
     entry = {"command": sys.executable, "args": [str(SERVER), manner]}
     servers = McpServers({"mcpServers": {"p": entry}}, profile=client, cwd=folder)
@@ -38,11 +36,7 @@ async def ask(
         async with servers:
             approver = prompt_tool_approver(servers, "mcp__p__ask", client, timeout=timeout)
             runner = Runner(
-                coding_tools(client),
-                cwd=folder,
-                profile=client,
-                fallback=mode_policy("default"),
-                approver=approver,
+                coding_tools(client), cwd=folder, profile=client, fallback=mode_policy("default"), approver=approver
             )
             call = {"type": "tool_use", "id": "toolu_1", "name": "Bash"}
             given = {"command": "touch x; echo made"}
@@ -74,11 +68,7 @@ async def test_the_tool_is_asked_with_call_and_input(tmp_path: Path) -> None:
         ("garbage", "2.1.325", profile("2.1.325").mcp.approval_invalid),
         ("broken", "2.1.325", failed("broken")),
         ("die", "2.1.325", failed("Connection closed")),
-        (
-            "die",
-            "seed",
-            failed("MCP error -32603: failed to evaluate permission: no response received"),
-        ),
+        ("die", "seed", failed("MCP error -32603: failed to evaluate permission: no response received")),
     ],
 )
 async def test_its_answer_decides(manner: str, version: str, words: str, tmp_path: Path) -> None:
@@ -96,9 +86,7 @@ async def test_an_interrupting_refusal_is_a_persons(tmp_path: Path) -> None:
 
 @requirement("mcp.prompt-tool")
 @pytest.mark.parametrize(("version", "code"), [("2.0.65", "invalid_literal"), ("2.1.80", "record")])
-async def test_old_clients_tell_what_is_wrong_with_an_answer(
-    version: str, code: str, tmp_path: Path
-) -> None:
+async def test_old_clients_tell_what_is_wrong_with_an_answer(version: str, code: str, tmp_path: Path) -> None:
     done = await ask(tmp_path, "bare", version)
 
     assert text(done).startswith("<tool_use_error>Error calling tool (Bash): [\n")

@@ -29,10 +29,7 @@ async def test_tools_are_named_after_server_and_tool(tmp_path: Path) -> None:
         assert found.schema() == {
             "name": "mcp__chaos__echo",
             "description": "does echo",
-            "input_schema": {
-                "type": "object",
-                "properties": {"n": {"type": "integer"}, "words": {"type": "string"}},
-            },
+            "input_schema": {"type": "object", "properties": {"n": {"type": "integer"}, "words": {"type": "string"}}},
         }
         assert text(await conversation.call("mcp__chaos__odd_letters_", n=1)) == '{"n": 1}'
 
@@ -170,9 +167,7 @@ SAID = {
 
 @requirement("mcp.crash")
 @pytest.mark.parametrize("version", SAID)
-async def test_a_crash_is_told_and_the_next_call_restarts_the_server(
-    version: str, tmp_path: Path
-) -> None:
+async def test_a_crash_is_told_and_the_next_call_restarts_the_server(version: str, tmp_path: Path) -> None:
     said = SAID[version]
     async with talk(tmp_path, version=version) as conversation:
         died = await conversation.call("die")
@@ -202,10 +197,7 @@ async def test_structured_content_wins_and_is_kept_beside(tmp_path: Path) -> Non
 
     assert done.content == '{"n":3,"s":"é"}'
     assert done.structured == done.content
-    assert done.beside == {
-        "mcpMeta": {"structuredContent": {"n": 3, "s": "é"}},
-        "mcpCallNotReadOnly": "no_hint",
-    }
+    assert done.beside == {"mcpMeta": {"structuredContent": {"n": 3, "s": "é"}}, "mcpCallNotReadOnly": "no_hint"}
 
 
 @requirement("mcp.blocks")
@@ -216,9 +208,7 @@ async def test_resources_links_and_sounds_become_texts(tmp_path: Path) -> None:
     inside, blob, link, sound = text(mixed).split("\n")
     assert inside == "[Resource from chaos at mem://t] inside"
     assert link == "[Resource link: link] mem://l"
-    assert _saved(blob, "[Resource from chaos at mem://b] ", "application/octet-stream, 3") == (
-        b"\0\1\2"
-    )
+    assert _saved(blob, "[Resource from chaos at mem://b] ", "application/octet-stream, 3") == (b"\0\1\2")
     assert _saved(sound, "[Audio from chaos] ", "audio/wav, 3") == b"\0\1\2"
     assert _saved(text(drawing), "[Image from chaos] ", "image/svg+xml, 6") == b"<svg/>"
     assert mixed.beside["mcpMeta"] == {"resourceLinks": [{"uri": "mem://l", "name": "link"}]}
@@ -273,10 +263,7 @@ async def test_resources_are_listed_and_read(tmp_path: Path) -> None:
     assert listed.content == '[{"name":"ex","uri":"mem://x","size":3,"server":"chaos"}]'
     assert listed.structured == [{"name": "ex", "uri": "mem://x", "size": 3, "server": "chaos"}]
     piece = json.loads(text(read))["contents"][0]
-    assert (
-        _saved(piece["text"], "[Resource from chaos at mem://x] ", "application/octet-stream, 2")
-        == b"\0\1"
-    )
+    assert _saved(piece["text"], "[Resource from chaos at mem://x] ", "application/octet-stream, 2") == b"\0\1"
     assert text(nowhere) == 'Server "nope" not found. Available servers: chaos'
 
 

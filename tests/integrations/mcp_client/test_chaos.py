@@ -38,9 +38,7 @@ QUICK = {"MCP_TOOL_TIMEOUT": "300"}
         ("surrogate", "cut in \ufffd half"),
     ],
 )
-async def test_a_call_settles_once_and_the_next_one_works(
-    tool: str, words: str, tmp_path: Path
-) -> None:
+async def test_a_call_settles_once_and_the_next_one_works(tool: str, words: str, tmp_path: Path) -> None:
     env = QUICK if "timed out" in words else {}
     async with talk(tmp_path, env=env) as conversation:
         bad = await conversation.call(tool)
@@ -62,9 +60,7 @@ async def test_a_call_settles_once_and_the_next_one_works(
         ("no_version", "jsonrpc: Field required"),
     ],
 )
-async def test_an_answer_that_is_none_ends_its_call_at_once(
-    tool: str, words: str, tmp_path: Path
-) -> None:
+async def test_an_answer_that_is_none_ends_its_call_at_once(tool: str, words: str, tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:  # nothing here would end within ten minutes
         bad = await conversation.call(tool)
         good = await conversation.call("echo", words="hi")
@@ -118,9 +114,7 @@ async def test_all_calls_in_flight_settle_when_the_server_dies(tmp_path: Path) -
 
 @requirement("mcp.in-flight")
 @pytest.mark.parametrize("end", ["die", "endless", "close_stdout"])
-async def test_a_call_beside_the_one_that_ends_the_server_ends_with_it(
-    end: str, tmp_path: Path
-) -> None:
+async def test_a_call_beside_the_one_that_ends_the_server_ends_with_it(end: str, tmp_path: Path) -> None:
     async with talk(tmp_path) as conversation:  # a call may take ten minutes here
         ended: list[Finished] = []
 
@@ -194,8 +188,7 @@ def _runs(pid: int) -> bool:
 
 @requirement("mcp.connect")
 @pytest.mark.parametrize(
-    ("habit", "reason"),
-    [("mute", "no answer within 0.5 s"), ("dead", "Connection closed (it said: no database)")],
+    ("habit", "reason"), [("mute", "no answer within 0.5 s"), ("dead", "Connection closed (it said: no database)")]
 )
 async def test_a_server_that_does_not_start_is_left_out_with_the_reason(
     habit: str, reason: str, tmp_path: Path

@@ -9,12 +9,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.integrations.mcp_client import BadServers, McpServers
-from toolspan.integrations.mcp_client.config import (
-    LocalServer,
-    RemoteServer,
-    load_servers,
-    read_servers,
-)
+from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, load_servers, read_servers
 
 
 @requirement("mcp.config")
@@ -38,16 +33,10 @@ def test_all_kinds_of_servers_are_read() -> None:
 
 @requirement("mcp.config-variables")
 def test_variables_are_filled_in_everywhere() -> None:
-    entry = {
-        "command": "${BIN}/run",
-        "args": ["${A:-one}", "${B:-two}", "$B ${ }"],
-        "env": {"K": "${A}-${EMPTY}"},
-    }
+    entry = {"command": "${BIN}/run", "args": ["${A:-one}", "${B:-two}", "$B ${ }"], "env": {"K": "${A}-${EMPTY}"}}
     found = read_servers({"mcpServers": {"s": entry}}, {"BIN": "/bin", "A": "x", "EMPTY": ""})
 
-    assert found == (
-        LocalServer(name="s", command="/bin/run", args=("x", "two", "$B ${ }"), env={"K": "x-"}),
-    )
+    assert found == (LocalServer(name="s", command="/bin/run", args=("x", "two", "$B ${ }"), env={"K": "x-"}),)
 
 
 @requirement("mcp.config-errors")
@@ -58,16 +47,10 @@ def test_variables_are_filled_in_everywhere() -> None:
         ([], "expected an object with the key `mcpServers`"),
         ({"mcpServers": {"s": 1}}, "server 's': expected an object, not a number"),
         ({"mcpServers": {"s": {"type": "stdio"}}}, "server 's': `command` is a text"),
-        (
-            {"mcpServers": {"s": {}}},
-            "server 's': `command` is needed for a server to start, or `url`",
-        ),
+        ({"mcpServers": {"s": {}}}, "server 's': `command` is needed for a server to start, or `url`"),
         ({"mcpServers": {"s": {"type": "ws"}}}, "server 's': `type` is stdio, http or sse"),
         ({"mcpServers": {"s": {"url": "file:///x"}}}, "server 's': `url` begins with http://"),
-        (
-            {"mcpServers": {"s": {"command": "x", "args": ["ok", 2]}}},
-            "server 's': `args[1]` is a text, not a number",
-        ),
+        ({"mcpServers": {"s": {"command": "x", "args": ["ok", 2]}}}, "server 's': `args[1]` is a text, not a number"),
         (
             {"mcpServers": {"s": {"command": "x", "env": {"K": "${NOT_SET}"}}}},
             "server 's': `env.K` needs the environment variable NOT_SET, which is unset",
@@ -78,9 +61,7 @@ def test_variables_are_filled_in_everywhere() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_file_server_and_key(
-    config: object, words: str, tmp_path: Path
-) -> None:
+def test_what_is_wrong_is_told_with_file_server_and_key(config: object, words: str, tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text(config if isinstance(config, str) else json.dumps(config), encoding="utf-8")
 

@@ -54,9 +54,7 @@ def test_exec_connects_the_servers_of_a_file_and_records_their_calls(tmp_path: P
     assert rows[0]["content"] == '{"n":3,"s":"é"}'
     assert rows[1]["content"] == [{"type": "text", "text": "changed"}]
     results = [json.loads(line) for line in transcript.read_text(encoding="utf-8").splitlines()]
-    assert [one["mcpMeta"] for one in results if "mcpMeta" in one] == [
-        {"structuredContent": {"n": 3, "s": "é"}}
-    ]
+    assert [one["mcpMeta"] for one in results if "mcpMeta" in one] == [{"structuredContent": {"n": 3, "s": "é"}}]
 
 
 @requirement("mcp.exec")

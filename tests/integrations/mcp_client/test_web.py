@@ -28,9 +28,7 @@ def web() -> Iterator[WebServer]:
 
 
 @asynccontextmanager
-async def online(
-    folder: Path, web: WebServer, wire: str = "http", **env: str
-) -> AsyncIterator[Talk]:
+async def online(folder: Path, web: WebServer, wire: str = "http", **env: str) -> AsyncIterator[Talk]:
     """A conversation with a server elsewhere."""
     address = {"type": wire, "url": web.url + WIRES[wire], "headers": {"X-Key": "${KEY}"}}
     servers: dict[str, object] = {"mcpServers": {"chaos": address}}
@@ -96,9 +94,7 @@ async def test_an_answer_that_is_none_from_elsewhere_ends_its_call_at_once(
 
 
 @requirement("mcp.settles-once")
-async def test_half_of_a_letter_in_a_stream_from_elsewhere_costs_no_call(
-    web: WebServer, tmp_path: Path
-) -> None:
+async def test_half_of_a_letter_in_a_stream_from_elsewhere_costs_no_call(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, "sse") as conversation:
         done = await conversation.call("halves")
 
@@ -129,9 +125,7 @@ async def test_all_calls_in_flight_end_when_the_server_elsewhere_dies(
 
 
 @requirement("mcp.in-flight")
-async def test_a_call_whose_connection_is_dropped_takes_no_other_along(
-    web: WebServer, tmp_path: Path
-) -> None:
+async def test_a_call_whose_connection_is_dropped_takes_no_other_along(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, MCP_TOOL_TIMEOUT="1000") as conversation:
         ended: dict[str, Finished] = {}
 
@@ -151,9 +145,7 @@ async def test_a_call_whose_connection_is_dropped_takes_no_other_along(
 
 @requirement("mcp.remote-settles")
 @pytest.mark.parametrize("tool", ["drop", "crash"])
-async def test_a_message_that_does_not_arrive_is_not_waited_for(
-    tool: str, web: WebServer, tmp_path: Path
-) -> None:
+async def test_a_message_that_does_not_arrive_is_not_waited_for(tool: str, web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web, "sse") as conversation:
         bad = await conversation.call(tool)
         good = await conversation.call("echo", n=1)
@@ -163,9 +155,7 @@ async def test_a_message_that_does_not_arrive_is_not_waited_for(
 
 
 @requirement("mcp.session-lost")
-async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(
-    web: WebServer, tmp_path: Path
-) -> None:
+async def test_a_lost_session_is_begun_anew_and_the_call_goes_through(web: WebServer, tmp_path: Path) -> None:
     async with online(tmp_path, web) as conversation:
         web.forget()
         done = await conversation.call("echo", n=2)

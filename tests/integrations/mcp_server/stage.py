@@ -33,9 +33,7 @@ class Person:
         self.asked: list[str] = []
         self.without_answer: Literal["decline", "cancel"] = "decline"
 
-    async def answer(
-        self, context: ClientRequestContext, params: ElicitRequestParams
-    ) -> ElicitResult:
+    async def answer(self, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         assert context is not None
         self.asked.append(params.message)
         if not self._answer:
@@ -85,10 +83,6 @@ def request(number: int, method: str, **params: object) -> str:
 
 
 HELLO = request(
-    0,
-    "initialize",
-    protocolVersion="2025-11-25",
-    capabilities={},
-    clientInfo={"name": "test", "version": "1"},
+    0, "initialize", protocolVersion="2025-11-25", capabilities={}, clientInfo={"name": "test", "version": "1"}
 )
 READY = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"})

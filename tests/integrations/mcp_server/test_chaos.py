@@ -16,15 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.integrations.mcp_server.stage import (
-    COMMAND,
-    HELLO,
-    LONG,
-    READY,
-    recorded,
-    request,
-    until,
-)
+from tests.integrations.mcp_server.stage import COMMAND, HELLO, LONG, READY, recorded, request, until
 from tests.requirement import requirement
 from toolspan import read
 from toolspan.integrations.mcp_server.transport import _parse_line
@@ -107,11 +99,7 @@ def test_half_of_a_surrogate_pair_is_no_reason_to_leave_a_call_unanswered(folder
 
 @requirement("serve.garbage")
 def test_a_message_that_is_none_is_complained_of_under_its_id(folder: Path) -> None:
-    strange = [
-        b'{"id":1,"method":7}',
-        b'{"id":"x","jsonrpc":"3"}',
-        b'{"id":1.5,"jsonrpc":"2.0","method":"ping"}',
-    ]
+    strange = [b'{"id":1,"method":7}', b'{"id":"x","jsonrpc":"3"}', b'{"id":1.5,"jsonrpc":"2.0","method":"ping"}']
     with server(folder) as process:
         say(process, HELLO, READY)
         hear(process)
@@ -206,9 +194,7 @@ async def test_a_client_that_dies_takes_its_calls_along(folder: Path) -> None:
 def test_nothing_but_the_protocol_is_printed(folder: Path) -> None:
     settings_file = folder / "settings.json"
     hook = {"type": "command", "command": "echo noise; echo more >&2"}
-    settings_file.write_text(
-        json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}), encoding="utf-8"
-    )
+    settings_file.write_text(json.dumps({"hooks": {"PreToolUse": [{"hooks": [hook]}]}}), encoding="utf-8")
     with server(folder, "--settings", str(settings_file)) as process:
         say(process, HELLO, READY, call(1, "Bash", command="echo hi; echo err >&2"))
         answers = [hear(process), hear(process)]
@@ -228,10 +214,7 @@ def test_a_wrong_option_is_told_before_anything_is_served(folder: Path) -> None:
 @requirement("serve.garbage")
 async def test_many_calls_at_once_get_one_answer_each(folder: Path) -> None:
     (folder / "a").write_text("a\n", encoding="utf-8")
-    calls = [
-        call(n, *(("Read",) if n % 2 else ("Nothing",)), file_path=str(folder / "a"))
-        for n in range(1, 101)
-    ]
+    calls = [call(n, *(("Read",) if n % 2 else ("Nothing",)), file_path=str(folder / "a")) for n in range(1, 101)]
     with server(folder) as process:
         say(process, HELLO, READY)
         hear(process)
@@ -266,10 +249,7 @@ def test_two_servers_in_one_folder_record_a_session_each(folder: Path) -> None:
     home = {**os.environ, "HOME": str(folder.parent)}
     home.pop("CLAUDE_CONFIG_DIR", None)
     servers = [
-        subprocess.Popen(
-            command, cwd=folder, env=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        for _ in range(2)
+        subprocess.Popen(command, cwd=folder, env=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)
     ]
     for number, one in enumerate(servers):
         gate = f"touch {number}; until [ -e {1 - number} ]; do :; done; echo {number}"

@@ -33,11 +33,7 @@ async def test_the_tools_are_listed_with_schemas_and_hints(folder: Path, era: st
     read, write, bash = (tools[name].annotations for name in ("Read", "Write", "Bash"))
     assert read is not None and write is not None and bash is not None
     assert (read.read_only_hint, read.open_world_hint, read.title) == (True, False, "Read a file")
-    assert (write.read_only_hint, write.destructive_hint, write.idempotent_hint) == (
-        False,
-        True,
-        True,
-    )
+    assert (write.read_only_hint, write.destructive_hint, write.idempotent_hint) == (False, True, True)
     assert (bash.destructive_hint, bash.open_world_hint) == (True, True)
     assert tools["Read"].input_schema["required"] == ["file_path"]
     assert tools["Read"].output_schema is None
@@ -54,9 +50,7 @@ async def test_only_the_tools_that_were_named_are_there(folder: Path) -> None:
 
 @requirement("serve.results")
 @pytest.mark.parametrize("era", ERAS)
-async def test_results_and_errors_have_the_texts_of_every_other_host(
-    folder: Path, era: str
-) -> None:
+async def test_results_and_errors_have_the_texts_of_every_other_host(folder: Path, era: str) -> None:
     (folder / "a.txt").write_text("hello\n", encoding="utf-8")
     async with client(folder, *FREE, era=era) as found:
         read = await found.call_tool("Read", {"file_path": "a.txt"})
@@ -77,10 +71,7 @@ async def test_a_server_process_records_one_session(folder: Path) -> None:
         first = await found.call_tool("Bash", {"command": "echo one"})
         await found.call_tool("Nothing", {})
     spans = recorded(folder).spans
-    assert [(span.tool, span.state) for span in spans] == [
-        ("Bash", "succeeded"),
-        ("Nothing", "failed"),
-    ]
+    assert [(span.tool, span.state) for span in spans] == [("Bash", "succeeded"), ("Nothing", "failed")]
     assert first.meta is not None
     assert first.meta["toolspan/callId"] == spans[0].id
 
@@ -122,9 +113,7 @@ async def test_values_for_programs_fit_the_shape_that_was_promised(folder: Path,
 
 
 @requirement("serve.exclusive")
-async def test_calls_that_may_not_overlap_wait_for_each_other_and_others_do_not(
-    folder: Path,
-) -> None:
+async def test_calls_that_may_not_overlap_wait_for_each_other_and_others_do_not(folder: Path) -> None:
     (folder / "f").write_text("x\n", encoding="utf-8")
     lock = "mkdir busy && touch seen && sleep 0.2 && rmdir busy"  # fails if another is inside
     results = []
@@ -156,9 +145,7 @@ async def test_one_failing_call_does_not_take_others_along(folder: Path) -> None
 
 @requirement("serve.cancel")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_cancelled_request_ends_the_process_and_is_on_record(
-    folder: Path, era: str
-) -> None:
+async def test_a_cancelled_request_ends_the_process_and_is_on_record(folder: Path, era: str) -> None:
     async with client(folder, *FREE, era=era) as found:
         async with anyio.create_task_group() as group:
             command = "echo $$ > pid; exec sleep 1000"
@@ -175,9 +162,7 @@ async def test_a_cancelled_request_ends_the_process_and_is_on_record(
 @requirement("serve.cancel")
 async def test_a_cancelled_request_that_waits_for_its_turn_is_on_record_too(folder: Path) -> None:
     async with client(folder, *FREE) as found, anyio.create_task_group() as first:
-        first.start_soon(
-            found.call_tool, "Bash", {"command": "touch up; until [ -e go ]; do :; done"}
-        )
+        first.start_soon(found.call_tool, "Bash", {"command": "touch up; until [ -e go ]; do :; done"})
         await until((folder / "up").exists)
         async with anyio.create_task_group() as second:
             second.start_soon(found.call_tool, "Bash", {"command": "touch never"})
@@ -191,9 +176,7 @@ async def test_a_cancelled_request_that_waits_for_its_turn_is_on_record_too(fold
 
 @requirement("serve.progress")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_long_command_tells_its_last_line_to_a_client_that_wants_to_know(
-    folder: Path, era: str
-) -> None:
+async def test_a_long_command_tells_its_last_line_to_a_client_that_wants_to_know(folder: Path, era: str) -> None:
     news: list[tuple[float, str | None]] = []
 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
@@ -276,8 +259,7 @@ async def test_a_form_that_is_declined_is_no_consent(folder: Path, era: str) -> 
 
 @requirement("serve.headless")
 @pytest.mark.parametrize(
-    ("action", "seconds", "nobody"),
-    [("decline", 0.01, True), ("decline", 3.0, False), ("cancel", 3.0, True)],
+    ("action", "seconds", "nobody"), [("decline", 0.01, True), ("decline", 3.0, False), ("cancel", 3.0, True)]
 )
 def test_a_decline_that_no_person_can_have_given_so_soon_is_nobodys(
     action: Literal["decline", "cancel"], seconds: float, nobody: bool
@@ -293,9 +275,7 @@ def test_a_decline_that_no_person_can_have_given_so_soon_is_nobodys(
 
 @requirement("serve.headless")
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_client_that_cannot_ask_gets_a_refusal_that_says_what_to_do(
-    folder: Path, era: str
-) -> None:
+async def test_a_client_that_cannot_ask_gets_a_refusal_that_says_what_to_do(folder: Path, era: str) -> None:
     async with client(folder, era=era) as found:
         denied = await found.call_tool("Bash", {"command": "touch made"})
         ruled = await found.call_tool("Bash", {"command": "ls"})

@@ -284,10 +284,7 @@ async def test_calls_hang_below_the_span_around_the_sink_which_is_told_of_batche
     assert [parent_of(span) for span in calls] == [turn.get_span_context().span_id] * 2
     (event,) = watch.span("turn").events
     assert event.name == "toolspan.batch.finished"
-    assert dict(event.attributes or {}) == {
-        "toolspan.batch.calls": 2,
-        "toolspan.turn.stopped": False,
-    }
+    assert dict(event.attributes or {}) == {"toolspan.batch.calls": 2, "toolspan.turn.stopped": False}
 
 
 @requirement("telemetry.parent")

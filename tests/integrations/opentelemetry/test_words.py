@@ -93,11 +93,7 @@ async def run(watch: Watch, ending: str, surrounding: str, values: Mapping[str, 
         return asked(surrounding)
 
     running = Runner(
-        [leaky(ending)],
-        cwd=Path("/") / CANARY,
-        hooks=hooked(surrounding),
-        policies=[policy],
-        direct=[watch.sink],
+        [leaky(ending)], cwd=Path("/") / CANARY, hooks=hooked(surrounding), policies=[policy], direct=[watch.sink]
     )
     input = {**values, CANARY: 1} if surrounding == "input" else values
     with anyio.fail_after(LIMIT), watch.tracers.get_tracer("host").start_as_current_span("turn"):
@@ -105,11 +101,7 @@ async def run(watch: Watch, ending: str, surrounding: str, values: Mapping[str, 
 
 
 @requirement("telemetry.no-content")
-@given(
-    ending=st.sampled_from(ENDINGS),
-    surrounding=st.sampled_from(SURROUNDINGS),
-    around=st.text(max_size=20),
-)
+@given(ending=st.sampled_from(ENDINGS), surrounding=st.sampled_from(SURROUNDINGS), around=st.text(max_size=20))
 def test_nothing_of_inputs_outputs_reasons_and_paths_leaves_by_default(
     ending: str, surrounding: str, around: str
 ) -> None:
@@ -141,9 +133,7 @@ async def test_nothing_of_commands_files_and_folders_leaves_by_default(tmp_path:
         call("Read", "b", file_path=str(path)),
         call("Bash", "c", command=f"echo {CANARY}; exit 3"),
     ]
-    async with Session(
-        cwd=folder, tools=tools, transcript=folder / "t.jsonl", sinks=[watch.sink]
-    ) as session:
+    async with Session(cwd=folder, tools=tools, transcript=folder / "t.jsonl", sinks=[watch.sink]) as session:
         session.say(CANARY)
         with anyio.fail_after(LIMIT):
             await session.run({"id": "msg_1", "role": "assistant", "content": blocks})
@@ -233,15 +223,10 @@ def test_other_texts_stay_as_they_are(text: str) -> None:
 @requirement("telemetry.optional")
 def test_without_the_extra_the_import_says_what_to_install() -> None:
     script = "import sys; sys.modules['opentelemetry'] = None; import toolspan.integrations.opentelemetry"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]
-    assert (
-        last
-        == "ImportError: toolspan.integrations.opentelemetry needs OpenTelemetry: pip install 'toolspan[otel]'"
-    )
+    assert last == "ImportError: toolspan.integrations.opentelemetry needs OpenTelemetry: pip install 'toolspan[otel]'"
 
 
 @requirement("telemetry.optional")
@@ -250,7 +235,5 @@ def test_toolspan_itself_does_not_import_opentelemetry() -> None:
         "import sys, toolspan, toolspan.session, toolspan.cli; "
         "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "[]\n"

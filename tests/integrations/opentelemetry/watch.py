@@ -50,10 +50,7 @@ class Watch:
             for metric in scope.metrics
         ]
         return [
-            point
-            for metric in metrics
-            for point in metric.data.data_points
-            if isinstance(point, HistogramDataPoint)
+            point for metric in metrics for point in metric.data.data_points if isinstance(point, HistogramDataPoint)
         ]
 
     def everything(self) -> str:
@@ -63,7 +60,7 @@ class Watch:
         return "\n".join([*told, data.to_json(indent=None) if data else ""])
 
 
-def ticking() -> "Iterable[float]":
+def ticking() -> Iterable[float]:
     """Times that are one second apart, however often they are asked for."""
     return count(START, 1.0)
 

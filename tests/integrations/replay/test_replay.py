@@ -48,9 +48,7 @@ async def record(project: Path, *batches: Calls) -> Path:
         for batch in batches:
             blocks = []
             for name, given in batch:
-                blocks.append(
-                    {"type": "tool_use", "id": f"c{number}", "name": name, "input": given}
-                )
+                blocks.append({"type": "tool_use", "id": f"c{number}", "name": name, "input": given})
                 number += 1
             await session.run({"role": "assistant", "model": "m", "content": blocks})
     return path
@@ -69,9 +67,7 @@ async def replayed(
     return found
 
 
-def answered(
-    session: TranscriptBuilder, tool: str, given: Mapping[str, object], call: str, said: str
-) -> None:
+def answered(session: TranscriptBuilder, tool: str, given: Mapping[str, object], call: str, said: str) -> None:
     session.result(session.call(tool, given, id=call), said)
 
 
@@ -110,9 +106,7 @@ async def test_what_was_recorded_comes_out_the_same(project: Path) -> None:
 async def test_files_are_first_put_as_they_were_then(project: Path) -> None:
     a = str(project / "a.txt")
     path = await record(
-        project,
-        [("Read", {"file_path": a})],
-        [("Edit", {"file_path": a, "old_string": "two", "new_string": "2"})],
+        project, [("Read", {"file_path": a})], [("Edit", {"file_path": a, "old_string": "two", "new_string": "2"})]
     )
     (project / "a.txt").write_text("something else\n")
 
@@ -155,9 +149,7 @@ async def test_what_comes_out_otherwise_is_told_with_a_diff(project: Path) -> No
 async def test_commands_run_only_when_asked_for_and_in_the_copy(project: Path) -> None:
     made = project / "made.txt"
     command = f"echo made > {made}; pwd; date +%s.%N > stamp; date"
-    path = await record(
-        project, [("Bash", {"command": command})], [("Read", {"file_path": str(made)})]
-    )
+    path = await record(project, [("Bash", {"command": command})], [("Read", {"file_path": str(made)})])
     made.unlink()
     (project / "stamp").unlink()
 
@@ -167,17 +159,16 @@ async def test_commands_run_only_when_asked_for_and_in_the_copy(project: Path) -
     assert without["c1"].notes == ()
 
     copies: list[dict[str, bytes]] = []
-    assert verdicts(
-        await replayed(path, project, bash=True, look=lambda copy: copies.append(contents(copy)))
-    ) == ["same", "same"]
+    assert verdicts(await replayed(path, project, bash=True, look=lambda copy: copies.append(contents(copy)))) == [
+        "same",
+        "same",
+    ]
     assert set(copies[0]) == {"a.txt", "b.txt", "made.txt", "stamp"}
     assert set(contents(project)) == {"a.txt", "b.txt"}
 
 
 @requirement("replay.catch-up")
-async def test_a_file_that_a_skipped_command_changed_is_put_as_the_next_call_met_it(
-    project: Path,
-) -> None:
+async def test_a_file_that_a_skipped_command_changed_is_put_as_the_next_call_met_it(project: Path) -> None:
     a = str(project / "a.txt")
     path = await record(
         project,
@@ -194,9 +185,7 @@ async def test_a_file_that_a_skipped_command_changed_is_put_as_the_next_call_met
 
 
 @requirement("replay.confined")
-async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
-    tmp_path: Path, project: Path
-) -> None:
+async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(tmp_path: Path, project: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "victim.txt").write_text("mine\n")
@@ -225,9 +214,7 @@ async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
     transcript.write_bytes(b"\n".join(hostile.lines()) + b"\n")
     copies: list[dict[str, bytes]] = []
 
-    found = await replayed(
-        transcript, project, bash=False, look=lambda copy: copies.append(contents(copy))
-    )
+    found = await replayed(transcript, project, bash=False, look=lambda copy: copies.append(contents(copy)))
 
     skipped = [call for call, one in found.items() if one.verdict == "skipped"]
     assert skipped == ["w0", "w1", "w3", "w4", "w5", "w6", "g1", "r1", "p1"]
@@ -238,9 +225,7 @@ async def test_nothing_outside_the_copy_is_written_whatever_the_transcript_says(
 
 
 @requirement("replay.confined")
-async def test_a_link_that_a_command_makes_leads_no_later_call_out_of_the_copy(
-    tmp_path: Path, project: Path
-) -> None:
+async def test_a_link_that_a_command_makes_leads_no_later_call_out_of_the_copy(tmp_path: Path, project: Path) -> None:
     victim = tmp_path / "victim.txt"
     victim.write_text("mine\n")
     session = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
@@ -311,9 +296,7 @@ async def test_patches_of_codex_are_applied_again(tmp_path: Path, project: Path)
     copies: list[dict[str, bytes]] = []
     path = rollout.write(tmp_path / "home")
 
-    found = await replayed(
-        path, project, bash=True, look=lambda copy: copies.append(contents(copy))
-    )
+    found = await replayed(path, project, bash=True, look=lambda copy: copies.append(contents(copy)))
 
     assert verdicts(found) == ["same", "same"], found
     assert copies == [{"a.txt": b"one\nthree\n", "new/c.txt": b"sea\n"}]
@@ -321,9 +304,7 @@ async def test_patches_of_codex_are_applied_again(tmp_path: Path, project: Path)
 
 
 @requirement("replay.skipped")
-async def test_what_cannot_be_run_again_is_skipped_with_the_reason(
-    tmp_path: Path, project: Path
-) -> None:
+async def test_what_cannot_be_run_again_is_skipped_with_the_reason(tmp_path: Path, project: Path) -> None:
     session = TranscriptBuilder(cwd=str(project)).prompt("Go on.")
     calls = {
         "WebFetch": "it needs the network",
@@ -363,9 +344,7 @@ def test_a_recorded_folder_is_told_from_its_neighbours() -> None:
     assert ground.to_copy_path("a.txt") == Path("/copy/a.txt")
     assert ground.to_copy_path("/home/m/app2/a") is None
     assert ground.to_copy_path("/home/m/app/../x") is None
-    assert ground.into_copy("cat /home/m/app/a /home/m/app2 /home/m/app") == (
-        "cat /copy/a /home/m/app2 /copy"
-    )
+    assert ground.into_copy("cat /home/m/app/a /home/m/app2 /home/m/app") == ("cat /copy/a /home/m/app2 /copy")
     assert PathMapping("/", Path("/copy")).into_copy("ls /") == "ls /"
     assert PathMapping("/", Path("/copy")).to_copy_path("/etc/../../x") == Path("/copy/x")
     windows = PathMapping("C:\\work\\app", Path("/copy"))

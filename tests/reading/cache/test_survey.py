@@ -48,12 +48,7 @@ def story(name: str, calls: int = 2) -> TranscriptBuilder:
     told = TranscriptBuilder(session_id=name).prompt("go")
     for number in range(calls):
         call = told.call("Bash", {"command": f"make {number}"}, id=f"{name}{number}")
-        told.result(
-            call,
-            claude_results.ran("a secret body")
-            if number % 2
-            else claude_results.exited(2, "no rule"),
-        )
+        told.result(call, claude_results.ran("a secret body") if number % 2 else claude_results.exited(2, "no rule"))
     return told
 
 
@@ -75,10 +70,7 @@ def _pretend(cache: Cache, path: Path) -> None:
     told = "SELECT path, name, form, value FROM file JOIN body USING (id) WHERE path = ?"
     with closing(sqlite3.connect(cache.file)) as database:
         found = database.execute(told, [str(path)]).fetchall()
-    cache.store(
-        [CacheRow(CacheKey(*key), compute_file_stamp(path) or "", value) for *key, value in found],
-        0,
-    )
+    cache.store([CacheRow(CacheKey(*key), compute_file_stamp(path) or "", value) for *key, value in found], 0)
 
 
 @requirement("cache.damage")
@@ -92,9 +84,7 @@ def _pretend(cache: Cache, path: Path) -> None:
 )
 def test_what_is_kept_for_something_else_is_not_given(tmp_path: Path, mixed_up: str) -> None:
     cache = Cache(tmp_path)
-    rows = [
-        CacheRow(CacheKey(f"/{n}", f"{n}", "facts"), f"s{n}", b"told of %d" % n) for n in range(2)
-    ]
+    rows = [CacheRow(CacheKey(f"/{n}", f"{n}", "facts"), f"s{n}", b"told of %d" % n) for n in range(2)]
     cache.store(rows, 0)
     with closing(sqlite3.connect(cache.file)) as database, database:
         database.execute(mixed_up)
@@ -120,9 +110,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(tmp_path: Path, job: File
 
 
 KINDS = ["append", "truncate", "replace", "touch", "delete", "add", "rewrite", "ask"]
-CHANGES = st.lists(
-    st.tuples(st.sampled_from(KINDS), st.integers(0, 3), st.integers(0, 4)), max_size=10
-)
+CHANGES = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3), st.integers(0, 4)), max_size=10)
 
 
 class Archive:
@@ -163,9 +151,7 @@ class Archive:
 @requirement("cache.equal")
 @settings(max_examples=40)
 @given(CHANGES)
-def test_whatever_happens_to_an_archive_the_cache_changes_no_answer(
-    changes: list[tuple[str, int, int]],
-) -> None:
+def test_whatever_happens_to_an_archive_the_cache_changes_no_answer(changes: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         cache = Cache(Path(folder) / "cache")
         (Path(folder) / "archive").mkdir()
@@ -228,9 +214,7 @@ def _other_values(file: Path) -> None:
 
 @requirement("cache.damage")
 @pytest.mark.parametrize("spoil", [_garbage, _foreign, _torn, _other_values])
-def test_a_damaged_or_foreign_cache_is_made_anew(
-    tmp_path: Path, spoil: Callable[[Path], None]
-) -> None:
+def test_a_damaged_or_foreign_cache_is_made_anew(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     paths = archive(tmp_path / "archive", "a", "b")
     cache = Cache(tmp_path / "cache")
     first = cached(paths, cache)
@@ -343,9 +327,7 @@ def test_files_that_are_gone_are_forgotten_the_next_day(tmp_path: Path) -> None:
 
 
 @requirement("cache.equal")
-def test_a_file_keeps_the_name_it_was_asked_for_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_keeps_the_name_it_was_asked_for_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (path,) = archive(tmp_path / "archive", "a")
     cache = Cache(tmp_path / "cache")
     cached([path], cache)

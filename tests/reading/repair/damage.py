@@ -15,9 +15,7 @@ Turn = tuple[list[list[tuple[str, int]]], bool]
 """Messages with the tools they call, each with the rank at which it ends; and whether it ends."""
 
 calls = st.lists(st.tuples(st.sampled_from(TOOLS), st.integers(0, 9)), max_size=4)
-turns = st.lists(
-    st.tuples(st.lists(calls, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=3
-)
+turns = st.lists(st.tuples(st.lists(calls, min_size=1, max_size=3), st.booleans()), min_size=1, max_size=3)
 harms = st.lists(
     st.tuples(
         st.sampled_from(
@@ -46,9 +44,7 @@ def recorded(path: Path, story: Sequence[Turn], version: str) -> None:
             left = answered or m < len(messages) - 1
             for name, tool, rank in sorted(named, key=lambda one: one[2]) if left else ():
                 told = f"of {name}"
-                keeper.record_result(
-                    finished(name, tool, told) if rank else error(name, tool, told)
-                )
+                keeper.record_result(finished(name, tool, told) if rank else error(name, tool, told))
     keeper.close()
 
 

@@ -76,9 +76,7 @@ def is_whole(story: list[Turn]) -> bool:
 @requirement("past.any-damage")
 @settings(max_examples=150)
 @given(any_damage)
-def test_any_damaged_transcript_goes_on_with_each_call_once_and_its_own_result(
-    broken: Broken,
-) -> None:
+def test_any_damaged_transcript_goes_on_with_each_call_once_and_its_own_result(broken: Broken) -> None:
     with broken.transcript() as path:
         calls, results = told(path)
         _, there = calls_in(path)
@@ -107,9 +105,7 @@ def test_a_transcript_cut_anywhere_goes_on_with_everything_that_was_whole(
 @requirement("repair.any-damage")
 @settings(max_examples=150)
 @given(any_damage)
-def test_any_damaged_session_is_repaired_to_one_without_errors_that_lost_nothing(
-    broken: Broken,
-) -> None:
+def test_any_damaged_session_is_repaired_to_one_without_errors_that_lost_nothing(broken: Broken) -> None:
     with broken.transcript() as path:
         before = path.read_bytes()
         if detect_dialect(source_for_path(path)) != "claude":

@@ -67,9 +67,7 @@ def test_the_copy_is_a_session_of_its_own_and_the_original_is_left_alone(tmp_pat
     assert {line["sessionId"] for line in lines} == {done.session_id} != {str(SESSION)}
     beside = done.path.with_suffix("")
     (agent,) = (beside / "subagents").glob("*.jsonl")
-    assert {json.loads(x)["sessionId"] for x in agent.read_bytes().splitlines()} == {
-        done.session_id
-    }
+    assert {json.loads(x)["sessionId"] for x in agent.read_bytes().splitlines()} == {done.session_id}
     assert (beside / "subagents" / "agent-a1.meta.json").exists()
     assert (beside / "tool-results" / "toolu_a.txt").read_text(encoding="utf-8") == "long"
     assert check(done.path).is_healthy
@@ -77,9 +75,7 @@ def test_the_copy_is_a_session_of_its_own_and_the_original_is_left_alone(tmp_pat
 
 @requirement("repair.defects")
 @pytest.mark.parametrize("defect", DEFECTS, ids=lambda one: one.__name__)
-def test_each_defect_is_mended_and_nothing_but_what_it_took_is_gone(
-    defect: Any, tmp_path: Path
-) -> None:
+def test_each_defect_is_mended_and_nothing_but_what_it_took_is_gone(defect: Any, tmp_path: Path) -> None:
     path = session(tmp_path)
     lines: Lines = path.read_bytes().splitlines()
     path.write_bytes(defect(lines))
@@ -132,9 +128,7 @@ def test_a_sound_session_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 @requirement("repair.cli")
-def test_the_command_says_what_was_changed_and_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_says_what_was_changed_and_how_to_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "it's mine"
     project.mkdir()
     monkeypatch.chdir(project)
@@ -158,9 +152,7 @@ def test_the_command_says_what_was_changed_and_how_to_go_on(
 
 
 @requirement("repair.elsewhere")
-def test_a_session_that_lies_elsewhere_is_first_to_be_put_where_clients_look(
-    tmp_path: Path,
-) -> None:
+def test_a_session_that_lies_elsewhere_is_first_to_be_put_where_clients_look(tmp_path: Path) -> None:
     keeper = recorder(tmp_path / f"{SESSION}.jsonl")
     keeper.record_prompt("go")
     keeper.record_reply(message(use("toolu_a", "Bash", command="x")))

@@ -13,13 +13,7 @@ from msgspec import UNSET
 from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command, decides, hooks, moment, says
 from toolspan.runtime.hooks import Hooks
-from toolspan.runtime.hooks.events import (
-    HookEnvironment,
-    HookPoint,
-    NoHooks,
-    ReplacedOutput,
-    SessionHookEvent,
-)
+from toolspan.runtime.hooks.events import HookEnvironment, HookPoint, NoHooks, ReplacedOutput, SessionHookEvent
 from toolspan.runtime.hooks.handlers import HookInput, HookOutput, PromptHandler
 from toolspan.runtime.hooks.load import HookServices
 from toolspan.runtime.hooks.merge import CombinedHooks, HandlerRun, combine_hooks, merge_effect_runs
@@ -31,9 +25,7 @@ from toolspan.types.decision import Allow, Deny
 pytestmark = pytest.mark.anyio
 
 
-async def verdict(
-    answer: str, point: HookPoint, *, continues: bool = False
-) -> tuple[HookOutput, Mapping[str, object]]:
+async def verdict(answer: str, point: HookPoint, *, continues: bool = False) -> tuple[HookOutput, Mapping[str, object]]:
     """What a model's answer comes to as a handler's, and the JSON in it."""
 
     async def ask(question: str, model: str | None) -> str:
@@ -41,9 +33,7 @@ async def verdict(
 
     handler = PromptHandler(prompt="May it?", continue_on_block=continues, ask_model=ask)
     custody = ProcessSupervisor()  # nothing is started in it
-    scene = HookEnvironment(
-        project=Path("/"), supervisor=custody, session_folder=Path("/"), cwd=Path.cwd, env_vars={}
-    )
+    scene = HookEnvironment(project=Path("/"), supervisor=custody, session_folder=Path("/"), cwd=Path.cwd, env_vars={})
     heard = await handler.run(HookInput(point=point, fields={}, data=b"{}", hook_environment=scene))
     return heard, json.loads(heard.stdout) if heard.stdout else {}
 
@@ -74,9 +64,7 @@ ENDS = {"continue": False, "stopReason": "why not"}
         ("PostToolUse", {"decision": "block", "reason": "why not", **ENDS}),
     ],
 )
-async def test_a_models_no_is_said_in_the_words_of_the_point(
-    point: HookPoint, wanted: dict[str, object]
-) -> None:
+async def test_a_models_no_is_said_in_the_words_of_the_point(point: HookPoint, wanted: dict[str, object]) -> None:
     heard, answer = await verdict(NO, point)
 
     assert (heard.exit_code, answer) == (0, wanted)
@@ -120,9 +108,7 @@ async def test_the_input_of_an_mcp_tool_is_filled_in_however_deep_it_is(tmp_path
             "deep": {"gone": "<${tool_input.none.such}>", "all": "${tool_input}"},
         },
     }
-    async with hooks(
-        tmp_path, at("PreToolUse", handler), means=HookServices(call_tool=call)
-    ) as fired:
+    async with hooks(tmp_path, at("PreToolUse", handler), means=HookServices(call_tool=call)) as fired:
         with anyio.fail_after(20):
             await fired.run_pre_tool_use(moment("Bash", tmp_path, command="ls", n=3))
 
@@ -155,12 +141,7 @@ async def test_a_handler_at_another_point_is_not_asked(tmp_path: Path) -> None:
 
 @requirement("hooks.after")
 async def test_after_a_failure_handlers_are_told_of_it_and_can_speak(tmp_path: Path) -> None:
-    answer = {
-        "hookSpecificOutput": {
-            "hookEventName": "PostToolUseFailure",
-            "additionalContext": "try make -k",
-        }
-    }
+    answer = {"hookSpecificOutput": {"hookEventName": "PostToolUseFailure", "additionalContext": "try make -k"}}
     block = at("PostToolUseFailure", command(f"cat > told; echo '{json.dumps(answer)}'"))
     about = moment("Bash", tmp_path, command="make")
     async with hooks(tmp_path, block) as given:
@@ -168,11 +149,7 @@ async def test_after_a_failure_handlers_are_told_of_it_and_can_speak(tmp_path: P
             after = await given.run_post_tool_use_failure(about)
 
     told = json.loads((tmp_path / "told").read_text(encoding="utf-8"))
-    assert (told["hook_event_name"], told["error"], told["is_interrupt"]) == (
-        "PostToolUseFailure",
-        "",
-        False,
-    )
+    assert (told["hook_event_name"], told["error"], told["is_interrupt"]) == ("PostToolUseFailure", "", False)
     assert after.contexts == ("try make -k",)
 
 
@@ -188,9 +165,7 @@ async def test_what_a_handler_is_told_can_be_anything(tmp_path: Path) -> None:
 
 
 @requirement("hooks.versions")
-async def test_of_several_refusals_older_clients_tell_the_last_handlers_reason(
-    tmp_path: Path,
-) -> None:
+async def test_of_several_refusals_older_clients_tell_the_last_handlers_reason(tmp_path: Path) -> None:
     deny = [decides("deny", permissionDecisionReason=reason) for reason in ("first", "last")]
     told: dict[str, str | None] = {}
     for version in ("2.0.65", "2.1.325"):
@@ -199,9 +174,7 @@ async def test_of_several_refusals_older_clients_tell_the_last_handlers_reason(
                 before = await given.run_pre_tool_use(moment("Bash", tmp_path))
         assert isinstance(before.decision, Deny)
         told[version] = before.decision.reason
-    async with hooks(
-        tmp_path, at("PreToolUse", deny[0], says({"continue": True})), version="2.0.65"
-    ) as given:
+    async with hooks(tmp_path, at("PreToolUse", deny[0], says({"continue": True})), version="2.0.65") as given:
         with anyio.fail_after(20):
             before = await given.run_pre_tool_use(moment("Bash", tmp_path))
 
@@ -213,9 +186,7 @@ async def test_of_several_refusals_older_clients_tell_the_last_handlers_reason(
 async def test_an_answer_for_another_point_or_version_is_an_error() -> None:
     def understood(answer: object, version: str = "2.1.325", code: int = 0) -> HookResponse:
         ear = HookOutputParser("PreToolUse", "cmd", "Bash", profile(version).hooks)
-        return ear.parse_hook_output(
-            HookOutput(stdout=json.dumps(answer), stderr="no", exit_code=code)
-        )
+        return ear.parse_hook_output(HookOutput(stdout=json.dumps(answer), stderr="no", exit_code=code))
 
     other = {"hookSpecificOutput": {"hookEventName": "PostToolUse"}}
     assert "expected 'PreToolUse' but got 'PostToolUse'" in (understood(other).error or "")
@@ -244,9 +215,7 @@ async def test_a_question_that_is_not_answered_stays_open() -> None:
         ({"rows": 2}, None),
     ],
 )
-async def test_another_output_for_an_mcp_tool_is_content_where_it_can_be(
-    value: object, content: object
-) -> None:
+async def test_another_output_for_an_mcp_tool_is_content_where_it_can_be(value: object, content: object) -> None:
     ran = HandlerRun(
         point="PostToolUse",
         name="PostToolUse:mcp__db__query",
@@ -276,12 +245,7 @@ async def test_sources_are_joined_only_where_there_are_several() -> None:
     assert combine_hooks(None, one) is one
     both = combine_hooks(one, other)
     assert isinstance(both, CombinedHooks)
-    assert (
-        both.is_empty,
-        both.has_wake_request,
-        both.has_handler("PreToolUse"),
-        both.has_handler("Stop"),
-    ) == (
+    assert (both.is_empty, both.has_wake_request, both.has_handler("PreToolUse"), both.has_handler("Stop")) == (
         False,
         False,
         True,

@@ -46,9 +46,7 @@ def test_a_prompt_is_judged_by_the_model_of_the_run(tmp_path: Path) -> None:
 
 
 @requirement("hooks.asked-model")
-def test_an_agent_looks_around_before_it_judges_and_has_nothing_to_change_with(
-    tmp_path: Path,
-) -> None:
+def test_an_agent_looks_around_before_it_judges_and_has_nothing_to_change_with(tmp_path: Path) -> None:
     script = [
         [use("Bash", command="touch a")],
         [use("Read", file_path="rules.txt"), use("Write", file_path="b", content="x")],

@@ -24,9 +24,7 @@ BROKEN: dict[str, dict[str, object]] = {
     "exit 1": command("echo words; echo trouble >&2; exit 1"),
     "flood": command("head -c 9000000 /dev/zero | tr '\\0' x"),
     "wrong point": says({"hookSpecificOutput": {"hookEventName": "Stop"}}),
-    "wrong word": says(
-        {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "maybe"}}
-    ),
+    "wrong word": says({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "maybe"}}),
     "wrong type": says({"continue": "no"}),
     "no program": command("/no/such/program", args=[]),
     "hang": command("sleep 1000", timeout=0.2),
@@ -56,9 +54,7 @@ async def test_a_handler_that_fails_is_told_of_and_stops_nothing(tmp_path: Path,
 
 @requirement("hooks.settings-fail-closed")
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_handler_that_fails_refuses_when_it_is_to_fail_closed(
-    tmp_path: Path, name: str
-) -> None:
+async def test_a_handler_that_fails_refuses_when_it_is_to_fail_closed(tmp_path: Path, name: str) -> None:
     handler = {**BROKEN[name], "onFailure": "block"}
 
     async with hooks(tmp_path, at("PreToolUse", handler)) as given:
@@ -97,9 +93,7 @@ async def test_all_handlers_can_be_made_to_fail_closed(tmp_path: Path) -> None:
 
     async with hooks(tmp_path, block, fail_closed=True) as given:
         before = await given.run_pre_tool_use(moment("Bash", tmp_path))
-        prompt = await given.run_session_event(
-            SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "x"})
-        )
+        prompt = await given.run_session_event(SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "x"}))
         stop = await given.run_session_event(SessionHookEvent(point="Stop"))
 
     assert isinstance(before.decision, Deny)
@@ -140,9 +134,7 @@ async def test_a_handler_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -
 
 
 @requirement("hooks.daemons")
-async def test_a_daemon_does_not_hold_its_handler_up_and_ends_with_the_session(
-    tmp_path: Path,
-) -> None:
+async def test_a_daemon_does_not_hold_its_handler_up_and_ends_with_the_session(tmp_path: Path) -> None:
     daemon = command("sleep 1000 & echo words")
 
     async with hooks(tmp_path, at("PreToolUse", daemon)) as given:
@@ -169,8 +161,6 @@ async def test_nobody_waits_for_a_handler_in_the_background(tmp_path: Path) -> N
 async def test_handlers_at_the_end_of_a_session_have_a_short_while(tmp_path: Path) -> None:
     async with hooks(tmp_path, at("SessionEnd", command("sleep 1000"))) as given:
         with anyio.fail_after(20):
-            after = await given.run_session_event(
-                SessionHookEvent(point="SessionEnd", fields={"reason": "other"})
-            )
+            after = await given.run_session_event(SessionHookEvent(point="SessionEnd", fields={"reason": "other"}))
 
     assert [report.timeout_ms for report in after.reports] == [1500.0]

@@ -40,9 +40,7 @@ def moment(tool: str = "Bash", known_as: str | None = None) -> ToolHookEvent:
         ("note.*", "NotebookEdit", False),
     ],
 )
-async def test_a_handler_is_asked_for_the_tools_it_names(
-    matcher: str, tool: str, matches: bool
-) -> None:
+async def test_a_handler_is_asked_for_the_tools_it_names(matcher: str, tool: str, matches: bool) -> None:
     hooks = Hooks()
     hooks.pre_tool_use(matcher)(lambda call: Deny("no"))
 
@@ -167,9 +165,7 @@ async def test_handlers_of_a_point_run_at_the_same_time() -> None:
 async def test_answers_afterwards_add_up() -> None:
     hooks = Hooks()
     hooks.post_tool_use()(lambda call, moment: HookEffects(output=ReplacedOutput("a"), stop="one"))
-    hooks.post_tool_use()(
-        lambda call, moment: HookEffects(output=ReplacedOutput("b"), feedback=("hm",))
-    )
+    hooks.post_tool_use()(lambda call, moment: HookEffects(output=ReplacedOutput("b"), feedback=("hm",)))
     hooks.post_tool_use_failure()(lambda call, moment: "failed")
     hooks.post_tool_batch()(lambda spans: HookEffects(stop=f"{len(spans)}"))
 

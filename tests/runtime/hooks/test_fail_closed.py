@@ -84,9 +84,7 @@ async def test_a_guard_that_fails_refuses_the_call_only_if_asked_to(
 @requirement("hooks.answers-per-point")
 @pytest.mark.anyio
 @pytest.mark.parametrize("handler", WRONG)
-async def test_an_answer_that_is_none_where_somebody_is_asked_refuses(
-    handler: Callable[[Call], None],
-) -> None:
+async def test_an_answer_that_is_none_where_somebody_is_asked_refuses(handler: Callable[[Call], None]) -> None:
     hooks = Hooks(fail_closed=True)
     hooks.pre_tool_use("act")(lambda call: Ask())
     hooks.permission_request("act")(handler)
@@ -102,9 +100,7 @@ async def test_an_answer_that_is_none_where_somebody_is_asked_refuses(
 @pytest.mark.parametrize(
     "answer", [Allow(), Ask(), PreToolDecision(), 7, HookEffects(feedback=cast("tuple[str]", "no"))]
 )
-async def test_an_answer_that_is_none_after_a_call_is_told_of_and_the_result_stays(
-    answer: object,
-) -> None:
+async def test_an_answer_that_is_none_after_a_call_is_told_of_and_the_result_stays(answer: object) -> None:
     hooks, told = Hooks(), list[LiveEvent]()
     hooks.post_tool_use("act")(lambda call, moment: cast("str", answer))
     with anyio.fail_after(5):

@@ -98,10 +98,7 @@ async def test_handlers_of_one_point_are_run_at_the_same_time(tmp_path: Path) ->
 async def test_deny_wins_over_ask_and_ask_over_allow(
     tmp_path: Path, decisions: tuple[str, ...], winner: object
 ) -> None:
-    handlers = [
-        decides(word, permissionDecisionReason=str(number))
-        for number, word in enumerate(decisions, 1)
-    ]
+    handlers = [decides(word, permissionDecisionReason=str(number)) for number, word in enumerate(decisions, 1)]
 
     async with hooks(tmp_path, at("PreToolUse", command("true"), *handlers)) as given:
         with anyio.fail_after(20):
@@ -111,9 +108,7 @@ async def test_deny_wins_over_ask_and_ask_over_allow(
 
 
 @requirement("hooks.settings-precedence")
-async def test_putting_a_call_off_is_stronger_than_asking_and_weaker_than_refusing(
-    tmp_path: Path,
-) -> None:
+async def test_putting_a_call_off_is_stronger_than_asking_and_weaker_than_refusing(tmp_path: Path) -> None:
     off, ask, no = decides("defer"), decides("ask"), decides("deny")
 
     async with hooks(tmp_path, at("PreToolUse", off, ask)) as given:
@@ -126,9 +121,7 @@ async def test_putting_a_call_off_is_stronger_than_asking_and_weaker_than_refusi
 
 
 @requirement("hooks.settings-input")
-async def test_of_several_new_inputs_the_last_one_that_goes_with_the_decision_counts(
-    tmp_path: Path,
-) -> None:
+async def test_of_several_new_inputs_the_last_one_that_goes_with_the_decision_counts(tmp_path: Path) -> None:
     block = at(
         "PreToolUse",
         decides("allow", updatedInput={"command": "one"}),
@@ -169,9 +162,7 @@ async def test_a_refusal_ends_a_chain(tmp_path: Path) -> None:
 
 
 @requirement("hooks.settings-if")
-@pytest.mark.parametrize(
-    ("line", "runs"), [("git push", True), ("echo hi", False), ("ls && git push", True)]
-)
+@pytest.mark.parametrize(("line", "runs"), [("git push", True), ("echo hi", False), ("ls && git push", True)])
 async def test_a_handler_with_a_rule_is_run_only_for_calls_the_rule_speaks_of(
     tmp_path: Path, line: str, runs: bool
 ) -> None:
@@ -208,9 +199,7 @@ async def test_a_handler_with_a_rule_for_files_is_for_the_tool_it_names(
     block = at("PreToolUse", command("true", **{"if": rule}))
 
     async with hooks(tmp_path, block) as given:
-        before = await given.run_pre_tool_use(
-            moment(tool, tmp_path, file_path=str(tmp_path / path))
-        )
+        before = await given.run_pre_tool_use(moment(tool, tmp_path, file_path=str(tmp_path / path)))
 
     assert bool(before.reports) is runs
 
@@ -220,9 +209,7 @@ async def test_a_handler_with_a_rule_is_never_run_where_there_is_no_call(tmp_pat
     block = at("UserPromptSubmit", command("true", **{"if": "Bash"}))
 
     async with hooks(tmp_path, block) as given:
-        after = await given.run_session_event(
-            SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "x"})
-        )
+        after = await given.run_session_event(SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "x"}))
 
     assert after.reports == ()
 
@@ -283,9 +270,7 @@ async def test_words_that_are_too_long_for_the_model_go_to_a_file(tmp_path: Path
     block = at("UserPromptSubmit", command("head -c 20000 /dev/zero | tr '\\0' x"))
 
     async with hooks(tmp_path, block) as given:
-        after = await given.run_session_event(
-            SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "hi"})
-        )
+        after = await given.run_session_event(SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "hi"}))
 
     [kept] = (tmp_path / "session" / "hook-results").iterdir()
     assert len(after.contexts[0]) < 10_000
@@ -306,9 +291,7 @@ async def test_words_that_are_too_long_for_the_person_go_to_a_file_too(tmp_path:
 
 
 @requirement("hooks.unknown-points")
-async def test_a_point_the_client_does_not_know_costs_older_clients_every_hook(
-    tmp_path: Path,
-) -> None:
+async def test_a_point_the_client_does_not_know_costs_older_clients_every_hook(tmp_path: Path) -> None:
     block = {**at("PreToolUse", command("true")), **at("NoSuchPoint", command("true"))}
 
     async with hooks(tmp_path, block, version="2.0.65") as old:

@@ -61,10 +61,7 @@ async def server(status: str, body: str, *more: str) -> AsyncIterator[Asked]:
 
 
 async def before(
-    tmp_path: Path,
-    handler: Mapping[str, object],
-    means: HookServices | None = None,
-    **settings: object,
+    tmp_path: Path, handler: Mapping[str, object], means: HookServices | None = None, **settings: object
 ) -> PreToolDecision:
     block = at("PreToolUse", handler)
     async with hooks(tmp_path, block, means=means, settings=settings) as given:
@@ -103,11 +100,7 @@ async def test_anything_but_an_answer_is_a_failure(
 
 @requirement("hooks.http-limits")
 async def test_only_allowed_variables_are_filled_into_headers(tmp_path: Path) -> None:
-    handler = {
-        "type": "http",
-        "headers": {"x-a": "$HOME", "x-b": "${PATH}!"},
-        "allowedEnvVars": ["HOME"],
-    }
+    handler = {"type": "http", "headers": {"x-a": "$HOME", "x-b": "${PATH}!"}, "allowedEnvVars": ["HOME"]}
     async with server("200 OK", "") as asked:
         await before(tmp_path, {**handler, "url": asked.url})
     assert (asked.headers["x-a"], asked.headers["x-b"]) == ("/nowhere", "!")
@@ -120,9 +113,7 @@ async def test_only_allowed_variables_are_filled_into_headers(tmp_path: Path) ->
 @requirement("hooks.http-limits")
 async def test_an_address_that_is_not_on_the_list_is_not_posted_to(tmp_path: Path) -> None:
     async with server("200 OK", json.dumps(DENY)) as asked:
-        told = await before(
-            tmp_path, {"type": "http", "url": asked.url}, allowedHttpHookUrls=["https://ok.test/*"]
-        )
+        told = await before(tmp_path, {"type": "http", "url": asked.url}, allowedHttpHookUrls=["https://ok.test/*"])
 
     assert told.decision is None
     assert asked.body == {}
@@ -154,15 +145,9 @@ async def test_an_mcp_tool_that_fails_stops_nothing(tmp_path: Path) -> None:
     async def call(name: str, tool: str, given: Mapping[str, object]) -> str:
         raise ToolError("it broke")
 
-    told = await before(
-        tmp_path,
-        {"type": "mcp_tool", "server": "db", "tool": "check"},
-        HookServices(call_tool=call),
-    )
+    told = await before(tmp_path, {"type": "mcp_tool", "server": "db", "tool": "check"}, HookServices(call_tool=call))
 
-    assert [(one.outcome, one.text) for one in told.reports] == [
-        ("error", "Failed to run: it broke")
-    ]
+    assert [(one.outcome, one.text) for one in told.reports] == [("error", "Failed to run: it broke")]
 
 
 class Mute(Exception):  # noqa: N818 - it has no words
@@ -176,9 +161,7 @@ class Mute(Exception):  # noqa: N818 - it has no words
     [{"type": "mcp_tool", "server": "db", "tool": "check"}, {"type": "prompt", "prompt": "Fine?"}],
     ids=["mcp_tool", "prompt"],
 )
-async def test_whoever_is_asked_may_fail_without_words(
-    tmp_path: Path, handler: dict[str, object]
-) -> None:
+async def test_whoever_is_asked_may_fail_without_words(tmp_path: Path, handler: dict[str, object]) -> None:
     async def call(name: str, tool: str, given: Mapping[str, object]) -> str:
         raise Mute
 

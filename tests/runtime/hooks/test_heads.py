@@ -72,9 +72,7 @@ def test_an_agents_hooks_live_while_it_works_and_a_skills_from_then_on(tmp_path:
     log = tmp_path / "log"
     write(tmp_path / "home/.claude/agents/helper.md", AGENT.format(log=log))
     write(tmp_path / "home/.claude/skills/doit/SKILL.md", SKILL.format(log=log))
-    errand = use(
-        "Agent", description="x", prompt="Help.", subagent_type="helper", run_in_background=False
-    )
+    errand = use("Agent", description="x", prompt="Help.", subagent_type="helper", run_in_background=False)
     script = [
         [bash("true")], [errand], [bash("true")], say("Helped."),
         [use("Skill", skill="doit")], [use("Skill", skill="doit")],

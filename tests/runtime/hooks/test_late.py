@@ -41,9 +41,7 @@ Stop hook blocking error from command "{}": {}
 
 
 @requirement("hooks.rewake")
-async def test_a_handler_that_objects_late_wakes_the_model_with_what_it_said(
-    tmp_path: Path,
-) -> None:
+async def test_a_handler_that_objects_late_wakes_the_model_with_what_it_said(tmp_path: Path) -> None:
     line = "echo words; echo the build broke >&2; exit 2"
     block = at("PostToolUse", command(line, asyncRewake=True))
     with anyio.fail_after(20):
@@ -123,9 +121,7 @@ async def test_a_handler_whose_time_is_over_is_not_waited_for_and_ended() -> Non
 
 
 @requirement("hooks.async")
-async def test_what_an_async_handler_adds_is_told_at_the_next_chance_and_decides_nothing(
-    tmp_path: Path,
-) -> None:
+async def test_what_an_async_handler_adds_is_told_at_the_next_chance_and_decides_nothing(tmp_path: Path) -> None:
     answer = {
         "continue": False,
         "decision": "block",
@@ -133,10 +129,7 @@ async def test_what_an_async_handler_adds_is_told_at_the_next_chance_and_decides
         "hookSpecificOutput": {"hookEventName": "PostToolUse", "additionalContext": "slow facts"},
     }
     (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
-    block = {
-        **at("PostToolUse", {**command("cat answer"), "async": True}),
-        **at("UserPromptSubmit", command("true")),
-    }
+    block = {**at("PostToolUse", {**command("cat answer"), "async": True}), **at("UserPromptSubmit", command("true"))}
     with anyio.fail_after(20):
         async with hooks(tmp_path, block) as fired:
             await fired.run_post_tool_use(moment(folder=tmp_path))
@@ -151,9 +144,7 @@ async def test_what_an_async_handler_adds_is_told_at_the_next_chance_and_decides
 
 @requirement("hooks.agent")
 @pytest.mark.parametrize("kind", ["prompt", "agent"])
-async def test_a_handler_without_anybody_to_ask_fails_and_stops_nothing(
-    tmp_path: Path, kind: str
-) -> None:
+async def test_a_handler_without_anybody_to_ask_fails_and_stops_nothing(tmp_path: Path, kind: str) -> None:
     whom = "agent" if kind == "agent" else "model"
     with anyio.fail_after(20):
         async with hooks(tmp_path, at("PreToolUse", {"type": kind, "prompt": "ok?"})) as fired:
@@ -191,9 +182,7 @@ async def test_an_agent_is_asked_like_a_model_and_its_no_goes_to_the_model(tmp_p
 def session(folder: Path, block: Mapping[str, object]) -> Session:
     layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     made = load_hooks(merge_settings([layer], trusted=True), profile())
-    return Session(
-        cwd=folder, tools=[bash_tool(profile())], hooks=made.hooks, transcript=folder / "t.jsonl"
-    )
+    return Session(cwd=folder, tools=[bash_tool(profile())], hooks=made.hooks, transcript=folder / "t.jsonl")
 
 
 async def output(conversation: Session, line: str) -> object:
@@ -224,9 +213,7 @@ async def test_what_a_handler_exports_at_the_start_later_commands_find(tmp_path:
 
 
 @requirement("hooks.moved")
-async def test_going_to_another_folder_is_told_and_its_variables_are_left_behind_with_it(
-    tmp_path: Path,
-) -> None:
+async def test_going_to_another_folder_is_told_and_its_variables_are_left_behind_with_it(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "a/.env").write_text("export HERE=a ONLY=a\n", encoding="utf-8")
@@ -249,9 +236,7 @@ async def test_going_to_another_folder_is_told_and_its_variables_are_left_behind
 
 
 @requirement("hooks.rewake")
-async def test_the_first_of_several_sources_that_wants_to_be_heard_wakes_the_model(
-    tmp_path: Path,
-) -> None:
+async def test_the_first_of_several_sources_that_wants_to_be_heard_wakes_the_model(tmp_path: Path) -> None:
     quick = at("PostToolUse", command("echo now >&2; exit 2", asyncRewake=True))
     never = at("PostToolUse", command("sleep 600", asyncRewake=True))
     with anyio.fail_after(20):

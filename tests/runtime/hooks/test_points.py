@@ -132,17 +132,13 @@ async def test_a_task_that_is_not_done_for_a_hook_stays_as_it_is(tmp_path: Path)
     assert moved == ("Updated task #1 status", False)
     assert refused == (text, False)
     assert structured is not None
-    assert structured.structured == TaskUpdateResult(
-        success=False, task_id="1", updated_fields=(), error=text
-    )
+    assert structured.structured == TaskUpdateResult(success=False, task_id="1", updated_fields=(), error=text)
     assert shown == ("Task #1: s\nStatus: in_progress\nDescription: d", False)
     assert unknown == ("Task not found", False)
 
 
 @requirement("hooks.task-completed")
-async def test_hooks_that_agree_hear_of_a_task_once_and_functions_are_heard_too(
-    tmp_path: Path,
-) -> None:
+async def test_hooks_that_agree_hear_of_a_task_once_and_functions_are_heard_too(tmp_path: Path) -> None:
     heard: list[tuple[str, object]] = []
     hooks = Hooks()
     for point in ("TaskCreated", "TaskCompleted"):
@@ -191,9 +187,7 @@ async def test_a_new_folder_is_told_while_the_calls_after_it_still_run(tmp_path:
 
 
 @requirement("hooks.permission-denied")
-async def test_hooks_hear_of_a_call_that_nobody_could_judge_and_may_let_it_be_tried_again(
-    tmp_path: Path,
-) -> None:
+async def test_hooks_hear_of_a_call_that_nobody_could_judge_and_may_let_it_be_tried_again(tmp_path: Path) -> None:
     answer = {"hookSpecificOutput": {"hookEventName": "PermissionDenied", "retry": True}}
     (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
     told = command("cat >> told; cat answer", **{"if": "Bash(touch *)"})
@@ -202,24 +196,18 @@ async def test_hooks_hear_of_a_call_that_nobody_could_judge_and_may_let_it_be_tr
     with anyio.fail_after(30):
         talk = Talk(tmp_path, hooks, version="2.1.325", fallback=mode)
         async with talk.session:
-            refused = await talk.calls(
-                ("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"})
-            )
+            refused = await talk.calls(("Bash", {"command": "touch y"}), ("Bash", {"command": "mkdir z"}))
 
     assert [is_error for _, is_error in refused] == [True, True]
     (row,) = rows(tmp_path / "told")
     assert (row["tool_name"], row["tool_use_id"]) == ("Bash", "c1")
     assert row["reason"] == "Classifier unavailable"
-    assert "The PermissionDenied hook indicated you may retry this tool call." in json.dumps(
-        talk.session.messages
-    )
+    assert "The PermissionDenied hook indicated you may retry this tool call." in json.dumps(talk.session.messages)
     assert json.dumps(talk.session.messages).count("indicated you may retry") == 1
 
 
 @requirement("hooks.stop-failure")
-async def test_hooks_hear_of_a_turn_that_a_failing_model_ends_and_have_no_say(
-    tmp_path: Path,
-) -> None:
+async def test_hooks_hear_of_a_turn_that_a_failing_model_ends_and_have_no_say(tmp_path: Path) -> None:
     block = {
         **at("StopFailure", command("cat >> told; exit 2"), matcher="rate_limit"),
         **at("Stop", command("touch stopped")),
@@ -261,9 +249,7 @@ async def test_a_question_offers_what_could_be_said_beside_yes_and_no(tmp_path: 
 
 
 @requirement("hooks.files")
-async def test_a_file_that_changes_is_told_before_the_next_call_and_may_set_variables(
-    tmp_path: Path,
-) -> None:
+async def test_a_file_that_changes_is_told_before_the_next_call_and_may_set_variables(tmp_path: Path) -> None:
     watch = {"hookEventName": "SessionStart", "watchPaths": [str(tmp_path / "far" / "b.txt")]}
     env = 'cat >> told; cat .envrc >> "$CLAUDE_ENV_FILE"'
     block = {

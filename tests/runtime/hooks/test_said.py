@@ -14,9 +14,7 @@ from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Allow, Ask, Deny
 
 
-def said(
-    answer: object, code: int = 0, point: HookPoint = "PreToolUse", **more: str
-) -> HookResponse:
+def said(answer: object, code: int = 0, point: HookPoint = "PreToolUse", **more: str) -> HookResponse:
     text = answer if isinstance(answer, str) else json.dumps(answer)
     values = profile(more.get("version", "2.1.325")).hooks
     heard = HookOutput(stdout=text, stderr=more.get("stderr", ""), exit_code=code)
@@ -41,9 +39,7 @@ def pre(**given: object) -> dict[str, object]:
         ({}, None),
     ],
 )
-def test_an_answer_decides_in_its_current_and_its_older_form(
-    answer: object, decision: object
-) -> None:
+def test_an_answer_decides_in_its_current_and_its_older_form(answer: object, decision: object) -> None:
     assert said(answer).decision == decision
 
 
@@ -93,9 +89,7 @@ def test_other_exit_codes_do_not_count_beside_an_answer_and_fail_without_one() -
 def test_the_flat_decision_of_the_older_documents_counts_only_in_their_profile() -> None:
     flat = {"decision": "allow", "reason": "fine", "additionalContext": "note"}
 
-    assert said(flat, version="seed") == HookResponse(
-        decision=Allow("fine", "hook"), contexts=("note",), is_json=True
-    )
+    assert said(flat, version="seed") == HookResponse(decision=Allow("fine", "hook"), contexts=("note",), is_json=True)
     assert said(flat).error is not None
     assert said(flat).decision is None
 

@@ -37,9 +37,7 @@ def echo(word: str) -> str:
 def session(tmp_path: Path, block: Mapping[str, object], **more: object) -> Session:
     """A session with the handlers of a settings file."""
     version = str(more.pop("version", "2.1.325"))
-    layer = SettingsLayer(
-        "user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {}
-    )
+    layer = SettingsLayer("user", tmp_path / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     made = load_hooks(merge_settings([layer], trusted=True), profile(version))
     tools: list[Tool] = [echo]
     return Session(
@@ -173,10 +171,7 @@ async def test_a_hook_can_end_the_turn_for_good(tmp_path: Path) -> None:
             assert not await made.run(reply())
 
     assert made.stopped == "enough"
-    assert [one["type"] for one in attached(tmp_path)] == [
-        "hook_stopped_continuation",
-        "hook_success",
-    ]
+    assert [one["type"] for one in attached(tmp_path)] == ["hook_stopped_continuation", "hook_success"]
 
 
 @requirement("hooks.session")
@@ -217,9 +212,7 @@ async def test_a_call_that_is_put_off_ends_the_turn_and_can_be_run_later(tmp_pat
             assert await made.run_deferred()
 
     assert put_off(made) is None
-    assert made.messages[-1]["content"] == [
-        {"type": "tool_result", "tool_use_id": "c0", "content": "later"}
-    ]
+    assert made.messages[-1]["content"] == [{"type": "tool_result", "tool_use_id": "c0", "content": "later"}]
     assert [one["type"] for one in attached(tmp_path)] == ["hook_success", "hook_deferred_tool"]
 
 
@@ -263,9 +256,7 @@ async def test_a_hooks_new_input_does_not_pass_a_rule_that_denies_it(tmp_path: P
     def no_secrets(question: PermissionRequest) -> Deny | None:
         return Deny("not that word") if question.input["word"] == "secret" else None
 
-    async with session(
-        tmp_path, block, policies=[no_secrets], fallback=lambda _question: Ask()
-    ) as made:
+    async with session(tmp_path, block, policies=[no_secrets], fallback=lambda _question: Ask()) as made:
         with anyio.fail_after(20):
             await made.run(reply("word"))
 
@@ -277,9 +268,7 @@ async def test_a_consent_can_change_the_rules_of_the_session(tmp_path: Path) -> 
     rule = {"type": "addRules", "behavior": "allow", "rules": [{"toolName": "echo"}]}
     decision = {"behavior": "allow", "updatedPermissions": [{**rule, "destination": "session"}]}
     given = {"hookEventName": "PermissionRequest", "decision": decision}
-    block = at(
-        "PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": given})
-    )
+    block = at("PermissionRequest", command("echo asked >> asked"), says({"hookSpecificOutput": given}))
 
     async with session(tmp_path, block, fallback=lambda _question: Ask()) as made:
         with anyio.fail_after(20):
@@ -371,10 +360,7 @@ async def test_functions_and_settings_are_asked_together(tmp_path: Path) -> None
     functions.pre_tool_use()(lambda call: Allow())
     functions.at("Stop")(lambda occasion: "once more")
     layer = SettingsLayer(
-        "user",
-        tmp_path / "s.json",
-        parse_settings({"hooks": at("PreToolUse", decides("deny"))}, "s.json"),
-        {},
+        "user", tmp_path / "s.json", parse_settings({"hooks": at("PreToolUse", decides("deny"))}, "s.json"), {}
     )
     made_of = load_hooks(merge_settings([layer], trusted=True), profile())
 
@@ -393,9 +379,7 @@ async def test_a_function_puts_a_call_off(tmp_path: Path) -> None:
     functions, ready = Hooks(), list[str]()
     functions.pre_tool_use()(lambda call: PreToolDecision(defer=not ready))
 
-    async with Session(
-        cwd=tmp_path, tools=[echo], hooks=functions, transcript=tmp_path / "t.jsonl"
-    ) as made:
+    async with Session(cwd=tmp_path, tools=[echo], hooks=functions, transcript=tmp_path / "t.jsonl") as made:
         with anyio.fail_after(20):
             assert not await made.run(reply("later"))
             assert put_off(made) == "c0"
@@ -414,16 +398,10 @@ async def test_a_functions_consent_says_to_what_and_can_change_the_rules(tmp_pat
     def consent(call: Call) -> PreToolDecision:
         asked.append(call.id)
         allow = Allow(input={"word": "another"})
-        return PreToolDecision(
-            decision=allow, permission_updates=({**rule, "destination": "session"},)
-        )
+        return PreToolDecision(decision=allow, permission_updates=({**rule, "destination": "session"},))
 
     async with Session(
-        cwd=tmp_path,
-        tools=[echo],
-        hooks=functions,
-        transcript=None,
-        fallback=lambda _question: Ask(),
+        cwd=tmp_path, tools=[echo], hooks=functions, transcript=None, fallback=lambda _question: Ask()
     ) as made:
         with anyio.fail_after(20):
             await made.run(reply("one"))
@@ -441,12 +419,8 @@ async def test_a_host_fires_the_points_that_only_it_knows_of(tmp_path: Path) -> 
 
     async with session(tmp_path, block) as made:
         with anyio.fail_after(20):
-            await made.fire_hook_event(
-                SessionHookEvent(point="Notification", subject="idle_prompt", fields=fields)
-            )
-            await made.fire_hook_event(
-                SessionHookEvent(point="Notification", subject="other", fields=fields)
-            )
+            await made.fire_hook_event(SessionHookEvent(point="Notification", subject="idle_prompt", fields=fields))
+            await made.fire_hook_event(SessionHookEvent(point="Notification", subject="other", fields=fields))
 
     told = json.loads((tmp_path / "told.json").read_bytes())
     assert told["message"] == "waiting"

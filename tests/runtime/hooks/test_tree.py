@@ -45,9 +45,7 @@ def errand(prompt: str, **more: object) -> dict[str, object]:
 
 @requirement("hooks.tree")
 @pytest.mark.parametrize("background", [False, True])
-async def test_calls_of_agents_below_fire_the_same_hooks_with_the_agents_name(
-    tmp_path: Path, background: bool
-) -> None:
+async def test_calls_of_agents_below_fire_the_same_hooks_with_the_agents_name(tmp_path: Path, background: bool) -> None:
     keep = command(f"cat >> '{tmp_path}/told'")
     block = {point: [{"hooks": [keep]}] for point in ("PreToolUse", "PostToolUse")}
     play = Play(
@@ -72,9 +70,7 @@ async def test_calls_of_agents_below_fire_the_same_hooks_with_the_agents_name(
 
 
 @requirement("hooks.tree")
-async def test_a_hook_refuses_a_call_of_an_agent_below_and_the_record_says_who(
-    tmp_path: Path,
-) -> None:
+async def test_a_hook_refuses_a_call_of_an_agent_below_and_the_record_says_who(tmp_path: Path) -> None:
     denies = {"hookEventName": "PreToolUse", "permissionDecision": "deny",
               "permissionDecisionReason": "not below"}  # fmt: skip
     block = at("PreToolUse", says({"hookSpecificOutput": denies}), matcher="echo")
@@ -121,9 +117,7 @@ async def test_commands_in_the_background_and_calls_of_servers_fire_hooks(tmp_pa
 @requirement("hooks.worktree")
 async def test_a_hook_makes_the_copy_that_an_agent_works_in(tmp_path: Path) -> None:
     line = f"cat >> '{tmp_path}/told'; mkdir '{tmp_path}/copy'; echo noise; echo '{tmp_path}/copy'"
-    play = Play(
-        {"Main": [[errand("Left", isolation="worktree")]], "Left": [[use("Bash", command="pwd")]]}
-    )
+    play = Play({"Main": [[errand("Left", isolation="worktree")]], "Left": [[use("Bash", command="pwd")]]})
     hooks = handlers(at("WorktreeCreate", command(line)))
     tools = [bash_tool(profile(VERSION))]
     async with troupe(tmp_path, play, version=VERSION, hooks=hooks, tools=tools) as agent:
@@ -149,9 +143,7 @@ async def test_a_hook_makes_the_copy_that_an_agent_works_in(tmp_path: Path) -> N
         ("echo /no/such", "WorktreeCreate hook returned a path that is not a directory: /no/such."),
     ],
 )
-async def test_without_a_copy_the_agent_is_not_started(
-    tmp_path: Path, line: str, words: str
-) -> None:
+async def test_without_a_copy_the_agent_is_not_started(tmp_path: Path, line: str, words: str) -> None:
     play = Play({"Main": [[errand("Left", isolation="worktree")]]})
     hooks = handlers(at("WorktreeCreate", command(line)))
     async with troupe(tmp_path, play, version=VERSION, hooks=hooks) as agent:

@@ -49,14 +49,10 @@ def going(folder: Path) -> Callable[[object], object]:
 
 
 @asynccontextmanager
-async def talking(
-    folder: Path, script: ScriptedModel, block: dict[str, object], *tools: Tool
-) -> AsyncIterator[Agent]:
+async def talking(folder: Path, script: ScriptedModel, block: dict[str, object], *tools: Tool) -> AsyncIterator[Agent]:
     layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
     made = load_hooks(merge_settings([layer], trusted=True), profile())
-    session = Session(
-        cwd=folder, tools=[echo, *tools], hooks=made.hooks, transcript=folder / "t.jsonl"
-    )
+    session = Session(cwd=folder, tools=[echo, *tools], hooks=made.hooks, transcript=folder / "t.jsonl")
     with anyio.fail_after(30):
         async with session:
             yield Agent(session, script)
@@ -79,9 +75,7 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 
 @requirement("hooks.rewake")
-async def test_a_turn_begins_when_a_handler_wakes_the_model_after_the_last_one(
-    tmp_path: Path,
-) -> None:
+async def test_a_turn_begins_when_a_handler_wakes_the_model_after_the_last_one(tmp_path: Path) -> None:
     script = ScriptedModel([[use("echo", text="a")], going(tmp_path), say("I mend it.")])  # type: ignore[list-item]
     async with talking(tmp_path, script, waker(tmp_path)) as agent:
         ended = await agent.run_to_completion("Go.")
@@ -94,9 +88,7 @@ async def test_a_turn_begins_when_a_handler_wakes_the_model_after_the_last_one(
 
 
 @requirement("hooks.rewake")
-async def test_a_handler_that_wakes_the_model_within_a_turn_is_heard_with_the_results(
-    tmp_path: Path,
-) -> None:
+async def test_a_handler_that_wakes_the_model_within_a_turn_is_heard_with_the_results(tmp_path: Path) -> None:
     @tool()
     async def until_woken() -> str:
         """Return once the handler has ended."""
@@ -137,9 +129,7 @@ async def test_a_session_of_its_own_loop_goes_on_at_the_end_of_a_turn(tmp_path: 
 
 
 @requirement("hooks.rewake")
-async def test_handlers_that_wake_the_model_again_and_again_are_not_heard_for_ever(
-    tmp_path: Path,
-) -> None:
+async def test_handlers_that_wake_the_model_again_and_again_are_not_heard_for_ever(tmp_path: Path) -> None:
     block = at("Stop", command("echo >> stops; echo again >&2; exit 2", asyncRewake=True))
     script = ScriptedModel([], then=lambda _messages: say("Done."))
     async with talking(tmp_path, script, block) as agent:

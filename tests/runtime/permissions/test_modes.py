@@ -28,9 +28,7 @@ from toolspan.types.decision import AccessedPath, Allow, Ask, Deny, MissingPermi
         ("cd $x && touch x", False), ("sh -c 'touch x'", False),
     ],
 )  # fmt: skip
-def test_where_edits_are_accepted_so_are_commands_that_edit(
-    tmp_path: Path, command: str, free: bool
-) -> None:
+def test_where_edits_are_accepted_so_are_commands_that_edit(tmp_path: Path, command: str, free: bool) -> None:
     (tmp_path / "sub").mkdir()
     decision = decided(Permissions(mode="acceptEdits"), line(command, tmp_path))
 
@@ -41,9 +39,7 @@ def test_where_edits_are_accepted_so_are_commands_that_edit(
 @pytest.mark.parametrize(
     "path", [".git/config", ".claude/settings.json", ".mcp.json", ".bashrc", ".GIT/x", "a/.husky/x"]
 )
-def test_a_file_that_decides_what_runs_later_is_not_edited_as_a_matter_of_course(
-    tmp_path: Path, path: str
-) -> None:
+def test_a_file_that_decides_what_runs_later_is_not_edited_as_a_matter_of_course(tmp_path: Path, path: str) -> None:
     asked = question("Write", tmp_path, file_path=path)
 
     def of(mode: Mode) -> type:
@@ -99,9 +95,7 @@ def test_planning_reads_and_does_not_change(tmp_path: Path) -> None:
     old = Permissions(mode="plan", refusals=profile("2.0.65").refusals)
 
     assert isinstance(decided(new, line("ls", tmp_path)), Allow)
-    assert decided(new, line("touch x", tmp_path)) == Deny(
-        "Auto mode is unavailable", basis="classifier"
-    )
+    assert decided(new, line("touch x", tmp_path)) == Deny("Auto mode is unavailable", basis="classifier")
     assert isinstance(decided(old, line("touch x", tmp_path)), Ask)
     assert isinstance(decided(new, question("Write", tmp_path, file_path="x")), Ask)
 
@@ -112,9 +106,7 @@ def test_a_question_tells_what_is_needed_and_where(tmp_path: Path) -> None:
 
     assert decision == Ask(
         needs=MissingPermissions(
-            parts=("touch x", "npm test"),
-            of=3,
-            reach=AccessedPath("touch", f"{tmp_path}/x", inside=True),
+            parts=("touch x", "npm test"), of=3, reach=AccessedPath("touch", f"{tmp_path}/x", inside=True)
         )
     )
 
@@ -138,9 +130,7 @@ def test_a_question_tells_what_is_needed_and_where(tmp_path: Path) -> None:
         ("echo 'open", []),
     ],
 )
-def test_what_is_offered_is_neither_secret_nor_everything(
-    tmp_path: Path, command: str, offered: list[str]
-) -> None:
+def test_what_is_offered_is_neither_secret_nor_everything(tmp_path: Path, command: str, offered: list[str]) -> None:
     asked = line(command, tmp_path)
     decision = decided(Permissions(), asked)
     assert isinstance(decision, Ask)

@@ -20,9 +20,7 @@ from toolspan.types.decision import Allow, Ask, Decision, Deny
 OPINIONS = st.sampled_from([None, Allow("a"), Ask("b"), Deny("c")])
 
 
-def question(
-    tool: str, *, known_as: str | None = None, read_only: bool = False, **given: object
-) -> PermissionRequest:
+def question(tool: str, *, known_as: str | None = None, read_only: bool = False, **given: object) -> PermissionRequest:
     made = asked.question(tool, Path("/p"), **given)
     return replace(made, cwd=Path("/p/in"), read_only=read_only, known_as=known_as)
 
@@ -41,9 +39,7 @@ def test_deny_wins_over_ask_and_ask_over_allow(opinions: list[Decision | None]) 
 @requirement("permission.fails-closed")
 @pytest.mark.anyio
 async def test_a_policy_that_gives_no_decision_counts_as_a_refusal() -> None:
-    decision = await decide(
-        [lambda question: Allow(), lambda question: cast("Decision", True)], question("Bash")
-    )
+    decision = await decide([lambda question: Allow(), lambda question: cast("Decision", True)], question("Bash"))
 
     assert isinstance(decision, Deny)
     assert "not bool" in str(decision.reason)
@@ -69,9 +65,7 @@ async def test_a_policy_that_gives_no_decision_counts_as_a_refusal() -> None:
         ("Read", "ls", False),
     ],
 )
-def test_an_allow_rule_grants_only_what_cannot_hide_more(
-    rule: str, command: str, allowed: bool
-) -> None:
+def test_an_allow_rule_grants_only_what_cannot_hide_more(rule: str, command: str, allowed: bool) -> None:
     decision = Rules(allow=[rule])(question("Bash", command=command))
 
     assert isinstance(decision, Allow) is allowed
@@ -120,8 +114,7 @@ SAID: dict[Mode, dict[str, type]] = {
 
 @requirement("permission.modes")
 @pytest.mark.parametrize(
-    ("mode", "call", "decision"),
-    [(mode, call, said) for mode, calls in SAID.items() for call, said in calls.items()],
+    ("mode", "call", "decision"), [(mode, call, said) for mode, calls in SAID.items() for call, said in calls.items()]
 )
 def test_what_a_mode_says_when_nobody_else_does(mode: Mode, call: str, decision: type) -> None:
     tool, path = call.split()

@@ -49,18 +49,14 @@ def on_file(rules: Rules, tool: str, path: str, folder: Path) -> Decision | None
         ("a\\*b", "axb", False),
     ],
 )
-def test_path_rules_read_like_ignore_files(
-    tmp_path: Path, pattern: str, path: str, fits: bool
-) -> None:
+def test_path_rules_read_like_ignore_files(tmp_path: Path, pattern: str, path: str, fits: bool) -> None:
     decision = on_file(Rules(deny=[f"Read({pattern})"]), "Read", path, tmp_path)
 
     assert isinstance(decision, Deny) is fits
 
 
 @requirement("permission.paths")
-def test_paths_begin_where_their_first_letters_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_begin_where_their_first_letters_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     project, settings = tmp_path / "project", tmp_path / "settings"
 
@@ -72,9 +68,7 @@ def test_paths_begin_where_their_first_letters_say(
 
 
 @requirement("permission.paths")
-def test_an_allowed_folder_is_one_place_a_denied_one_is_every_place_of_that_name(
-    tmp_path: Path,
-) -> None:
+def test_an_allowed_folder_is_one_place_a_denied_one_is_every_place_of_that_name(tmp_path: Path) -> None:
     allow, deny = Rules(allow=["Read(src/**)"]), Rules(deny=["Read(src/**)"])
 
     assert isinstance(on_file(allow, "Read", "src/a", tmp_path), Allow)
@@ -116,9 +110,7 @@ def test_a_rule_against_reading_holds_for_every_tool_that_would_show_or_change_t
 
 
 @requirement("permission.file-tools")
-def test_rules_for_edit_speak_for_write_and_an_allowed_edit_may_also_be_read(
-    tmp_path: Path,
-) -> None:
+def test_rules_for_edit_speak_for_write_and_an_allowed_edit_may_also_be_read(tmp_path: Path) -> None:
     rules = Rules(allow=["Edit(src/**)"], deny=["Edit(src/frozen/**)", "Write(made/**)"])
 
     assert isinstance(on_file(rules, "Write", "src/a", tmp_path), Allow)
@@ -276,9 +268,7 @@ def test_patterns_are_matched_as_a_slow_and_certain_way_would(pattern: str, text
         ("Bash(touch:*)", "ls | xargs touch", True),
     ],
 )
-def test_a_line_is_allowed_when_each_command_is(
-    tmp_path: Path, rule: str, command: str, allowed: bool
-) -> None:
+def test_a_line_is_allowed_when_each_command_is(tmp_path: Path, rule: str, command: str, allowed: bool) -> None:
     (tmp_path / "sub").mkdir()
 
     decision = decided(Permissions(Rules(allow=[rule])), line(command, tmp_path))
@@ -346,9 +336,7 @@ def test_a_text_in_place_of_a_list_of_rules_is_refused(which: str) -> None:
         ("git$ push", False),
     ],
 )
-def test_code_that_may_run_a_denied_command_is_asked_about(
-    tmp_path: Path, code: str, hides: bool
-) -> None:
+def test_code_that_may_run_a_denied_command_is_asked_about(tmp_path: Path, code: str, hides: bool) -> None:
     rules = Rules(allow=["Bash(python3:*)"], deny=["Bash(git push:*)"])
     command = f"python3 <<'EOF'\n{code}\nEOF"
 

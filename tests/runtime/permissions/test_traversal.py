@@ -71,9 +71,7 @@ def on_line(permissions: Permissions, command: str, project: Path) -> Decision:
         "cat < ../outside/secret", "cat < out/f", "cat < out/../secret",
     ],
 )  # fmt: skip
-def test_reading_elsewhere_is_asked_about_however_it_is_spelled(
-    project: Path, command: str
-) -> None:
+def test_reading_elsewhere_is_asked_about_however_it_is_spelled(project: Path, command: str) -> None:
     assert isinstance(on_line(Permissions(), command, project), Ask)
 
 
@@ -86,9 +84,7 @@ def test_reading_elsewhere_is_asked_about_however_it_is_spelled(
         "cd sub && cat ../a", "cd sub/.. && cat a", "cat ../project/a", "cat env", "cat -- -x",
     ],
 )  # fmt: skip
-def test_a_long_way_to_a_file_of_the_project_is_none_of_anybody_s_business(
-    project: Path, command: str
-) -> None:
+def test_a_long_way_to_a_file_of_the_project_is_none_of_anybody_s_business(project: Path, command: str) -> None:
     assert isinstance(on_line(Permissions(), command, project), Allow)
 
 
@@ -104,9 +100,7 @@ def test_a_long_way_to_a_file_of_the_project_is_none_of_anybody_s_business(
         "echo x > .GIT/config", "touch .Git/hooks/x", "touch down/../../.git/x",
     ],
 )  # fmt: skip
-def test_writing_elsewhere_is_asked_about_where_edits_are_accepted(
-    project: Path, command: str
-) -> None:
+def test_writing_elsewhere_is_asked_about_where_edits_are_accepted(project: Path, command: str) -> None:
     assert isinstance(on_line(EDITS, command, project), Ask)
 
 
@@ -125,11 +119,7 @@ WAYS = (
 
 @requirement("permission.traversal")
 @pytest.mark.parametrize(
-    "command",
-    [
-        *(f"rm -rf {what}" for what in COSTLY),
-        *("ls | rm > sub/x -rf /", "true && rm 2>&1 -rf ~"),
-    ],
+    "command", [*(f"rm -rf {what}" for what in COSTLY), *("ls | rm > sub/x -rf /", "true && rm 2>&1 -rf ~")]
 )
 def test_costly_removals_are_seen_behind_links_and_dots(project: Path, command: str) -> None:
     anything_goes = Permissions(Rules(allow=["Bash"]), "bypassPermissions")
@@ -140,10 +130,7 @@ def test_costly_removals_are_seen_behind_links_and_dots(project: Path, command: 
 @requirement("permission.traversal")
 @pytest.mark.parametrize(
     "command",
-    [
-        *(f"cat {way}" for way in WAYS),
-        *("dd if=.env", "head -c5 < .env", "cd sub && cat ../.env", "dd if=~/.ssh/id"),
-    ],
+    [*(f"cat {way}" for way in WAYS), *("dd if=.env", "head -c5 < .env", "cd sub && cat ../.env", "dd if=~/.ssh/id")],
 )
 def test_a_forbidden_file_is_found_on_every_way_to_it(project: Path, command: str) -> None:
     rules = Rules(
@@ -179,9 +166,7 @@ def test_a_forbidden_file_is_found_from_wherever_one_asks(
 
 
 @requirement("permission.traversal")
-def test_a_folder_that_is_a_link_is_judged_by_both_its_names(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_is_a_link_is_judged_by_both_its_names(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = project.parent / "other"
     other.symlink_to(project)
     rules = Rules(allow=["Bash"], deny=[f"Read(/{project}/gone/**)", f"Read(/{other}/lost/**)"])
@@ -266,9 +251,7 @@ def swapped(folder: Path, target: Path) -> None:
 @requirement("permission.pinned")
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["sub/n", "sub/deep/n", "sub/deep/more/n", "down/n"])
-async def test_a_folder_that_becomes_a_link_after_consent_leads_no_write_outside(
-    project: Path, name: str
-) -> None:
+async def test_a_folder_that_becomes_a_link_after_consent_leads_no_write_outside(project: Path, name: str) -> None:
     outside = project.parent / "outside"
     (outside / "deep").mkdir()
     before = sorted(outside.rglob("*"))
@@ -294,9 +277,7 @@ async def test_a_file_that_becomes_a_link_after_consent_is_not_followed(project:
 
 @requirement("permission.pinned")
 @pytest.mark.anyio
-async def test_a_link_that_turns_elsewhere_after_consent_is_followed_to_where_it_led(
-    project: Path,
-) -> None:
+async def test_a_link_that_turns_elsewhere_after_consent_is_followed_to_where_it_led(project: Path) -> None:
     def turn() -> None:
         (project / "down").unlink()
         (project / "down").symlink_to(project.parent / "outside")

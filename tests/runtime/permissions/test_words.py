@@ -34,9 +34,7 @@ NEEDS = "This Bash command contains multiple operations. The following"
         ("2.1.325", "make", "This command requires approval"),
     ],
 )
-def test_the_words_are_those_of_the_client(
-    tmp_path: Path, version: str, command: str, says: str
-) -> None:
+def test_the_words_are_those_of_the_client(tmp_path: Path, version: str, command: str, says: str) -> None:
     refusals = profile(version).refusals
     asked = line(command, tmp_path)
     decision = decided(Permissions(refusals=refusals), asked)

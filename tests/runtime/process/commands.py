@@ -27,13 +27,7 @@ def python(script: str, **more: object) -> Command:
 
 
 def command(argv: list[str], **more: object) -> Command:
-    plain = Command(
-        argv=argv,
-        cwd=Path("/"),
-        env=dict(os.environ),
-        tag=f"test-{uuid4().hex}",
-        merge_streams=True,
-    )
+    plain = Command(argv=argv, cwd=Path("/"), env=dict(os.environ), tag=f"test-{uuid4().hex}", merge_streams=True)
     return replace(plain, **more)  # type: ignore[arg-type]
 
 

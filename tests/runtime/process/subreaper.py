@@ -11,13 +11,7 @@ import anyio
 import anyio.lowlevel
 import psutil
 
-from toolspan.runtime.process import (
-    Command,
-    ProcessSupervisor,
-    become_subreaper,
-    find_survivors,
-    is_subreaper,
-)
+from toolspan.runtime.process import Command, ProcessSupervisor, become_subreaper, find_survivors, is_subreaper
 
 
 def own_children(status: str) -> list[int]:

@@ -14,9 +14,7 @@ from toolspan.runtime.process import Capture, Spill
 
 @requirement("process.bounded-memory")
 @given(st.lists(st.binary(max_size=30)), st.integers(2, 50))
-def test_head_and_tail_are_the_ends_of_the_whole_and_the_file_is_the_whole(
-    pieces: list[bytes], limit: int
-) -> None:
+def test_head_and_tail_are_the_ends_of_the_whole_and_the_file_is_the_whole(pieces: list[bytes], limit: int) -> None:
     whole = b"".join(pieces)
     with TemporaryDirectory() as folder:
         capture = Capture(limit, Spill(lambda: Path(folder) / "all"))

@@ -11,14 +11,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.process.commands import Ups, command, python, sh, zombies
-from toolspan.runtime.process import (
-    ExitStatus,
-    ProcessSupervisor,
-    Spill,
-    StartError,
-    find_survivors,
-    start_process,
-)
+from toolspan.runtime.process import ExitStatus, ProcessSupervisor, Spill, StartError, find_survivors, start_process
 
 pytestmark = pytest.mark.anyio
 
@@ -95,9 +88,7 @@ async def test_of_a_huge_output_the_first_and_the_last_bytes_are_kept_and_all_ar
 
 
 @requirement("process.spill")
-async def test_the_spill_file_is_made_when_memory_is_full_and_holds_everything(
-    tmp_path: Path,
-) -> None:
+async def test_the_spill_file_is_made_when_memory_is_full_and_holds_everything(tmp_path: Path) -> None:
     spill = Spill(lambda: tmp_path / "all.txt")
     with anyio.fail_after(10):
         async with ProcessSupervisor() as custody:
@@ -220,16 +211,8 @@ async def test_what_cannot_be_started_is_told_with_path_and_reason(
 
 
 @requirement("process.start-error")
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        lambda: sh(":", memory_limit=0),
-        lambda: command([]),
-    ],
-)
-async def test_a_command_that_makes_no_sense_is_refused_at_once(
-    wrong: Callable[[], object],
-) -> None:
+@pytest.mark.parametrize("wrong", [lambda: sh(":", memory_limit=0), lambda: command([])])
+async def test_a_command_that_makes_no_sense_is_refused_at_once(wrong: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="at least"):
         wrong()
 
@@ -278,9 +261,7 @@ async def test_what_an_orphan_prints_later_neither_breaks_it_nor_changes_the_out
     heard = bytearray()
     with anyio.fail_after(10):
         async with ProcessSupervisor() as custody:
-            child = await custody.start(
-                python(script, pass_fds=(late_write, go_read), on_output=heard.extend)
-            )
+            child = await custody.start(python(script, pass_fds=(late_write, go_read), on_output=heard.extend))
             await child.wait()
             os.write(go_write, b"!")
             await anyio.wait_readable(late_read)

@@ -11,13 +11,7 @@ import pytest
 
 from tests.requirement import requirement
 from tests.runtime.process.commands import Ups, command, python, sh, zombies
-from toolspan.runtime.process import (
-    ChildProcess,
-    ExitStatus,
-    ProcessSupervisor,
-    find_survivors,
-    is_subreaper,
-)
+from toolspan.runtime.process import ChildProcess, ExitStatus, ProcessSupervisor, find_survivors, is_subreaper
 
 pytestmark = pytest.mark.anyio
 

@@ -194,9 +194,7 @@ async def test_a_stopped_command_obeys() -> None:
 async def test_what_was_printed_before_the_end_is_kept() -> None:
     ups = Ups()
     with anyio.fail_after(20):
-        child = await start_process(
-            sh("echo up; printf 'no end'; echo err >&2; sleep 1000", on_output=ups)
-        )
+        child = await start_process(sh("echo up; printf 'no end'; echo err >&2; sleep 1000", on_output=ups))
         await ups.wait()
         await eventually(lambda: child.stdout.total >= 13)
         await child.terminate()
@@ -210,18 +208,14 @@ async def test_processes_that_cannot_be_ended_are_told() -> None:
         """As if one process of the command could not be killed: its number is nobody's."""
 
         def look(self) -> dict[int, ProcessInfo]:
-            ghost = ProcessInfo(
-                2**22 + 1, child.pid, child.pid, child.pid, float("inf"), is_zombie=False
-            )
+            ghost = ProcessInfo(2**22 + 1, child.pid, child.pid, child.pid, float("inf"), is_zombie=False)
             return {**super().list_processes(), ghost.pid: ghost}
 
         def one(self, pid: int) -> ProcessInfo | None:
             return self.list_processes()[pid] if pid > 2**22 else super().get_process(pid)
 
     with anyio.fail_after(20):
-        child = await start_process(
-            sh("sleep 1000"), ProcessPlatform(Haunted(), has_pidfd=True, kill_timeout=0.05)
-        )
+        child = await start_process(sh("sleep 1000"), ProcessPlatform(Haunted(), has_pidfd=True, kill_timeout=0.05))
         with pytest.raises(TerminationError) as raised:
             await child.terminate(grace=0.05)
 
@@ -255,12 +249,7 @@ async def test_a_runner_inside_a_command_of_another_keeps_the_outer_mark() -> No
         child = await start_process(command)
         await ups.wait()
 
-        assert (
-            find_survivors("outer@1")
-            == find_survivors("outer")
-            == find_survivors(command.tag)
-            == [child.pid]
-        )
+        assert find_survivors("outer@1") == find_survivors("outer") == find_survivors(command.tag) == [child.pid]
         await child.terminate()
     assert child.stdout.data.startswith(f"outer@1:{command.tag}@".encode())
 
@@ -290,6 +279,4 @@ def test_what_works_less_well_here_is_said() -> None:
     full = ProcessPlatform(ProcFs(), has_pidfd=True)
 
     assert full.limitations == ([] if Path("/proc/self/stat").exists() else full.limitations)
-    assert any(
-        "pidfd" in line for line in ProcessPlatform(PsutilTable(), has_pidfd=False).limitations
-    )
+    assert any("pidfd" in line for line in ProcessPlatform(PsutilTable(), has_pidfd=False).limitations)

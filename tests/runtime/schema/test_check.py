@@ -119,9 +119,7 @@ def test_other_strings_are_no_numbers_and_no_booleans(text: str) -> None:
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1, "union"),
     ],
 )
-def test_each_keyword_refuses_what_it_is_for(
-    schema: Mapping[str, Any], value: object, code: str
-) -> None:
+def test_each_keyword_refuses_what_it_is_for(schema: Mapping[str, Any], value: object, code: str) -> None:
     assert field(schema, value) == [(code, ("x",))]
 
 
@@ -144,9 +142,7 @@ def test_keys_that_a_schema_leaves_open_are_kept_or_checked() -> None:
         {"type": "string", "minimum": 1},
     ],
 )
-def test_a_schema_that_cannot_be_checked_is_refused_when_it_is_compiled(
-    schema: Mapping[str, Any],
-) -> None:
+def test_a_schema_that_cannot_be_checked_is_refused_when_it_is_compiled(schema: Mapping[str, Any]) -> None:
     with pytest.raises(BadTool, match=r"the schema\.x has .* cannot be checked"):
         compile_checker({"type": "object", "properties": {"x": schema}}, coerce=True)
 
@@ -183,8 +179,7 @@ def leaves() -> st.SearchStrategy[Case]:
         st.tuples(st.just({"type": "string", "enum": ["a", "b"]}), st.sampled_from("ab")),
         st.integers(-5, 5).flatmap(
             lambda low: st.tuples(
-                st.just({"type": "integer", "minimum": low, "maximum": low + 3}),
-                st.integers(low, low + 3),
+                st.just({"type": "integer", "minimum": low, "maximum": low + 3}), st.integers(low, low + 3)
             )
         ),
     )
@@ -252,9 +247,7 @@ def test_an_input_that_fits_is_taken_as_it_is(case: Case, coerce: bool) -> None:
 
 @requirement("input.every-fault-found")
 @given(CASES, st.data())
-def test_a_planted_fault_is_found_at_its_place_and_nothing_else(
-    case: Case, data: st.DataObject
-) -> None:
+def test_a_planted_fault_is_found_at_its_place_and_nothing_else(case: Case, data: st.DataObject) -> None:
     schema, value = case
     path = data.draw(st.sampled_from(places(value)))
 
@@ -264,9 +257,7 @@ def test_a_planted_fault_is_found_at_its_place_and_nothing_else(
 
 @requirement("input.every-fault-found")
 @given(CASES, st.data())
-def test_a_key_taken_out_is_missed_and_a_key_put_in_is_seen(
-    case: Case, data: st.DataObject
-) -> None:
+def test_a_key_taken_out_is_missed_and_a_key_put_in_is_seen(case: Case, data: st.DataObject) -> None:
     schema, value = case
     path = data.draw(st.sampled_from([one for one in places(value) if isinstance(one[-1], str)]))
     beside = (*path[:-1], "ZZ")

@@ -64,12 +64,9 @@ def recorded(version: str, **given: object) -> Any:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_one_issue_is_told_in_one_sentence(version: str) -> None:
     assert told(version).text == (
-        "InputValidationError: Plant failed due to the following issue:\n"
-        "The required parameter `place` is missing"
+        "InputValidationError: Plant failed due to the following issue:\nThe required parameter `place` is missing"
     )
-    assert told(version, place="a", x=1).text.splitlines()[1:] == [
-        "An unexpected parameter `x` was provided"
-    ]
+    assert told(version, place="a", x=1).text.splitlines()[1:] == ["An unexpected parameter `x` was provided"]
     assert told(version, place=["a"]).text.splitlines()[1:] == [
         "The parameter `place` type is expected as `string` but provided as `array`"
     ]
@@ -117,12 +114,7 @@ def test_issues_are_recorded_as_zod_4_writes_them() -> None:
             "path": ["count"],
             "message": "Invalid input: expected number, received string",
         },
-        {
-            "code": "unrecognized_keys",
-            "keys": ["x"],
-            "path": [],
-            "message": 'Unrecognized key: "x"',
-        },
+        {"code": "unrecognized_keys", "keys": ["x"], "path": [], "message": 'Unrecognized key: "x"'},
     ]
     (enum,) = recorded(LATEST, place="a", mode="tall")
     assert list(enum.items()) == [

@@ -126,9 +126,7 @@ def test_hooks_can_be_made_to_fail_closed(world: World) -> None:
 
 
 @requirement("exec.hooks")
-def test_a_program_that_speaks_for_the_model_hears_of_prompts_and_ends_of_turns(
-    world: World,
-) -> None:
+def test_a_program_that_speaks_for_the_model_hears_of_prompts_and_ends_of_turns(world: World) -> None:
     def at(point: str, line: str) -> dict[str, object]:
         return {point: [{"hooks": [{"type": "command", "command": line}]}]}
 
@@ -141,9 +139,7 @@ def test_a_program_that_speaks_for_the_model_hears_of_prompts_and_ends_of_turns(
         {"type": "assistant", "message": {"content": "really"}},
     ]
 
-    done = world.toolspan(
-        "exec", "--transcript", "none", told="".join(json.dumps(one) + "\n" for one in told)
-    )
+    done = world.toolspan("exec", "--transcript", "none", told="".join(json.dumps(one) + "\n" for one in told))
 
     noted = "UserPromptSubmit hook additional context: noted"
     assert [json.loads(line) for line in done.stdout.splitlines()] == [
@@ -185,9 +181,7 @@ def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> 
     [("exec",), ("mcp",), ("run", "-p", "Go.", "--model", "scripted:../steps.json")],
     ids=["exec", "mcp", "run"],
 )
-def test_a_tool_that_nobody_has_is_refused_where_it_is_asked_for(
-    world: World, command: tuple[str, ...]
-) -> None:
+def test_a_tool_that_nobody_has_is_refused_where_it_is_asked_for(world: World, command: tuple[str, ...]) -> None:
     world.write("steps.json", [[{"type": "text", "text": "Done."}]])
 
     done = world.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", told="")

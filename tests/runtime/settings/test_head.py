@@ -51,11 +51,7 @@ tools: Read
         "Stop": [
             {
                 "hooks": [
-                    {
-                        "type": "command",
-                        "command": "echo one\n  echo a: b\n\necho two",
-                        "async": False,
-                    },
+                    {"type": "command", "command": "echo one\n  echo a: b\n\necho two", "async": False},
                     {"type": "http", "url": "http://x/#y"},
                 ]
             }

@@ -61,10 +61,7 @@ def test_a_file_is_read_with_what_it_says_and_without_what_it_does_not(tmp_path:
         ({"hooks": {"Stop": {}}}, "`hooks.Stop`"),
         ({"hooks": {"Stop": [{"hooks": [{"type": "command"}]}]}}, "`hooks.Stop[0].hooks[0]`"),
         ({"hooks": {"Stop": [{"hooks": [{"type": "magic"}]}]}}, "`hooks.Stop[0].hooks[0].type`"),
-        (
-            {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": 1}]}]}},
-            "`hooks.Stop[0].hooks[0].command`",
-        ),
+        ({"hooks": {"Stop": [{"hooks": [{"type": "command", "command": 1}]}]}}, "`hooks.Stop[0].hooks[0].command`"),
     ],
 )
 def test_what_is_wrong_is_told_with_file_and_key(tmp_path: Path, value: object, words: str) -> None:

@@ -22,9 +22,7 @@ from toolspan.runtime.settings import (
 def places(tmp_path: Path) -> SettingsPaths:
     for name in ("project", "user", "managed"):
         (tmp_path / name).mkdir(parents=True, exist_ok=True)
-    return SettingsPaths(
-        project=tmp_path / "project", user=tmp_path / "user", managed=tmp_path / "managed"
-    )
+    return SettingsPaths(project=tmp_path / "project", user=tmp_path / "user", managed=tmp_path / "managed")
 
 
 def write(path: Path, value: object) -> Path:
@@ -51,11 +49,7 @@ def everywhere(tmp_path: Path, **files: object) -> SettingsPaths:
 
 
 def commands(merged: MergedSettings) -> list[str]:
-    return [
-        str(getattr(handler, "command", None))
-        for one in merged.hooks
-        for handler in one.group.hooks
-    ]
+    return [str(getattr(handler, "command", None)) for one in merged.hooks for handler in one.group.hooks]
 
 
 @requirement("settings.scopes")
@@ -92,9 +86,7 @@ def test_hooks_of_all_files_are_run_with_the_name_of_their_scope(tmp_path: Path)
 
 
 @requirement("settings.scopes")
-def test_a_file_that_is_named_and_also_the_projects_is_loaded_once_and_trusted(
-    tmp_path: Path,
-) -> None:
+def test_a_file_that_is_named_and_also_the_projects_is_loaded_once_and_trusted(tmp_path: Path) -> None:
     found = everywhere(tmp_path, project=hook("p"))
 
     layers = load_layers(found, named=found.project / ".claude" / "settings.json")
@@ -180,9 +172,7 @@ def test_trust_ends_with_any_change_to_what_could_run(tmp_path: Path) -> None:
 def test_a_folder_that_wants_nothing_needs_no_trust(tmp_path: Path) -> None:
     found = everywhere(tmp_path, project={"permissions": {"deny": ["Bash"]}, "model": "x"})
 
-    assert TrustStore(tmp_path / "none.json").is_trusted(
-        build_trust_request(found, load_layers(found))
-    )
+    assert TrustStore(tmp_path / "none.json").is_trusted(build_trust_request(found, load_layers(found)))
 
 
 @requirement("settings.trust")

@@ -23,9 +23,7 @@ from toolspan.runtime.settings import (
 
 
 @requirement("settings.grant")
-def test_what_is_added_stands_behind_what_was_there_and_nothing_else_changes(
-    tmp_path: Path,
-) -> None:
+def test_what_is_added_stands_behind_what_was_there_and_nothing_else_changes(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     kept = {"z": 123456789012345678901234567890, "a": [1.5, None, "é"], "env": {"K": "v"}}
     before = {**kept, "permissions": {"deny": ["X"], "allow": ["Read"], "strange": 1}}
@@ -99,10 +97,7 @@ for number in range(20):
 @requirement("settings.grant")
 def test_writers_at_the_same_time_lose_nothing_of_each_other(tmp_path: Path) -> None:
     path = tmp_path / "new" / "settings.json"
-    writers = [
-        subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(number)])
-        for number in range(3)
-    ]
+    writers = [subprocess.Popen([sys.executable, "-c", _WRITER, str(path), str(number)]) for number in range(3)]
     assert [writer.wait(60) for writer in writers] == [0, 0, 0]
 
     rules = json.loads(path.read_text(encoding="utf-8"))["permissions"]["allow"]
@@ -110,9 +105,7 @@ def test_writers_at_the_same_time_lose_nothing_of_each_other(tmp_path: Path) -> 
 
 
 @requirement("settings.grant-trust")
-def test_a_trusted_folder_stays_trusted_with_what_its_person_adds_and_no_other_does(
-    tmp_path: Path,
-) -> None:
+def test_a_trusted_folder_stays_trusted_with_what_its_person_adds_and_no_other_does(tmp_path: Path) -> None:
     places = SettingsPaths(project=tmp_path / "p", user=tmp_path / "u", managed=tmp_path / "m")
     store = TrustStore(tmp_path / "trust.json")
 

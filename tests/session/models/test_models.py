@@ -20,14 +20,7 @@ from toolspan.session import Agent
 from toolspan.session.models import base as said
 from toolspan.session.models.anthropic import AnthropicModel
 from toolspan.session.models.anthropic import _AnthropicStreamReader as AnthropicReader
-from toolspan.session.models.base import (
-    BlockDone,
-    Model,
-    ModelEvent,
-    ModelFailed,
-    ModelRequest,
-    ModelStream,
-)
+from toolspan.session.models.base import BlockDone, Model, ModelEvent, ModelFailed, ModelRequest, ModelStream
 from toolspan.session.models.choose import make_model, parse_model_spec
 from toolspan.session.models.openai import OpenAIModel, to_chat_messages
 from toolspan.session.models.openai import _OpenAIStreamReader as OpenAIReader
@@ -66,9 +59,7 @@ async def heard(model: Model, request: ModelRequest = ASKED) -> list[ModelEvent]
             await model.close()
 
 
-async def served(
-    script: ScriptedModel, make: Make, request: ModelRequest = ASKED
-) -> list[ModelEvent]:
+async def served(script: ScriptedModel, make: Make, request: ModelRequest = ASKED) -> list[ModelEvent]:
     async with ModelServer(script) as server:
         return await heard(make(server.url), request)
 
@@ -90,10 +81,7 @@ async def test_words_and_calls_come_in_pieces_and_then_whole(make: Make) -> None
     events = await served(script, make)
 
     assert isinstance(events[0], said.ReplyBegan)
-    assert (
-        "".join(e.text for e in events if isinstance(e, said.TextDelta))
-        == "I look at both of them."
-    )
+    assert "".join(e.text for e in events if isinstance(e, said.TextDelta)) == "I look at both of them."
     assert len([e for e in events if isinstance(e, said.TextDelta)]) > 1
     text, read, bash = blocks(events)
     assert text["text"] == "I look at both of them."
@@ -101,9 +89,7 @@ async def test_words_and_calls_come_in_pieces_and_then_whole(make: Make) -> None
     assert (bash["name"], bash["input"]) == ("Bash", {"command": "ls -la"})
     begun = [e.call_id for e in events if isinstance(e, said.CallBegan)]
     assert begun == [read["id"], bash["id"]]
-    pieces = "".join(
-        e.text for e in events if isinstance(e, said.InputDelta) and e.call_id == bash["id"]
-    )
+    pieces = "".join(e.text for e in events if isinstance(e, said.InputDelta) and e.call_id == bash["id"])
     assert pieces == '{"command":"ls -la"}'
     assert end(events) == "tool_use"
     tokens: dict[str, object] = {}
@@ -140,9 +126,7 @@ async def test_what_the_model_is_asked_arrives(make: Make) -> None:
 
 @requirement("model.stop-reasons")
 @BOTH
-async def test_a_reply_that_gets_too_long_says_so_and_its_call_is_whole_enough_to_answer(
-    make: Make,
-) -> None:
+async def test_a_reply_that_gets_too_long_says_so_and_its_call_is_whole_enough_to_answer(make: Make) -> None:
     script = ScriptedModel([testing.cut(use("Write", file_path="a.txt", content="a long text"))])
     events = await served(script, make)
 
@@ -226,17 +210,13 @@ async def nothing(_seconds: float) -> None:
 
 @requirement("model.retries")
 @BOTH
-async def test_a_failed_request_is_made_again_and_what_came_before_does_not_count(
-    make: Make,
-) -> None:
+async def test_a_failed_request_is_made_again_and_what_came_before_does_not_count(make: Make) -> None:
     waits: list[float] = []
 
     async def note(seconds: float) -> None:
         waits.append(seconds)
 
-    script = ScriptedModel(
-        [fail(429, retry_after=7), fail(529), testing.drop(say("I was")), say("Here I am.")]
-    )
+    script = ScriptedModel([fail(429, retry_after=7), fail(529), testing.drop(say("I was")), say("Here I am.")])
     async with ModelServer(script) as server:
         model = RetryingModel(make(server.url), RetryOptions(sleep=note, jitter=lambda: 1.0))
         events = await heard(model)
@@ -289,10 +269,7 @@ async def test_an_id_that_was_there_before_is_replaced(make: Make) -> None:
         messages=[
             {"role": "user", "content": "Hi"},
             {"role": "assistant", "content": [call]},
-            {
-                "role": "user",
-                "content": [{"type": "tool_result", "tool_use_id": "same", "content": "x"}],
-            },
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "same", "content": "x"}]},
         ]
     )
     script = ScriptedModel([[dict(call), {**call, "id": "odd:id"}]])
@@ -359,10 +336,7 @@ async def test_a_call_without_an_id_gets_one() -> None:
 
 @requirement("model.pictures")
 async def test_pictures_in_results_become_notes_where_they_have_no_place() -> None:
-    picture = {
-        "type": "image",
-        "source": {"type": "base64", "media_type": "image/png", "data": "AA"},
-    }
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA"}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": [picture], "is_error": False}
     call = {"type": "tool_use", "id": "c", "name": "Read", "input": {}}
     told = to_chat_messages(
@@ -376,11 +350,7 @@ async def test_pictures_in_results_become_notes_where_they_have_no_place() -> No
     )
 
     assert told[0]["content"][1]["type"] == "image_url"  # type: ignore[index]
-    assert told[2] == {
-        "role": "tool",
-        "tool_call_id": "c",
-        "content": "[image, image/png: not shown to this model]",
-    }
+    assert told[2] == {"role": "tool", "tool_call_id": "c", "content": "[image, image/png: not shown to this model]"}
 
 
 @requirement("model.names")
@@ -418,10 +388,7 @@ async def test_a_server_that_is_not_there_is_named_without_its_password() -> Non
     for word in ("anthropic:m", "openai:m"):
         url = "http://user:secret@127.0.0.1:9/v1"
         model = make_model(word, base_url=url, retry=patience, environment={})
-        with (
-            anyio.fail_after(30),
-            pytest.raises(ModelFailed, match=r"at http://127\.0\.0\.1:9:") as told,
-        ):
+        with anyio.fail_after(30), pytest.raises(ModelFailed, match=r"at http://127\.0\.0\.1:9:") as told:
             async for _ in model.stream(ModelRequest(messages=[{"role": "user", "content": "x"}])):
                 pass
         assert "secret" not in str(told.value)
@@ -492,10 +459,7 @@ def deltas(kind: str, field: str, count: int) -> Iterator[object]:
 
 
 @requirement("llm.linear")
-@pytest.mark.parametrize(
-    ("kind", "field"),
-    [("text", "text"), ("thinking", "thinking"), ("tool_use", "partial_json")],
-)
+@pytest.mark.parametrize(("kind", "field"), [("text", "text"), ("thinking", "thinking"), ("tool_use", "partial_json")])
 def test_a_block_in_many_pieces_is_put_together_once(kind: str, field: str) -> None:
     reader = AnthropicReader(set(), None)
     pieces = cast("Iterator[RawMessageStreamEvent]", deltas(kind, field, 1_000))
@@ -510,9 +474,7 @@ def test_a_block_in_many_pieces_is_put_together_once(kind: str, field: str) -> N
 def test_arguments_in_many_pieces_are_put_together_once() -> None:
     def chunk(**delta: object) -> SimpleNamespace:
         choice = SimpleNamespace(
-            delta=SimpleNamespace(
-                **{"model_extra": None, "content": None, "refusal": None, **delta}
-            ),
+            delta=SimpleNamespace(**{"model_extra": None, "content": None, "refusal": None, **delta}),
             finish_reason=None,
         )
         return SimpleNamespace(id="c", model="m", usage=None, choices=[choice])
@@ -526,7 +488,4 @@ def test_arguments_in_many_pieces_are_put_together_once() -> None:
     told = [one for each in chunks for one in reader.read_chunk(cast("ChatCompletionChunk", each))]
 
     assert len([one for one in told if isinstance(one, said.InputDelta)]) == 1_000
-    assert (
-        BlockDone({"type": "tool_use", "id": "a", "name": "Bash", "input": {}})
-        in reader.finish_stream()
-    )
+    assert BlockDone({"type": "tool_use", "id": "a", "name": "Bash", "input": {}}) in reader.finish_stream()

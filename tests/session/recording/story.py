@@ -51,12 +51,7 @@ def origin(
     cwd: Path, *, version: str = "2.1.325", agent_id: str | None = None, fsync: Fsync = "never"
 ) -> RecorderConfig:
     return RecorderConfig(
-        profile=profile(version),
-        session_id=SESSION,
-        cwd=cwd,
-        agent_id=agent_id,
-        fsync=fsync,
-        clock=Clock(),
+        profile=profile(version), session_id=SESSION, cwd=cwd, agent_id=agent_id, fsync=fsync, clock=Clock()
     )
 
 
@@ -113,13 +108,7 @@ def finished(
     name = CallId(call_id)
     call = Call(id=name, tool=tool, at=0, requested_at=None, target=None, body_store=shelf)
     result = Result(
-        id=name,
-        tool=tool,
-        at=0,
-        finished_at=None,
-        is_error=is_error,
-        denial_kind=denial_kind,
-        body_store=shelf,
+        id=name, tool=tool, at=0, finished_at=None, is_error=is_error, denial_kind=denial_kind, body_store=shelf
     )
     return Finished(
         span=Span(call=call, result=result, state=state, evidence=()),
@@ -162,9 +151,7 @@ def decided(call_id: str, *, allowed: bool, source: str = "config") -> Decided:
     return Decided(call_id=CallId(call_id), allowed=allowed, source=source, at=START)
 
 
-def hook(
-    call_id: str, point: str, outcome: HookOutcome, *, tool: str = "Bash", **told: Any
-) -> HookRan:
+def hook(call_id: str, point: str, outcome: HookOutcome, *, tool: str = "Bash", **told: Any) -> HookRan:
     """A hook that ran, with what it told."""
     return HookRan(
         call_id=CallId(call_id),

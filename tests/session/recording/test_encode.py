@@ -42,9 +42,7 @@ def test_whatever_a_tool_gives_the_line_is_written_and_read(tmp_path: Path) -> N
 
     assert {span.state for span in found.spans} == {"succeeded"}
     assert found.counts.malformed == 0
-    written = [
-        json.loads(line).get("toolUseResult") for line in path.read_bytes().split(b"\n")[:-1]
-    ]
+    written = [json.loads(line).get("toolUseResult") for line in path.read_bytes().split(b"\n")[:-1]]
     assert written[8] == {"half": "\ufffd", "\ufffd": 1, "whole": "\U0001f600"}
     assert written[9] == {"nul": "a\0b", "bytes": "/w==", "path": "/x", "set": [1]}
     assert written[11] == {"1": "one", "None": "none", "(1, 2)": "pair"}

@@ -42,9 +42,7 @@ def outcome(path: Path, boot: str = "b") -> str:
 
 @requirement("record.intent")
 @pytest.mark.anyio
-async def test_calls_that_do_something_are_told_of_before_and_reads_are_not(
-    tmp_path: Path,
-) -> None:
+async def test_calls_that_do_something_are_told_of_before_and_reads_are_not(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
     (tmp_path / "a").write_text("old", encoding="utf-8")
     tools = coding_tools(profile("2.1.325"), only=["Read", "Write", "Bash"])
@@ -88,8 +86,7 @@ def test_a_call_that_was_asked_for_and_not_begun_was_never_started(tmp_path: Pat
 
 @requirement("record.evidence")
 @pytest.mark.parametrize(
-    ("now", "expected"),
-    [("before", "did_not_happen"), ("after", "happened"), ("else", "unknown"), (None, "unknown")],
+    ("now", "expected"), [("before", "did_not_happen"), ("after", "happened"), ("else", "unknown"), (None, "unknown")]
 )
 def test_a_file_tells_by_its_content(now: str | None, expected: str, tmp_path: Path) -> None:
     from toolspan.tools.files.safe_read import digest_bytes
@@ -125,9 +122,7 @@ def test_an_open_call_is_answered_with_what_is_known_and_that_is_recorded(tmp_pa
     written(path, {"asked": ["c"]}, {"begin": "c", "tool": "Bash"})
     history = load_history(path)
     words = f"{UNANSWERED_MESSAGE}\n[On record: it was started, and nothing tells how far it got.]"
-    assert history[-1]["content"] == [
-        {"type": "tool_result", "tool_use_id": "c", "content": words, "is_error": True}
-    ]
+    assert history[-1]["content"] == [{"type": "tool_result", "tool_use_id": "c", "content": words, "is_error": True}]
 
     again = Recorder.resume(path, origin(tmp_path), no_failure)
     again.set_resume_answers(history)
@@ -176,8 +171,7 @@ def test_a_file_that_changed_after_its_call_succeeded_was_written(tmp_path: Path
     file.write_text("else", encoding="utf-8")
     written(path, {"asked": ["c"]}, begun, {"settled": "c", "state": "succeeded"})
     assert collect_evidence(path, ["c"])["c"] == CallEvidence(
-        "happened",
-        f"it wrote {file}, which was changed again since",
+        "happened", f"it wrote {file}, which was changed again since"
     )
 
     written(path, {"asked": ["c"]}, begun, {"settled": "c", "state": "failed"})
@@ -188,14 +182,11 @@ def test_a_file_that_changed_after_its_call_succeeded_was_written(tmp_path: Path
 def test_a_file_that_was_to_be_made_and_is_not_there_was_not_made(tmp_path: Path) -> None:
     path, file = tmp_path / "s.jsonl", tmp_path / "f"
     written(path, {"begin": "c", "tool": "Write", "path": str(file), "after": "x"})
-    assert collect_evidence(path, ["c"])["c"] == CallEvidence(
-        "did_not_happen", f"{file} still does not exist"
-    )
+    assert collect_evidence(path, ["c"])["c"] == CallEvidence("did_not_happen", f"{file} still does not exist")
 
     file.mkdir()  # what is there now is no file whose content could tell
     assert collect_evidence(path, ["c"])["c"] == CallEvidence(
-        "unknown",
-        f"it was about to write {file}, which cannot be read now",
+        "unknown", f"it was about to write {file}, which cannot be read now"
     )
 
 

@@ -69,9 +69,7 @@ def _finish(plan: Plan, at: float) -> Finished:
     if plan.fails:
         return made.error(plan.id, plan.tool, f"failed: {plan.text}", contexts=contexts, at=at)
     content = f"fine: {plan.text}"
-    return made.finished(
-        plan.id, plan.tool, content, structured=[plan.text], contexts=contexts, at=at
-    )
+    return made.finished(plan.id, plan.tool, content, structured=[plan.text], contexts=contexts, at=at)
 
 
 def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bool) -> list[str]:
@@ -87,9 +85,7 @@ def _tell(recording: Recorder, story: list[tuple[str, list[Plan]]], streamed: bo
             early = plans[0]
             recording.record_reply_block(whole, whole["content"][0], last=False, at=at)  # type: ignore[index]
             recording.record_reply_block(whole, asked[0], last=False, at=at)
-            recording.record_hook(
-                made.hook(early.id, "PreToolUse", "success", text="x", tool=early.tool)
-            )
+            recording.record_hook(made.hook(early.id, "PreToolUse", "success", text="x", tool=early.tool))
             recording.record_result(_finish(early, at + 0.1))
             for block in asked[1:]:
                 recording.record_reply_block(whole, block, last=block is asked[-1], at=at + 0.2)
@@ -116,20 +112,14 @@ def test_any_conversation_is_read_as_it_was_recorded(
         plans = [plan for _, batch in story for plan in batch]
 
         assert [(span.id, span.tool) for span in found.spans] == [(p.id, p.tool) for p in plans]
-        assert [json.loads(span.call.raw_input) for span in found.spans] == [
-            plan.input for plan in plans
-        ]
+        assert [json.loads(span.call.raw_input) for span in found.spans] == [plan.input for plan in plans]
         assert [span.result and span.result.text for span in found.spans] == [
             f"failed: {plan.text}" if plan.fails else f"fine: {plan.text}" for plan in plans
         ]
-        assert [span.state for span in found.spans] == [
-            "failed" if plan.fails else "succeeded" for plan in plans
-        ]
+        assert [span.state for span in found.spans] == ["failed" if plan.fails else "succeeded" for plan in plans]
         results = sorted(found.spans, key=lambda span: span.result.at if span.result else 0)
         assert [span.id for span in results] == ended
-        assert [said.text for said in found.messages() if said.voice == "text"] == [
-            words for words, _ in story
-        ]
+        assert [said.text for said in found.messages() if said.voice == "text"] == [words for words, _ in story]
         assert found.counts.malformed == 0
         assert made.wrong(path) == []
 

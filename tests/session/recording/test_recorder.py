@@ -73,9 +73,7 @@ def test_what_was_recorded_is_read_back(path: Path, version: str) -> None:
             use("toolu_c", "Nope"),
         )
     )
-    with_all.record_result(
-        finished("toolu_b", "Bash", "hi", is_error=False, structured=BASH, at=START + 61)
-    )
+    with_all.record_result(finished("toolu_b", "Bash", "hi", is_error=False, structured=BASH, at=START + 61))
     with_all.record_result(error("toolu_a", "Read", "File does not exist.", at=START + 62))
     unknown = "<tool_use_error>Error: No such tool available: Nope</tool_use_error>"
     with_all.record_result(
@@ -101,11 +99,7 @@ def test_what_was_recorded_is_read_back(path: Path, version: str) -> None:
             ("toolu_c", "Nope", "failed", "unknown_tool"),
         ]
     )
-    assert [span.result.text for span in found.spans if span.result] == [
-        "File does not exist.",
-        "hi",
-        unknown,
-    ]
+    assert [span.result.text for span in found.spans if span.result] == ["File does not exist.", "hi", unknown]
     assert json.loads(found.spans[1].call.raw_input) == {"command": "echo hi"}
     assert [span.result.is_error for span in found.spans if span.result] == [True, False, True]
     assert {span.call.message_id for span in found.spans} == {"msg_01"}
@@ -115,9 +109,7 @@ def test_what_was_recorded_is_read_back(path: Path, version: str) -> None:
 @requirement("record.one-line-per-block")
 def test_each_block_of_a_message_is_a_line_with_the_message_around_it(path: Path) -> None:
     recording = recorder(path)
-    recording.record_reply(
-        message("a", use("toolu_a", "Read"), use("toolu_b", "Read")), request_id="r1"
-    )
+    recording.record_reply(message("a", use("toolu_a", "Read"), use("toolu_b", "Read")), request_id="r1")
 
     found = lines(path)
 
@@ -137,9 +129,7 @@ def test_older_clients_tell_the_stop_reason_only_with_the_last_block(path: Path)
 
 @requirement("record.tree")
 @every_version
-def test_a_result_hangs_on_its_own_call_and_the_reply_on_the_last_result(
-    path: Path, version: str
-) -> None:
+def test_a_result_hangs_on_its_own_call_and_the_reply_on_the_last_result(path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("go")
     recording.record_reply(message(use("toolu_a", "Read"), use("toolu_b", "Read")))
@@ -202,13 +192,7 @@ def test_consent_and_denial_are_recorded_and_read_back(path: Path) -> None:
     recording.record_result(finished("toolu_a", "Bash", "hi", is_error=False, decision=yes))
     by_rule = "Permission to use Bash with command x has been denied."
     recording.record_result(
-        error(
-            "toolu_b",
-            "Bash",
-            by_rule,
-            denial_kind="permission-rule",
-            decision=decided("toolu_b", allowed=False),
-        )
+        error("toolu_b", "Bash", by_rule, denial_kind="permission-rule", decision=decided("toolu_b", allowed=False))
     )
     recording.record_result(
         error(
@@ -226,18 +210,9 @@ def test_consent_and_denial_are_recorded_and_read_back(path: Path) -> None:
     assert [line["permissionDecision"] for line in beside] == [
         {"decision": "accept", "source": "user_temporary", "grantScope": "once"},
         {"decision": "reject", "source": "config", "reasonCode": "unknown"},
-        {
-            "decision": "reject",
-            "source": "hook",
-            "reasonType": "hook",
-            "reasonCode": "hook:PreToolUse",
-        },
+        {"decision": "reject", "source": "hook", "reasonType": "hook", "reasonCode": "hook:PreToolUse"},
     ]
-    assert [line.get("toolDenialKind") for line in beside] == [
-        None,
-        "permission-rule",
-        "permission-rule",
-    ]
+    assert [line.get("toolDenialKind") for line in beside] == [None, "permission-rule", "permission-rule"]
     assert [span.state for span in found.spans] == ["succeeded", "denied", "blocked_by_hook"]
 
 
@@ -252,14 +227,10 @@ def test_older_clients_do_not_tell_of_consent(path: Path, version: str) -> None:
 
 
 @requirement("record.hooks")
-def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(
-    path: Path,
-) -> None:
+def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
-    recording.record_hook(
-        hook("toolu_a", "PreToolUse", "success", text="ok", stdout="ok\n", exit_code=0)
-    )
+    recording.record_hook(hook("toolu_a", "PreToolUse", "success", text="ok", stdout="ok\n", exit_code=0))
     recording.record_hook(hook("toolu_a", "PreToolUse", "stopped", text="enough"))
     recording.record_hook(hook("toolu_a", "PostToolUse", "error", text="boom", exit_code=3))
     recording.record_result(
@@ -295,17 +266,12 @@ def test_hooks_before_a_call_stand_before_its_result_and_those_after_it_after(
         ("PostToolUse", "PostToolUse:Bash", "context", "after it"),
     ]
     assert found[2]["rendered"] == [
-        {
-            "content": "<system-reminder>\nPreToolUse:Bash hook additional context: before it\n"
-            "</system-reminder>"
-        }
+        {"content": "<system-reminder>\nPreToolUse:Bash hook additional context: before it\n</system-reminder>"}
     ]
 
 
 @requirement("record.hooks")
-def test_a_hook_that_said_nothing_and_one_that_refused_leave_no_line_of_their_own(
-    path: Path,
-) -> None:
+def test_a_hook_that_said_nothing_and_one_that_refused_leave_no_line_of_their_own(path: Path) -> None:
     recording = recorder(path)
     recording.record_reply(message(use("toolu_a", "Bash", command="x")))
     recording.record_hook(hook("toolu_a", "PreToolUse", "success"))
@@ -387,15 +353,11 @@ def test_2_1_80_tells_of_hooks_by_progress_and_2_0_65_not_at_all(tmp_path: Path)
 
 @requirement("record.companions")
 @every_version
-def test_notes_beside_a_result_follow_it_and_are_not_taken_for_prompts(
-    path: Path, version: str
-) -> None:
+def test_notes_beside_a_result_follow_it_and_are_not_taken_for_prompts(path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("look")
     recording.record_reply(message(use("toolu_a", "Read", file_path="x.png")))
-    recording.record_result(
-        finished("toolu_a", "Read", "x", companions=("[Image: displayed small]",))
-    )
+    recording.record_result(finished("toolu_a", "Read", "x", companions=("[Image: displayed small]",)))
 
     last = told(path)[-1]
 
@@ -476,10 +438,7 @@ def test_thinking_is_recorded_only_with_its_signature(path: Path) -> None:
     signed = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
     recorder(path).record_reply(message({"type": "thinking", "thinking": "hm"}, signed, "said"))
 
-    assert [line["message"]["content"][0] for line in lines(path)] == [
-        signed,
-        {"type": "text", "text": "said"},
-    ]
+    assert [line["message"]["content"][0] for line in lines(path)] == [signed, {"type": "text", "text": "said"}]
 
 
 @requirement("record.message-defaults")
@@ -495,9 +454,7 @@ def test_a_bare_message_gets_what_readers_need(path: Path) -> None:
 
 
 @requirement("record.place")
-def test_lines_name_the_folder_they_were_written_in_and_its_branch(
-    tmp_path: Path, path: Path
-) -> None:
+def test_lines_name_the_folder_they_were_written_in_and_its_branch(tmp_path: Path, path: Path) -> None:
     repository = tmp_path / "repository"
     (repository / ".git").mkdir(parents=True)
     (repository / ".git" / "HEAD").write_text("ref: refs/heads/topic/one\n")
@@ -569,9 +526,7 @@ def test_a_subagent_has_a_file_of_its_own(tmp_path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("go")
     recording.record_reply(message(use("toolu_t", "Task", prompt="look", description="d")))
-    agent = recording.subagent_recorder(
-        "a0123456789abcdef", {"agentType": "Explore", "toolUseId": "toolu_t"}
-    )
+    agent = recording.subagent_recorder("a0123456789abcdef", {"agentType": "Explore", "toolUseId": "toolu_t"})
     agent.record_prompt("look")
     agent.record_reply(message(use("toolu_a", "Read", file_path="x"), id="msg_02"))
     agent.record_result(finished("toolu_a", "Read", "x", structured={"type": "text"}))
@@ -612,9 +567,7 @@ def test_a_recorder_takes_the_runners_events(path: Path) -> None:
 
 @requirement("record.resume")
 @every_version
-def test_a_resumed_transcript_goes_on_where_it_ended(
-    tmp_path: Path, path: Path, version: str
-) -> None:
+def test_a_resumed_transcript_goes_on_where_it_ended(tmp_path: Path, path: Path, version: str) -> None:
     first = recorder(path, version=version)
     first.record_prompt("go")
     first.record_reply(message(use("toolu_a", "Read", file_path="a"), use("toolu_b", "Read")))
@@ -659,9 +612,7 @@ def test_resuming_what_is_not_there_begins_it(tmp_path: Path) -> None:
 
 @requirement("record.times")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80"])
-def test_times_rise_for_clients_that_resume_by_them(
-    tmp_path: Path, path: Path, version: str
-) -> None:
+def test_times_rise_for_clients_that_resume_by_them(tmp_path: Path, path: Path, version: str) -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("go")
     recording.record_reply(message(use("toolu_a", "Read"), use("toolu_b", "Read")), at=START + 70)

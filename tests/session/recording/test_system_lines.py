@@ -24,12 +24,7 @@ from tests.session.recording.story import (
     wrong,
 )
 from toolspan.session.recording import Recorder
-from toolspan.session.recording.entries import (
-    Compaction,
-    RefusedPrompt,
-    RequestFailure,
-    StopSummary,
-)
+from toolspan.session.recording.entries import Compaction, RefusedPrompt, RequestFailure, StopSummary
 from toolspan.types.events import Decided
 from toolspan.types.ids import CallId
 
@@ -57,9 +52,7 @@ def begun(path: Path, version: str = "2.1.325") -> Recorder:
 
 @requirement("record.system-lines")
 @every_version
-def test_a_compaction_is_read_as_one_and_what_was_before_is_compacted(
-    version: str, path: Path
-) -> None:
+def test_a_compaction_is_read_as_one_and_what_was_before_is_compacted(version: str, path: Path) -> None:
     keeper = begun(path, version)
     keeper.record_reply(message(use("a", "Bash", command="ls")))
     keeper.record_result(finished("a", "Bash", "x"))
@@ -81,18 +74,11 @@ def test_a_compaction_is_read_as_one_and_what_was_before_is_compacted(
 
 @requirement("record.system-lines")
 @pytest.mark.parametrize("status", [529, None])
-def test_a_request_that_is_made_again_and_one_given_up_are_read_as_errors(
-    status: int | None, path: Path
-) -> None:
+def test_a_request_that_is_made_again_and_one_given_up_are_read_as_errors(status: int | None, path: Path) -> None:
     keeper = begun(path)
     trouble = RequestFailure(message="Overloaded", kind="overloaded_error", status=status)
     again = RequestFailure(
-        message="Overloaded",
-        kind="overloaded_error",
-        status=status,
-        attempt=2,
-        max_retries=9,
-        wait_s=1.5,
+        message="Overloaded", kind="overloaded_error", status=status, attempt=2, max_retries=9, wait_s=1.5
     )
     keeper.record_retry(again)
     told = last_line(path)
@@ -143,17 +129,13 @@ def test_a_turn_that_news_began_says_so_where_clients_do(version: str, path: Pat
 
     told = last_line(path)
 
-    assert told.get("origin") == (
-        None if version in ("2.0.65", "2.1.80") else {"kind": "task-notification"}
-    )
+    assert told.get("origin") == (None if version in ("2.0.65", "2.1.80") else {"kind": "task-notification"})
     assert told.get("turnOrigin") == ("task_notification" if version == "2.1.325" else None)
 
 
 @requirement("record.system-lines")
 @every_version
-def test_that_the_model_has_spoken_often_enough_is_told_where_clients_do(
-    version: str, path: Path
-) -> None:
+def test_that_the_model_has_spoken_often_enough_is_told_where_clients_do(version: str, path: Path) -> None:
     keeper = begun(path, version)
     keeper.record_turn_limit(5, 6)
     keeper.close()
@@ -167,13 +149,9 @@ def test_that_the_model_has_spoken_often_enough_is_told_where_clients_do(
 @requirement("record.system-lines")
 @every_version
 @pytest.mark.parametrize("is_stop", [True, False])
-def test_a_prompt_that_was_taken_away_is_told_with_its_reason(
-    version: str, is_stop: bool, path: Path
-) -> None:
+def test_a_prompt_that_was_taken_away_is_told_with_its_reason(version: str, is_stop: bool, path: Path) -> None:
     keeper = begun(path, version)
-    keeper.record_refused_prompt(
-        RefusedPrompt(prompt="secret", message="[guard]: no", reason="no", is_stop=is_stop)
-    )
+    keeper.record_refused_prompt(RefusedPrompt(prompt="secret", message="[guard]: no", reason="no", is_stop=is_stop))
     keeper.close()
 
     told = last_line(path)
@@ -194,22 +172,13 @@ def test_a_prompt_that_was_taken_away_is_told_with_its_reason(
 def test_the_end_of_a_turn_tells_its_handlers(path: Path) -> None:
     keeper = begun(path)
     handlers = (("check.sh", 12.6), ("guard.sh", None))
-    keeper.record_turn_end(
-        StopSummary(handlers=handlers, errors=("no",), stop="enough", report_id="x1")
-    )
+    keeper.record_turn_end(StopSummary(handlers=handlers, errors=("no",), stop="enough", report_id="x1"))
     keeper.close()
 
     told = last_line(path)
 
-    assert told["hookInfos"] == [
-        {"command": "check.sh", "durationMs": 13},
-        {"command": "guard.sh"},
-    ]
-    assert (told["hookCount"], told["preventedContinuation"], told["stopReason"]) == (
-        2,
-        True,
-        "enough",
-    )
+    assert told["hookInfos"] == [{"command": "check.sh", "durationMs": 13}, {"command": "guard.sh"}]
+    assert (told["hookCount"], told["preventedContinuation"], told["stopReason"]) == (2, True, "enough")
     assert wrong(path) == []
 
 
@@ -223,51 +192,23 @@ CONSENT: list[tuple[Decided, dict[str, object]]] = [
         {"decision": "accept", "source": "config", "reasonType": "rule", "ruleSource": "x"},
     ),
     (
-        Decided(
-            call_id=CallId("a"), allowed=False, source="config", basis="rule", origin="x", at=0
-        ),
-        {
-            "decision": "reject",
-            "source": "config",
-            "reasonType": "rule",
-            "ruleSource": "x",
-            "reasonCode": "rule:x",
-        },
+        Decided(call_id=CallId("a"), allowed=False, source="config", basis="rule", origin="x", at=0),
+        {"decision": "reject", "source": "config", "reasonType": "rule", "ruleSource": "x", "reasonCode": "rule:x"},
     ),
     (
         Decided(call_id=CallId("a"), allowed=False, source="config", basis="rule", at=0),
-        {
-            "decision": "reject",
-            "source": "config",
-            "reasonType": "rule",
-            "reasonCode": "unknown",
-        },
+        {"decision": "reject", "source": "config", "reasonType": "rule", "reasonCode": "unknown"},
     ),
     (
         Decided(call_id=CallId("a"), allowed=False, source="mode", basis="mode", at=0),
-        {
-            "decision": "reject",
-            "source": "mode",
-            "reasonType": "mode",
-            "reasonCode": "mode:default",
-        },
+        {"decision": "reject", "source": "mode", "reasonType": "mode", "reasonCode": "mode:default"},
     ),
     (
-        Decided(
-            call_id=CallId("a"), allowed=True, source="user", basis="outside", asked=True, at=0
-        ),
+        Decided(call_id=CallId("a"), allowed=True, source="user", basis="outside", asked=True, at=0),
         {"decision": "accept", "source": "user", "reasonCode": "workingDir"},
     ),
     (
-        Decided(
-            call_id=CallId("a"),
-            allowed=True,
-            source="user_temporary",
-            basis="rule",
-            origin="x",
-            asked=True,
-            at=0,
-        ),
+        Decided(call_id=CallId("a"), allowed=True, source="user_temporary", basis="rule", origin="x", asked=True, at=0),
         {
             "decision": "accept",
             "source": "user_temporary",
@@ -281,9 +222,7 @@ CONSENT: list[tuple[Decided, dict[str, object]]] = [
 
 @requirement("record.consent")
 @pytest.mark.parametrize(("answer", "wanted"), CONSENT)
-def test_what_an_answer_rests_on_is_recorded(
-    answer: Decided, wanted: dict[str, object], path: Path
-) -> None:
+def test_what_an_answer_rests_on_is_recorded(answer: Decided, wanted: dict[str, object], path: Path) -> None:
     keeper = begun(path)
     keeper.record_reply(message(use("a", "Bash", command="ls")))
     keeper.record_result(finished("a", "Bash", "x", decision=answer))
@@ -358,9 +297,7 @@ def test_the_journal_of_a_transcript_is_one(path: Path) -> None:
 
 @requirement("record.resume")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_open_calls_are_answered_once_and_in_the_form_of_the_version(
-    version: str, path: Path
-) -> None:
+def test_open_calls_are_answered_once_and_in_the_form_of_the_version(version: str, path: Path) -> None:
     keeper = begun(path, version)
     keeper.record_reply(message(use("a", "Bash", command="ls"), use("b", "Bash", command="ls")))
     keeper.close()

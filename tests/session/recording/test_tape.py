@@ -11,17 +11,7 @@ import pytest
 
 import toolspan
 from tests.requirement import requirement
-from tests.session.recording.story import (
-    START,
-    Failures,
-    error,
-    finished,
-    message,
-    origin,
-    recorder,
-    use,
-    wrong,
-)
+from tests.session.recording.story import START, Failures, error, finished, message, origin, recorder, use, wrong
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.session.recording import Fsync, Recorder
 
@@ -31,20 +21,14 @@ ROOT = Path(__file__).parent.parent.parent
 def whole_session(path: Path, version: str = "2.1.325") -> None:
     recording = recorder(path, version=version)
     recording.record_prompt("go")
-    recording.record_reply(
-        message("ok", use("toolu_a", "Read", file_path="a"), use("toolu_b", "Bash"))
-    )
-    recording.record_result(
-        finished("toolu_b", "Bash", "é\u2028" * 5, is_error=False, at=START + 61)
-    )
+    recording.record_reply(message("ok", use("toolu_a", "Read", file_path="a"), use("toolu_b", "Bash")))
+    recording.record_result(finished("toolu_b", "Bash", "é\u2028" * 5, is_error=False, at=START + 61))
     recording.record_result(error("toolu_a", "Read", "File does not exist.", at=START + 62))
 
 
 @requirement("record.torn-lines")
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_file_cut_anywhere_in_its_last_line_reads_and_goes_on(
-    tmp_path: Path, version: str
-) -> None:
+def test_a_file_cut_anywhere_in_its_last_line_reads_and_goes_on(tmp_path: Path, version: str) -> None:
     path = tmp_path / "session.jsonl"
     whole_session(path, version)
     data = path.read_bytes()
@@ -108,9 +92,7 @@ for limit in range(0, 3600, 61):
 
 
 @requirement("record.write-failures")
-def test_wherever_the_disk_fills_up_the_rest_is_whole_and_every_call_in_it_answered(
-    tmp_path: Path,
-) -> None:
+def test_wherever_the_disk_fills_up_the_rest_is_whole_and_every_call_in_it_answered(tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-c", _LIMITED, str(tmp_path)],
         cwd=ROOT,
@@ -156,9 +138,7 @@ def test_a_folder_that_is_taken_away_is_told_and_made_anew(tmp_path: Path) -> No
         "the file was removed; what was written to it is lost",
         "toolu_a is not in the file, so its result is left out",
     ]
-    assert [(span.id, span.state) for span in toolspan.read(path).spans] == [
-        ("toolu_b", "succeeded")
-    ]
+    assert [(span.id, span.state) for span in toolspan.read(path).spans] == [("toolu_b", "succeeded")]
     assert wrong(path) == []
 
 
@@ -186,10 +166,7 @@ def test_a_side_file_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     agent = recorder(path, failures=failures).subagent_recorder("a1", {"agentType": "x"})
     agent.record_prompt("look")
 
-    assert [Path(failed.path).name for failed in failures.told] == [
-        "agent-a1.meta.json",
-        "agent-a1.jsonl",
-    ]
+    assert [Path(failed.path).name for failed in failures.told] == ["agent-a1.meta.json", "agent-a1.jsonl"]
 
 
 @requirement("record.torn-lines")
@@ -228,9 +205,7 @@ def test_the_file_is_not_handed_to_child_processes(tmp_path: Path) -> None:
     recording = recorder(path)
     recording.record_prompt("go")
 
-    listed = subprocess.run(
-        ["ls", "-l", "/proc/self/fd"], capture_output=True, text=True, check=False
-    )
+    listed = subprocess.run(["ls", "-l", "/proc/self/fd"], capture_output=True, text=True, check=False)
 
     assert str(path) not in listed.stdout
     recording.close()

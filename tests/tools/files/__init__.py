@@ -22,11 +22,7 @@ class Talk:
     """One conversation in a folder, with the file tools of a client version."""
 
     def __init__(
-        self,
-        folder: Path,
-        version: str = "2.1.325",
-        model: str | None = None,
-        states: FileStates | None = None,
+        self, folder: Path, version: str = "2.1.325", model: str | None = None, states: FileStates | None = None
     ) -> None:
         client = profile(version, model=model)
         tools = [make(client) for make in (read_tool, write_tool, edit_tool)]

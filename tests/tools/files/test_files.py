@@ -15,13 +15,7 @@ from toolspan.errors import ToolError
 from toolspan.tools.files.atomic_replace import atomic_replace
 from toolspan.tools.files.image import ImageInfo, read_image_info
 from toolspan.tools.files.paths import resolve_path
-from toolspan.tools.files.safe_read import (
-    FileVersion,
-    LineRange,
-    digest_bytes,
-    read_file,
-    read_line_range,
-)
+from toolspan.tools.files.safe_read import FileVersion, LineRange, digest_bytes, read_file, read_line_range
 
 MOST = 1 << 20
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
@@ -172,9 +166,7 @@ def test_images_tell_their_size_in_their_first_bytes(data: bytes, found: ImageIn
 
 @requirement("disk.pictures")
 @given(
-    head=st.sampled_from(
-        [b"", b"GIF89a", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"RIFF\0\0\0\0WEBPVP8 "]
-    ),
+    head=st.sampled_from([b"", b"GIF89a", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"RIFF\0\0\0\0WEBPVP8 "]),
     rest=st.binary(),
 )
 def test_no_bytes_are_too_strange_to_be_looked_at(head: bytes, rest: bytes) -> None:

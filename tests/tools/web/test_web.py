@@ -115,15 +115,10 @@ async def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
 
 @requirement("fetch.address")
 async def test_pages_are_asked_for_by_https() -> None:
-    assert (
-        WebClient().normalize_url("http://example.com:8080/a?b#c")
-        == "https://example.com:8080/a?b#c"
-    )
+    assert WebClient().normalize_url("http://example.com:8080/a?b#c") == "https://example.com:8080/a?b#c"
     async with site({"/": html("plain")}) as here:
         with pytest.raises(ToolError, match=r"https://127.* did not answer"):  # no TLS there
-            await WebClient(allow_private=True, limits=FetchLimits(timeout=0.5)).fetch_page(
-                f"{here.url}/"
-            )
+            await WebClient(allow_private=True, limits=FetchLimits(timeout=0.5)).fetch_page(f"{here.url}/")
 
     assert here.asked == []
 
@@ -157,9 +152,7 @@ async def test_a_redirect_within_the_host_is_followed_and_one_to_another_is_told
 
 
 @requirement("fetch.redirects")
-@pytest.mark.parametrize(
-    "place", ["http://127.0.0.1:1/", "http://me@127.0.0.1/", "http://127.0.0.2/", "ftp://x/"]
-)
+@pytest.mark.parametrize("place", ["http://127.0.0.1:1/", "http://me@127.0.0.1/", "http://127.0.0.2/", "ftp://x/"])
 async def test_another_port_login_host_or_scheme_is_another_place(place: str) -> None:
     async with site({"/": to(place)}) as here:
         assert isinstance(await local().fetch_page(f"{here.url}/"), CrossHostRedirect)

@@ -84,11 +84,7 @@ class FileArchive:
     """What some transcripts tell about files."""
 
     def __init__(
-        self,
-        transcripts: Sequence[Transcript],
-        path_filter: PathFilter = lambda _: True,
-        *,
-        contents: bool = True,
+        self, transcripts: Sequence[Transcript], path_filter: PathFilter = lambda _: True, *, contents: bool = True
     ) -> None:
         """Read what transcripts tell of the wanted paths; without contents only the changes."""
         self._event_log = collect_file_events(transcripts, path_filter, contents=contents)
@@ -97,18 +93,12 @@ class FileArchive:
     @cached_property
     def changes(self) -> list[FileChange]:
         """Every change that took effect, in order."""
-        return [
-            event.detail for event in self._event_log.events if isinstance(event.detail, FileChange)
-        ]
+        return [event.detail for event in self._event_log.events if isinstance(event.detail, FileChange)]
 
     @cached_property
     def failed_changes(self) -> list[FailedChange]:
         """Changes that did not succeed, in order."""
-        return [
-            event.detail
-            for event in self._event_log.events
-            if isinstance(event.detail, FailedChange)
-        ]
+        return [event.detail for event in self._event_log.events if isinstance(event.detail, FailedChange)]
 
     @property
     def changes_and_failures(self) -> list[FileChange | FailedChange]:
@@ -196,10 +186,7 @@ class FileArchive:
             if isinstance(event.detail, PossibleWriter) and event.detail.in_background:
                 background_doubt = f"{point.doubt} (in the background)"
             elif background_doubt:
-                yield (
-                    event.key,
-                    HistoryPoint(call=None, source="a background command", doubt=background_doubt),
-                )
+                yield (event.key, HistoryPoint(call=None, source="a background command", doubt=background_doubt))
 
 
 def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
@@ -208,19 +195,11 @@ def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
         case FileChange() if detail.path == path:
             after = detail.effect.content if isinstance(detail.effect, WriteEffect) else None
             return HistoryPoint(
-                call=detail.call,
-                source=detail.tool,
-                before=detail.before,
-                after=after,
-                effect=detail.effect,
+                call=detail.call, source=detail.tool, before=detail.before, after=after, effect=detail.effect
             )
         case FileObservation() if detail.path == path:
             return HistoryPoint(
-                call=detail.call,
-                source=detail.source,
-                before=detail.content,
-                seen=True,
-                parts=detail.parts,
+                call=detail.call, source=detail.source, before=detail.content, seen=True, parts=detail.parts
             )
         case FailedChange() if detail.path == path and detail.may_be_applied:
             doubt = f"{detail.tool} {detail.call} was cut off and may have written it"
@@ -236,11 +215,7 @@ def _write_suspicion(ran: PossibleWriter, path: str) -> str | None:
     """Why a call may have written a file; None when it cannot have."""
     name = f"{ran.tool} {ran.call}"
     if ran.any_file_reason is not None:
-        writer = (
-            ran.any_file_reason
-            if " " in ran.any_file_reason
-            else f"subagent {ran.any_file_reason} of {name}"
-        )
+        writer = ran.any_file_reason if " " in ran.any_file_reason else f"subagent {ran.any_file_reason} of {name}"
         return f"{writer} may have written it"
     if ran.raw_input:
         file = PurePath(path.replace("\\", "/")).name.encode("utf-8", "replace")
@@ -268,9 +243,7 @@ class FileTotalsCollector:
     def rows(self) -> list[FileTotals]:
         """One row per file, the one changed last at the end."""
         totals = [
-            _build_totals(
-                path, sorted(changes, key=lambda row: row.at or ""), self._errors.get(path, ())
-            )
+            _build_totals(path, sorted(changes, key=lambda row: row.at or ""), self._errors.get(path, ()))
             for path, changes in self._changes.items()
         ]
         return sorted(totals, key=lambda row: (row.last or "", row.path))
@@ -290,19 +263,11 @@ class _ChangeSummary(NamedTuple):
 
 def _summarize_change(change: FileChange) -> _ChangeSummary:
     return _ChangeSummary(
-        change.call,
-        change.at,
-        change.kind,
-        change.added,
-        change.removed,
-        change.session,
-        change.agent,
+        change.call, change.at, change.kind, change.added, change.removed, change.session, change.agent
     )
 
 
-def _build_totals(
-    path: str, changes: Sequence[_ChangeSummary], errors: Collection[str]
-) -> FileTotals:
+def _build_totals(path: str, changes: Sequence[_ChangeSummary], errors: Collection[str]) -> FileTotals:
     last = changes[-1] if changes else None
     return FileTotals(
         path=path,
@@ -466,9 +431,7 @@ def diff_of_change(archive: FileArchive, change: FileChange) -> str:
     return "".join(f"{line}\n" for line in describe_effect(change.effect))
 
 
-def diff_between(
-    before: FileContent, after: FileContent, path: str, old_path: str | None = None
-) -> str:
+def diff_between(before: FileContent, after: FileContent, path: str, old_path: str | None = None) -> str:
     """What leads from one content to another."""
     if isinstance(before, Absent):
         hunks = make_hunks("", "" if isinstance(after, Absent) else after)

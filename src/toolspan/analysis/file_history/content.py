@@ -85,15 +85,7 @@ class UnknownEffect(Struct, frozen=True, kw_only=True, tag="unclear"):
     reason: str
 
 
-Effect = (
-    WriteEffect
-    | AppendEffect
-    | EditEffect
-    | PatchEffect
-    | MoveEffect
-    | RemoveEffect
-    | UnknownEffect
-)
+Effect = WriteEffect | AppendEffect | EditEffect | PatchEffect | MoveEffect | RemoveEffect | UnknownEffect
 
 
 def apply_effect(effect: Effect, before: FileContent) -> FileContent:
@@ -135,9 +127,7 @@ def revert_effect(effect: Effect, after: FileContent) -> FileContent:
         case EditEffect():
             return _revert_edit(effect, _require_text(after))
         case PatchEffect():
-            return _revert_verified(
-                effect, _require_text(after), lambda text: revert_update(effect.section, text)
-            )
+            return _revert_verified(effect, _require_text(after), lambda text: revert_update(effect.section, text))
         case AppendEffect(content=str(content)) if _require_text(after) not in ("", content):
             return _strip_appended(content, _require_text(after))
         case WriteEffect() | AppendEffect() | RemoveEffect() | UnknownEffect():
@@ -187,9 +177,7 @@ def _require_text(content: FileContent) -> str:
 def _apply_edit(effect: EditEffect, text: str) -> str:
     """By hunks and by replacing; where only tabs or the last newline differ, replacing knows."""
     patched = _none_if_unfit(lambda: _apply_hunks(effect.hunks, text))
-    replaced = (
-        None if effect.by_person else _none_if_unfit(lambda: _replace_texts(effect.edits, text))
-    )
+    replaced = None if effect.by_person else _none_if_unfit(lambda: _replace_texts(effect.edits, text))
     if patched is None and replaced is None:
         raise PatchError("neither the recorded patch nor the replaced text fits the file")
     if replaced is None:
@@ -377,9 +365,7 @@ class FileTimeline:
         """What the file held there; seen from the call before it (`after`) or behind it."""
         from_left, from_right = self._derive_from_left(slot), self._right_derivations[slot]
         if from_left is not None and from_right is not None and not from_right.assumed:
-            return self._recover_from_both(
-                from_left, from_right, slot if side == "before" else slot - 1
-            )
+            return self._recover_from_both(from_left, from_right, slot if side == "before" else slot - 1)
         trail = from_right if from_left is None else from_left
         return self._recover_partial(slot) if trail is None else self._recover_from(trail)
 
@@ -391,14 +377,10 @@ class FileTimeline:
         """
         while len(self._left_derivations) <= slot:
             n = len(self._left_derivations) - 1
-            self._left_derivations.append(
-                self._derive_next(n, self.points[n], self._left_derivations[n])
-            )
+            self._left_derivations.append(self._derive_next(n, self.points[n], self._left_derivations[n]))
         return self._left_derivations[slot]
 
-    def _derive_next(
-        self, n: int, point: HistoryPoint, trail: _Derivation | None
-    ) -> _Derivation | None:
+    def _derive_next(self, n: int, point: HistoryPoint, trail: _Derivation | None) -> _Derivation | None:
         if point.before is not None:
             self._check_agreement(point, trail)
             trail = _Derivation(point.before, n, seen=True)
@@ -415,9 +397,7 @@ class FileTimeline:
         try:
             after = apply_effect(point.effect, trail.content)
         except PatchError as error:
-            self._add_disagreement(
-                point, f"{point.source} does not fit what was there before: {error}"
-            )
+            self._add_disagreement(point, f"{point.source} does not fit what was there before: {error}")
             return None
         return trail._replace(content=after, steps=trail.steps + 1)
 
@@ -443,9 +423,7 @@ class FileTimeline:
             return
         name = self.points[trail.start].name
         blamed = f"; perhaps {trail.doubts[-1]}" if trail.doubts else "; nobody recorded by what"
-        self._add_disagreement(
-            point, f"the file was not what followed from {name}: it was changed{blamed}"
-        )
+        self._add_disagreement(point, f"the file was not what followed from {name}: it was changed{blamed}")
 
     def _add_disagreement(self, point: HistoryPoint, message: str) -> None:
         self._disagreements.append(Disagreement(call=point.call, words=message))
@@ -457,33 +435,17 @@ class FileTimeline:
             return RecoveredContent(content=trail.content, confidence="doubtful", reasons=reasons)
         exact = trail.seen and not trail.steps
         return _mark_undecodable(
-            RecoveredContent(
-                content=trail.content,
-                confidence="exact" if exact else "derived",
-                reasons=(origin,),
-            )
+            RecoveredContent(content=trail.content, confidence="exact" if exact else "derived", reasons=(origin,))
         )
 
-    def _recover_from_both(
-        self, from_left: _Derivation, from_right: _Derivation, call_point: int
-    ) -> RecoveredContent:
+    def _recover_from_both(self, from_left: _Derivation, from_right: _Derivation, call_point: int) -> RecoveredContent:
         """One of two ways; where they do not meet, the call's own record is believed first."""
         if _same_content(from_left.content, from_right.content):
-            met = (
-                self._describe_origin(from_left),
-                f"agrees with {self._describe_origin(from_right)}",
-            )
-            content = (
-                from_right.content
-                if from_right.seen and not from_right.steps
-                else from_left.content
-            )
-            return _mark_undecodable(
-                RecoveredContent(content=content, confidence="exact", reasons=met)
-            )
+            met = (self._describe_origin(from_left), f"agrees with {self._describe_origin(from_right)}")
+            content = from_right.content if from_right.seen and not from_right.steps else from_left.content
+            return _mark_undecodable(RecoveredContent(content=content, confidence="exact", reasons=met))
         chosen, other = sorted(
-            (from_left, from_right),
-            key=lambda way: (len(way.doubts), not _is_recorded_by(way, call_point), way.steps),
+            (from_left, from_right), key=lambda way: (len(way.doubts), not _is_recorded_by(way, call_point), way.steps)
         )
         recovered = self._recover_from(chosen)
         return RecoveredContent(
@@ -507,9 +469,7 @@ class FileTimeline:
     def _recover_partial(self, slot: int) -> RecoveredContent:
         parts = tuple(self._known_excerpts(slot))
         if not parts:
-            return RecoveredContent(
-                content=None, confidence="unknown", reasons=("no record holds its content",)
-            )
+            return RecoveredContent(content=None, confidence="unknown", reasons=("no record holds its content",))
         return RecoveredContent(
             content=None,
             confidence="partial",
@@ -581,9 +541,6 @@ def _same_content(first: FileContent, second: FileContent) -> bool:
 def _mark_undecodable(recovered: RecoveredContent) -> RecoveredContent:
     """Clients show bytes that are no text as U+FFFD, and then nobody knows which they were."""
     if isinstance(recovered.content, str) and "\ufffd" in recovered.content:
-        reasons = (
-            *recovered.reasons,
-            "it shows U+FFFD, which may stand for bytes that are no text",
-        )
+        reasons = (*recovered.reasons, "it shows U+FFFD, which may stand for bytes that are no text")
         return RecoveredContent(content=recovered.content, confidence="doubtful", reasons=reasons)
     return recovered

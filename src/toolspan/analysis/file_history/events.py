@@ -14,18 +14,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.analysis.file_history.content import (
-    ABSENT,
-    Effect,
-    FileContent,
-    FileExcerpt,
-    UnknownEffect,
-)
-from toolspan.analysis.file_history.shell_writes import (
-    FileObservation,
-    absolute_path,
-    printed_files,
-)
+from toolspan.analysis.file_history.content import ABSENT, Effect, FileContent, FileExcerpt, UnknownEffect
+from toolspan.analysis.file_history.shell_writes import FileObservation, absolute_path, printed_files
 from toolspan.analysis.file_history.sources import (
     PATCH_TOOL_NAMES,
     ChangeKind,
@@ -192,10 +182,7 @@ class FileEventLog(Struct, frozen=True, kw_only=True):
 
 
 def collect_file_events(
-    transcripts: Sequence[Transcript],
-    path_filter: PathFilter = lambda _: True,
-    *,
-    contents: bool = True,
+    transcripts: Sequence[Transcript], path_filter: PathFilter = lambda _: True, *, contents: bool = True
 ) -> FileEventLog:
     """What happened to files, in order; of those that are wanted.
 
@@ -212,36 +199,28 @@ def collect_file_events(
         for key, span in _spans_in_order(spans, number):
             calls[span.id] = key
             details = (
-                _event_details(span, transcript, path_filter)
-                if contents
-                else _changes_or_failures(span, transcript)
+                _event_details(span, transcript, path_filter) if contents else _changes_or_failures(span, transcript)
             )
             session = span.call.session_id
             events += (FileEvent(key=key, session=session, detail=detail) for detail in details)
         if contents:
             events += _rewind_events(spans, calls)
             events += _backup_events(transcript, path_filter)
-    retained_events = [
-        event for event in events if not _is_in_subagent_transcript(event.detail, agents)
-    ]
+    retained_events = [event for event in events if not _is_in_subagent_transcript(event.detail, agents)]
     return FileEventLog(events=sorted(retained_events, key=lambda event: event.key), calls=calls)
 
 
 def _is_in_subagent_transcript(detail: FileEventDetail, agents: set[str | None]) -> bool:
     """Whether a subagent's own transcript tells what it did."""
     return (
-        isinstance(detail, PossibleWriter)
-        and detail.any_file_reason in agents
-        and detail.any_file_reason is not None
+        isinstance(detail, PossibleWriter) and detail.any_file_reason in agents and detail.any_file_reason is not None
     )
 
 
 def _spans_in_order(spans: Sequence[Span], number: int) -> Iterator[tuple[EventKey, Span]]:
     """The calls of one transcript by the lines of their results; times only ever go on."""
     time = 0.0
-    for line, span in sorted(
-        ((_result_line(span), span) for span in spans), key=lambda pair: pair[0]
-    ):
+    for line, span in sorted(((_result_line(span), span) for span in spans), key=lambda pair: pair[0]):
         at = span.finished or span.requested
         time = max(time, at.timestamp()) if at else time
         yield (time, number, line), span
@@ -263,19 +242,13 @@ def _result_line(span: Span) -> int:
     return place.line if place else 0
 
 
-def _event_details(
-    span: Span, transcript: Transcript, path_filter: PathFilter
-) -> Iterator[FileEventDetail]:
+def _event_details(span: Span, transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEventDetail]:
     cwd = transcript.info.cwd
     if span.state in _NEVER_RAN and span.call.kind not in ("edit", "write"):
         return
     with suppress(SourceError):
         if span.call.kind == "read":
-            yield from (
-                observation
-                for observation in _read_observations(span, cwd)
-                if path_filter(observation.path)
-            )
+            yield from (observation for observation in _read_observations(span, cwd) if path_filter(observation.path))
         elif may_change(span):
             yield from _change_details(span, cwd, path_filter)
         else:
@@ -293,23 +266,13 @@ def _changes_or_failures(span: Span, transcript: Transcript) -> Iterator[FileEve
                 yield from _failed_changes(span, cwd)
 
 
-def _change_details(
-    span: Span, cwd: str | None, path_filter: PathFilter
-) -> Iterator[FileEventDetail]:
+def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Iterator[FileEventDetail]:
     changes = changes_of(span, cwd)
-    yield from (
-        change
-        for change in changes
-        if path_filter(change.path) or _move_matches(change, path_filter)
-    )
+    yield from (change for change in changes if path_filter(change.path) or _move_matches(change, path_filter))
     if changes:
         return
     if span.call.kind in ("edit", "write"):
-        yield from (
-            failed_change
-            for failed_change in _failed_changes(span, cwd)
-            if path_filter(failed_change.path)
-        )
+        yield from (failed_change for failed_change in _failed_changes(span, cwd) if path_filter(failed_change.path))
         return
     commands, folder = commands_of(span, cwd)
     for observation in printed_files(span, commands, folder):
@@ -380,9 +343,7 @@ def _read_observations(span: Span, cwd: str | None) -> Iterator[FileObservation]
     tool_input = span.input
     path = tool_input.file_path if isinstance(tool_input, ReadInput) else ""
     if span.error_kind == "not_found" and path and span.tool == "Read":
-        yield FileObservation(
-            path=absolute_path(path, cwd), call=span.id, source="Read", content=ABSENT
-        )
+        yield FileObservation(path=absolute_path(path, cwd), call=span.id, source="Read", content=ABSENT)
     structured = span.result.structured if span.result and span.state == "succeeded" else None
     if not isinstance(structured, results.ReadText):
         return
@@ -421,9 +382,7 @@ def _backup_events(transcript: Transcript, path_filter: PathFilter) -> Iterator[
         seen.add(backup)
         content = ABSENT if backup.name is None else _read_backup(folder, backup.name)
         if content is not None:
-            observation = FileObservation(
-                path=path, call=None, source="the client's backup", content=content
-            )
+            observation = FileObservation(path=path, call=None, source="the client's backup", content=content)
             key = (at.timestamp(), -1, number)
             yield FileEvent(key=key, session=transcript.session_id, detail=observation)
 

@@ -57,9 +57,7 @@ def check_confidence(recovered: RecoveredContent, *, force: bool, elsewhere: boo
     if recovered.confidence == "unknown":
         raise CannotRestore(f"its content at that time is not known: {reasons}")
     if recovered.confidence == "partial" and not (force and elsewhere):
-        raise CannotRestore(
-            f"only parts of it are known ({reasons}); --force with --output writes those parts"
-        )
+        raise CannotRestore(f"only parts of it are known ({reasons}); --force with --output writes those parts")
     if recovered.confidence == "doubtful" and not force:
         raise CannotRestore(f"its content is doubtful ({reasons}); --force restores it anyway")
 
@@ -76,17 +74,13 @@ def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
         folder = printable_path(str(path.parent))
         raise CannotRestore(f"{folder}: no such folder; make it, or name a place with --output")
     current = read_file(path) if status is not None else None
-    content: FileContent = (
-        ABSENT if isinstance(recovered.content, Absent) else known_text(recovered)
-    )
+    content: FileContent = ABSENT if isinstance(recovered.content, Absent) else known_text(recovered)
     data = _encode_content(content, current)
     return RestorePlan(
         path=path,
         action=_choose_action(current, data),
         data=data,
-        diff=diff_between(
-            _current_content(current), content if data is None else _decode_text(data), str(path)
-        ),
+        diff=diff_between(_current_content(current), content if data is None else _decode_text(data), str(path)),
         stamp=current.version if current else None,
         mode=status.st_mode if status else 0o644,
         old=current.data if current else b"",
@@ -142,9 +136,7 @@ def _encode_content(content: FileContent, current: LoadedFile | None) -> bytes |
         old = decode_text(current.data)
         return encode_text(match_newlines(old, content), old.codec)
     except UnicodeEncodeError as error:
-        raise CannotRestore(
-            f"its content has half a character at {error.start}, which no file can hold"
-        ) from error
+        raise CannotRestore(f"its content has half a character at {error.start}, which no file can hold") from error
 
 
 def _current_content(current: LoadedFile | None) -> FileContent:

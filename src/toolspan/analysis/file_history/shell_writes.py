@@ -99,11 +99,7 @@ def _heredoc_writes(program: Program, text: str, cwd: str | None) -> Iterator[He
 
 def _static_path(word: ShellWord, cwd: str | None) -> str | None:
     """The file a word names; None where only the shell could tell."""
-    if (
-        word.has_expansion
-        or word.has_substitution
-        or (cwd is None and not word.text.startswith("/"))
-    ):
+    if word.has_expansion or word.has_substitution or (cwd is None and not word.text.startswith("/")):
         return None
     return absolute_path(word.text, cwd)
 
@@ -123,9 +119,7 @@ class FileObservation(Struct, frozen=True, kw_only=True):
     parts: tuple[FileExcerpt, ...] = ()
 
 
-def printed_files(
-    span: Span, commands: Sequence[str], cwd: str | None
-) -> Iterator[FileObservation]:
+def printed_files(span: Span, commands: Sequence[str], cwd: str | None) -> Iterator[FileObservation]:
     """What a command showed of a file."""
     result = span.result
     if len(commands) != 1 or result is None or result.truncated or span.state != "succeeded":
@@ -159,9 +153,7 @@ def _plain_arguments(command: str) -> list[str]:
     )
 
 
-def _make_observation(
-    span: Span, path: str, output: str, start: int, end: int | None
-) -> FileObservation:
+def _make_observation(span: Span, path: str, output: str, start: int, end: int | None) -> FileObservation:
     lines = output.removesuffix("\n").split("\n")
     if start == 1 and (end is None or len(lines) < end):
         return FileObservation(path=path, call=span.id, source=span.tool, content=output)
@@ -169,9 +161,7 @@ def _make_observation(
     return FileObservation(path=path, call=span.id, source=span.tool, parts=(part,))
 
 
-_CONTENT_PRESERVING_PROGRAMS = frozenset(
-    {"chgrp", "chmod", "chown", "mkdir", "rmdir", "cd", "export", "set", "wait"}
-)
+_CONTENT_PRESERVING_PROGRAMS = frozenset({"chgrp", "chmod", "chown", "mkdir", "rmdir", "cd", "export", "set", "wait"})
 """Programs that change something, but no content of a file."""
 
 

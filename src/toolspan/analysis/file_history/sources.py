@@ -27,12 +27,7 @@ from toolspan.analysis.file_history.content import (
     WriteEffect,
     apply_effect,
 )
-from toolspan.analysis.file_history.shell_writes import (
-    FileRemoval,
-    HeredocWrite,
-    absolute_path,
-    explicit_writes,
-)
+from toolspan.analysis.file_history.shell_writes import FileRemoval, HeredocWrite, absolute_path, explicit_writes
 from toolspan.diffs import ChangeCount, PatchError, added_removed, problems
 from toolspan.diffs.codex_patch import (
     AddFile,
@@ -88,9 +83,7 @@ def describe_creation(path: str, content: str) -> RecordedChange:
     )
 
 
-def describe_edit(
-    path: str, effect: EditEffect | WriteEffect, before: str | None
-) -> RecordedChange:
+def describe_edit(path: str, effect: EditEffect | WriteEffect, before: str | None) -> RecordedChange:
     """A change of a file that was there; a record of it that does not fit is not believed."""
     hunks = valid_hunks(effect.hunks)
     if before is not None:
@@ -128,9 +121,7 @@ def describe_write(path: str, content: str) -> RecordedChange:
     """A file that was written whole; whether one was there before is not said."""
     creation = describe_creation(path, content)
     effect = WriteEffect(content=content, created=True, assumed=True)
-    return RecordedChange(
-        path=path, kind="created", effect=effect, hunks=creation.hunks, count=creation.count
-    )
+    return RecordedChange(path=path, kind="created", effect=effect, hunks=creation.hunks, count=creation.count)
 
 
 _EXPLICIT_WRITE = re.compile(r"\A\s*(?:cat\b.*<<|rm\s)")
@@ -162,22 +153,14 @@ def commands_of(span: Span, cwd: str | None) -> ShellCommands:
 def changes_by_command(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
     """What a command wrote in so many words; Claude Code's shell may stand in any folder."""
     lines, folder = commands_of(span, cwd)
-    if (
-        len(lines) != 1
-        or span.background
-        or not _EXPLICIT_WRITE.search(lines[0])
-        or not _printed_nothing(span)
-    ):
+    if len(lines) != 1 or span.background or not _EXPLICIT_WRITE.search(lines[0]) or not _printed_nothing(span):
         return
     for done in explicit_writes(lines[0], folder if span.call.dialect == "codex" else None):
         match done:
             case HeredocWrite(appends=True):
                 hunks = make_hunks("", done.content)
                 yield RecordedChange(
-                    path=done.path,
-                    kind="edited",
-                    effect=AppendEffect(content=done.content),
-                    count=added_removed(hunks),
+                    path=done.path, kind="edited", effect=AppendEffect(content=done.content), count=added_removed(hunks)
                 )
             case HeredocWrite():
                 yield describe_write(done.path, done.content)
@@ -224,25 +207,15 @@ def changes_by_editor(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
 
 
 def _edit_change(result: results.EditResult, cwd: str | None) -> RecordedChange:
-    edit = TextEdit(
-        old_string=result.old_string,
-        new_string=result.new_string,
-        replace_all=bool(result.replace_all),
-    )
-    effect = EditEffect(
-        edits=(edit,), hunks=result.structured_patch, by_person=bool(result.user_modified)
-    )
+    edit = TextEdit(old_string=result.old_string, new_string=result.new_string, replace_all=bool(result.replace_all))
+    effect = EditEffect(edits=(edit,), hunks=result.structured_patch, by_person=bool(result.user_modified))
     if not result.old_string and not result.original_file:
         return describe_creation(absolute_path(result.file_path, cwd), result.new_string)
     return describe_edit(absolute_path(result.file_path, cwd), effect, result.original_file)
 
 
 def _multi_edit_change(result: results.MultiEditResult, cwd: str | None) -> RecordedChange:
-    effect = EditEffect(
-        edits=result.edits,
-        hunks=result.structured_patch,
-        by_person=bool(result.user_modified),
-    )
+    effect = EditEffect(edits=result.edits, hunks=result.structured_patch, by_person=bool(result.user_modified))
     before = result.original_file_contents
     before = result.original_file if before is None else before
     return describe_edit(absolute_path(result.file_path, cwd), effect, before)
@@ -251,22 +224,16 @@ def _multi_edit_change(result: results.MultiEditResult, cwd: str | None) -> Reco
 def _write_change(result: results.WriteResult, cwd: str | None) -> RecordedChange:
     path = absolute_path(result.file_path, cwd)
     if result.content is None:
-        return RecordedChange(
-            path=path, kind="edited", effect=UnknownEffect(reason="no content is recorded")
-        )
+        return RecordedChange(path=path, kind="edited", effect=UnknownEffect(reason="no content is recorded"))
     if result.type == "create":
         return describe_creation(path, result.content)
     effect = WriteEffect(content=result.content, hunks=valid_hunks(result.structured_patch))
     return describe_edit(path, effect, result.original_file)
 
 
-def _notebook_changes(
-    result: results.NotebookEditResult, span: Span, cwd: str | None
-) -> Iterator[RecordedChange]:
+def _notebook_changes(result: results.NotebookEditResult, span: Span, cwd: str | None) -> Iterator[RecordedChange]:
     tool_input = span.input
-    name = result.notebook_path or (
-        tool_input.notebook_path if isinstance(tool_input, NotebookEditInput) else ""
-    )
+    name = result.notebook_path or (tool_input.notebook_path if isinstance(tool_input, NotebookEditInput) else "")
     if not name:
         return
     path = absolute_path(name, cwd)
@@ -283,11 +250,7 @@ def _changes_by_input(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
         case EditInput(file_path=path, old_string="", new_string=str(new)) if path:
             yield describe_creation(absolute_path(path, cwd), new)
         case EditInput(file_path=path) as given if path:
-            edit = TextEdit(
-                old_string=given.old_string,
-                new_string=given.new_string,
-                replace_all=given.replace_all,
-            )
+            edit = TextEdit(old_string=given.old_string, new_string=given.new_string, replace_all=given.replace_all)
             yield describe_edit(absolute_path(path, cwd), EditEffect(edits=(edit,)), None)
         case MultiEditInput(file_path=path, edits=edits) if path:
             yield describe_edit(absolute_path(path, cwd), EditEffect(edits=edits), None)
@@ -299,9 +262,7 @@ def _changes_by_input(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
                 yield describe_edit(absolute_path(path, cwd), WriteEffect(content=content), None)
         case NotebookEditInput(notebook_path=path) if path:
             reason = "only the cell is recorded, not the notebook"
-            yield RecordedChange(
-                path=absolute_path(path, cwd), kind="edited", effect=UnknownEffect(reason=reason)
-            )
+            yield RecordedChange(path=absolute_path(path, cwd), kind="edited", effect=UnknownEffect(reason=reason))
         case _:
             return
 
@@ -336,9 +297,7 @@ def changes_by_patch(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
         yield from _changes_by_text(span, cwd)
 
 
-def _changes_by_event(
-    path: str, change: codex_results.PatchedFile, cwd: str | None
-) -> Iterator[RecordedChange]:
+def _changes_by_event(path: str, change: codex_results.PatchedFile, cwd: str | None) -> Iterator[RecordedChange]:
     """What the client itself told of a change."""
     match change.type:
         case "add":
@@ -388,11 +347,7 @@ def _changes_by_text(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
 def _embedded_patches(span: Span) -> Sequence[EmbeddedPatch]:
     tool_input = decode_json_or_text(span.call.raw_input)
     if isinstance(tool_input, str):
-        return (
-            [EmbeddedPatch(tool_input)]
-            if span.tool in PATCH_TOOL_NAMES
-            else find_embedded_patches(tool_input)
-        )
+        return [EmbeddedPatch(tool_input)] if span.tool in PATCH_TOOL_NAMES else find_embedded_patches(tool_input)
     if not isinstance(tool_input, Mapping):
         return []
     if span.tool in PATCH_TOOL_NAMES:
@@ -401,23 +356,16 @@ def _embedded_patches(span: Span) -> Sequence[EmbeddedPatch]:
     folder = tool_input.get("workdir")
     patches = find_embedded_patches(command_in(tool_input))
     if isinstance(folder, str) and folder:
-        return [
-            patch._replace(folder=absolute_path(patch.folder or ".", folder)) for patch in patches
-        ]
+        return [patch._replace(folder=absolute_path(patch.folder or ".", folder)) for patch in patches]
     return patches
 
 
-def _section_changes(
-    section: FileSection, folder: str | None, *, unclear: bool
-) -> Iterator[RecordedChange]:
+def _section_changes(section: FileSection, folder: str | None, *, unclear: bool) -> Iterator[RecordedChange]:
     path = absolute_path(section.path, folder)
     if unclear:
         reason = "the command goes to a folder that is not known"
         yield RecordedChange(
-            path=path,
-            kind="edited",
-            effect=UnknownEffect(reason=reason),
-            count=count_changes(section),
+            path=path, kind="edited", effect=UnknownEffect(reason=reason), count=count_changes(section)
         )
         return
     match section:
@@ -427,16 +375,11 @@ def _section_changes(
             yield RecordedChange(path=path, kind="deleted", effect=RemoveEffect())
         case UpdateFile(move_to=str(target)):
             yield from _move_changes(
-                path,
-                absolute_path(target, folder),
-                PatchEffect(section=section),
-                count_changes(section),
+                path, absolute_path(target, folder), PatchEffect(section=section), count_changes(section)
             )
         case UpdateFile():
             effect = PatchEffect(section=section)
-            yield RecordedChange(
-                path=path, kind="edited", effect=effect, count=count_changes(section)
-            )
+            yield RecordedChange(path=path, kind="edited", effect=effect, count=count_changes(section))
 
 
 def _move_changes(
@@ -444,9 +387,5 @@ def _move_changes(
 ) -> Iterator[RecordedChange]:
     yield RecordedChange(path=source, kind="moved", effect=RemoveEffect(), moved_to=target)
     yield RecordedChange(
-        path=target,
-        kind="moved",
-        effect=MoveEffect(source=source, change=change),
-        count=counted,
-        moved_from=source,
+        path=target, kind="moved", effect=MoveEffect(source=source, change=change), count=counted, moved_from=source
     )

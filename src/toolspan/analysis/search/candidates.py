@@ -90,10 +90,7 @@ def _parse_candidates(output: bytes) -> Iterator[tuple[str, tuple[int, ...] | No
     """Transcripts and the offsets of lines in them; None when ripgrep did not tell all."""
     for path, lines in _parse_file_groups(output):
         if parse_file_name(path).role != "other":
-            yield (
-                path,
-                _parse_offsets(lines) if lines.count(b"\n") < MAX_LINES_PER_FILE - 1 else None,
-            )
+            yield (path, _parse_offsets(lines) if lines.count(b"\n") < MAX_LINES_PER_FILE - 1 else None)
 
 
 def _parse_file_groups(output: bytes) -> Iterator[tuple[str, bytes]]:

@@ -31,14 +31,7 @@ from toolspan.analysis.search.query import (
     SearchQuery,
     start_ripgrep,
 )
-from toolspan.analysis.search.scan import (
-    FileScan,
-    Snippet,
-    TextHit,
-    line_at,
-    matching_line_ranges,
-    scan_file,
-)
+from toolspan.analysis.search.scan import FileScan, Snippet, TextHit, line_at, matching_line_ranges, scan_file
 from toolspan.errors import SourceError
 from toolspan.formats.codex.paths import is_rollout
 from toolspan.formats.jsonl import read_chunks
@@ -203,15 +196,11 @@ def _make_match(file: str, hits: list[TextHit]) -> SearchMatch:
     )
 
 
-def scan_files(
-    candidates: Sequence[Candidate], query: SearchQuery, sides: frozenset[MatchSide]
-) -> Iterator[FileScan]:
+def scan_files(candidates: Sequence[Candidate], query: SearchQuery, sides: frozenset[MatchSide]) -> Iterator[FileScan]:
     """What each file gives, looked through on all cores where that is worth it."""
     sizes = list(map(estimated_work, candidates))
     if sum(sizes) < _ALONE:
-        yield from (
-            scan_file(candidate.path, query, sides, candidate.offsets) for candidate in candidates
-        )
+        yield from (scan_file(candidate.path, query, sides, candidate.offsets) for candidate in candidates)
         return
 
     def packed_scan(n: int) -> object:
@@ -227,11 +216,7 @@ def estimated_work(candidate: Candidate) -> int:
     """How many bytes are to be looked at, about; a rollout is read as a whole, which is slower."""
     if is_rollout(os.path.basename(candidate.path)):  # noqa: PTH119 - asked of very many files
         return 2 * candidate.size
-    return (
-        candidate.size
-        if candidate.offsets is None
-        else len(candidate.offsets) * _AVERAGE_LINE_BYTES
-    )
+    return candidate.size if candidate.offsets is None else len(candidate.offsets) * _AVERAGE_LINE_BYTES
 
 
 _DECODER = msgspec.msgpack.Decoder(FileScan)
@@ -293,9 +278,7 @@ class _DatedFile(NamedTuple):
 class _NewestSearch:
     """Files that are looked into one by one, the newest first."""
 
-    def __init__(
-        self, candidates: Sequence[Candidate], query: SearchQuery, sides: frozenset[MatchSide]
-    ) -> None:
+    def __init__(self, candidates: Sequence[Candidate], query: SearchQuery, sides: frozenset[MatchSide]) -> None:
         self._query = query
         self._sides = sides
         self._collector = MatchCollector(query)
@@ -385,13 +368,9 @@ def _time_in(data: bytes) -> datetime | None:
     return parse_timestamp(max(times).decode("utf-8", "replace")) if times else None
 
 
-def _files_since(
-    files: Sequence[_DatedFile], since: datetime, program: str | None
-) -> list[_DatedFile]:
+def _files_since(files: Sequence[_DatedFile], since: datetime, program: str | None) -> list[_DatedFile]:
     """The files that state a time not before a moment; without ripgrep those that may."""
-    changed = {
-        file.candidate.path: file for file in files if file.candidate.changed >= since.timestamp()
-    }
+    changed = {file.candidate.path: file for file in files if file.candidate.changed >= since.timestamp()}
     names = list(changed)
     paths: list[str] = []
     for n in range(0, len(names), _MAX_FILES_PER_RUN):
@@ -399,9 +378,7 @@ def _files_since(
     return [changed[name] for name in paths]
 
 
-def _paths_stating_since(
-    names: Sequence[str], since: datetime, program: str | None
-) -> Sequence[str]:
+def _paths_stating_since(names: Sequence[str], since: datetime, program: str | None) -> Sequence[str]:
     if program is None:
         return names
     pattern = rf'"timestamp"\s*:\s*"(?:{_not_before(since)})'
@@ -415,11 +392,7 @@ def _paths_stating_since(
 def _not_before(since: datetime) -> str:
     """Times from a moment's second on, as a regular expression: the first digit that differs."""
     text = since.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    later = [
-        f"{text[:n]}[{int(digit) + 1}-9]"
-        for n, digit in enumerate(text)
-        if digit.isdigit() and digit != "9"
-    ]
+    later = [f"{text[:n]}[{int(digit) + 1}-9]" for n, digit in enumerate(text) if digit.isdigit() and digit != "9"]
     return "|".join([*later, text])
 
 
@@ -445,9 +418,7 @@ def complete_matches(
     files = {match.file for match in incomplete if (match.file, match.call or "") not in call_rows}
     for facts in survey([Path(file) for file in sorted(files)]) if files else ():
         call_rows |= {(facts.file, row.id): row for row in facts.calls}
-    return [
-        _with_call_row(match, call_rows.get((match.file, match.call or ""))) for match in matches
-    ]
+    return [_with_call_row(match, call_rows.get((match.file, match.call or ""))) for match in matches]
 
 
 def number_lines(matches: Sequence[SearchMatch], *, calls: bool = True) -> list[SearchMatch]:
@@ -480,20 +451,12 @@ def _calls_from_mentions(matches: Sequence[SearchMatch], program: str | None) ->
     try:
         call_rows: _CallRows = {}
         for file, names in few.items():  # while ripgrep is at work
-            call_rows |= {
-                (file, span.id): make_call_row(span, file) for span in _spans_nearby(file, names)
-            }
-        remaining = {
-            file: [name for name in few[file] if (file, name) not in call_rows] for file in few
-        }
+            call_rows |= {(file, span.id): make_call_row(span, file) for span in _spans_nearby(file, names)}
+        remaining = {file: [name for name in few[file] if (file, name) not in call_rows] for file in few}
         for file, lines in _mentioning_lines(
             {file: remaining[file] for file in remaining if remaining[file]}, name_search
         ):
-            spans = (
-                span
-                for span in _parse_spans(lines)
-                if span.id in remaining[file] and _is_certain(span)
-            )
+            spans = (span for span in _parse_spans(lines) if span.id in remaining[file] and _is_certain(span))
             call_rows |= {(file, span.id): make_call_row(span, file) for span in spans}
     finally:
         name_search.close()
@@ -530,19 +493,14 @@ def _lines_near(source: Source, name: bytes, match: SearchMatch) -> tuple[list[b
     return [line for line in lines[start > 0 :] if name in line], whole
 
 
-def _mentioning_lines(
-    calls: dict[str, list[str]], name_search: NameSearch
-) -> Iterator[tuple[str, list[bytes]]]:
+def _mentioning_lines(calls: dict[str, list[str]], name_search: NameSearch) -> Iterator[tuple[str, list[bytes]]]:
     """Files with all lines that name one of their calls; nothing of those that cannot be read."""
     offsets_by_file = name_search.offsets() if calls else None
     for file, names in calls.items():
         source = source_for_path(file)
         try:
             if offsets_by_file is not None and not file.endswith(".zst"):
-                yield (
-                    file,
-                    [line_at(source, offset) or b"" for offset in offsets_by_file.get(file, ())],
-                )
+                yield (file, [line_at(source, offset) or b"" for offset in offsets_by_file.get(file, ())])
             else:
                 yield file, list(_lines_naming(source, [_encode_id(name) for name in names]))
         except SourceError:
@@ -572,11 +530,7 @@ def _lines_naming(source: Source, names: Sequence[bytes]) -> Iterator[bytes]:
     byte_filters = [ByteFilter(literal=name) for name in names]
     for chunk in read_chunks(source):
         for start, end in sorted(
-            {
-                row
-                for byte_filter in byte_filters
-                for row in matching_line_ranges(chunk, byte_filter)
-            }
+            {row for byte_filter in byte_filters for row in matching_line_ranges(chunk, byte_filter)}
         ):
             yield bytes(chunk.data[start:end])
 

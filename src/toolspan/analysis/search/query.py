@@ -27,14 +27,7 @@ TYPE_CHECKING = False  # typing's own constant would cost more to import than al
 
 MAX_LINES_PER_FILE = 32
 """ripgrep stops after so many lines of a file; such a file is looked through as a whole."""
-ALL_FILES_OPTIONS = (
-    "--no-config",
-    "--no-messages",
-    "--no-ignore",
-    "--hidden",
-    "--text",
-    "--encoding=none",
-)
+ALL_FILES_OPTIONS = ("--no-config", "--no-messages", "--no-ignore", "--hidden", "--text", "--encoding=none")
 """How it takes files: all that there are, as bytes."""
 _OFFSET_OPTIONS = (
     "--color=never", "--heading", "--no-line-number", "--with-filename", "--null",
@@ -127,12 +120,7 @@ def start_ripgrep(command: tuple[str, ...] | None) -> RipgrepProcess | None:
 
 
 def lines_command(
-    program: str | None,
-    folders: "Sequence[str]",
-    pattern: bytes | None,
-    *,
-    literal: bool = True,
-    folded: bool = False,
+    program: str | None, folders: Sequence[str], pattern: bytes | None, *, literal: bool = True, folded: bool = False
 ) -> tuple[str, ...] | None:
     """Tells in which lines of transcripts something stands; None when it cannot.
 
@@ -149,27 +137,15 @@ def lines_command(
     )  # fmt: skip
 
 
-def naming_command(
-    program: str | None, names: "Sequence[str]", files: "Sequence[str]"
-) -> tuple[str, ...] | None:
+def naming_command(program: str | None, names: Sequence[str], files: Sequence[str]) -> tuple[str, ...] | None:
     """Tells which lines of files hold one of several names; None when it cannot."""
     if program is None or not names or not files:
         return None
     patterns = (word for name in names for word in ("-e", name))
-    return (
-        program,
-        *ALL_FILES_OPTIONS,
-        *_OFFSET_OPTIONS,
-        "--fixed-strings",
-        *patterns,
-        "--",
-        *files,
-    )
+    return (program, *ALL_FILES_OPTIONS, *_OFFSET_OPTIONS, "--fixed-strings", *patterns, "--", *files)
 
 
-_UNESCAPED_CHARS = frozenset(
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;()[]{}!?@#$%^*|~`"
-)
+_UNESCAPED_CHARS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 _-.,:;()[]{}!?@#$%^*|~`")
 """Characters that no client writes as an escape."""
 _MIN_LITERAL_CHARS = 3
 """A part of a word with so many plain characters is rare enough to look for alone."""
@@ -205,9 +181,7 @@ class ByteFilter(NamedTuple):
 
         return find_next
 
-    def ripgrep_command(
-        self, program: str | None, folders: Sequence[str]
-    ) -> tuple[str, ...] | None:
+    def ripgrep_command(self, program: str | None, folders: Sequence[str]) -> tuple[str, ...] | None:
         """How ripgrep is asked for the lines; None when it cannot be."""
         pattern = self.literal or self.pattern
         literal = self.literal is not None
@@ -238,9 +212,7 @@ class SearchQuery(NamedTuple):
         return max((term.byte_filter for term in self.terms), key=_filter_weight)
 
 
-def query_of(
-    terms: Sequence[str], *, regex: bool = False, ignore_case: bool = False
-) -> SearchQuery:
+def query_of(terms: Sequence[str], *, regex: bool = False, ignore_case: bool = False) -> SearchQuery:
     """The query that the words make.
 
     Raises:
@@ -280,10 +252,7 @@ def _literal_filter(spelled: list[list[str]], word: str) -> ByteFilter:
         folded = any(len(cases) > 1 for cases in spelled)
         literal = (longest.lower() if folded else longest).encode("ascii")
         return ByteFilter(literal=literal, folded=folded)
-    parts = (
-        _alternation([spelling for case in cases for spelling in _json_spellings(case)])
-        for cases in spelled
-    )
+    parts = (_alternation([spelling for case in cases for spelling in _json_spellings(case)]) for cases in spelled)
     return ByteFilter(pattern="".join(parts).encode("utf-8"))
 
 
@@ -326,9 +295,7 @@ def _regex_term(word: str, *, ignore_case: bool) -> SearchTerm:
     if len(needed) < _MIN_LITERAL_CHARS:
         return SearchTerm(expression=expression, byte_filter=ByteFilter())
     literal = (needed.lower() if ignore_case else needed).encode("ascii")
-    return SearchTerm(
-        expression=expression, byte_filter=ByteFilter(literal=literal, folded=ignore_case)
-    )
+    return SearchTerm(expression=expression, byte_filter=ByteFilter(literal=literal, folded=ignore_case))
 
 
 _REGEX_TOKEN = (
@@ -390,9 +357,7 @@ class ScanScope(NamedTuple):
     def may_hold(self, body: Raw) -> bool:
         """Whether a part of a line may hold a word: most parts of most lines hold none."""
         data = bytes(body)
-        return any(
-            byte_filter.make_finder(data, len(data))(0) >= 0 for byte_filter in self.byte_filters
-        )
+        return any(byte_filter.make_finder(data, len(data))(0) >= 0 for byte_filter in self.byte_filters)
 
 
 def iter_strings(body: bytes | Raw) -> Iterator[str]:

@@ -108,9 +108,7 @@ def scan_file(
 
     With `offsets`, only the lines that begin there are looked at.
     """
-    lines = _CandidateLines(
-        source_for_path(path), query, offsets if len(query.terms) == 1 else None
-    )
+    lines = _CandidateLines(source_for_path(path), query, offsets if len(query.terms) == 1 else None)
     hits: list[TextHit] = []
     problem = None
     try:
@@ -123,10 +121,10 @@ def scan_file(
     return FileScan(file=path, hits=hits, passed=lines.passed, problem=problem)
 
 
-def _candidate_texts(path: str, lines: "_CandidateLines", scope: ScanScope) -> Iterator[SearchText]:
+def _candidate_texts(path: str, lines: _CandidateLines, scope: ScanScope) -> Iterator[SearchText]:
     """The texts in which words may stand."""
     if _is_codex(lines.source):
-        pass  # CODEMOD
+        # CODEMOD
 
         marked = [line for piece in lines.iter_pieces() for line in piece.items()]
         yield from rollout_texts(path, marked, scope) if marked else ()
@@ -251,21 +249,14 @@ def _find_hit(text: SearchText, query: SearchQuery) -> TextHit | None:
 
 
 def _call_info(span: Span) -> MatchedCall:
-    return MatchedCall(
-        tool=span.call.tool or None,
-        state=span.state,
-        error=span.error_kind,
-        target=span.call.target,
-    )
+    return MatchedCall(tool=span.call.tool or None, state=span.state, error=span.error_kind, target=span.call.target)
 
 
 def _make_snippet(text: str, start: int, end: int) -> Snippet:
     end = min(end, start + 2 * _SNIPPET_CHARS)
     before = _collapse_whitespace(text[max(0, start - 4 * _SNIPPET_CHARS) : start])
     after = _collapse_whitespace(text[end : end + 4 * _SNIPPET_CHARS])
-    return Snippet(
-        before[-_SNIPPET_CHARS:], _collapse_whitespace(text[start:end]), after[:_SNIPPET_CHARS]
-    )
+    return Snippet(before[-_SNIPPET_CHARS:], _collapse_whitespace(text[start:end]), after[:_SNIPPET_CHARS])
 
 
 def _collapse_whitespace(text: str) -> str:
@@ -293,21 +284,15 @@ def _decode_entries(offset: int, data: bytes) -> Iterator[tuple[Entry, int, byte
 
 
 def _entry_texts(entry: Entry, offset: int, data: bytes, scope: ScanScope) -> Iterator[SearchText]:
-    context = TextContext(
-        entry.timestamp, entry.session, entry.agent_id, entry.cwd, offset, len(data)
-    )
+    context = TextContext(entry.timestamp, entry.session, entry.agent_id, entry.cwd, offset, len(data))
     if "message" in scope.sides:
-        for message in parse_entry_messages(
-            entry, SourceLocation("", 1, 0, len(data)), BytesSource(data)
-        ):
+        for message in parse_entry_messages(entry, SourceLocation("", 1, 0, len(data)), BytesSource(data)):
             yield SearchText("message", message.text, context, voice=message.voice)
     if entry.type in ("user", "assistant"):
         yield from _block_texts(entry, data, context, scope)
 
 
-def _block_texts(
-    entry: Entry, data: bytes, context: TextContext, scope: ScanScope
-) -> Iterator[SearchText]:
+def _block_texts(entry: Entry, data: bytes, context: TextContext, scope: ScanScope) -> Iterator[SearchText]:
     """What the blocks of an entry gave to calls, and got from them."""
     content = entry.message.content if entry.message else None
     inputs: list[records.BlockBody] | None = None
@@ -317,11 +302,7 @@ def _block_texts(
             name = block.id or next(nameless)
             inputs = inputs or records.decode_bodies(data).blocks
             input_body = inputs[n].input
-            for text in (
-                iter_strings(input_body)
-                if "input" in scope.sides and scope.may_hold(input_body)
-                else ()
-            ):
+            for text in iter_strings(input_body) if "input" in scope.sides and scope.may_hold(input_body) else ():
                 yield SearchText("input", text, context, call=name)
         elif block.type.endswith("tool_result"):
             name = block.tool_use_id or next(nameless)
@@ -333,9 +314,7 @@ _MAX_IN_MEMORY = 64 << 20
 _DOCUMENT_PROBE_BYTES = 1 << 16
 
 
-def rollout_texts(
-    path: str, lines: list[tuple[int, bytes]], scope: ScanScope
-) -> Iterator[SearchText]:
+def rollout_texts(path: str, lines: list[tuple[int, bytes]], scope: ScanScope) -> Iterator[SearchText]:
     """The texts of the calls and messages whose lines may hold a word."""
     source = _load_source(path)
     transcript = read(source)
@@ -359,7 +338,7 @@ def rollout_texts(
         yield SearchText("message", message.text, message_context, voice=message.voice)
 
 
-def _rollout_messages(transcript: Transcript, marked: "_MarkedLines | None") -> Iterator[Message]:
+def _rollout_messages(transcript: Transcript, marked: _MarkedLines | None) -> Iterator[Message]:
     """The messages of a rollout, those in marked lines at least.
 
     Of a subagent's, which begins with words of others, all lines are needed to tell whose.

@@ -92,11 +92,7 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def command_line_rules(self) -> Rules:
         """The rules of the command line."""
-        return Rules(
-            allow=split_rules(self.allowed_tools),
-            deny=split_rules(self.disallowed_tools),
-            origin="cliArg",
-        )
+        return Rules(allow=split_rules(self.allowed_tools), deny=split_rules(self.disallowed_tools), origin="cliArg")
 
 
 host_options = combine_options(
@@ -151,9 +147,7 @@ class Host:
         """What happens to calls nobody speaks of."""
         return self.options.mode or self.settings.default_mode
 
-    def make_session(
-        self, source: SessionSource, *, model: str | None = None, direct: Iterable[Sink] = ()
-    ) -> Session:
+    def make_session(self, source: SessionSource, *, model: str | None = None, direct: Iterable[Sink] = ()) -> Session:
         """The session.
 
         Raises:
@@ -190,9 +184,7 @@ class Host:
         workspace = session.runner.runner_context.workspace
         workspace.environment = {**workspace.environment, **settings.merged_settings.env}
         if self.model_access is not None:
-            self.model_access.make_session = partial(
-                self._read_only_session, client_profile, permissions
-            )
+            self.model_access.make_session = partial(self._read_only_session, client_profile, permissions)
         make_hooks = settings.hook_factory(client_profile, self.servers, hook_options)
         session.skills.make_hooks = SkillHooks(settings, make_hooks)
         self.servers.on_change = partial(self._refresh_tools, session, rules)
@@ -201,9 +193,7 @@ class Host:
     def load_subagent_config(self, find_model: FindModel) -> SubagentConfig:
         """The agents that work can be given to; what is wrong with their files is told."""
         hook_options = self._hook_options(person=self.terminal is not None)
-        make_hooks = self.settings.hook_factory(
-            profile(self.options.name), self.servers, hook_options
-        )
+        make_hooks = self.settings.hook_factory(profile(self.options.name), self.servers, hook_options)
         loaded = load_agent_definitions(self.settings.agent_folders, partial(make_hooks, "agent"))
         for line in loaded.problems:
             warn(line)
@@ -211,13 +201,9 @@ class Host:
 
     def _hook_options(self, *, person: bool) -> HookOptions:
         compose, fail_closed = self.options.compose, self.options.fail_closed
-        return HookOptions(
-            compose=compose, fail_closed=fail_closed, person=person, model_access=self.model_access
-        )
+        return HookOptions(compose=compose, fail_closed=fail_closed, person=person, model_access=self.model_access)
 
-    def _read_only_session(
-        self, client_profile: Profile, permissions: SessionPermissions
-    ) -> Session:
+    def _read_only_session(self, client_profile: Profile, permissions: SessionPermissions) -> Session:
         """A session that changes nothing, for an agent that a hook asks."""
         only = self.options.named_tools
         tools = [tool for tool in coding_tools(client_profile, only=only) if tool.read_only]
@@ -244,15 +230,11 @@ class Host:
     def _refresh_tools(self, session: Session, rules: Rules) -> None:
         """A server has other tools now; the next reply finds them."""
         context = session.runner.runner_context
-        context.tools = self._build_toolset(
-            session.profile, rules, person=context.approver is not None
-        )
+        context.tools = self._build_toolset(session.profile, rules, person=context.approver is not None)
 
     def _build_toolset(self, client_profile: Profile, rules: Rules, *, person: bool) -> Toolset:
         """The tools without those that are denied as a whole."""
-        builtin_tools = Toolset(
-            coding_tools(client_profile, only=self.options.named_tools, person=person)
-        )
+        builtin_tools = Toolset(coding_tools(client_profile, only=self.options.named_tools, person=person))
         tools = builtin_tools.combined(self.servers.tools())
         return tools.filtered(lambda tool: not rules.denies_tool(tool.name))
 
@@ -260,29 +242,19 @@ class Host:
         """What the settings and the command line say together."""
         rules = self.settings.permission_rules(client_profile) + self.options.command_line_rules()
         directories = self.settings.merged_settings.permissions.additional_directories
-        folders = tuple(
-            (self.options.cwd / Path(directory).expanduser()).absolute()
-            for directory in directories
-        )
+        folders = tuple((self.options.cwd / Path(directory).expanduser()).absolute() for directory in directories)
         return Permissions(rules, self.permission_mode, folders, client_profile.refusals)
 
     def _mcp_approver(self) -> Approver | None:
         tool = self.options.permission_prompt_tool
-        return (
-            None if tool is None else prompt_tool_approver(self.servers, tool, self.servers.profile)
-        )
+        return None if tool is None else prompt_tool_approver(self.servers, tool, self.servers.profile)
 
-    def _terminal_approver(
-        self, permissions: SessionPermissions, client_profile: Profile
-    ) -> TerminalApprover | None:
+    def _terminal_approver(self, permissions: SessionPermissions, client_profile: Profile) -> TerminalApprover | None:
         if self.terminal is None:
             return None
         grant_writer = GrantWriter(self.settings.settings_paths, TrustStore(default_trust_path()))
         return TerminalApprover(
-            terminal=self.terminal,
-            permissions=permissions,
-            grant_writer=grant_writer,
-            profile=client_profile,
+            terminal=self.terminal, permissions=permissions, grant_writer=grant_writer, profile=client_profile
         )
 
 
@@ -315,14 +287,10 @@ async def open_host(
     if command_options.ask and terminal is None:
         message = "--ask: there is no terminal, so nobody is asked and what needs consent is denied"
         warn(message)
-    settings = load_host_settings(
-        command_options.cwd, command_options.settings_file, command_options.setting_sources
-    )
+    settings = load_host_settings(command_options.cwd, command_options.settings_file, command_options.setting_sources)
     client_profile = profile(command_options.name, model=model)
     server_config = settings.mcp_server_config(command_options.mcp_config)
-    async with McpServers(
-        server_config, profile=client_profile, cwd=command_options.cwd
-    ) as servers:
+    async with McpServers(server_config, profile=client_profile, cwd=command_options.cwd) as servers:
         for name, health in servers.health.items():
             if health.state == "failed":
                 warn(f"MCP server {name!r}: {health.reason}")
@@ -347,9 +315,7 @@ def _write_stderr(line: str) -> None:
 class FaultReporter:
     """Tells what goes wrong beside the calls."""
 
-    def __init__(
-        self, name: str = "toolspan", write_line: Callable[[str], None] = _write_stderr
-    ) -> None:
+    def __init__(self, name: str = "toolspan", write_line: Callable[[str], None] = _write_stderr) -> None:
         """Take the words that every line begins with, and who is told."""
         self._name = name
         self._write_line = write_line
@@ -365,9 +331,7 @@ class FaultReporter:
                 self._count_failure(_describe_hook(event), event.text or "no reason is known", 1)
             case HookRan(timed_out=True, decision=None):  # with one, it failed closed
                 seconds = (event.timeout_ms or 0) / 1e3
-                self._count_failure(
-                    _describe_hook(event), f"it did not end within {seconds:g} s", 1
-                )
+                self._count_failure(_describe_hook(event), f"it did not end within {seconds:g} s", 1)
             case Faulted():
                 self._report_line(f"{event.where}: {event.reason}")
             case Relayed():

@@ -69,10 +69,7 @@ def event_row(event: LiveEvent) -> JsonRow:
         case _:
             fields = structs.asdict(event)
             named = {"tool_use_id" if k == "call_id" else k: v for k, v in fields.items()}
-            return {
-                "type": kind,
-                **{k: _to_plain_dict(v) for k, v in named.items() if v is not None},
-            }
+            return {"type": kind, **{k: _to_plain_dict(v) for k, v in named.items() if v is not None}}
 
 
 def _to_plain_dict(value: object) -> object:
@@ -90,9 +87,7 @@ def init_line(session: Session, servers: McpServers, *, model: str, mode: str) -
         "cwd": str(session.cwd),
         "session_id": session.session_id,
         "tools": [str(schema["name"]) for schema in session.schemas()],
-        "mcp_servers": [
-            {"name": name, "status": health.state} for name, health in servers.health.items()
-        ],
+        "mcp_servers": [{"name": name, "status": health.state} for name, health in servers.health.items()],
         "model": model,
         "permissionMode": mode,
         "claude_code_version": session.profile.shape.version,
@@ -101,9 +96,7 @@ def init_line(session: Session, servers: McpServers, *, model: str, mode: str) -
     }
 
 
-def reply_line(
-    session: Session, head: Mapping[str, object], block: Mapping[str, object]
-) -> JsonRow:
+def reply_line(session: Session, head: Mapping[str, object], block: Mapping[str, object]) -> JsonRow:
     """A block of a reply; why the reply ended is not known yet."""
     message: JsonRow = {
         "id": head.get("id"),

@@ -95,9 +95,7 @@ class HostSettings:
         for mode in MODES:
             if mode == mode_name:
                 return mode
-        raise ToolspanError(
-            f"permissions.defaultMode is {mode_name!r}; there are {', '.join(MODES)}"
-        )
+        raise ToolspanError(f"permissions.defaultMode is {mode_name!r}; there are {', '.join(MODES)}")
 
     def check_mode(self, mode: Mode) -> None:
         """Say so if the mode may not be used.
@@ -117,16 +115,11 @@ class HostSettings:
             if not only or layer.scope == "managed":
                 block = layer.settings.permissions
                 rules += rules_from_settings(
-                    block,
-                    self._rule_origin(layer),
-                    self._path_anchor(layer),
-                    client_profile.refusals,
+                    block, self._rule_origin(layer), self._path_anchor(layer), client_profile.refusals
                 )
         return rules
 
-    def make_hooks(
-        self, client_profile: Profile, servers: McpServers, options: HookOptions
-    ) -> HookRunner:
+    def make_hooks(self, client_profile: Profile, servers: McpServers, options: HookOptions) -> HookRunner:
         """The handlers of all files."""
         return self._build_hooks(self.merged_settings, client_profile, servers, options)
 
@@ -137,10 +130,7 @@ class HostSettings:
 
         def make_frontmatter_hooks(head: FrontmatterKind, block: object, path: Path) -> HookRunner:
             return self._build_hooks(
-                with_frontmatter_hooks(self.merged_settings, block, path, head),
-                client_profile,
-                servers,
-                options,
+                with_frontmatter_hooks(self.merged_settings, block, path, head), client_profile, servers, options
             )
 
         return make_frontmatter_hooks
@@ -151,16 +141,10 @@ class HostSettings:
         return self.is_trusted or not path.absolute().is_relative_to(project_folder)
 
     def _build_hooks(
-        self,
-        merged: MergedSettings,
-        client_profile: Profile,
-        servers: McpServers,
-        options: HookOptions,
+        self, merged: MergedSettings, client_profile: Profile, servers: McpServers, options: HookOptions
     ) -> HookRunner:
         if options.person:  # then questions of consent are fired in every client version
-            client_profile = replace(
-                client_profile, hooks=replace(client_profile.hooks, asks_permission_headless=True)
-            )
+            client_profile = replace(client_profile, hooks=replace(client_profile.hooks, asks_permission_headless=True))
         loaded = load_hooks(
             merged,
             client_profile,
@@ -179,26 +163,15 @@ class HostSettings:
             SourceError: a file of servers cannot be read.
         """
         off = self.merged_settings.switches.disabled_mcpjson_servers or ()
-        enabled_servers = {
-            name: spec for name, spec in self.project_servers.items() if name not in off
-        }
+        enabled_servers = {name: spec for name, spec in self.project_servers.items() if name not in off}
         if not enabled_servers:
             return config_path or {"mcpServers": {}}
         named_servers = load_json(config_path).get("mcpServers") if config_path else {}
-        return {
-            "mcpServers": {
-                **enabled_servers,
-                **(named_servers if isinstance(named_servers, dict) else {}),
-            }
-        }
+        return {"mcpServers": {**enabled_servers, **(named_servers if isinstance(named_servers, dict) else {})}}
 
     def _rule_origin(self, layer: SettingsLayer) -> str:
         project_file = self.settings_paths.project / ".claude" / "settings.json"
-        if (
-            layer.scope == "command_line"
-            and project_file.exists()
-            and layer.path.samefile(project_file)
-        ):
+        if layer.scope == "command_line" and project_file.exists() and layer.path.samefile(project_file):
             return _RULE_ORIGINS["project"]
         return _RULE_ORIGINS[layer.scope]
 
@@ -221,12 +194,8 @@ def load_host_settings(project: Path, settings_file: Path | None, sources: str) 
     scopes = _parse_scopes(sources)
     project_scopes = scopes & PROJECT_SCOPES
     # What a person accepts is all of a project's files: they are judged together.
-    layers = load_layers(
-        places, named=settings_file, scopes=scopes | PROJECT_SCOPES if project_scopes else scopes
-    )
-    claim = (
-        build_trust_request(places, layers) if project_scopes else TrustRequest(places.project, {})
-    )
+    layers = load_layers(places, named=settings_file, scopes=scopes | PROJECT_SCOPES if project_scopes else scopes)
+    claim = build_trust_request(places, layers) if project_scopes else TrustRequest(places.project, {})
     trusted = TrustStore(default_trust_path()).is_trusted(claim)
     used = [layer for layer in layers if layer.scope == "command_line" or layer.scope in scopes]
     for line in (line for layer in used for line in unknown_keys(layer.raw, str(layer.path))):
@@ -234,16 +203,9 @@ def load_host_settings(project: Path, settings_file: Path | None, sources: str) 
     merged = merge_settings(used, trusted=trusted)
     withheld = list(merged.untrusted_files)
     withheld += [places.mcp_file] if claim.mcp_servers and not trusted else []
-    withheld += (
-        [places.agents_folder]
-        if project_scopes and places.agents_folder.is_dir() and not trusted
-        else []
-    )
+    withheld += [places.agents_folder] if project_scopes and places.agents_folder.is_dir() and not trusted else []
     for path in withheld:
-        warn(
-            f"{path}: the folder is not trusted, so what could run something is not used;"
-            " see `toolspan trust`"
-        )
+        warn(f"{path}: the folder is not trusted, so what could run something is not used; see `toolspan trust`")
     folders = [places.user / "agents"] if "user" in scopes else []
     folders += [places.agents_folder] if "project" in scopes and trusted else []
     return HostSettings(merged, places, claim.mcp_servers if trusted else {}, folders, trusted)
@@ -253,21 +215,15 @@ def _parse_scopes(sources: str) -> frozenset[Scope]:
     requested = {source.strip() for source in sources.split(",") if source.strip()}
     unknown = sorted(requested - set(SETTING_SOURCES))
     if unknown:
-        raise ToolspanError(
-            f"{unknown[0]!r} is no source of settings: {', '.join(SETTING_SOURCES)}"
-        )
-    return frozenset(
-        scope for scope in SCOPES if scope not in SETTING_SOURCES or scope in requested
-    )
+        raise ToolspanError(f"{unknown[0]!r} is no source of settings: {', '.join(SETTING_SOURCES)}")
+    return frozenset(scope for scope in SCOPES if scope not in SETTING_SOURCES or scope in requested)
 
 
 def _hook_services(servers: McpServers, model_access: HookModelAccess | None) -> HookServices:
     if model_access is None:
         return HookServices(call_tool=mcp_tool_caller(servers))
     return HookServices(
-        call_tool=mcp_tool_caller(servers),
-        ask_model=model_access.ask_model,
-        ask_agent=model_access.ask_agent,
+        call_tool=mcp_tool_caller(servers), ask_model=model_access.ask_model, ask_agent=model_access.ask_agent
     )
 
 
@@ -322,10 +278,7 @@ def rule_warnings(rules: Rules, more: Iterable[str] = ()) -> Iterator[str]:
     extra_names = tuple(more)
     for rule in (*rules.deny, *rules.ask, *rules.allow):
         where = f" ({rule.origin})" if rule.origin else ""
-        yield from (
-            f"the rule {rule.text}{where}: {line}"
-            for line in unknown_tool_warnings([rule.tool], extra_names)
-        )
+        yield from (f"the rule {rule.text}{where}: {line}" for line in unknown_tool_warnings([rule.tool], extra_names))
     yield from (f"the rule {line}" for line in rules.warnings)
 
 

@@ -64,15 +64,10 @@ def preview_change(question: PermissionRequest, values: FileValues) -> str | Non
     if previewer is None or not isinstance(name, str):
         return None
     try:
-        path = resolve_path(
-            name, question.cwd, question.path_scope().home if values.expands_home else None
-        )
+        path = resolve_path(name, question.cwd, question.path_scope().home if values.expands_home else None)
         near = path.is_relative_to(question.cwd)
         display_path = path.relative_to(question.cwd) if near else path
-        return (
-            previewer(question.input, _TargetFile(str(display_path), _read_current(path), values))
-            or None
-        )
+        return previewer(question.input, _TargetFile(str(display_path), _read_current(path), values)) or None
     except (ToolspanError, LookupError, ValueError, OSError):
         return None
 
@@ -229,19 +224,13 @@ class TerminalApprover:
             return self._deny_unattended(question, ask)
 
     def _deny_unattended(self, question: PermissionRequest, ask: Ask) -> Deny:
-        return Deny(
-            approval_message(question, ask, self.profile.refusals), "config", basis=ask.basis
-        )
+        return Deny(approval_message(question, ask, self.profile.refusals), "config", basis=ask.basis)
 
     async def _ask_user(self, question: PermissionRequest, ask: Ask) -> Allow | Deny:
         await self._write_text(self._format_header(question))
         if question.tool == ASK_USER_QUESTION:
-            answered_input = await ask_questions(
-                question.input, self._write_text, self.terminal.read_line
-            )
-            return (
-                _DENIED if answered_input is None else Allow(None, "user_temporary", answered_input)
-            )
+            answered_input = await ask_questions(question.input, self._write_text, self.terminal.read_line)
+            return _DENIED if answered_input is None else Allow(None, "user_temporary", answered_input)
         offer = await self.permissions.find_offer(question, ask)
         subject = _PromptSubject.from_request(question, self.profile)
         await self._write_text(self._format_request(question, ask, subject, offer))
@@ -250,9 +239,7 @@ class TerminalApprover:
             if answer is not None:
                 return answer
 
-    async def _read_choice(
-        self, subject: "_PromptSubject", offer: GrantOffer | None
-    ) -> Allow | Deny | None:
+    async def _read_choice(self, subject: _PromptSubject, offer: GrantOffer | None) -> Allow | Deny | None:
         """One answer; None when it was none, or led back."""
         reply = await self.terminal.read_line(_format_menu(offer, cut_off=self._is_cut(subject)))
         if reply is None:
@@ -269,17 +256,13 @@ class TerminalApprover:
             case "d" | "c":
                 return await self._read_comment(rest.strip())
             case "v":
-                await self._write_text(
-                    "".join(f"{line}\n" for line in self._subject_lines(subject))
-                )
+                await self._write_text("".join(f"{line}\n" for line in self._subject_lines(subject)))
                 return None
             case _:
                 return None
 
     async def _read_comment(self, comment: str) -> Deny | None:
-        reply = comment or await self.terminal.read_line(
-            "What shall the model do instead? (empty: back) "
-        )
+        reply = comment or await self.terminal.read_line("What shall the model do instead? (empty: back) ")
         if reply is None:
             return _DENIED
         return Deny(reply, "user_reject") if reply else None
@@ -292,9 +275,7 @@ class TerminalApprover:
             try:
                 message = self.grant_writer.save_grant(offer, scope)
             except ToolspanError as error:
-                await self._write_text(
-                    f"Not written, nothing is allowed yet: {escape_invisible(str(error))}\n"
-                )
+                await self._write_text(f"Not written, nothing is allowed yet: {escape_invisible(str(error))}\n")
                 return None
             await self._write_text(f"{escape_invisible(message)}\n")
         self.permissions.add_grant(offer)
@@ -330,25 +311,16 @@ class TerminalApprover:
         return f"\n{title}{'-' * max(width - text_width(title) - len(right), 3)}{right}\n"
 
     def _format_request(
-        self,
-        question: PermissionRequest,
-        ask: Ask,
-        subject: "_PromptSubject",
-        offer: GrantOffer | None,
+        self, question: PermissionRequest, ask: Ask, subject: _PromptSubject, offer: GrantOffer | None
     ) -> str:
         lines = cut_middle(self._subject_lines(subject), self._max_lines, ", v shows them")
         lines.append("")
-        details = [
-            ("folder", _abbreviate_home(question.cwd)),
-            ("why", _explain_request(question, ask)),
-        ]
+        details = [("folder", _abbreviate_home(question.cwd)), ("why", _explain_request(question, ask))]
         details += [("always", line) for line in (offer.summary_lines() if offer else ())]
         width = self.terminal.size.columns - len(_INDENT) - 8
         for name, text in details:
             # Somebody who agrees for good has to read all of it.
-            first, *more = cut_middle(
-                list(wrap_lines(text, width)), len(text) if name == "always" else _MIN_LINES
-            )
+            first, *more = cut_middle(list(wrap_lines(text, width)), len(text) if name == "always" else _MIN_LINES)
             lines.append(f"{_INDENT}{name:<8}{first}")
             lines += [f"{_INDENT}{'':<8}{line}" for line in more]
         return "".join(f"{line}\n" for line in lines)
@@ -357,26 +329,18 @@ class TerminalApprover:
     def _max_lines(self) -> int:
         return max(self.terminal.size.lines - _RESERVED_LINES, _MIN_LINES)
 
-    def _is_cut(self, subject: "_PromptSubject") -> bool:
+    def _is_cut(self, subject: _PromptSubject) -> bool:
         return len(self._subject_lines(subject)) > self._max_lines
 
-    def _subject_lines(self, subject: "_PromptSubject") -> Sequence[str]:
+    def _subject_lines(self, subject: _PromptSubject) -> Sequence[str]:
         width = self.terminal.size.columns - len(_QUOTE_PREFIX)
-        return [
-            f"{_QUOTE_PREFIX}{line}"
-            for line in subject.terminal_lines(width, colours=self.terminal.has_colours)
-        ]
+        return [f"{_QUOTE_PREFIX}{line}" for line in subject.terminal_lines(width, colours=self.terminal.has_colours)]
 
 
 async def notify_permission_prompt(session: Session, tool: str) -> None:
     """Tell the hooks that somebody is waited for."""
-    fields = {
-        "message": f"Claude needs your permission to use {tool}",
-        "notification_type": "permission_prompt",
-    }
-    await session.fire_hook_event(
-        SessionHookEvent(point="Notification", subject="permission_prompt", fields=fields)
-    )
+    fields = {"message": f"Claude needs your permission to use {tool}", "notification_type": "permission_prompt"}
+    await session.fire_hook_event(SessionHookEvent(point="Notification", subject="permission_prompt", fields=fields))
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,7 +351,7 @@ class _PromptSubject:
     is_diff: bool = False
 
     @classmethod
-    def from_request(cls, question: PermissionRequest, profile: Profile) -> "_PromptSubject":
+    def from_request(cls, question: PermissionRequest, profile: Profile) -> _PromptSubject:
         """The command, the change to a file, or whatever else the call was given."""
         command = command_of(question)
         if command is not None:
@@ -424,11 +388,7 @@ def _explain_request(question: PermissionRequest, ask: Ask) -> str:
         return f"the rule {ask.rule} asks" + (f" ({ask.origin})" if ask.origin else "")
     if ask.needs is not None and ask.basis is None:
         unclear = find_programs(command_of(question) or "").uncertainties
-        return (
-            "it is not clear what the line would run"
-            if unclear
-            else _explain_missing_permission(ask.needs)
-        )
+        return "it is not clear what the line would run" if unclear else _explain_missing_permission(ask.needs)
     basis_text = _BASIS_TEXTS.get(ask.basis or "")
     return basis_text or ask.reason or "no rule allows it"
 

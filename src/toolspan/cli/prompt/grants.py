@@ -15,12 +15,7 @@ from toolspan.runtime.permissions import Permissions, Policy, Rules, decide
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.modes import MODES, Mode
 from toolspan.runtime.permissions.suggestions import Suggestion, suggest_updates
-from toolspan.runtime.settings import (
-    SettingsPaths,
-    TrustStore,
-    add_permissions,
-    change_local_settings,
-)
+from toolspan.runtime.settings import SettingsPaths, TrustStore, add_permissions, change_local_settings
 from toolspan.types.decision import Allow, Ask, Decision
 
 MAX_OFFER_CHARACTERS = 300
@@ -39,7 +34,7 @@ class GrantOffer:
     mode: Mode | None = None
 
     @classmethod
-    def from_suggestions(cls, updates: Iterable[Suggestion]) -> "GrantOffer":
+    def from_suggestions(cls, updates: Iterable[Suggestion]) -> GrantOffer:
         """What suggestions come to together."""
         rules: list[str] = []
         folders: list[str] = []

@@ -59,9 +59,7 @@ class Terminal:
             size = os.get_terminal_size(self._descriptor)
         except OSError:
             return _DEFAULT_SIZE
-        return os.terminal_size(
-            (size.columns or _DEFAULT_SIZE.columns, size.lines or _DEFAULT_SIZE.lines)
-        )
+        return os.terminal_size((size.columns or _DEFAULT_SIZE.columns, size.lines or _DEFAULT_SIZE.lines))
 
     @property
     def has_colours(self) -> bool:
@@ -169,9 +167,7 @@ def _escape_character(character: str) -> str:
     if character == "\t":
         return _TAB_SPACES
     code = ord(character)
-    hidden = character in _BLANK_CHARACTERS or any(
-        code in selectors for selectors in _VARIATION_SELECTORS
-    )
+    hidden = character in _BLANK_CHARACTERS or any(code in selectors for selectors in _VARIATION_SELECTORS)
     return character if character.isprintable() and not hidden else f"<U+{code:04X}>"
 
 

@@ -34,9 +34,7 @@ class TranscriptBodyStore:
             return b"{}"
         blocks = self._read_bodies(call.place).blocks
         unnamed = [block for block in blocks if not block.id and block.type in CALL_BLOCK_TYPES]
-        block = next(
-            (b for b in blocks if b.id == call.id and b.id), _nth_unnamed_block(unnamed, call.id)
-        )
+        block = next((b for b in blocks if b.id == call.id and b.id), _nth_unnamed_block(unnamed, call.id))
         if block is None:
             raise missing_call_error(call.place, call.id)
         return bytes(block.input) or b"{}"
@@ -47,7 +45,7 @@ class TranscriptBodyStore:
 
         return decode_json_object(self.raw_input(call))
 
-    def typed_input(self, call: Call) -> "ToolInput":
+    def typed_input(self, call: Call) -> ToolInput:
         """The input narrowed to its tool's type."""
         from toolspan.formats.claude.narrow import narrow_input
 
@@ -67,18 +65,13 @@ class TranscriptBodyStore:
 
         bodies = self._read_bodies(result.place)
         if bodies.structured is None:
-            return narrow_text_result(
-                result.tool, content_to_text(self._block_content(bodies, result))
-            )
+            return narrow_text_result(result.tool, content_to_text(self._block_content(bodies, result)))
         return narrow_result(result.tool, bodies.structured)
 
     def _block_content(self, bodies: records.EntryBodies, result: Result) -> Any:
         blocks = bodies.blocks
         unnamed = [b for b in blocks if b.type == "tool_result" and not b.tool_use_id]
-        block = next(
-            (b for b in blocks if b.tool_use_id == result.id),
-            _nth_unnamed_block(unnamed, result.id),
-        )
+        block = next((b for b in blocks if b.tool_use_id == result.id), _nth_unnamed_block(unnamed, result.id))
         if block is None:
             raise missing_call_error(result.place, result.id)
         return json_repair.decode_readable(bytes(block.content))

@@ -75,9 +75,7 @@ class CallChangeTracker:
     def finish(self, builders: Mapping[CallId, _TrackedCall], *, moved: bool) -> None:
         """The file counts as finished; `moved` when that says of all calls where they stand."""
         self._is_finished = True
-        self.changed_ids.update(
-            call_id for call_id, builder in builders.items() if moved or builder.result is None
-        )
+        self.changed_ids.update(call_id for call_id, builder in builders.items() if moved or builder.result is None)
 
     def is_open(self, builder: _TrackedCall, inference: StateInference) -> bool:
         """Whether a call may still be answered; the verdict is that of a file that is finished."""
@@ -103,8 +101,7 @@ class LivePairing(Pairing):
     def changed_spans(self) -> list[Span]:
         """The calls that may have changed since last asked, in the order the model asked."""
         return [
-            self._build_span(builder, self._message_branches)
-            for builder in self._tracker.take_changed(self._builders)
+            self._build_span(builder, self._message_branches) for builder in self._tracker.take_changed(self._builders)
         ]
 
     def mark_started(self, call_id: CallId) -> None:
@@ -118,9 +115,7 @@ class LivePairing(Pairing):
 
     def _add_assistant(self, entry: Entry, at: int) -> None:
         conversation = entry.agent_id or entry.parent_tool_use_id_snake or ""
-        is_ambiguous = (
-            entry.is_sidechain and not conversation
-        )  # one of several subagents, no telling which
+        is_ambiguous = entry.is_sidechain and not conversation  # one of several subagents, no telling which
         pending = None if is_ambiguous else self._pending_builders.get(conversation)
         message = entry.message
         if pending and message is not None and message.id and message.model != "<synthetic>":
@@ -129,9 +124,7 @@ class LivePairing(Pairing):
 
     def _abandon_calls(self, pending: dict[CallId, CallBuilder], message_id: str) -> None:
         """The model went on to another message: nobody answers the calls of those before."""
-        abandoned = [
-            name for name, builder in pending.items() if builder.call.message_id != message_id
-        ]
+        abandoned = [name for name, builder in pending.items() if builder.call.message_id != message_id]
         for call_id in abandoned:
             del pending[call_id]
         self._tracker.mark_abandoned(abandoned)
@@ -145,9 +138,7 @@ class LivePairing(Pairing):
         if new:
             self._tracker.assign_position(call_id)
             if builder.result is None:
-                self._pending_builders.setdefault(_conversation_key(builder.call), {})[call_id] = (
-                    builder
-                )
+                self._pending_builders.setdefault(_conversation_key(builder.call), {})[call_id] = builder
         self._changed_ids.add(call_id)
 
     def _add_result(self, block: MessageBlock, entry: Entry, at: int) -> None:

@@ -156,14 +156,10 @@ def parse_entry_messages(entry: Entry, place: SourceLocation, source: Source) ->
     """What one entry says; `source` is asked for details that the typed view leaves out."""
     for voice, text in _entry_texts(entry, place, source):
         if text.strip():
-            yield Message(
-                voice=voice, text=text, at=entry.timestamp, agent_id=entry.agent_id, place=place
-            )
+            yield Message(voice=voice, text=text, at=entry.timestamp, agent_id=entry.agent_id, place=place)
 
 
-def _entry_texts(
-    entry: Entry, place: SourceLocation, source: Source
-) -> Iterator[tuple[MessageAuthor, str]]:
+def _entry_texts(entry: Entry, place: SourceLocation, source: Source) -> Iterator[tuple[MessageAuthor, str]]:
     match entry.type:
         case "assistant":
             yield from _assistant_texts(entry)
@@ -361,14 +357,8 @@ def _read_rollout_content(transcript: ReadableTranscript) -> TranscriptContent:
     return TranscriptContent(
         file=transcript.file,
         agent_id=agent_id,
-        spans=[
-            span for span in transcript.spans if agent_id is None or span.call.agent_id == agent_id
-        ],
-        messages=[
-            message
-            for message in transcript.messages()
-            if agent_id is None or message.agent_id == agent_id
-        ],
+        spans=[span for span in transcript.spans if agent_id is None or span.call.agent_id == agent_id],
+        messages=[message for message in transcript.messages() if agent_id is None or message.agent_id == agent_id],
         branches=transcript.branches(),
         role=transcript.role,
     )
@@ -398,9 +388,7 @@ class _InlineAgentLines:
     def _agent_key(self, entry: Entry) -> str | None:
         if entry.parent_tool_use_id_snake is not None:
             return entry.parent_tool_use_id_snake
-        if not entry.is_sidechain or (
-            self._agent_id is not None and entry.agent_id == self._agent_id
-        ):
+        if not entry.is_sidechain or (self._agent_id is not None and entry.agent_id == self._agent_id):
             return None
         if entry.agent_id is not None:
             return entry.agent_id

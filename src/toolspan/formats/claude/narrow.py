@@ -272,9 +272,7 @@ def narrow_text_result(tool: str, text: str) -> StructuredResult | None:
     return parse(text) if parse else None
 
 
-def _decode_first_fit_or_none(
-    kinds: Sequence[type[StructuredResult]], data: bytes
-) -> StructuredResult | None:
+def _decode_first_fit_or_none(kinds: Sequence[type[StructuredResult]], data: bytes) -> StructuredResult | None:
     result = _decode_first_fit(kinds, data)
     return None if isinstance(result, UnknownResult) else result
 

@@ -31,9 +31,7 @@ from toolspan.formats.claude.work_results import AgentResult
 
 _NUMBERED_LINE = re.compile(r"\s*(-?[0-9]{1,9})(?:→|\t)(.*)")
 _LEADING_REMINDER = re.compile(r"\A<system-reminder>.*?</system-reminder>\n*", re.DOTALL)
-_PAST_END = re.compile(
-    r"shorter than the provided offset \((-?\d{1,9})\)\. The file has (\d{1,9}) line"
-)
+_PAST_END = re.compile(r"shorter than the provided offset \((-?\d{1,9})\)\. The file has (\d{1,9}) line")
 _EMPTY_FILE = "Warning: the file exists but the contents are empty."
 _UNCHANGED_NOTE = re.compile(r"(?:Wasted call . )?file unchanged since", re.IGNORECASE)
 
@@ -51,12 +49,8 @@ _TIMESTAMP = re.compile(r"<timestamp>([^<]*)</timestamp>\s*\Z")
 _NO_OUTPUT_NOTES = ("(Bash completed with no output)", "(no content)")
 
 _TRUNCATION_NOTE = "(Results are truncated."
-_FILES_HEADER = re.compile(
-    r"Found (\d{1,9}) files?(?: limit: (\d{1,9}))?(?:,? offset: (\d{1,9}))?(?:\n|\Z)"
-)
-_COUNT_FOOTER = re.compile(
-    r"\n\nFound (\d{1,9}) total occurrences? across (\d{1,9}) files?\.[^\n]*\Z"
-)
+_FILES_HEADER = re.compile(r"Found (\d{1,9}) files?(?: limit: (\d{1,9}))?(?:,? offset: (\d{1,9}))?(?:\n|\Z)")
+_COUNT_FOOTER = re.compile(r"\n\nFound (\d{1,9}) total occurrences? across (\d{1,9}) files?\.[^\n]*\Z")
 _PAGE_FOOTER = re.compile(
     r"\n\n\[Showing results with pagination = "
     r"(?:limit: (\d{1,9}))?(?:, )?(?:offset: (\d{1,9}))?\]\s*\Z"
@@ -227,9 +221,7 @@ def _parse_agent(text: str) -> ToolResult | None:
     agent_id = ids[-1][1] if ids else None
     if body.startswith("Async agent launched successfully"):
         file = _OUTPUT_FILE.search(body)
-        return AgentResult(
-            status="async_launched", agent_id=agent_id, output_file=file[1] if file else None
-        )
+        return AgentResult(status="async_launched", agent_id=agent_id, output_file=file[1] if file else None)
     answer = body[: ids[-1].start()].removesuffix("\n") if ids else body
     if not answer and agent_id is None:
         return None

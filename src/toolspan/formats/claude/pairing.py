@@ -28,34 +28,16 @@ from toolspan.formats.claude.records import (
     find_agent_id,
 )
 from toolspan.formats.claude.side_records import InlineAgents, SideRecords
-from toolspan.formats.claude.state import (
-    InferenceContext,
-    ResultFacts,
-    StateInference,
-    infer_state,
-    refine_inference,
-)
+from toolspan.formats.claude.state import InferenceContext, ResultFacts, StateInference, infer_state, refine_inference
 from toolspan.formats.claude.tree import BRANCH_NAMES, Branches
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.source import Source
 from toolspan.types.error_kinds import parse_exit_code, unwrap_error_text
 from toolspan.types.ids import CallId, SourceLocation
-from toolspan.types.span import (
-    Branch,
-    Call,
-    DuplicateRecord,
-    Event,
-    Evidence,
-    Permission,
-    Progress,
-    Result,
-    Span,
-)
+from toolspan.types.span import Branch, Call, DuplicateRecord, Event, Evidence, Permission, Progress, Result, Span
 from toolspan.types.tool_kinds import tool_kind, tools_of_kinds
 
-_ERROR_START = re.compile(
-    rb'"(?:<tool_use_error|\[|Error|result \()|\[\{"type":"text","text":"Error'
-)
+_ERROR_START = re.compile(rb'"(?:<tool_use_error|\[|Error|result \()|\[\{"type":"text","text":"Error')
 """How the content of a result without error flag begins when it deserves a closer look."""
 _BACKGROUND_START = re.compile(
     rb'"(?:Async agent launched|Command (?:running in background|was manually backgrounded'
@@ -66,9 +48,7 @@ _TAIL_BYTES = 400
 _RESULT_TEXT_LIMIT = 4_000
 _ERROR_TEXT_LIMIT = 300
 _NO_STRUCTURED_FACTS = StructuredFacts()
-_INFORMATIVE_START = re.compile(
-    b"|".join(part.pattern for part in (_ERROR_START, _BACKGROUND_START, _SPILLED_START))
-)
+_INFORMATIVE_START = re.compile(b"|".join(part.pattern for part in (_ERROR_START, _BACKGROUND_START, _SPILLED_START)))
 """All these beginnings: they say more than that the call returned."""
 _STATUS_LINE_TOOLS = tools_of_kinds("shell", "agent") | {""}
 """Tools whose last line may state an exit code or an agent's id; an unknown one may be such."""
@@ -127,11 +107,7 @@ def parse_result(call: Call, block: MessageBlock, entry: Entry, at: int) -> Infe
     inference, error_text, code = SUCCEEDED, "", None
     if text or block.is_error or entry.tool_denial_kind or facts.is_abnormal:
         result_facts = _collect_result_facts(tool, text, block, entry, facts, background)
-        inference, error_text, code = (
-            infer_state(result_facts),
-            result_facts.text,
-            result_facts.exit_code,
-        )
+        inference, error_text, code = (infer_state(result_facts), result_facts.text, result_facts.exit_code)
     persisted = facts.persisted_output_path
     if persisted is None and (text or _SPILLED_START.match(content)):
         persisted = _persisted_path(text or extract_text(content)[:_RESULT_TEXT_LIMIT])
@@ -150,18 +126,11 @@ def parse_result(call: Call, block: MessageBlock, entry: Entry, at: int) -> Infe
         body_store=call.body_store,
     )
     agent = facts.agent_id or (find_agent_id(text) if text and tool_kind(tool) == "agent" else None)
-    return InferredResult(
-        result, inference, error_text[:_ERROR_TEXT_LIMIT] if inference.kind else "", agent
-    )
+    return InferredResult(result, inference, error_text[:_ERROR_TEXT_LIMIT] if inference.kind else "", agent)
 
 
 def _collect_result_facts(
-    tool: str,
-    text: str,
-    block: MessageBlock,
-    entry: Entry,
-    facts: StructuredFacts,
-    background: str | None,
+    tool: str, text: str, block: MessageBlock, entry: Entry, facts: StructuredFacts, background: str | None
 ) -> ResultFacts:
     plain_text = unwrap_error_text(text)
     return ResultFacts(
@@ -204,9 +173,7 @@ def _relevant_text(tool: str, block: MessageBlock) -> str:
 def _has_status_line(block: MessageBlock) -> bool:
     """The last line may state an exit code or an agent's id."""
     data = bytes(block.content)
-    return (
-        data.find(b"[Exit code: ", -_TAIL_BYTES) >= 0 or data.find(b"agentId: ", -_TAIL_BYTES) >= 0
-    )
+    return data.find(b"[Exit code: ", -_TAIL_BYTES) >= 0 or data.find(b"agentId: ", -_TAIL_BYTES) >= 0
 
 
 def _background_task(facts: StructuredFacts) -> str | None:
@@ -377,9 +344,7 @@ class Pairing:
         call_id = block.tool_use_id or self._make_missing_id(at)
         builder = self._builders.get(call_id)
         if builder is None:
-            builder = self._builders[call_id] = CallBuilder(
-                self._make_unrecorded_call(call_id, entry)
-            )
+            builder = self._builders[call_id] = CallBuilder(self._make_unrecorded_call(call_id, entry))
             builder.early_result = _copy_early_result(block, entry)
         elif builder.result is not None:
             builder.copies += (DuplicateRecord("result", self._location_of(at)),)
@@ -393,9 +358,7 @@ class Pairing:
             builder.permission = _parse_permission(entry, self._location_of(at))
         self._recent_results.append(builder)
 
-    def _apply_result(
-        self, builder: CallBuilder, block: MessageBlock, entry: Entry, at: int
-    ) -> None:
+    def _apply_result(self, builder: CallBuilder, block: MessageBlock, entry: Entry, at: int) -> None:
         parsed = parse_result(builder.call, block, entry, at)
         builder.result, builder.inference, builder.error_text, builder.agent_id = parsed
         if parsed.agent_id is not None:
@@ -419,9 +382,7 @@ class Pairing:
     @property
     def agent_starters(self) -> dict[str, str]:
         """Which call started which subagent, by the subagent's id."""
-        starters: dict[str, str] = {
-            agent: call_id for call_id, agent in self.side_records.agents_by_call.items()
-        }
+        starters: dict[str, str] = {agent: call_id for call_id, agent in self.side_records.agents_by_call.items()}
         return starters | self._starters
 
     def success_keys(self) -> list[str]:
@@ -429,9 +390,7 @@ class Pairing:
         return [
             success_key(builder.call)
             for builder in self._builders.values()
-            if builder.inference is not None
-            and builder.inference.state == "succeeded"
-            and builder.call.at
+            if builder.inference is not None and builder.inference.state == "succeeded" and builder.call.at
         ]
 
     def consume_spans(self, branches: Branches) -> Iterator[Span]:
@@ -456,18 +415,14 @@ class Pairing:
                 continue
             mark = min(current, branches.branch_index(SourceLocation.packed_line(at)))
             if mark and builder.result is not None:
-                mark = min(
-                    mark, branches.branch_index(SourceLocation.packed_line(builder.result.at))
-                )
+                mark = min(mark, branches.branch_index(SourceLocation.packed_line(builder.result.at)))
             marks[batch] = mark
         return {batch: BRANCH_NAMES[mark] for batch, mark in marks.items()}
 
     def _build_span(self, builder: CallBuilder, message_branches: dict[str, Branch]) -> Span:
         call, result, side_records = builder.call, builder.result, self.side_records
         eventful = builder.permission is not None or side_records.has_events(call.id)
-        branch = (
-            message_branches.get(call.message_id or "", "active") if message_branches else "active"
-        )
+        branch = message_branches.get(call.message_id or "", "active") if message_branches else "active"
         background = result is not None and result.background_task is not None
         if builder.inference is SUCCEEDED and call.at and not eventful:
             return Span(
@@ -502,9 +457,7 @@ class Pairing:
         call, inference, side_records = builder.call, builder.inference, self.side_records
         if not call.at:
             kind = inference.kind if inference else None
-            return StateInference(
-                state="orphan_result", kind=kind, evidence=(Evidence("no request"),)
-            )
+            return StateInference(state="orphan_result", kind=kind, evidence=(Evidence("no request"),))
         if inference is None:
             return _infer_unanswered(call.id, side_records)
         if inference.state == "succeeded":
@@ -521,9 +474,7 @@ class Pairing:
 
     def _collect_events(self, builder: CallBuilder) -> tuple[Event, ...]:
         events: list[Event] = list(self.side_records.events.get(builder.call.id, ()))
-        for kind, (count, first, last) in self.side_records.progress.get(
-            builder.call.id, {}
-        ).items():
+        for kind, (count, first, last) in self.side_records.progress.get(builder.call.id, {}).items():
             events.append(Progress(kind=kind, count=count, first_at=first, last_at=last))
         if builder.permission:
             events.append(builder.permission)
@@ -558,9 +509,7 @@ def _infer_unanswered(call_id: CallId, side_records: SideRecords) -> StateInfere
     nothing = Evidence("no result")
     if call_id in side_records.denied_ids:
         return StateInference(
-            state="denied",
-            kind="not_granted",
-            evidence=(nothing, Evidence("listed as denied by the host")),
+            state="denied", kind="not_granted", evidence=(nothing, Evidence("listed as denied by the host"))
         )
     if call_id in side_records.blocked_reasons:
         return StateInference(

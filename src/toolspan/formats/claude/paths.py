@@ -24,9 +24,7 @@ _AGENT_NAME = re.compile(r"(?:agent-|acompact-)(.+)")
 _TRANSCRIPT_SUFFIXES = (".jsonl", ".jsonl.zst")
 HOOK_LOG_NAME = "toolspan-hooks.jsonl"
 """What hooks of ours have noted of a session, in its folder."""
-_NOT_TRANSCRIPTS = frozenset(
-    {"history.jsonl", "journal.jsonl", "session_index.jsonl", HOOK_LOG_NAME}
-)
+_NOT_TRANSCRIPTS = frozenset({"history.jsonl", "journal.jsonl", "session_index.jsonl", HOOK_LOG_NAME})
 
 
 def config_dir(environ: Mapping[str, str] = os.environ) -> Path:

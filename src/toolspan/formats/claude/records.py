@@ -192,12 +192,7 @@ def parse_task_notices(text: str) -> list[TaskNotice]:
     for body in _NOTICE.findall(text):
         tags = dict(_TAG.findall(body))
         notices.append(
-            TaskNotice(
-                tags.get("task-id"),
-                tags.get("tool-use-id"),
-                tags.get("status"),
-                tags.get("summary"),
-            )
+            TaskNotice(tags.get("task-id"), tags.get("tool-use-id"), tags.get("status"), tags.get("summary"))
         )
     return notices
 

@@ -88,9 +88,7 @@ def _pack_usage(usage: MessageUsage) -> int:
     cache_read = usage.cache_read_input_tokens or 0
     if (input_tokens | output_tokens | cache_created | cache_read) >> _COUNT_BITS:
         counts = (input_tokens, output_tokens, cache_created, cache_read)
-        input_tokens, output_tokens, cache_created, cache_read = (
-            n if not n >> _COUNT_BITS else 0 for n in counts
-        )
+        input_tokens, output_tokens, cache_created, cache_read = (n if not n >> _COUNT_BITS else 0 for n in counts)
     return input_tokens | output_tokens << 64 | cache_created << 128 | cache_read << 192
 
 
@@ -148,11 +146,7 @@ class SessionInfoCollector:
         """Entries in file order."""
         calls_only, count_tokens = self._calls_only, self._token_counter.add
         for entry in entries:
-            if (
-                entry.session_id != self._last_session_id
-                or entry.version != self._last_version
-                or not self._root_uuid
-            ):
+            if entry.session_id != self._last_session_id or entry.version != self._last_version or not self._root_uuid:
                 self._update_identity(entry)
             if calls_only:
                 continue

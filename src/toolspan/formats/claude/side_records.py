@@ -9,13 +9,7 @@ from __future__ import annotations
 from msgspec import Raw
 
 from toolspan.formats.claude.messages import user_text
-from toolspan.formats.claude.records import (
-    ABSENT,
-    Attachment,
-    Entry,
-    ProgressData,
-    parse_task_notices,
-)
+from toolspan.formats.claude.records import ABSENT, Attachment, Entry, ProgressData, parse_task_notices
 from toolspan.formats.decoding import extract_text
 from toolspan.types.ids import CallId, SourceLocation
 from toolspan.types.span import Event, Hook, HookOutcome, Note, Notification
@@ -84,9 +78,7 @@ class SideRecords:
 
     def _add_stream_end(self, entry: Entry) -> None:
         """The last line of a stream: which calls were refused or put off."""
-        self.denied_ids.update(
-            d.tool_use_id for d in entry.permission_denials or () if d.tool_use_id
-        )
+        self.denied_ids.update(d.tool_use_id for d in entry.permission_denials or () if d.tool_use_id)
         deferred = entry.deferred_tool_use
         if deferred and (deferred.id or deferred.tool_use_id):
             self.deferred_ids.add(deferred.id or deferred.tool_use_id or "")
@@ -94,10 +86,7 @@ class SideRecords:
     def add_notices(self, text: str, time: str | None, at: int) -> None:
         """Task notifications in a text somebody put into the conversation."""
         for notice in parse_task_notices(text):
-            if (
-                notice.call_id
-                and (notice.call_id, notice.task_id, notice.status) not in self._seen_notices
-            ):
+            if notice.call_id and (notice.call_id, notice.task_id, notice.status) not in self._seen_notices:
                 self._seen_notices.add((notice.call_id, notice.task_id, notice.status))
                 self._add_event(
                     notice.call_id,
@@ -126,9 +115,7 @@ class SideRecords:
         self.started_ids.add(call_id)
         self._count_progress(call_id, data.type, entry.timestamp)
 
-    def _add_hook_progress(
-        self, call_id: str, data: ProgressData, at: str | None, place: SourceLocation
-    ) -> None:
+    def _add_hook_progress(self, call_id: str, data: ProgressData, at: str | None, place: SourceLocation) -> None:
         if data.hook_event and not data.hook_event.startswith("Pre"):
             self.started_ids.add(call_id)
         self._add_event(
@@ -164,17 +151,10 @@ class SideRecords:
             self._add_hook(note, note.tool_use_id, outcome, entry.timestamp, place)
             return
         text = _attachment_text(note)
-        self._add_event(
-            note.tool_use_id, Note(kind=note.type, text=text, at=entry.timestamp, place=place)
-        )
+        self._add_event(note.tool_use_id, Note(kind=note.type, text=text, at=entry.timestamp, place=place))
 
     def _add_hook(
-        self,
-        note: Attachment,
-        call_id: str,
-        outcome: HookOutcome,
-        at: str | None,
-        place: SourceLocation,
+        self, note: Attachment, call_id: str, outcome: HookOutcome, at: str | None, place: SourceLocation
     ) -> None:
         point = note.hook_event or (note.hook_name or "").partition(":")[0]
         text = _attachment_text(note)

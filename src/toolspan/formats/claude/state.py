@@ -148,9 +148,7 @@ _FIXED_MARKER = _compile_alternatives(n for n, marker in enumerate(_MARKERS) if 
 _ABORTED_TAG = "<error>Command was aborted before completion</error>"
 
 _MISSING_RESULT = "[Tool result missing due to internal error]"
-_SPILLED_OUTPUT = re.compile(
-    r"\AError: result \([\d,]+ characters.*?\) exceeds maximum allowed", re.DOTALL
-)
+_SPILLED_OUTPUT = re.compile(r"\AError: result \([\d,]+ characters.*?\) exceeds maximum allowed", re.DOTALL)
 _SPILLED_BY_TOKENS = re.compile(r"\A(?:Error: )?result \(.{1,60}\) exceeds maximum allowed tokens")
 
 _STATES_BY_DENIER: dict[str, tuple[State, ErrorKind]] = {
@@ -189,16 +187,10 @@ def _infer_from_denial(facts: ResultFacts, denial: str) -> StateInference:
     rule = Evidence("denial kind", denial)
     text_inference = _infer_from_marker(facts.text)
     state, kind = _STATES_BY_DENIAL.get(denial.replace("_", "-"), ("denied", "rule_denied"))
-    if (
-        state == "denied"
-        and text_inference
-        and text_inference.state in ("denied", "blocked_by_hook")
-    ):
+    if state == "denied" and text_inference and text_inference.state in ("denied", "blocked_by_hook"):
         state, kind = text_inference.state, text_inference.kind or kind
     elif denial == "permission-rule":
-        state, kind = _STATES_BY_DENIER.get(
-            (facts.denial_source or "").partition("_")[0], (state, kind)
-        )
+        state, kind = _STATES_BY_DENIER.get((facts.denial_source or "").partition("_")[0], (state, kind))
     evidence = (rule, *text_inference.evidence) if text_inference else (rule,)
     if facts.denial_source:
         evidence = (*evidence, Evidence("refused by", facts.denial_source))
@@ -222,9 +214,7 @@ def _infer_from_error(facts: ResultFacts) -> StateInference:
     if text_inference:
         return text_inference
     if facts.interrupted:
-        return StateInference(
-            state="interrupted", kind="interrupted", evidence=(flag, Evidence("interrupted flag"))
-        )
+        return StateInference(state="interrupted", kind="interrupted", evidence=(flag, Evidence("interrupted flag")))
     kind = _error_kind(facts)
     never_ran = kind == "unknown" and _has_no_exit_code(facts)
     if never_ran and len(facts.text.split()) > 1:  # one word may be what is left of an error
@@ -268,17 +258,11 @@ def _infer_without_flag(facts: ResultFacts) -> StateInference:
     """No error flag: believe it, unless the client's own words say otherwise."""
     fine = Evidence("no error flag")
     if facts.interrupted:
-        return StateInference(
-            state="interrupted", kind="interrupted", evidence=(Evidence("interrupted flag"),)
-        )
+        return StateInference(state="interrupted", kind="interrupted", evidence=(Evidence("interrupted flag"),))
     if facts.timed_out and not facts.background:
-        return StateInference(
-            state="timed_out", kind="command_timeout", evidence=(Evidence("timed out flag"),)
-        )
+        return StateInference(state="timed_out", kind="command_timeout", evidence=(Evidence("timed out flag"),))
     if _SPILLED_OUTPUT.match(facts.text) or _SPILLED_BY_TOKENS.match(facts.text):
-        return StateInference(
-            state="succeeded", evidence=(fine, Evidence("output spilled")), truncated=True
-        )
+        return StateInference(state="succeeded", evidence=(fine, Evidence("output spilled")), truncated=True)
     if _has_error_text(facts):
         text_inference = _infer_from_marker(facts.text)
         return text_inference or StateInference(
@@ -288,9 +272,7 @@ def _infer_without_flag(facts: ResultFacts) -> StateInference:
         )
     if facts.text.startswith("[Request interrupted by user"):
         return StateInference(
-            state="interrupted",
-            kind="interrupted",
-            evidence=(Evidence("interrupt text", facts.text[:80]),),
+            state="interrupted", kind="interrupted", evidence=(Evidence("interrupt text", facts.text[:80]),)
         )
     return StateInference(state="succeeded", evidence=(fine,))
 
@@ -314,9 +296,7 @@ def _infer_from_marker(text: str) -> StateInference | None:
             rejection=marker.rule == "user rejected",
         )
     if _ABORTED_TAG in text:
-        return StateInference(
-            state="interrupted", kind="interrupted", evidence=(Evidence("aborted by user"),)
-        )
+        return StateInference(state="interrupted", kind="interrupted", evidence=(Evidence("aborted by user"),))
     return None
 
 
@@ -340,19 +320,13 @@ _VAGUE_KINDS: tuple[ErrorKind, ...] = ("unknown", "mcp_error")
 def refine_inference(inference: StateInference, context: InferenceContext) -> StateInference:
     """The same verdict in the light of what stands around the result."""
     if context.hook_blocked is not None and inference.state in ("denied", "failed"):
-        return _replace_state(
-            inference, "blocked_by_hook", "hook_blocked", "blocking hook", context.hook_blocked
-        )
+        return _replace_state(inference, "blocked_by_hook", "hook_blocked", "blocking hook", context.hook_blocked)
     if inference.rejection and context.interrupt_follows:
         return _infer_interrupted_or_denied(inference, started=context.started)
     if _is_unexplained(inference) and context.was_hooked:
-        return _replace_state(
-            inference, "blocked_by_hook", "hook_blocked", "a hook spoke of the call", None
-        )
+        return _replace_state(inference, "blocked_by_hook", "hook_blocked", "a hook spoke of the call", None)
     if inference.state == "failed" and context.denied_by_host:
-        return _replace_state(
-            inference, "denied", "not_granted", "listed as denied by the host", None
-        )
+        return _replace_state(inference, "denied", "not_granted", "listed as denied by the host", None)
     if inference.state == "failed" and inference.kind in _VAGUE_KINDS and context.is_refusal_text:
         return _replace_state(inference, "denied", "rule_denied", "same words as a refusal", None)
     return inference
@@ -367,16 +341,10 @@ def _infer_interrupted_or_denied(inference: StateInference, *, started: bool) ->
     follows = Evidence("interrupt marker follows")
     if started:
         return StateInference(
-            state="interrupted",
-            kind="interrupted",
-            evidence=(*inference.evidence, follows, Evidence("start evidence")),
+            state="interrupted", kind="interrupted", evidence=(*inference.evidence, follows, Evidence("start evidence"))
         )
     return StateInference(
-        state="denied",
-        kind="user_denied",
-        evidence=(*inference.evidence, follows),
-        ambiguous=True,
-        rejection=True,
+        state="denied", kind="user_denied", evidence=(*inference.evidence, follows), ambiguous=True, rejection=True
     )
 
 

@@ -25,7 +25,7 @@ _MESSAGE_TYPES = frozenset({"user", "assistant"})
 class Branches:
     """The branch of each line, a byte apiece."""
 
-    def __init__(self, lines: "array[int]", marks: bytearray) -> None:
+    def __init__(self, lines: array[int], marks: bytearray) -> None:
         self._lines = lines
         self._branch_indexes = marks
 
@@ -81,14 +81,10 @@ class RecordTree:
                 self._logical_parents[len(keys) - 1] = hash(entry.logical_parent_uuid)
         self._last_uuid = last
 
-    def branches(self) -> "Branches":
+    def branches(self) -> Branches:
         """The branch of every line."""
-        asides = self._flags.count(SIDECHAIN_FLAG) + self._flags.count(
-            SIDECHAIN_FLAG | MESSAGE_FLAG
-        )
-        if len(self._explicit_parents) <= 1 or asides == len(
-            self
-        ):  # one unbroken chain, or a subagent's
+        asides = self._flags.count(SIDECHAIN_FLAG) + self._flags.count(SIDECHAIN_FLAG | MESSAGE_FLAG)
+        if len(self._explicit_parents) <= 1 or asides == len(self):  # one unbroken chain, or a subagent's
             return Branches(self._lines, bytearray(len(self)))
         parents = self._resolve_parents()
         leaf = self._find_leaf(parents)
@@ -104,11 +100,7 @@ class RecordTree:
     def missing_parents(self) -> list[int]:
         """Lines whose parent is not in the file."""
         parents = self._resolve_parents()
-        return [
-            self._lines[n]
-            for n, above in self._explicit_parents.items()
-            if above is not None and parents[n] < 0
-        ]
+        return [self._lines[n] for n, above in self._explicit_parents.items() if above is not None and parents[n] < 0]
 
     def duplicate_lines(self) -> list[int]:
         """Lines whose uuid an earlier line has."""
@@ -139,26 +131,15 @@ class RecordTree:
     def _resolve_parents(self) -> dict[int, int]:
         """Positions of parents, -1 for none, of those whose parent is not the line before."""
         parent_keys = {above for above in self._explicit_parents.values() if above is not None}
-        keyed_positions = (
-            [(key, n) for n, key in enumerate(self._keys) if key in parent_keys]
-            if parent_keys
-            else []
-        )
+        keyed_positions = [(key, n) for n, key in enumerate(self._keys) if key in parent_keys] if parent_keys else []
         where = dict(reversed(keyed_positions))  # of several with one key the first counts
-        return {
-            n: -1 if above is None else where.get(above, -1)
-            for n, above in self._explicit_parents.items()
-        }
+        return {n: -1 if above is None else where.get(above, -1) for n, above in self._explicit_parents.items()}
 
     def _find_leaf(self, parents: dict[int, int]) -> int:
         """The end of the active branch: the last line that speaks and that nobody built on."""
         built_on = set(parents.values())
-        ends = (
-            n - 1 for n in (*self._explicit_parents, len(self))
-        )  # the next line's parent is elsewhere
-        return max(
-            (self._nearest_message(n, parents) for n in ends if n not in built_on), default=-1
-        )
+        ends = (n - 1 for n in (*self._explicit_parents, len(self)))  # the next line's parent is elsewhere
+        return max((self._nearest_message(n, parents) for n in ends if n not in built_on), default=-1)
 
     def _nearest_message(self, n: int, parents: dict[int, int]) -> int:
         """The nearest line at or above `n` that speaks in the main conversation, or -1."""

@@ -13,13 +13,7 @@ from msgspec import Raw
 from toolspan.formats import json_repair
 from toolspan.formats.codex import records
 from toolspan.formats.codex.calls import call_arguments, parse_output
-from toolspan.formats.codex.records import (
-    ABSENT,
-    SELF_CONTAINED_TYPES,
-    RolloutItem,
-    RolloutRecord,
-    extract_calls,
-)
+from toolspan.formats.codex.records import ABSENT, SELF_CONTAINED_TYPES, RolloutItem, RolloutRecord, extract_calls
 from toolspan.formats.decoding import extract_text
 from toolspan.formats.lines import missing_call_error, reread_line
 from toolspan.formats.source import Source
@@ -61,7 +55,7 @@ class RolloutBodyStore:
 
         return decode_json_object(self.raw_input(call))
 
-    def typed_input(self, call: Call) -> "ToolInput":
+    def typed_input(self, call: Call) -> ToolInput:
         """The input narrowed to its tool's type."""
         from toolspan.formats.claude import narrow
         from toolspan.formats.codex import results
@@ -88,9 +82,7 @@ class RolloutBodyStore:
         from toolspan.formats.codex.results import narrow_result
 
         at = self.end_locations.get(result.id)
-        event = (
-            self._read_record(SourceLocation.unpack(self.name, at)).item if at is not None else None
-        )
+        event = self._read_record(SourceLocation.unpack(self.name, at)).item if at is not None else None
         return narrow_result(result.tool, self._read_output(result), event)
 
     def _read_output(self, result: Result) -> Raw:

@@ -234,9 +234,7 @@ def parse_output(raw: Raw) -> CommandOutput:
     quiet = _PLAIN_SUCCESS.match(raw)
     if quiet is not None and not _may_be_truncated(raw):
         return CommandOutput(
-            exit_code=0,
-            wall_ms=_to_milliseconds(_decode_ascii(quiet[1] or quiet[2])),
-            has_header=True,
+            exit_code=0, wall_ms=_to_milliseconds(_decode_ascii(quiet[1] or quiet[2])), has_header=True
         )
     flag = None
     if memoryview(raw)[:1].tobytes() == b"{":

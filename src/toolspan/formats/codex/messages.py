@@ -25,9 +25,7 @@ _COMPARED_LENGTH = 200
 VoicedText = tuple[MessageAuthor, str]
 
 
-def read_rollout_messages(
-    records: Iterable[tuple[RolloutRecord, SourceLocation]],
-) -> Iterator[Message]:
+def read_rollout_messages(records: Iterable[tuple[RolloutRecord, SourceLocation]]) -> Iterator[Message]:
     """What was said, in file order, each thing once."""
     thread = RolloutThread()
     duplicates = _DuplicateFilter()

@@ -153,9 +153,7 @@ class RolloutPairing:
             self._open_calls[call_id] = builder
         self._mark_changed(builder)
 
-    def _make_call(
-        self, call_id: CallId, item: RolloutItem, record: RolloutRecord, at: int
-    ) -> Call:
+    def _make_call(self, call_id: CallId, item: RolloutItem, record: RolloutRecord, at: int) -> Call:
         thread = self._thread
         if self._batch_id is None:
             self._batch_id = call_id
@@ -171,61 +169,42 @@ class RolloutPairing:
             agent_id=thread.agent_id,
             message_id=self._batch_id,
             prompt_id=thread.turn_id if turn == thread.turn_id else turn,
-            parent_call=self._calls_by_process.get(call_summary.process_id)
-            if call_summary.process_id
-            else None,
+            parent_call=self._calls_by_process.get(call_summary.process_id) if call_summary.process_id else None,
             dialect="codex",
             body_store=self._body_store,
         )
 
-    def _add_self_contained_result(
-        self, builder: RolloutCallBuilder, item: RolloutItem, at: int
-    ) -> None:
+    def _add_self_contained_result(self, builder: RolloutCallBuilder, item: RolloutItem, at: int) -> None:
         """An item that carries its own outcome."""
         status = item.status or "completed"
         call = builder.call
         builder.result = Result(
-            id=call.id,
-            tool=call.tool,
-            at=at,
-            finished_at=None,
-            is_error=None,
-            body_store=self._body_store,
+            id=call.id, tool=call.tool, at=at, finished_at=None, is_error=None, body_store=self._body_store
         )
         if status in ("completed", "in_progress", "searching", "generating"):
-            builder.inference = StateInference(
-                state="succeeded", evidence=(Evidence("status", item.status),)
-            )
+            builder.inference = StateInference(state="succeeded", evidence=(Evidence("status", item.status),))
         else:
-            builder.inference = StateInference(
-                state="failed", kind="unknown", evidence=(Evidence("status", status),)
-            )
+            builder.inference = StateInference(state="failed", kind="unknown", evidence=(Evidence("status", status),))
 
     def _add_output(self, item: RolloutItem, record: RolloutRecord, at: int) -> None:
         self._batch_id = None
         call_id = item.call_id or item.tool_call_id or CallId(item.id or self._make_missing_id())
         builder = self._builders.get(call_id)
         if builder is None:
-            builder = self._builders[call_id] = RolloutCallBuilder(
-                self._make_unrecorded_call(call_id)
-            )
+            builder = self._builders[call_id] = RolloutCallBuilder(self._make_unrecorded_call(call_id))
         elif builder.result is not None:
             builder.copies += (DuplicateRecord("result", self._location_of(at)),)
             self._mark_changed(builder)
             return
         self._open_calls.pop(call_id, None)
         output = parse_output(item_output(item)) if item.tools == ABSENT else CommandOutput()
-        builder.inference = (
-            infer_state(builder.call.tool, output) if item.tools == ABSENT else RETURNED
-        )
+        builder.inference = infer_state(builder.call.tool, output) if item.tools == ABSENT else RETURNED
         builder.output_text = output.text[:_OUTPUT_TEXT_LIMIT].strip()
         builder.result = self._make_result(builder.call, output, record, at)
         self._apply_output_effects(builder, output, record, at)
         self._mark_changed(builder)
 
-    def _make_result(
-        self, call: Call, output: CommandOutput, record: RolloutRecord, at: int
-    ) -> Result:
+    def _make_result(self, call: Call, output: CommandOutput, record: RolloutRecord, at: int) -> Result:
         return Result(
             id=call.id,
             tool=call.tool,
@@ -335,15 +314,11 @@ class RolloutPairing:
         decision = extract_text(item.decision)
         reason = extract_text(item.reason)
         place = self._location_of(at)
-        builder.events += (
-            Permission(decision=decision or "ask", reason=reason or None, place=place),
-        )
+        builder.events += (Permission(decision=decision or "ask", reason=reason or None, place=place),)
         self._mark_changed(builder)
         if decision in ("denied", "abort", "timed_out"):
             builder.end_event = EndEvent(
-                event_name=item.type,
-                declined=decision != "timed_out",
-                timed_out=decision == "timed_out",
+                event_name=item.type, declined=decision != "timed_out", timed_out=decision == "timed_out"
             )
 
     def _add_end_event(self, item: RolloutItem, record: RolloutRecord, at: int) -> None:
@@ -363,21 +338,12 @@ class RolloutPairing:
             self._early_ends[call_id] = end_event
 
     def _apply_end_event(
-        self,
-        builder: RolloutCallBuilder,
-        end_event: EndEvent,
-        item: RolloutItem,
-        record: RolloutRecord,
-        at: int,
+        self, builder: RolloutCallBuilder, end_event: EndEvent, item: RolloutItem, record: RolloutRecord, at: int
     ) -> None:
         self._body_store.end_locations.setdefault(builder.call.id, at)
         self._mark_changed(builder)
         agent = item.new_thread_id
-        if (
-            item.done is not None
-            and item.done.receiver_thread_ids
-            and item.done.tool == "spawnAgent"
-        ):
+        if item.done is not None and item.done.receiver_thread_ids and item.done.tool == "spawnAgent":
             agent = item.done.receiver_thread_ids[0]
         if agent is not None:
             builder.agent_id = agent
@@ -404,9 +370,7 @@ class RolloutPairing:
                 return builder
         return None
 
-    def _add_inner_call(
-        self, builder: RolloutCallBuilder, item: RolloutItem, record: RolloutRecord, at: int
-    ) -> None:
+    def _add_inner_call(self, builder: RolloutCallBuilder, item: RolloutItem, record: RolloutRecord, at: int) -> None:
         text = describe_inner_call(item)
         place = self._location_of(at)
         builder.events += (Note(kind="inner_call", text=text, at=record.timestamp, place=place),)
@@ -464,9 +428,7 @@ class RolloutPairing:
         inference, end_event = builder.inference, builder.end_event
         if not builder.call.at:
             kind = inference.kind if inference else None
-            return StateInference(
-                state="orphan_result", kind=kind, evidence=(Evidence("no request"),)
-            )
+            return StateInference(state="orphan_result", kind=kind, evidence=(Evidence("no request"),))
         if inference is None:
             return infer_unanswered(end_event, builder.abort_reason)
         if end_event is None:

@@ -38,10 +38,7 @@ class LiveRolloutPairing(RolloutPairing):
 
     def changed_spans(self) -> list[Span]:
         """The calls that may have changed since last asked, in the order the model asked."""
-        return [
-            self._build_span(builder, self._branches)
-            for builder in self._tracker.take_changed(self._builders)
-        ]
+        return [self._build_span(builder, self._branches) for builder in self._tracker.take_changed(self._builders)]
 
     def mark_started(self, call_id: CallId) -> None:
         """Something shows that a call has started."""
@@ -71,12 +68,8 @@ class LiveRolloutPairing(RolloutPairing):
             return inference
         if builder.call.id in self._tracker.started_ids or builder.end_event is not None:
             return StateInference(state="running", evidence=(Evidence("progress"),))
-        if any(
-            isinstance(event, Permission) and event.decision == "ask" for event in builder.events
-        ):
-            return StateInference(
-                state="awaiting_permission", evidence=(Evidence("approval asked"),)
-            )
+        if any(isinstance(event, Permission) and event.decision == "ask" for event in builder.events):
+            return StateInference(state="awaiting_permission", evidence=(Evidence("approval asked"),))
         return StateInference(state="requested", evidence=(Evidence("no result yet"),))
 
 
@@ -109,9 +102,7 @@ class RolloutReader(LineReader[RolloutRecord]):
         """Which lines the model still saw at the end."""
         return self.turns.branches()
 
-    def _process(
-        self, decoded: Sequence[RolloutRecord], places: Sequence[int], number: int
-    ) -> None:
+    def _process(self, decoded: Sequence[RolloutRecord], places: Sequence[int], number: int) -> None:
         for line, (record, at) in enumerate(zip(decoded, places, strict=True), number):
             self._thread.add(record)
             self.session_info.add(record)
@@ -162,17 +153,11 @@ class RolloutDocumentReader(RolloutReader):
             self.add_line(line)
         if not rollout_document.is_complete:
             self._malformed_count += 1
-            self._add_finding(
-                "torn_last_line",
-                SourceLocation(self._file, len(rollout_document.lines) + 1, 0, 0),
-                "",
-            )
+            self._add_finding("torn_last_line", SourceLocation(self._file, len(rollout_document.lines) + 1, 0, 0), "")
 
     def records(self) -> Iterator[tuple[RolloutRecord, SourceLocation]]:
         """All items with their places, read again from the file."""
-        return (
-            (codex.decode_record(line.data).entry, self._location_of(line)) for line in self.lines()
-        )
+        return ((codex.decode_record(line.data).entry, self._location_of(line)) for line in self.lines())
 
     def lines(self) -> Iterator[JsonLine]:
         """The items as lines, read again from the file."""

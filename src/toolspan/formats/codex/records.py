@@ -182,9 +182,7 @@ class RolloutItem(Struct, gc=False):
     replacement_history: Raw = ABSENT
     started: str | None = field(default=None, name="timestamp")
     """A payload's own time: of a session's beginning, in `session_meta`."""
-    passed: ItemMetadata | None = field(
-        default=None, name="internal_chat_message_metadata_passthrough"
-    )
+    passed: ItemMetadata | None = field(default=None, name="internal_chat_message_metadata_passthrough")
 
 
 class RolloutRecord(RolloutItem, gc=False):
@@ -226,11 +224,7 @@ class RolloutRecord(RolloutItem, gc=False):
     def is_known(self) -> bool:
         """Its type has been seen or described before."""
         if self.payload is None:
-            return (
-                self.type in _ITEM_TYPES
-                or self.record_type == "state"
-                or bool(self.role or self.id)
-            )
+            return self.type in _ITEM_TYPES or self.record_type == "state" or bool(self.role or self.id)
         kind = self.payload.type
         if self.type == "response_item":
             return kind in _ITEM_TYPES
@@ -298,13 +292,9 @@ def item_tool_name(item: RolloutItem) -> str:
 
 
 _LINE_KEYS = frozenset({"timestamp", "type", "payload", "ordinal", "metadata"})
-_ITEM_KEYS = frozenset(
-    {"type", "id", "status", "metadata", "internal_chat_message_metadata_passthrough"}
-)
+_ITEM_KEYS = frozenset({"type", "id", "status", "metadata", "internal_chat_message_metadata_passthrough"})
 """What any item may carry for the client's own use."""
-_TURN_KEYS = frozenset(
-    {"type", "turn_id", "root_turn_id", "started_at", "completed_at", "duration_ms"}
-)
+_TURN_KEYS = frozenset({"type", "turn_id", "root_turn_id", "started_at", "completed_at", "duration_ms"})
 _COMMAND_KEYS = frozenset({
     "call_id", "process_id", "command", "cwd", "parsed_cmd", "source", "interaction_input",
     "stdout", "stderr", "aggregated_output", "exit_code", "duration", "formatted_output", "status",

@@ -14,13 +14,7 @@ from toolspan.formats.codex import inputs
 from toolspan.formats.codex.calls import parse_output
 from toolspan.formats.codex.records import ABSENT, RolloutItem
 from toolspan.formats.decoding import extract_text
-from toolspan.types.inputs import (
-    McpInput,
-    ToolInput,
-    UnknownInput,
-    decode_json,
-    decode_json_or_text,
-)
+from toolspan.types.inputs import McpInput, ToolInput, UnknownInput, decode_json, decode_json_or_text
 from toolspan.types.tool_kinds import tool_kind
 
 
@@ -169,9 +163,7 @@ def _command_result(output: Raw, event: RolloutItem | None) -> CommandResult:
     code = parsed.exit_code
     if code is None and event is not None:
         code = event.exit_code if event.done is None else event.done.exit_code
-    return CommandResult(
-        output=text, exit_code=code, wall_ms=parsed.wall_ms, process=parsed.running
-    )
+    return CommandResult(output=text, exit_code=code, wall_ms=parsed.wall_ms, process=parsed.running)
 
 
 def _output_body(output: Raw) -> str:
@@ -234,9 +226,7 @@ def _mcp_result(output: Raw, event: RolloutItem | None) -> McpResult:
         return _build_mcp_result(payload, error=error, failed=failed)
     payload = _decode_mapping(event.result) if event.result else {}
     ok = payload.get("Ok")
-    return _build_mcp_result(
-        ok if isinstance(ok, dict) else {}, error=payload.get("Err"), failed=False
-    )
+    return _build_mcp_result(ok if isinstance(ok, dict) else {}, error=payload.get("Err"), failed=False)
 
 
 def _build_mcp_result(payload: dict[str, Any], *, error: object, failed: bool) -> McpResult:
@@ -252,8 +242,4 @@ def _build_mcp_result(payload: dict[str, Any], *, error: object, failed: bool) -
 def _content_blocks(content: object) -> tuple[dict[str, object], ...]:
     if isinstance(content, str):
         return ({"type": "text", "text": content},)
-    return (
-        tuple(block for block in content if isinstance(block, dict))
-        if isinstance(content, list)
-        else ()
-    )
+    return tuple(block for block in content if isinstance(block, dict)) if isinstance(content, list) else ()

@@ -188,7 +188,6 @@ def _subtract_tokens(now: Tokens, before: Tokens) -> Tokens:
     return Tokens(
         input_tokens=now.input_tokens - before.input_tokens,
         output_tokens=now.output_tokens - before.output_tokens,
-        cache_creation_input_tokens=now.cache_creation_input_tokens
-        - before.cache_creation_input_tokens,
+        cache_creation_input_tokens=now.cache_creation_input_tokens - before.cache_creation_input_tokens,
         cache_read_input_tokens=now.cache_read_input_tokens - before.cache_read_input_tokens,
     )

@@ -48,9 +48,7 @@ class _OutputMarker(NamedTuple):
 
 
 def _compile_markers(*rows: tuple[str, str, State, ErrorKind | None]) -> tuple[_OutputMarker, ...]:
-    return tuple(
-        _OutputMarker(rule, re.compile(regex), state, kind) for rule, regex, state, kind in rows
-    )
+    return tuple(_OutputMarker(rule, re.compile(regex), state, kind) for rule, regex, state, kind in rows)
 
 
 _MARKERS = _compile_markers(
@@ -81,20 +79,14 @@ _MARKERS = _compile_markers(
      r"|No files were modified)", "failed", None),
 )  # fmt: skip
 
-_TIMEOUT_TEXT = re.compile(
-    r"(?:Total output lines: \d+\n\s*)?command timed out(?: after \d+ milliseconds|\b)"
-)
+_TIMEOUT_TEXT = re.compile(r"(?:Total output lines: \d+\n\s*)?command timed out(?: after \d+ milliseconds|\b)")
 _SANDBOX_TIMEOUT_TEXT = re.compile(r"\Afailed in sandbox\b[^\n]*(?:\n[^\n]*)?command timed out")
 _WITHHELD_PREFIX = "PostToolUse hook blocked the tool result"
 SUCCEEDED = StateInference(state="succeeded", evidence=(Evidence("exit code", "0"),))
 RETURNED = StateInference(state="succeeded", evidence=(Evidence("output present"),))
 _STILL_RUNNING = StateInference(state="succeeded", evidence=(Evidence("still running"),))
-_WITHHELD_RESULT = StateInference(
-    state="succeeded", evidence=(Evidence("result withheld by hook"),)
-)
-_SYNTHETIC = StateInference(
-    state="never_answered", evidence=(Evidence("synthetic result", "aborted"),), synthetic=True
-)
+_WITHHELD_RESULT = StateInference(state="succeeded", evidence=(Evidence("result withheld by hook"),))
+_SYNTHETIC = StateInference(state="never_answered", evidence=(Evidence("synthetic result", "aborted"),), synthetic=True)
 
 
 def infer_state(tool: str, output: CommandOutput) -> StateInference:
@@ -110,9 +102,7 @@ def infer_state(tool: str, output: CommandOutput) -> StateInference:
         return _STILL_RUNNING
     if output.script == "failed" or output.flag is False:
         rule = "script failed" if output.script else "success flag"
-        return StateInference(
-            state="failed", kind=kind_of(tool, output.text), evidence=(Evidence(rule),)
-        )
+        return StateInference(state="failed", kind=kind_of(tool, output.text), evidence=(Evidence(rule),))
     return RETURNED if output.has_header else _infer_from_text(tool, output.text)
 
 
@@ -123,18 +113,14 @@ def _infer_timeout(output: CommandOutput) -> StateInference | None:
     if timeout_match is None:
         return None
     return StateInference(
-        state="timed_out",
-        kind="command_timeout",
-        evidence=(Evidence("timeout text", timeout_match[0][:120]),),
+        state="timed_out", kind="command_timeout", evidence=(Evidence("timeout text", timeout_match[0][:120]),)
     )
 
 
 def _infer_failed_command(output: CommandOutput) -> StateInference:
     """A command that ended with an error is a failed command, whatever it complains about."""
     kind = kind_of("shell", f"Exit code {output.exit_code}\n{output.text}")
-    return StateInference(
-        state="failed", kind=kind, evidence=(Evidence("exit code", str(output.exit_code)),)
-    )
+    return StateInference(state="failed", kind=kind, evidence=(Evidence("exit code", str(output.exit_code)),))
 
 
 def _infer_from_text(tool: str, text: str) -> StateInference:
@@ -151,24 +137,16 @@ def _infer_from_text(tool: str, text: str) -> StateInference:
             )
     if text.startswith("error: ") and tool_kind(tool) in ("shell", "edit"):
         return StateInference(  # a patch that did not fit, from the days when shells applied them
-            state="failed",
-            kind=kind_of("apply_patch", text),
-            evidence=(Evidence("error text", text[:120]),),
+            state="failed", kind=kind_of("apply_patch", text), evidence=(Evidence("error text", text[:120]),)
         )
     return RETURNED
 
 
-def apply_end_event(
-    tool: str, inference: StateInference, end_event: EndEvent, text: str
-) -> StateInference:
+def apply_end_event(tool: str, inference: StateInference, end_event: EndEvent, text: str) -> StateInference:
     """The verdict in the light of an event, which knows more than the output's words."""
-    event_evidence = Evidence(
-        end_event.event_name, end_event.text[:120] if end_event.text else None
-    )
+    event_evidence = Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None)
     if end_event.declined and inference.state in ("succeeded", "failed"):
-        return StateInference(
-            state="denied", kind="user_denied", evidence=(event_evidence, *inference.evidence)
-        )
+        return StateInference(state="denied", kind="user_denied", evidence=(event_evidence, *inference.evidence))
     if end_event.ok is True and inference.state == "failed":
         return StateInference(state="succeeded", evidence=(event_evidence,))
     if end_event.ok is False and inference.state == "succeeded":
@@ -176,19 +154,13 @@ def apply_end_event(
     return inference
 
 
-def _infer_failure(
-    tool: str, inference: StateInference, end_event: EndEvent, text: str
-) -> StateInference:
+def _infer_failure(tool: str, inference: StateInference, end_event: EndEvent, text: str) -> StateInference:
     """An event says it failed, which the output did not; the words tell how."""
-    event_evidence = Evidence(
-        end_event.event_name, end_event.text[:120] if end_event.text else None
-    )
+    event_evidence = Evidence(end_event.event_name, end_event.text[:120] if end_event.text else None)
     text_inference = _infer_from_text(tool, text)
     if text_inference.state != "succeeded":
         return StateInference(
-            state=text_inference.state,
-            kind=text_inference.kind,
-            evidence=(event_evidence, *text_inference.evidence),
+            state=text_inference.state, kind=text_inference.kind, evidence=(event_evidence, *text_inference.evidence)
         )
     kind = kind_of(tool, text)
     if end_event.exit_code and tool_kind(tool) == "shell":
@@ -201,23 +173,17 @@ def infer_unanswered(end_event: EndEvent | None, abort_reason: str | None) -> St
     nothing = Evidence("no output")
     if end_event is not None and end_event.declined:
         return StateInference(
-            state="denied",
-            kind="user_denied",
-            evidence=(nothing, Evidence(end_event.event_name, "declined")),
+            state="denied", kind="user_denied", evidence=(nothing, Evidence(end_event.event_name, "declined"))
         )
     if end_event is not None and end_event.timed_out:
         return StateInference(
-            state="timed_out",
-            kind="permission_timeout",
-            evidence=(nothing, Evidence(end_event.event_name)),
+            state="timed_out", kind="permission_timeout", evidence=(nothing, Evidence(end_event.event_name))
         )
     if abort_reason is None:
         return StateInference(state="never_answered", evidence=(nothing,))
     state: State = "cancelled" if abort_reason == "replaced" else "interrupted"
     kind: ErrorKind = "cancelled" if abort_reason == "replaced" else "interrupted"
-    return StateInference(
-        state=state, kind=kind, evidence=(nothing, Evidence("turn aborted", abort_reason))
-    )
+    return StateInference(state=state, kind=kind, evidence=(nothing, Evidence("turn aborted", abort_reason)))
 
 
 _END_EVENTS = frozenset({
@@ -288,9 +254,7 @@ def _parse_mcp_end(item: RolloutItem) -> EndEvent:
         reply = _MCP_REPLY_DECODER.decode(item.result) if item.result else _McpReply()
     except DECODE_ERRORS:
         reply = _McpReply()
-    flagged = isinstance(reply.ok, dict) and bool(
-        reply.ok.get("isError") or reply.ok.get("is_error")
-    )
+    flagged = isinstance(reply.ok, dict) and bool(reply.ok.get("isError") or reply.ok.get("is_error"))
     ok = None if reply.ok is None and reply.err is None else reply.err is None and not flagged
     return EndEvent(
         event_name="mcp_tool_call_end Err" if reply.err is not None else "mcp_tool_call_end Ok",
@@ -338,14 +302,10 @@ def _parse_duration_text(text: str) -> float | None:
 
 def describe_inner_call(item: RolloutItem) -> str:
     """What a script did, in a line: the tool, what it was about, how it ended."""
-    inner = item.done or TurnItem(
-        type=item.type, command=item.command, status=item.status, exit_code=item.exit_code
-    )
+    inner = item.done or TurnItem(type=item.type, command=item.command, status=item.status, exit_code=item.exit_code)
     names = [name for name in (inner.server, inner.tool) if name]
     what = "__".join(["mcp", *names]) if inner.type == "McpToolCall" else inner.type
-    target = (
-        event_command(inner.command) or inner.query or inner.path or _changed_paths(inner.changes)
-    )
+    target = event_command(inner.command) or inner.query or inner.path or _changed_paths(inner.changes)
     how = inner.status or ""
     if inner.exit_code:
         how = f"{how}, exit code {inner.exit_code}"

@@ -60,11 +60,7 @@ class RolloutThread:
     @property
     def agent_id(self) -> str | None:
         """The subagent that speaks; None for a main conversation and for copied history."""
-        return (
-            self.thread_id
-            if self.parent_id is not None and self.owner_id == self.thread_id
-            else None
-        )
+        return self.thread_id if self.parent_id is not None and self.owner_id == self.thread_id else None
 
     @property
     def owner_session_id(self) -> str | None:
@@ -82,11 +78,7 @@ class RolloutThread:
         elif record.is_header and self.thread_id is None:
             self.thread_id = self.owner_id = self.session_id = record.id
             self.related_ids[record.id or ""] = None
-        if (
-            self._start_ordinal is not None
-            and record.ordinal is not None
-            and record.ordinal >= self._start_ordinal
-        ):
+        if self._start_ordinal is not None and record.ordinal is not None and record.ordinal >= self._start_ordinal:
             self.owner_id = self.thread_id
 
     def _add_meta(self, meta: RolloutItem) -> None:
@@ -168,11 +160,7 @@ def message_author(item: RolloutItem, text: str) -> MessageAuthor:
 def user_prompt(item: RolloutItem, text: str | None = None) -> str | None:
     """What a person said in a user message; None when it is the client's."""
     message_text = extract_text(item.content) if text is None else text
-    return (
-        message_text
-        if message_text.strip() and message_author(item, message_text) == "prompt"
-        else None
-    )
+    return message_text if message_text.strip() and message_author(item, message_text) == "prompt" else None
 
 
 _COMPACTED, _ABANDONED = BRANCH_NAMES.index("compacted"), BRANCH_NAMES.index("abandoned")

@@ -24,9 +24,7 @@ from toolspan.runtime.schema.issues import Issue, issue_json
 from toolspan.types.decision import Allow, Ask, Deny
 
 
-def prompt_tool_approver(
-    servers: McpServers, name: str, profile: Profile, *, timeout: float | None = None
-) -> Approver:
+def prompt_tool_approver(servers: McpServers, name: str, profile: Profile, *, timeout: float | None = None) -> Approver:
     """An approver that asks this tool; `timeout` in seconds, else the client version's.
 
     Raises:
@@ -60,9 +58,7 @@ def prompt_tool_approver(
     return approve
 
 
-def _error_message(
-    error: McpError, server: McpServer, tool: str, profile: Profile, seconds: float | None
-) -> str:
+def _error_message(error: McpError, server: McpServer, tool: str, profile: Profile, seconds: float | None) -> str:
     values = profile.mcp
     if error.kind == "timeout" and values.approval_timed_out and seconds is not None:
         return values.approval_timed_out.format(duration=_format_duration(seconds))
@@ -78,9 +74,7 @@ def _format_duration(seconds: float) -> str:
 
 def _parse_decision(answer: Mapping[str, object], profile: Profile) -> Allow | Deny:
     content = answer.get("content")
-    blocks = (
-        [item for item in content if isinstance(item, Mapping)] if isinstance(content, list) else []
-    )
+    blocks = [item for item in content if isinstance(item, Mapping)] if isinstance(content, list) else []
     if answer.get("isError") is True:
         raise ToolError(error_text(blocks, profile.mcp) or "the permission tool failed")
     texts = [block["text"] for block in blocks if isinstance(block.get("text"), str)]
@@ -119,9 +113,7 @@ def _response_issue(response: object, values: McpValues, old: bool) -> Issue | N
     record = "object" if old else "record"
     allow = _literal_issues(response, "allow")
     new_input = response.get("updatedInput")
-    if not isinstance(new_input, Mapping) and (
-        new_input is not None or values.approval_requires_input
-    ):
+    if not isinstance(new_input, Mapping) and (new_input is not None or values.approval_requires_input):
         received_type = type_name(new_input) if "updatedInput" in response else "undefined"
         allow += (Issue("type", ("updatedInput",), "", record, received_type),)
     deny = _literal_issues(response, "deny")
@@ -139,8 +131,4 @@ def _literal_issues(response: Mapping[str, object], literal: str) -> tuple[Issue
     if response.get("behavior") == literal:
         return ()
     detail = {"values": (literal,), "value": response.get("behavior"), "literal": True}
-    return (
-        Issue(
-            "value", ("behavior",), "", received=type_name(response.get("behavior")), detail=detail
-        ),
-    )
+    return (Issue("value", ("behavior",), "", received=type_name(response.get("behavior")), detail=detail),)

@@ -19,11 +19,7 @@ import msgspec
 from toolspan.errors import ToolspanError
 
 HttpTransportKind = Literal["http", "sse"]
-_TRANSPORTS: Mapping[object, HttpTransportKind] = {
-    "http": "http",
-    "streamable-http": "http",
-    "sse": "sse",
-}
+_TRANSPORTS: Mapping[object, HttpTransportKind] = {"http": "http", "streamable-http": "http", "sse": "sse"}
 _VARIABLE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?\}")
 _SHORTEST_TIMEOUT_MS = 1_000
 """Clients ignore a `timeout` below it."""
@@ -119,18 +115,13 @@ class _ServerEntry:
         value = self._entry.get(key, [])
         if not isinstance(value, list | tuple):
             raise self.make_error(key, f"is a list of texts, not {_describe_type(value)}")
-        return tuple(
-            self._expand_variables(f"{key}[{position}]", text)
-            for position, text in enumerate(value)
-        )
+        return tuple(self._expand_variables(f"{key}[{position}]", text) for position, text in enumerate(value))
 
     def read_text_mapping(self, key: str) -> dict[str, str]:
         value = self._entry.get(key, {})
         if not isinstance(value, Mapping):
             raise self.make_error(key, f"is an object of texts, not {_describe_type(value)}")
-        return {
-            str(name): self._expand_variables(f"{key}.{name}", text) for name, text in value.items()
-        }
+        return {str(name): self._expand_variables(f"{key}.{name}", text) for name, text in value.items()}
 
     def read_timeout(self) -> float | None:
         for key in ("timeout", "request_timeout_ms"):
@@ -138,9 +129,7 @@ class _ServerEntry:
             if value is None:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise self.make_error(
-                    key, f"is a number of milliseconds, not {_describe_type(value)}"
-                )
+                raise self.make_error(key, f"is a number of milliseconds, not {_describe_type(value)}")
             if value >= _SHORTEST_TIMEOUT_MS:
                 return value / 1e3
         return None
@@ -163,9 +152,7 @@ class _ServerEntry:
         if value is None:
             value = match["default"]
         if value is None:
-            raise self.make_error(
-                key, f"needs the environment variable {match['name']}, which is unset"
-            )
+            raise self.make_error(key, f"needs the environment variable {match['name']}, which is unset")
         return value
 
 
@@ -174,9 +161,7 @@ def _parse_server(entry: _ServerEntry, name: str) -> ServerSpec:
         raise entry.make_error("name", "is empty")
     kind = entry.get_raw("type")
     if kind is None and "command" not in entry and "url" not in entry:
-        raise entry.make_error(
-            "command", "is needed for a server to start, or `url` for one to call"
-        )
+        raise entry.make_error("command", "is needed for a server to start, or `url` for one to call")
     if kind is None:
         kind = "stdio" if "command" in entry else "http"
     if kind == "stdio":

@@ -26,12 +26,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import BaseModel, ConfigDict, FileUrl, ValidationError
 
 from mcp import Client, MCPError, types
-from toolspan.integrations.mcp_client.config import (
-    LocalServer,
-    RemoteServer,
-    ServerSpec,
-    sanitize_name,
-)
+from toolspan.integrations.mcp_client.config import LocalServer, RemoteServer, ServerSpec, sanitize_name
 from toolspan.integrations.mcp_client.http import FETCH_FAILED, PerMessageClient, SseClient
 from toolspan.integrations.mcp_client.protocol import (
     CONNECTION_CLOSED,
@@ -62,18 +57,7 @@ Negotiation = Literal["legacy", "auto"]
 """Shake hands as all servers can, or ask first whether the newest revision is known."""
 ProgressHandler = Callable[[float, float | None, str | None], None]
 
-_INHERITED_VARIABLES = (
-    "HOME",
-    "LANG",
-    "LC_ALL",
-    "LOGNAME",
-    "PATH",
-    "SHELL",
-    "TERM",
-    "TMPDIR",
-    "TZ",
-    "USER",
-)
+_INHERITED_VARIABLES = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 """What a process gets of our environment; everything else may be a secret."""
 _MAX_PAGES = 100
 _QUEUE_SIZE = 1_024
@@ -117,9 +101,7 @@ class _RawResult(BaseModel):
 class McpConnection:
     """A connection, from the first word to the last."""
 
-    def __init__(
-        self, callbacks: StdioCallbacks, on_tools_changed: Callable[[], Awaitable[None]]
-    ) -> None:
+    def __init__(self, callbacks: StdioCallbacks, on_tools_changed: Callable[[], Awaitable[None]]) -> None:
         self.callbacks = callbacks
         self.on_tools_changed = on_tools_changed
         self.closing = anyio.Event()
@@ -237,9 +219,7 @@ class McpConnection:
     async def _send_request(
         self, request: types.ClientRequest, on_progress: ProgressHandler | None = None
     ) -> Mapping[str, object]:
-        async def forward_progress(
-            progress: float, total: float | None, message: str | None
-        ) -> None:
+        async def forward_progress(progress: float, total: float | None, message: str | None) -> None:
             if on_progress is not None:
                 on_progress(progress, total, message)
 
@@ -292,7 +272,7 @@ class McpConnection:
     @asynccontextmanager
     async def _open_streams(
         self, spec: ServerSpec, setup: ConnectionSetup
-    ) -> AsyncIterator[tuple["_WatchedStream", MemoryObjectSendStream[SessionMessage]]]:
+    ) -> AsyncIterator[tuple[_WatchedStream, MemoryObjectSendStream[SessionMessage]]]:
         """The transport's streams, with a queue before the one that may be stuck."""
         queue, outgoing = anyio.create_memory_object_stream[SessionMessage](_QUEUE_SIZE)
         async with (
@@ -319,9 +299,7 @@ class McpConnection:
                     yield streams
             case RemoteServer(transport="sse"):
                 headers = dict(spec.headers)
-                sse = sse_client(
-                    spec.url, headers, _HTTP_TIMEOUT, httpx_client_factory=self._make_sse_client
-                )
+                sse = sse_client(spec.url, headers, _HTTP_TIMEOUT, httpx_client_factory=self._make_sse_client)
                 async with sse as streams:
                     yield streams
             case RemoteServer():
@@ -342,9 +320,7 @@ class McpConnection:
         client.on_failure = self.close
         return client
 
-    async def _forward_messages(
-        self, outgoing: MemoryObjectReceiveStream[SessionMessage], write: _WriteStream
-    ) -> None:
+    async def _forward_messages(self, outgoing: MemoryObjectReceiveStream[SessionMessage], write: _WriteStream) -> None:
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async for message in outgoing:
                 await write.send(message)
@@ -386,9 +362,7 @@ class _WatchedStream:
 
 
 def _server_command(spec: LocalServer, setup: ConnectionSetup) -> Command:
-    environment = {
-        name: setup.environment[name] for name in _INHERITED_VARIABLES if name in setup.environment
-    }
+    environment = {name: setup.environment[name] for name in _INHERITED_VARIABLES if name in setup.environment}
     environment |= {"CLAUDE_PROJECT_DIR": str(setup.cwd)} | dict(spec.env)
     return Command(
         argv=[_find_program(spec.command, environment), *spec.args],
@@ -412,9 +386,7 @@ def _parse_listing(tool: types.Tool) -> McpToolListing:
         description=tool.description or "",
         input_schema=tool.input_schema,
         read_only=hints.read_only_hint if hints else None,
-        inline_limit=min(limit, _MAX_INLINE_CHARS)
-        if has_limit and isinstance(limit, int)
-        else None,
+        inline_limit=min(limit, _MAX_INLINE_CHARS) if has_limit and isinstance(limit, int) else None,
     )
 
 

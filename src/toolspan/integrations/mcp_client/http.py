@@ -14,11 +14,7 @@ from toolspan.integrations.mcp_client.protocol import CONNECTION_CLOSED
 
 FETCH_FAILED = "fetch failed"
 """What a call is told whose connection broke; the client's own words."""
-_FAILURE_BODY = {
-    "jsonrpc": "2.0",
-    "id": None,
-    "error": {"code": CONNECTION_CLOSED, "message": FETCH_FAILED},
-}
+_FAILURE_BODY = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": FETCH_FAILED}}
 
 
 class PerMessageClient(httpx2.AsyncClient):

@@ -68,9 +68,7 @@ def unreadable_reason(code: int, message: str) -> str | None:
     """What is wrong with the answer that an error stands for; None: the server meant the error."""
     if code != PARSE_ERROR:
         return None
-    if message.startswith(
-        _SDK_PARSE_FAILURES
-    ):  # and goes on with everything that the SDK has tried
+    if message.startswith(_SDK_PARSE_FAILURES):  # and goes on with everything that the SDK has tried
         return f"{INVALID_ANSWER}: it is no message of the protocol"
     return message if message.startswith(INVALID_ANSWER) else None
 
@@ -80,9 +78,7 @@ def _error_reply(value: object, error: ValidationError) -> JSONRPCError | None:
         return None
     match value.get("id"):
         case int() | str() as number if not isinstance(number, bool):
-            error_data = ErrorData(
-                code=PARSE_ERROR, message=f"{INVALID_ANSWER}: {_describe_mismatch(value, error)}"
-            )
+            error_data = ErrorData(code=PARSE_ERROR, message=f"{INVALID_ANSWER}: {_describe_mismatch(value, error)}")
             return JSONRPCError(jsonrpc="2.0", id=number, error=error_data)
         case _:
             return None
@@ -111,9 +107,7 @@ def _rejected_text(error: ValidationError) -> bytes | None:
     return None
 
 
-McpErrorKind = Literal[
-    "tool", "protocol", "timeout", "closed", "not_connected", "connect", "unreadable"
-]
+McpErrorKind = Literal["tool", "protocol", "timeout", "closed", "not_connected", "connect", "unreadable"]
 """The tool reported an error; the server answered with one; no answer in time; the connection broke
 in the middle; there is none; it cannot be made; the answer is none that the protocol knows."""
 
@@ -121,16 +115,11 @@ CONNECTION_CLOSED = -32_000
 """The code that stands for a broken connection."""
 
 
-class McpError(Exception):  # noqa: N818 - never leaves the package
+class McpError(Exception):
     """A call, or a connection, that came to nothing."""
 
     def __init__(
-        self,
-        kind: McpErrorKind,
-        message: str,
-        code: int | None = None,
-        *,
-        seconds: float | None = None,
+        self, kind: McpErrorKind, message: str, code: int | None = None, *, seconds: float | None = None
     ) -> None:
         super().__init__(message)
         self.kind: McpErrorKind = kind

@@ -49,28 +49,20 @@ class ResultContext:
     inline_limit: int | None
 
 
-def convert_result(
-    answer: Mapping[str, object], result_context: ResultContext
-) -> Output | ToolFailure:
+def convert_result(answer: Mapping[str, object], result_context: ResultContext) -> Output | ToolFailure:
     """What the model is told of an answer."""
     blocks = _content_blocks(answer.get("content"))
     if answer.get("isError") is True:
         return ToolFailure(error_text(blocks, result_context.values))
     if answer.get("resultType") == "input_required":
-        return ToolFailure(
-            f"{result_context.server} asks for input, and nobody can give it here", "mcp_error"
-        )
+        return ToolFailure(f"{result_context.server} asks for input, and nobody can give it here", "mcp_error")
     structured = answer.get("structuredContent")
     if structured is not None:
         text = compact_json(structured)
-        return _limit_output(
-            Output(content=text, structured=text), text, ".txt", answer, result_context
-        )
+        return _limit_output(Output(content=text, structured=text), text, ".txt", answer, result_context)
     content = [converted for block in blocks for converted in _convert_block(block, result_context)]
     pretty = json.dumps(content, indent=2, ensure_ascii=False)
-    return _limit_output(
-        Output(content=content, structured=content), pretty, ".json", answer, result_context
-    )
+    return _limit_output(Output(content=content, structured=content), pretty, ".json", answer, result_context)
 
 
 def error_text(blocks: Sequence[Mapping[str, object]], values: McpValues) -> str:
@@ -93,9 +85,7 @@ def save_binary(data: bytes, kind: str, result_context: ResultContext) -> Path:
     result_context.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     suffix = _FILE_SUFFIXES.get(kind) or mimetypes.guess_extension(kind) or ".bin"
     stamp = f"{time.time_ns() // 1_000_000}-{secrets.token_hex(3)}"
-    path = (
-        result_context.folder / f"mcp-{sanitize_name(result_context.server)}-blob-{stamp}{suffix}"
-    )
+    path = result_context.folder / f"mcp-{sanitize_name(result_context.server)}-blob-{stamp}{suffix}"
     path.write_bytes(data)
     return path
 
@@ -121,19 +111,11 @@ def decode_base64(encoded: object) -> bytes | None:
 
 
 def _content_blocks(content: object) -> list[Mapping[str, object]]:
-    return (
-        [block for block in content if isinstance(block, Mapping)]
-        if isinstance(content, list)
-        else []
-    )
+    return [block for block in content if isinstance(block, Mapping)] if isinstance(content, list) else []
 
 
 def _limit_output(
-    output: Output,
-    text: str,
-    suffix: str,
-    answer: Mapping[str, object],
-    result_context: ResultContext,
+    output: Output, text: str, suffix: str, answer: Mapping[str, object], result_context: ResultContext
 ) -> Output:
     """The output, with a file in place of its text when that is too long."""
     metadata = _result_metadata(answer, result_context.values)
@@ -150,9 +132,7 @@ def _result_metadata(answer: Mapping[str, object], values: McpValues) -> dict[st
     if answer.get("structuredContent") is not None:
         meta["structuredContent"] = answer["structuredContent"]
     links = [
-        _link_fields(block)
-        for block in _content_blocks(answer.get("content"))
-        if _has_type(block, "resource_link")
+        _link_fields(block) for block in _content_blocks(answer.get("content")) if _has_type(block, "resource_link")
     ]
     if links:
         meta["resourceLinks"] = links
@@ -178,13 +158,9 @@ def _convert_block(block: Mapping[str, object], result_context: ResultContext) -
         case {"type": "text", "text": str() as text}:
             return [_text_block(text)]
         case {"type": "image"}:
-            return _image_blocks(
-                block.get("data"), _mime_type(block, "image/png"), "Image", result_context
-            )
+            return _image_blocks(block.get("data"), _mime_type(block, "image/png"), "Image", result_context)
         case {"type": "audio"} if result_context.values.saves_binary:
-            description = binary_text(
-                block.get("data"), _mime_type(block, "audio/wav"), result_context
-            )
+            description = binary_text(block.get("data"), _mime_type(block, "audio/wav"), result_context)
             return [_text_block(f"[Audio from {result_context.server}] {description}")]
         case {"type": "resource", "resource": Mapping() as resource}:
             return _resource_blocks(resource, result_context)
@@ -194,25 +170,17 @@ def _convert_block(block: Mapping[str, object], result_context: ResultContext) -
             return []
 
 
-def _image_blocks(
-    encoded: object, kind: str, noun: str, result_context: ResultContext
-) -> list[Block]:
+def _image_blocks(encoded: object, kind: str, noun: str, result_context: ResultContext) -> list[Block]:
     data = decode_base64(encoded)
     if data is None or kind not in IMAGE_TYPES:
         if not result_context.values.saves_binary:
             return []
-        return [
-            _text_block(
-                f"[{noun} from {result_context.server}] {binary_text(encoded, kind, result_context)}"
-            )
-        ]
+        return [_text_block(f"[{noun} from {result_context.server}] {binary_text(encoded, kind, result_context)}")]
     source = {"type": "base64", "media_type": kind, "data": encoded}
     blocks: list[Block] = [{"type": "image", "source": source}]
     if result_context.values.names_images:
         try:
-            blocks.append(
-                _text_block(f"[Image: source: {save_binary(data, kind, result_context)}]")
-            )
+            blocks.append(_text_block(f"[Image: source: {save_binary(data, kind, result_context)}]"))
         except OSError:
             return blocks  # it is in the conversation anyway
     return blocks
@@ -225,10 +193,7 @@ def _resource_blocks(resource: Mapping[str, object], result_context: ResultConte
         return [_text_block(head + text)]
     kind = _mime_type(resource, "application/octet-stream")
     if kind in IMAGE_TYPES and decode_base64(resource.get("blob")) is not None:
-        return [
-            _text_block(head),
-            *_image_blocks(resource.get("blob"), kind, "Image", result_context),
-        ]
+        return [_text_block(head), *_image_blocks(resource.get("blob"), kind, "Image", result_context)]
     if not result_context.values.saves_binary:
         return []
     return [_text_block(head + binary_text(resource.get("blob"), kind, result_context))]

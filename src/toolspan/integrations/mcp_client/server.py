@@ -18,20 +18,11 @@ import anyio.abc
 
 from toolspan.integrations.mcp_client.config import RemoteServer, ServerSpec
 from toolspan.integrations.mcp_client.connection import McpToolListing
-from toolspan.integrations.mcp_client.protocol import (
-    CONNECTION_CLOSED,
-    McpError,
-    McpErrorKind,
-    exception_text,
-)
+from toolspan.integrations.mcp_client.protocol import CONNECTION_CLOSED, McpError, McpErrorKind, exception_text
 from toolspan.runtime.profiles import McpValues
 
 if TYPE_CHECKING:
-    from toolspan.integrations.mcp_client.connection import (
-        ConnectionSetup,
-        McpConnection,
-        ProgressHandler,
-    )
+    from toolspan.integrations.mcp_client.connection import ConnectionSetup, McpConnection, ProgressHandler
 
 
 ServerState = Literal["new", "connected", "lost", "failed", "closed"]
@@ -104,7 +95,7 @@ class McpCall:
     tool: str
     arguments: Mapping[str, object]
     call_id: str
-    progress: "ProgressHandler"
+    progress: ProgressHandler
     timeout: float | None = None
     """Seconds, where the server's usual ones do not hold."""
 
@@ -113,11 +104,7 @@ class McpServer:
     """One server, through all its connections."""
 
     def __init__(
-        self,
-        spec: ServerSpec,
-        values: McpValues,
-        timeouts: McpTimeouts,
-        on_change: Callable[[], None] = lambda: None,
+        self, spec: ServerSpec, values: McpValues, timeouts: McpTimeouts, on_change: Callable[[], None] = lambda: None
     ) -> None:
         self.spec = spec
         self.health = Health()
@@ -141,7 +128,7 @@ class McpServer:
         """Seconds for one call."""
         return self.spec.timeout or self._timeouts.call
 
-    async def start(self, setup: "ConnectionSetup", group: anyio.abc.TaskGroup) -> None:
+    async def start(self, setup: ConnectionSetup, group: anyio.abc.TaskGroup) -> None:
         """Connect for the first time; what goes wrong is in `health`."""
         self._setup, self._group = setup, group
         try:
@@ -227,9 +214,7 @@ class McpServer:
         waited = seconds if anyio.current_time() >= end else idle
         raise McpError("timeout", f"no answer within {waited:g} s", seconds=waited)
 
-    async def _send_call(
-        self, call: McpCall, on_progress: "ProgressHandler"
-    ) -> Mapping[str, object]:
+    async def _send_call(self, call: McpCall, on_progress: ProgressHandler) -> Mapping[str, object]:
         connection = await self._ensure_connected()
         try:
             return await connection.call_tool(call.tool, call.arguments, call.call_id, on_progress)
@@ -242,7 +227,7 @@ class McpServer:
                 await self._handle_broken(connection)
             raise
 
-    async def _handle_broken(self, connection: "McpConnection") -> None:
+    async def _handle_broken(self, connection: McpConnection) -> None:
         """Tell why a connection broke, as far as that can be known soon."""
         self.health.state = "lost"
         if isinstance(self.spec, RemoteServer):
@@ -252,7 +237,7 @@ class McpServer:
                 self.health.reason = connection.reason
                 raise McpError("closed", "fetch failed")
 
-    async def _ensure_connected(self) -> "McpConnection":
+    async def _ensure_connected(self) -> McpConnection:
         """The connection; a new one when there is none, or the old one broke."""
         async with self._lock:
             if self._connection is not None and not self._connection.is_lost:
@@ -264,30 +249,26 @@ class McpServer:
                 self.health.restarts += 1
             return await self._open_connection()
 
-    async def _open_connection(self) -> "McpConnection":
+    async def _open_connection(self) -> McpConnection:
         tries = _MAX_TRIES if isinstance(self.spec, RemoteServer) else 1
         for tries_remaining in reversed(range(tries)):
             try:
                 return await self._try_connect()
             except TimeoutError:
-                raise self._connect_error(
-                    f"no answer within {self._timeouts.connect:g} s"
-                ) from None
+                raise self._connect_error(f"no answer within {self._timeouts.connect:g} s") from None
             except Exception as error:  # whatever a transport raises, the server is not there
                 if not tries_remaining or not _is_transient(error):
                     raise self._connect_error(exception_text(error)) from error
             await anyio.sleep(_FIRST_RETRY_PAUSE * 2 ** (tries - tries_remaining - 1))
         raise self._connect_error("no connection")
 
-    async def _try_connect(self) -> "McpConnection":
+    async def _try_connect(self) -> McpConnection:
         from toolspan.integrations.mcp_client.connection import McpConnection
         from toolspan.integrations.mcp_client.stdio import StdioCallbacks
 
         if self._group is None or self._setup is None:
             raise McpError("not_connected", self._values.not_connected)
-        connection = McpConnection(
-            StdioCallbacks(self._count_garbage, self.health.keep_stderr), self.refresh_tools
-        )
+        connection = McpConnection(StdioCallbacks(self._count_garbage, self.health.keep_stderr), self.refresh_tools)
         try:
             with anyio.fail_after(self._timeouts.connect):
                 await self._group.start(connection.stay_connected, self.spec, self._setup)

@@ -18,12 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 import anyio
 
-from toolspan.integrations.mcp_client.config import (
-    ServerSpec,
-    load_servers,
-    mcp_tool_name,
-    read_servers,
-)
+from toolspan.integrations.mcp_client.config import ServerSpec, load_servers, mcp_tool_name, read_servers
 from toolspan.integrations.mcp_client.server import Health, McpServer, McpTimeouts
 from toolspan.integrations.mcp_client.tools import InputCheck, resource_tools, server_tools
 from toolspan.runtime.process import ProcessSupervisor
@@ -87,10 +82,7 @@ class McpServers:
             stack.callback(group.cancel_scope.cancel)
             stack.push_async_callback(self._close_servers)
             setup = ConnectionSetup(
-                cwd=self._cwd,
-                environment=self._environment,
-                supervisor=supervisor,
-                negotiation=self._negotiation,
+                cwd=self._cwd, environment=self._environment, supervisor=supervisor, negotiation=self._negotiation
             )
             async with anyio.create_task_group() as starting:
                 for server in self._servers.values():
@@ -118,9 +110,7 @@ class McpServers:
     def tools(self) -> Toolset:
         """The tools of all connected servers, and those for resources if any server has some."""
         tools = [
-            tool
-            for server in self._servers.values()
-            for tool in server_tools(server, self.profile, self._input_check)
+            tool for server in self._servers.values() for tool in server_tools(server, self.profile, self._input_check)
         ]
         by_name = {tool.name: tool for tool in reversed(tools)}  # two servers may look the same
         return Toolset([*reversed(by_name.values()), *resource_tools(self._servers, self.profile)])
@@ -152,7 +142,7 @@ def _load_specs(config: McpConfig, environment: Mapping[str, str]) -> tuple[Serv
     return load_servers(Path(config), environment)
 
 
-def _read_negotiation(environment: Mapping[str, str]) -> "Negotiation | None":
+def _read_negotiation(environment: Mapping[str, str]) -> Negotiation | None:
     return "legacy" if environment.get("MCP_PROTOCOL_NEGOTIATION") == "legacy" else None
 
 

@@ -75,7 +75,7 @@ async def stdio_streams(
 
 async def _start_server(
     command: Command, supervisor: ProcessSupervisor, ours: ExitStack
-) -> "tuple[_StdinWriter, int, ChildProcess]":
+) -> tuple[_StdinWriter, int, ChildProcess]:
     with ExitStack() as theirs:
         source, stdin = os.pipe()
         theirs.callback(os.close, source)
@@ -120,9 +120,7 @@ class _StdinWriter:
 
 
 async def _write_messages(
-    messages: MemoryObjectReceiveStream[SessionMessage],
-    writer: _StdinWriter,
-    reader: "_StdoutReader",
+    messages: MemoryObjectReceiveStream[SessionMessage], writer: _StdinWriter, reader: _StdoutReader
 ) -> None:
     """Pass messages on; when the server does not take them, nothing more will come from it."""
     with writer:
@@ -133,7 +131,7 @@ async def _write_messages(
                 return
 
 
-async def _wait_for_end(child: ChildProcess, reader: "_StdoutReader") -> None:
+async def _wait_for_end(child: ChildProcess, reader: _StdoutReader) -> None:
     """A process that is left over may hold the pipe open; the server itself is gone."""
     await child.wait()
     reader.finish()

@@ -15,12 +15,7 @@ from toolspan.errors import ToolError
 from toolspan.integrations.mcp_client.config import mcp_tool_name
 from toolspan.integrations.mcp_client.connection import McpToolListing
 from toolspan.integrations.mcp_client.protocol import McpError
-from toolspan.integrations.mcp_client.results import (
-    ResultContext,
-    binary_text,
-    compact_json,
-    convert_result,
-)
+from toolspan.integrations.mcp_client.results import ResultContext, binary_text, compact_json, convert_result
 from toolspan.integrations.mcp_client.server import McpCall, McpServer
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.output_limits import sanitize_json
@@ -47,9 +42,7 @@ def server_tools(server: McpServer, profile: Profile, check: InputCheck) -> list
     return list(tools.values())
 
 
-def _make_tool(
-    name: str, server: McpServer, listing: McpToolListing, profile: Profile, check: InputCheck
-) -> Tool:
+def _make_tool(name: str, server: McpServer, listing: McpToolListing, profile: Profile, check: InputCheck) -> Tool:
     values = profile.mcp
 
     async def run(value: Mapping[str, object], ctx: ToolContext) -> Output | ToolFailure:
@@ -76,17 +69,10 @@ async def _run_tool(
     values = ctx.profile.mcp
 
     def report_progress(done: float, total: float | None, message: str | None) -> None:
-        ctx.progress(
-            "mcp", server=server.name, tool=listing.name, done=done, total=total, message=message
-        )
+        ctx.progress("mcp", server=server.name, tool=listing.name, done=done, total=total, message=message)
 
     arguments = prepare_arguments(value)
-    call = McpCall(
-        tool=listing.name,
-        arguments=arguments,
-        call_id=ctx.call.id,
-        progress=report_progress,
-    )
+    call = McpCall(tool=listing.name, arguments=arguments, call_id=ctx.call.id, progress=report_progress)
     try:
         answer = await server.call_tool(call)
     except McpError as error:
@@ -127,9 +113,7 @@ def _mark_not_read_only(
     return replace(output, beside={**(output.beside or {}), "mcpCallNotReadOnly": "no_hint"})
 
 
-def to_tool_failure(
-    error: McpError, server: McpServer, tool: str, values: McpValues
-) -> ToolFailure:
+def to_tool_failure(error: McpError, server: McpServer, tool: str, values: McpValues) -> ToolFailure:
     """A fault in the words of a client version."""
     match error.kind:
         case "timeout":
@@ -202,10 +186,7 @@ _LIST_SCHEMA: Mapping[str, object] = {
 }
 _READ_SCHEMA: Mapping[str, object] = {
     "type": "object",
-    "properties": {
-        "server": _SERVER,
-        "uri": {"type": "string", "description": "The address of the resource"},
-    },
+    "properties": {"server": _SERVER, "uri": {"type": "string", "description": "The address of the resource"}},
     "required": ["server", "uri"],
     "additionalProperties": False,
 }
@@ -223,18 +204,14 @@ def resource_tools(servers: _Servers, profile: Profile) -> list[Tool]:
 def _make_list_tool(servers: _Servers, profile: Profile) -> Tool:
     async def run(value: _Input, ctx: ToolContext) -> Output:  # noqa: ARG001
         name = value.get("server")
-        selected = (
-            [_find_server(servers, str(name))] if name is not None else list(servers.values())
-        )
+        selected = [_find_server(servers, str(name))] if name is not None else list(servers.values())
         resources: list[dict[str, object]] = []
         for server in selected:
             try:
                 resources += await _list_server_resources(server)
             except McpError as error:
                 if name is not None:
-                    raise ToolError(
-                        to_tool_failure(error, server, LIST_TOOL, profile.mcp).text
-                    ) from error
+                    raise ToolError(to_tool_failure(error, server, LIST_TOOL, profile.mcp).text) from error
         return Output(content=compact_json(resources), structured=resources)
 
     return Tool(
@@ -265,11 +242,7 @@ def _make_read_tool(servers: _Servers, profile: Profile) -> Tool:
         contents = answer.get("contents")
         pieces = contents if isinstance(contents, list) else []
         rendered = {
-            "contents": [
-                _render_content(piece, result_context)
-                for piece in pieces
-                if isinstance(piece, Mapping)
-            ]
+            "contents": [_render_content(piece, result_context) for piece in pieces if isinstance(piece, Mapping)]
         }
         return Output(content=compact_json(rendered), structured=rendered)
 
@@ -297,10 +270,7 @@ def _find_server(servers: _Servers, name: str) -> McpServer:
 async def _list_server_resources(server: McpServer) -> list[dict[str, object]]:
     if not server.has_resources:
         return []
-    return [
-        _order_keys(resource) | {"server": server.name}
-        for resource in await server.list_resources()
-    ]
+    return [_order_keys(resource) | {"server": server.name} for resource in await server.list_resources()]
 
 
 def _order_keys(resource: Mapping[str, object]) -> dict[str, object]:
@@ -308,9 +278,7 @@ def _order_keys(resource: Mapping[str, object]) -> dict[str, object]:
     return first | {key: value for key, value in resource.items() if key not in first}
 
 
-def _render_content(
-    content: Mapping[str, object], result_context: ResultContext
-) -> dict[str, object]:
+def _render_content(content: Mapping[str, object], result_context: ResultContext) -> dict[str, object]:
     """A piece of a resource; bytes are kept in a file, and told of."""
     if "blob" not in content:
         return dict(content)

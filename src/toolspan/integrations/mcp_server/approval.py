@@ -51,9 +51,7 @@ class ApprovalForm(NamedTuple):
 
         Clients without a person in front say `cancel`, or `decline` at once (`codex exec` does).
         """
-        if answer.action == "cancel" or (
-            answer.action == "decline" and seconds < _MIN_ANSWER_SECONDS
-        ):
+        if answer.action == "cancel" or (answer.action == "decline" and seconds < _MIN_ANSWER_SECONDS):
             return ApprovalAnswer(self.unanswered_denial, unanswered=True)
         if answer.action == "decline" or answer.content is None:
             return ApprovalAnswer(_REJECTED)
@@ -84,10 +82,7 @@ def make_form(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Appro
         "type": "object",
         "properties": {
             "answer": {"type": "string", "title": "May it run?", "enum": choices},
-            "comment": {
-                "type": "string",
-                "title": "If not: what the model is told instead",
-            },
+            "comment": {"type": "string", "title": "If not: what the model is told instead"},
         },
         "required": ["answer"],
     }
@@ -96,9 +91,7 @@ def make_form(request: PermissionRequest, ask: Ask, refusals: Refusals) -> Appro
     return ApprovalForm(params, session_updates, Deny(reason, "config", basis=ask.basis))
 
 
-def _message_lines(
-    request: PermissionRequest, reason: str, session_updates: tuple[Suggestion, ...]
-) -> Iterator[str]:
+def _message_lines(request: PermissionRequest, reason: str, session_updates: tuple[Suggestion, ...]) -> Iterator[str]:
     """What somebody has to know first: a client may show three lines, cut at its width."""
     main = next((key for key in _MAIN_KEYS if key in request.input), None)
     value = request.input if main is None else request.input[main]
@@ -108,11 +101,7 @@ def _message_lines(
     head = f"{_single_line(request.tool)}{length}: {value_text[:_MAX_HEAD_CHARS]}"
     yield from (head[at : at + _LINE_WIDTH] for at in range(0, len(head), _LINE_WIDTH))
     yield f"why: {_single_line(reason)}"
-    rule = (
-        f" · session: {', '.join(_describe_update(update) for update in session_updates)}"
-        if session_updates
-        else ""
-    )
+    rule = f" · session: {', '.join(_describe_update(update) for update in session_updates)}" if session_updates else ""
     yield f"folder: {_single_line(request.cwd)}{rule}"
     for key, value in () if whole else request.input.items():
         yield f"{_single_line(key)}:"
@@ -150,9 +139,5 @@ def _printable_text(value: object) -> str:
     text = str(value)
     if len(text) > _MAX_VALUE_CHARS:
         half = _MAX_VALUE_CHARS // 2
-        text = (
-            f"{text[:half]}\n[{len(text) - _MAX_VALUE_CHARS} characters left out]\n{text[-half:]}"
-        )
-    return "".join(
-        char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text
-    )
+        text = f"{text[:half]}\n[{len(text) - _MAX_VALUE_CHARS} characters left out]\n{text[-half:]}"
+    return "".join(char if char.isprintable() or char == "\n" else repr(char)[1:-1] for char in text)

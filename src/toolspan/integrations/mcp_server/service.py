@@ -91,9 +91,7 @@ class ServedCall:
 class McpService:
     """Answers the requests of one client."""
 
-    def __init__(
-        self, session: Session, group: anyio.abc.TaskGroup, *, structured: bool = False
-    ) -> None:
+    def __init__(self, session: Session, group: anyio.abc.TaskGroup, *, structured: bool = False) -> None:
         self._session = session
         self._group = group
         self._structured = structured
@@ -120,9 +118,7 @@ class McpService:
     ) -> ListToolsResult:
         """The tools there are."""
         tools = [tool for tool in self._session.runner.runner_context.tools if tool.enabled]
-        return ListToolsResult(
-            tools=[tool_listing(tool, structured=self._structured) for tool in tools]
-        )
+        return ListToolsResult(tools=[tool_listing(tool, structured=self._structured) for tool in tools])
 
     async def call_tool(
         self, context: ServerRequestContext, params: CallToolRequestParams
@@ -144,9 +140,7 @@ class McpService:
                 await served.ended.wait()
             raise
 
-    def _start_call(
-        self, context: ServerRequestContext, params: CallToolRequestParams
-    ) -> ServedCall:
+    def _start_call(self, context: ServerRequestContext, params: CallToolRequestParams) -> ServedCall:
         runner_context = self._session.runner.runner_context
         if self._host_approver is None:  # there is one client, and its latest word counts
             can_ask = can_show_form(context.session.client_capabilities)
@@ -155,16 +149,12 @@ class McpService:
         self._group.start_soon(self._run_call, served, params)
         return served
 
-    def _resume_call(
-        self, context: ServerRequestContext, params: CallToolRequestParams
-    ) -> ServedCall:
+    def _resume_call(self, context: ServerRequestContext, params: CallToolRequestParams) -> ServedCall:
         served = self._parked_calls.pop(params.request_state or "", None)
         if served is None:
             raise MCPError(INVALID_PARAMS, "This call does not wait for an answer (any more)")
         response = (params.input_responses or {}).get(_APPROVAL_KEY)
-        served.elicit_result = (
-            response if isinstance(response, ElicitResult) else ElicitResult(action="cancel")
-        )
+        served.elicit_result = response if isinstance(response, ElicitResult) else ElicitResult(action="cancel")
         served.context = context
         served.changed = anyio.Event()
         served.client_returned.set()
@@ -195,9 +185,7 @@ class McpService:
             await served.changed.wait()
             group.cancel_scope.cancel()
         if served.answer is not None:
-            return call_tool_result(
-                served.answer, structured=self._structured, unanswered=served.unanswered
-            )
+            return call_tool_result(served.answer, structured=self._structured, unanswered=served.unanswered)
         if served.form is None or served.ended.is_set():
             raise MCPError(INTERNAL_ERROR, served.error or "The call was ended")
         token = uuid.uuid4().hex
@@ -242,9 +230,7 @@ class McpService:
         with anyio.move_on_after(ANSWER_TIMEOUT):
             await served.client_returned.wait()
         served.form = None
-        self._parked_calls = {
-            token: parked for token, parked in self._parked_calls.items() if parked is not served
-        }
+        self._parked_calls = {token: parked for token, parked in self._parked_calls.items() if parked is not served}
         return served.elicit_result
 
     # Progress
@@ -261,18 +247,13 @@ class McpService:
             pending = served.pending
             if pending is not None and pending.started_at is not None and pending.finished is None:
                 elapsed = self._session.runner.runner_context.clock() - pending.started_at
-                message = (
-                    _last_line(pending)
-                    or f"{pending.call.tool} has been running for {elapsed:.0f} s"
-                )
+                message = _last_line(pending) or f"{pending.call.tool} has been running for {elapsed:.0f} s"
                 await served.context.session.report_progress(round(elapsed, 1), message=message)
 
 
 def _last_line(pending: PendingCall) -> str | None:
     """The last line a command has printed so far."""
-    partial_text: Callable[[], str] | None = (
-        pending.tool_context.partial if pending.tool_context is not None else None
-    )
+    partial_text: Callable[[], str] | None = pending.tool_context.partial if pending.tool_context is not None else None
     if partial_text is None:
         return None
     lines = partial_text().strip().splitlines()

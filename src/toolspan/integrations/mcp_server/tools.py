@@ -62,9 +62,7 @@ def _object_schema(required: Mapping[str, object], **more: object) -> dict[str, 
 
 
 OUTPUT_SCHEMAS: Mapping[str, dict[str, object]] = {
-    "Bash": _object_schema(
-        {"stdout": _TEXT, "stderr": _TEXT, "interrupted": _FLAG}, backgroundTaskId=_TEXT
-    ),
+    "Bash": _object_schema({"stdout": _TEXT, "stderr": _TEXT, "interrupted": _FLAG}, backgroundTaskId=_TEXT),
     "Edit": _object_schema({"filePath": _TEXT, "oldString": _TEXT, "newString": _TEXT}),
     "Glob": _object_schema({"filenames": _NAMES, "numFiles": _NUMBER, "truncated": _FLAG}),
     "Grep": _object_schema({"mode": _TEXT, "filenames": _NAMES, "numFiles": _NUMBER}),
@@ -92,13 +90,7 @@ def _tool_hints(tool: Tool) -> _ToolHints:
         return hints
     is_remote = tool.name.startswith("mcp__")
     read_only = tool.read_only
-    return _ToolHints(
-        tool.name,
-        read_only,
-        destructive=not read_only,
-        idempotent=tool.idempotent,
-        open_world=is_remote,
-    )
+    return _ToolHints(tool.name, read_only, destructive=not read_only, idempotent=tool.idempotent, open_world=is_remote)
 
 
 def _tool_annotations(hints: _ToolHints) -> ToolAnnotations:
@@ -117,14 +109,10 @@ NO_APPROVER_NOTE = (
 )
 
 
-def call_tool_result(
-    answer: SingleCallResult, *, structured: bool, unanswered: bool = False
-) -> CallToolResult:
+def call_tool_result(answer: SingleCallResult, *, structured: bool, unanswered: bool = False) -> CallToolResult:
     """A result as a client reads it; `nobody` answered a question of consent."""
     finished = answer.finished
-    content = [
-        content_block for block in answer.all_blocks() for content_block in _content_blocks(block)
-    ]
+    content = [content_block for block in answer.all_blocks() for content_block in _content_blocks(block)]
     if unanswered or finished.span.error_kind == "not_granted":
         content.append(TextContent(text=NO_APPROVER_NOTE))
     meta: dict[str, object] = {
@@ -164,10 +152,7 @@ def _content_blocks(block: Mapping[str, object]) -> Iterator[ContentBlock]:
     match block:
         case {"type": "text", "text": str(text)}:
             yield TextContent(text=text)
-        case {
-            "type": "image",
-            "source": {"type": "base64", "media_type": str(kind), "data": str(data)},
-        }:
+        case {"type": "image", "source": {"type": "base64", "media_type": str(kind), "data": str(data)}}:
             yield ImageContent(data=data, mime_type=kind)
         case {"type": "document", "source": {"media_type": str(kind), "data": str(data)}}:
             resource = BlobResourceContents(uri="toolspan:document", mime_type=kind, blob=data)

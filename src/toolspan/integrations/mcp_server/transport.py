@@ -37,7 +37,7 @@ _Token = anyio.lowlevel.EventLoopToken
 
 
 @contextmanager
-def private_stdio() -> Iterator["StdioTransport"]:
+def private_stdio() -> Iterator[StdioTransport]:
     """Input and output as a wire; whatever else is read or printed meanwhile goes elsewhere."""
     source, sink = os.dup(0), os.dup(1)
     null_device = os.open(os.devnull, os.O_RDONLY)
@@ -125,9 +125,7 @@ class _QueuedLine:
 
 
 async def _send_messages(
-    outgoing: MemoryObjectReceiveStream[SessionMessage],
-    writer: _LineWriter,
-    scope: anyio.CancelScope,
+    outgoing: MemoryObjectReceiveStream[SessionMessage], writer: _LineWriter, scope: anyio.CancelScope
 ) -> None:
     async with outgoing:
         async for message in outgoing:
@@ -162,9 +160,7 @@ async def _receive_messages(
 def _parse_line(line: bytes | None) -> SessionMessage | JSONRPCError | None:
     """A line as a message, or what its sender is told; None for an empty one."""
     if line is None:
-        return _error_response(
-            _INVALID_REQUEST, f"Invalid request: a line over {MAX_LINE_BYTES} bytes"
-        )
+        return _error_response(_INVALID_REQUEST, f"Invalid request: a line over {MAX_LINE_BYTES} bytes")
     if not line.strip():
         return None
     try:
@@ -172,9 +168,7 @@ def _parse_line(line: bytes | None) -> SessionMessage | JSONRPCError | None:
     except ValueError:
         return _parse_repaired_line(line)
     if isinstance(message, JSONRPCNotification) and b'"id"' in line and "id" in json.loads(line):
-        return _error_response(
-            _INVALID_REQUEST, "Invalid request: an id is a text or a whole number"
-        )
+        return _error_response(_INVALID_REQUEST, "Invalid request: an id is a text or a whole number")
     return SessionMessage(message)
 
 
@@ -188,17 +182,11 @@ def _parse_repaired_line(line: bytes) -> SessionMessage | JSONRPCError:
         return SessionMessage(jsonrpc_message_adapter.validate_json(repaired, by_name=False))
     except ValueError:
         request_id = value.get("id") if isinstance(value, dict) else None
-        return _error_response(
-            _INVALID_REQUEST, "Invalid request: the line is no JSON-RPC message", request_id
-        )
+        return _error_response(_INVALID_REQUEST, "Invalid request: the line is no JSON-RPC message", request_id)
 
 
 def _error_response(code: int, text: str, request_id: object = None) -> JSONRPCError:
-    response_id = (
-        request_id
-        if isinstance(request_id, str | int) and not isinstance(request_id, bool)
-        else None
-    )
+    response_id = request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
     return JSONRPCError(jsonrpc="2.0", id=response_id, error=ErrorData(code=code, message=text))
 
 

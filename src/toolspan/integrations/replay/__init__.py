@@ -12,11 +12,11 @@ from toolspan.integrations.replay.replay import Replay, ReplaySummary
 from toolspan.integrations.replay.scratch import ScratchProject, open_scratch
 
 __all__ = [
+    "Replay",
     "ReplayDifference",
     "ReplayLimits",
     "ReplayOutcome",
-    "Replay",
-    "ScratchProject",
     "ReplaySummary",
+    "ScratchProject",
     "open_scratch",
 ]

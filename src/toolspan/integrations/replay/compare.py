@@ -70,9 +70,7 @@ _VOLATILE_PATTERNS = (
 )
 
 
-def result_differences(
-    was: Span, now: Finished, mapping: PathMapping
-) -> Iterator[ReplayDifference]:
+def result_differences(was: Span, now: Finished, mapping: PathMapping) -> Iterator[ReplayDifference]:
     """What is different about the result."""
     span = now.span
     if span.state != was.state:
@@ -82,9 +80,7 @@ def result_differences(
     recorded_error, current_error = bool(was.result.is_error), bool(span.result.is_error)
     if recorded_error != current_error and was.call.dialect == "claude":
         yield ReplayDifference(
-            what="error flag",
-            recorded=_error_flag_text(recorded_error),
-            now=_error_flag_text(current_error),
+            what="error flag", recorded=_error_flag_text(recorded_error), now=_error_flag_text(current_error)
         )
     if span.tool == PATCH_TOOL:
         return  # its words are ours, not Codex's
@@ -92,10 +88,7 @@ def result_differences(
     new = normalize_result(_comparable_text(span.result), span.tool, mapping)
     if old != new:
         yield ReplayDifference(
-            what="content",
-            recorded=_summarize_text(old),
-            now=_summarize_text(new),
-            diff=short_diff(old, new),
+            what="content", recorded=_summarize_text(old), now=_summarize_text(new), diff=short_diff(old, new)
         )
 
 
@@ -104,11 +97,7 @@ def file_difference(path: str, was: FileContent, now: FileContent | None) -> Rep
     old, new = _text_or_none(was), _text_or_none(now)
     diff = short_diff(old or "", new or "")
     return ReplayDifference(
-        what="file",
-        path=path,
-        recorded=_describe_content(was),
-        now=_describe_content(now),
-        diff=diff,
+        what="file", path=path, recorded=_describe_content(was), now=_describe_content(now), diff=diff
     )
 
 
@@ -129,9 +118,7 @@ def short_diff(old: str, new: str) -> tuple[str, ...]:
     """The first lines of a diff."""
     if len(old) + len(new) > _MAX_DIFF_CHARS:
         return (f"{len(old):,} characters then, {len(new):,} now: too many to compare",)
-    lines = list(
-        unified_diff(old.splitlines(), new.splitlines(), "recorded", "now", lineterm="", n=1)
-    )
+    lines = list(unified_diff(old.splitlines(), new.splitlines(), "recorded", "now", lineterm="", n=1))
     more = len(lines) - MAX_DIFF_LINES
     first_lines = lines[: MAX_DIFF_LINES + (more == 1)]
     return (*first_lines, f"… {more:,} more lines") if more > 1 else tuple(first_lines)

@@ -41,9 +41,7 @@ SEARCH_TOOLS = frozenset({"Glob", "Grep", "LS"})
 TODO_TOOLS = frozenset({"TodoWrite", "TodoRead"})
 SHELL_TOOL = "Bash"
 RUNNABLE_TOOLS = frozenset({*FILE_TOOLS, *SEARCH_TOOLS, *TODO_TOOLS, SHELL_TOOL})
-_CODEX_SHELLS = frozenset(
-    {"shell", "container.exec", "shell_command", "local_shell", "exec_command"}
-)
+_CODEX_SHELLS = frozenset({"shell", "container.exec", "shell_command", "local_shell", "exec_command"})
 
 _SKIP_REASON_BY_KIND: dict[ToolKind, str] = {
     "web": "it needs the network",
@@ -100,9 +98,7 @@ class SkippedCall(Struct, frozen=True, kw_only=True):
 PlannedCall = ReplayStep | SkippedCall
 
 
-def plan_batches(
-    spans: Iterable[Span], mapping: PathMapping, limits: ReplayLimits
-) -> Iterator[list[PlannedCall]]:
+def plan_batches(spans: Iterable[Span], mapping: PathMapping, limits: ReplayLimits) -> Iterator[list[PlannedCall]]:
     """The batches of a session; calls that came in one message are one."""
     for _, batch in groupby(spans, key=_batch_key):
         yield [_plan_call(span, mapping, limits) for span in batch]
@@ -136,14 +132,10 @@ def _plan_claude_call(
     if span.tool in FILE_TOOLS:
         name = arguments.get(FILE_TOOLS[span.tool])
         paths = (mapping.recorded_path(name),) if isinstance(name, str) else ()
-    return ReplayStep(
-        span=span, tool=span.tool, input=_map_input(span.tool, arguments, mapping), paths=paths
-    )
+    return ReplayStep(span=span, tool=span.tool, input=_map_input(span.tool, arguments, mapping), paths=paths)
 
 
-def _skip_reason(
-    span: Span, arguments: Mapping[str, object], mapping: PathMapping, limits: ReplayLimits
-) -> str | None:
+def _skip_reason(span: Span, arguments: Mapping[str, object], mapping: PathMapping, limits: ReplayLimits) -> str | None:
     """Why a call cannot be run again; None when it can."""
     if span.tool not in RUNNABLE_TOOLS:
         return _SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED)
@@ -175,16 +167,12 @@ def _may_leave_folder(pattern: str) -> bool:
     return pattern.startswith(("/", "~")) or ".." in PurePosixPath(pattern).parts
 
 
-def _map_input(
-    tool: str, arguments: Mapping[str, object], mapping: PathMapping
-) -> dict[str, object]:
+def _map_input(tool: str, arguments: Mapping[str, object], mapping: PathMapping) -> dict[str, object]:
     """The input with its paths in the copy; texts to be written stay as they are."""
     mapped = dict(arguments)
     for key in (FILE_TOOLS.get(tool, "path"), *(("pattern",) if tool == "Glob" else ())):
         value = mapped.get(key)
-        if isinstance(value, str) and absolute_path(value, "/elsewhere") == absolute_path(
-            value, None
-        ):
+        if isinstance(value, str) and absolute_path(value, "/elsewhere") == absolute_path(value, None):
             mapped[key] = str(mapping.to_copy_path(value) or value)
     command = mapped.get("command")
     if tool == SHELL_TOOL and isinstance(command, str):
@@ -199,9 +187,7 @@ def _plan_codex_call(
     span: Span, arguments: dict[str, object], mapping: PathMapping, limits: ReplayLimits
 ) -> PlannedCall:
     if span.tool != PATCH_TOOL and span.tool not in _CODEX_SHELLS:
-        return SkippedCall(
-            span=span, reason=_SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED)
-        )
+        return SkippedCall(span=span, reason=_SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED))
     named = arguments.get("workdir")
     folder = mapping.recorded_path(named) if isinstance(named, str) else mapping.recorded_root
     command = _parse_command(arguments.get("command") or arguments.get("cmd"))
@@ -230,16 +216,10 @@ def _command_line(command: Sequence[str]) -> str:
     return shlex.join(command)
 
 
-def _embedded_patch(
-    span: Span, arguments: Mapping[str, object], command: str | list[str]
-) -> str | None:
+def _embedded_patch(span: Span, arguments: Mapping[str, object], command: str | list[str]) -> str | None:
     """The patch that a call is, and nothing but it."""
     if span.tool == PATCH_TOOL:
-        text = (
-            arguments.get("input")
-            or arguments.get("patch")
-            or decode_json_or_text(span.call.raw_input)
-        )
+        text = arguments.get("input") or arguments.get("patch") or decode_json_or_text(span.call.raw_input)
         return text if isinstance(text, str) else ""
     line = command if isinstance(command, str) else _command_line(command)
     patches = find_embedded_patches(command)
@@ -252,19 +232,12 @@ def _plan_patch(span: Span, patch: str, folder: str, mapping: PathMapping) -> Pl
         sections = parse_patch(patch)
     except PatchError:
         return SkippedCall(span=span, reason="its patch cannot be read")
-    names = [
-        name
-        for section in sections
-        for name in (section.path, _move_target(section))
-        if name is not None
-    ]
+    names = [name for section in sections for name in (section.path, _move_target(section)) if name is not None]
     paths = [absolute_path(name, folder) for name in names]
     if any(mapping.to_copy_path(path) is None for path in paths):
         return SkippedCall(span=span, reason="it leads out of the project")
     tool_input: dict[str, object] = {"patch": patch, "folder": folder}
-    return ReplayStep(
-        span=span, tool=PATCH_TOOL, input=tool_input, paths=tuple(dict.fromkeys(paths))
-    )
+    return ReplayStep(span=span, tool=PATCH_TOOL, input=tool_input, paths=tuple(dict.fromkeys(paths)))
 
 
 def _move_target(section: object) -> str | None:
@@ -298,17 +271,11 @@ class FileStateRestorer:
         except NotFound:
             return None
         copy_path = self._mapping.to_copy_path(path)
-        if (
-            recovered.confidence != "exact"
-            or copy_path is None
-            or not self._mapping.copy_contains(copy_path)
-        ):
+        if recovered.confidence != "exact" or copy_path is None or not self._mapping.copy_contains(copy_path):
             return None
         return self._write_recovered(path, copy_path, recovered)
 
-    def _write_recovered(
-        self, path: str, copy_path: Path, recovered: RecoveredContent
-    ) -> str | None:
+    def _write_recovered(self, path: str, copy_path: Path, recovered: RecoveredContent) -> str | None:
         if recovered.content is None or contents_equal(read_content(copy_path), recovered.content):
             return None
         doubt = ", which is doubtful" if recovered.confidence == "doubtful" else ""

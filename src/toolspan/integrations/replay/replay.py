@@ -110,9 +110,7 @@ class Replay:
     def summary(self) -> ReplaySummary:
         """How it went so far."""
         return ReplaySummary(
-            same=self._verdict_counts["same"],
-            differs=self._verdict_counts["differs"],
-            skipped=dict(self._skip_reasons),
+            same=self._verdict_counts["same"], differs=self._verdict_counts["differs"], skipped=dict(self._skip_reasons)
         )
 
     async def run(self, on_outcome: Callable[[ReplayOutcome], None]) -> ReplaySummary:
@@ -142,13 +140,9 @@ class Replay:
             return call
         if call.tool in SEARCH_TOOLS and not self._scratch.file_count:
             return SkippedCall(span=call.span, reason="the project is not there to be searched")
-        missing = (
-            path for path in call.paths if path in self._unknown_files and not self._copy_has(path)
-        )
+        missing = (path for path in call.paths if path in self._unknown_files and not self._copy_has(path))
         if next(missing, None) is not None:
-            return SkippedCall(
-                span=call.span, reason="its file is not there, and no record holds it whole"
-            )
+            return SkippedCall(span=call.span, reason="its file is not there, and no record holds it whole")
         return call
 
     def _copy_has(self, path: str) -> bool:
@@ -160,9 +154,7 @@ class Replay:
         if outcome.reason is not None:
             self._skip_reasons[outcome.reason] += 1
 
-    async def _run_batch(
-        self, batch: Sequence[PlannedCall], stack: AsyncExitStack
-    ) -> list[ReplayOutcome]:
+    async def _run_batch(self, batch: Sequence[PlannedCall], stack: AsyncExitStack) -> list[ReplayOutcome]:
         steps = [item for item in batch if isinstance(item, ReplayStep)]
         notes = self._restore_files(steps)
         finished: dict[str, Finished] = {}
@@ -171,12 +163,8 @@ class Replay:
             blocks = [_tool_use_block(step) for step in steps]
             finished = {item.span.id: item for item in await runner.finish(blocks)}
         files = dict(self._file_differences(steps))
-        self._files_uncertain |= any(
-            isinstance(item, SkippedCall) and item.may_have_changed_files for item in batch
-        )
-        return [
-            self._build_outcome(item, finished.get(item.span.id), files, notes) for item in batch
-        ]
+        self._files_uncertain |= any(isinstance(item, SkippedCall) and item.may_have_changed_files for item in batch)
+        return [self._build_outcome(item, finished.get(item.span.id), files, notes) for item in batch]
 
     def _restore_files(self, steps: Iterable[ReplayStep]) -> dict[str, list[str]]:
         """Files as the calls met them, where calls that were left out may have changed them."""
@@ -184,29 +172,19 @@ class Replay:
         touched: set[str] = set()
         for step in steps:
             for path in step.paths if self._files_uncertain else ():
-                note = (
-                    None
-                    if path in touched
-                    else self._restorer.restore_before_call(path, step.span.id)
-                )
+                note = None if path in touched else self._restorer.restore_before_call(path, step.span.id)
                 touched.add(path)
                 if note is not None:
                     notes.setdefault(step.span.id, []).append(note)
         return notes
 
-    def _file_differences(
-        self, steps: Sequence[ReplayStep]
-    ) -> Iterable[tuple[str, ReplayDifference]]:
+    def _file_differences(self, steps: Sequence[ReplayStep]) -> Iterable[tuple[str, ReplayDifference]]:
         """Per call, the file it left otherwise than then; the last change in a batch counts."""
         last = {path: step.span.id for step in steps for path in self._changed_paths[step.span.id]}
         for path, call in last.items():
             copy_path = self.mapping.to_copy_path(path)
             recovered = self._archive.content(path, call, "after")
-            if (
-                copy_path is None
-                or recovered.content is None
-                or recovered.confidence not in _TRUSTED_CONFIDENCES
-            ):
+            if copy_path is None or recovered.content is None or recovered.confidence not in _TRUSTED_CONFIDENCES:
                 continue
             now = read_content(copy_path) if self.mapping.copy_contains(copy_path) else None
             if not contents_equal(now, recovered.content):
@@ -267,16 +245,9 @@ class Replay:
             supervisor=ProcessSupervisor(),
             folder=self._scratch.make_folder(f"session{number}"),
         )
-        environment = {
-            key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "TZ") if key in os.environ
-        }
+        environment = {key: os.environ[key] for key in ("PATH", "LANG", "LC_ALL", "TZ") if key in os.environ}
         temporary_folder = str(self._scratch.make_folder("tmp"))
-        workspace.environment = {
-            **environment,
-            "HOME": str(home),
-            "TMPDIR": temporary_folder,
-            "TERM": "dumb",
-        }
+        workspace.environment = {**environment, "HOME": str(home), "TMPDIR": temporary_folder, "TERM": "dumb"}
         workspace.session_id = SessionId(f"replay{number}")
         return workspace
 
@@ -288,9 +259,7 @@ def _not_run_reason(finished: Finished | None) -> str | None:
     span = finished.span
     if span.state == "denied":
         return _OUTSIDE_PROJECT
-    return (
-        "this client version has no such tool here" if span.error_kind == "unknown_tool" else None
-    )
+    return "this client version has no such tool here" if span.error_kind == "unknown_tool" else None
 
 
 def _tool_use_block(step: ReplayStep) -> dict[str, object]:
@@ -317,9 +286,7 @@ def recorded_folder(transcripts: Sequence[Transcript]) -> str | None:
 def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
     """The profile of the client version that was recorded, or of the one most like it."""
     recorded = _version_numbers(recorded_version(transcripts) or "")
-    available = {
-        _version_numbers(version): version for version in VERSIONS if _version_numbers(version)
-    }
+    available = {_version_numbers(version): version for version in VERSIONS if _version_numbers(version)}
     below = [version for numbers, version in available.items() if numbers <= recorded]
     alike = [version for numbers, version in available.items() if numbers[:2] == recorded[:2]]
     if not recorded or recorded > max(available):
@@ -330,11 +297,7 @@ def recorded_profile(transcripts: Sequence[Transcript]) -> Profile:
 
 def recorded_version(transcripts: Sequence[Transcript]) -> str | None:
     """The version of Claude Code that wrote the first of it."""
-    version_lists = (
-        transcript.info.versions
-        for transcript in transcripts
-        if transcript.info.dialect == "claude"
-    )
+    version_lists = (transcript.info.versions for transcript in transcripts if transcript.info.dialect == "claude")
     return next((version for versions in version_lists for version in versions), None)
 
 
@@ -349,11 +312,7 @@ def recorded_commit(transcript: Transcript) -> str | None:
         return None
     first = next(iter(transcript.lines()), None)
     try:
-        header = (
-            msgspec.json.decode(first.data, type=_RolloutHeader)
-            if first is not None
-            else _RolloutHeader()
-        )
+        header = msgspec.json.decode(first.data, type=_RolloutHeader) if first is not None else _RolloutHeader()
     except msgspec.MsgspecError:
         return None
     commit = header.payload.git.commit_hash if header.payload.git else None

@@ -53,11 +53,7 @@ class ScratchProject:
 
 @contextmanager
 def open_scratch(
-    project: Path | None,
-    *,
-    commit: str | None = None,
-    max_bytes: int = MAX_BYTES,
-    keep: bool = False,
+    project: Path | None, *, commit: str | None = None, max_bytes: int = MAX_BYTES, keep: bool = False
 ) -> Iterator[ScratchProject]:
     """A copy of a folder, or an empty folder for None; removed at the end unless it is kept.
 
@@ -76,18 +72,14 @@ def open_scratch(
             remove_scratch(root)
 
 
-def _fill_scratch(
-    scratch: ScratchProject, project: Path, commit: str | None, max_bytes: int
-) -> None:
+def _fill_scratch(scratch: ScratchProject, project: Path, commit: str | None, max_bytes: int) -> None:
     try:
         if commit is None:
             _FolderCopier(scratch, project.resolve(), max_bytes).run()
         else:
             _extract_commit(scratch, project, commit)
     except OSError as error:
-        raise ToolspanError(
-            f"{error.filename or project}: it cannot be copied: {error.strerror or error}"
-        ) from error
+        raise ToolspanError(f"{error.filename or project}: it cannot be copied: {error.strerror or error}") from error
 
 
 class _FolderCopier:
@@ -190,9 +182,7 @@ def _extract_commit(scratch: ScratchProject, project: Path, commit: str) -> None
     if commit.startswith("-"):
         raise ToolspanError(f"{commit}: not the name of a commit")
     try:
-        completed = subprocess.run(
-            command, check=False, capture_output=True, env=environment, timeout=_GIT_SECONDS
-        )
+        completed = subprocess.run(command, check=False, capture_output=True, env=environment, timeout=_GIT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolspanError(f"git archive: {error}") from error
     if completed.returncode:

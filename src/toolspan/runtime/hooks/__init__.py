@@ -7,23 +7,17 @@
 from __future__ import annotations
 
 from toolspan.runtime.hooks.callbacks import Hooks
-from toolspan.runtime.hooks.events import (
-    HookEffects,
-    HookRunner,
-    NoHooks,
-    PreToolDecision,
-    SessionHookEvent,
-)
+from toolspan.runtime.hooks.events import HookEffects, HookRunner, NoHooks, PreToolDecision, SessionHookEvent
 from toolspan.runtime.hooks.merge import combine_hooks
 from toolspan.types.events import HookReport
 
 __all__ = [
     "HookEffects",
-    "PreToolDecision",
+    "HookReport",
     "HookRunner",
     "Hooks",
     "NoHooks",
+    "PreToolDecision",
     "SessionHookEvent",
-    "HookReport",
     "combine_hooks",
 ]

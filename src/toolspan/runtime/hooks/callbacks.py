@@ -67,9 +67,7 @@ SessionEventAnswer = PostToolAnswer
 PreHandler = Callable[[Call], PreToolAnswer | Awaitable[PreToolAnswer]]
 PostHandler = Callable[[Call, ToolHookEvent], PostToolAnswer | Awaitable[PostToolAnswer]]
 BatchHandler = Callable[[Sequence[Span]], PostToolAnswer | Awaitable[PostToolAnswer]]
-SessionEventHandler = Callable[
-    [SessionHookEvent], SessionEventAnswer | Awaitable[SessionEventAnswer]
-]
+SessionEventHandler = Callable[[SessionHookEvent], SessionEventAnswer | Awaitable[SessionEventAnswer]]
 
 _Pre = TypeVar("_Pre", bound=PreHandler)
 _Post = TypeVar("_Post", bound=PostHandler)
@@ -168,16 +166,12 @@ class Hooks:
 
     async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:
         """Fire PostToolUse."""
-        return _merge_effects(
-            await self._run_handlers("PostToolUse", tool_event.tool, (tool_event.call, tool_event))
-        )
+        return _merge_effects(await self._run_handlers("PostToolUse", tool_event.tool, (tool_event.call, tool_event)))
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:
         """Fire PostToolUseFailure."""
         return _merge_effects(
-            await self._run_handlers(
-                "PostToolUseFailure", tool_event.tool, (tool_event.call, tool_event)
-            )
+            await self._run_handlers("PostToolUseFailure", tool_event.tool, (tool_event.call, tool_event))
         )
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
@@ -196,9 +190,7 @@ class Hooks:
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
         """Fire any other point."""
-        answers = await self._run_handlers(
-            session_event.point, session_event.subject or "", (session_event,)
-        )
+        answers = await self._run_handlers(session_event.point, session_event.subject or "", (session_event,))
         return _merge_effects(answers)
 
     @property
@@ -217,8 +209,7 @@ class Hooks:
     def _register_handler(self, point: str, matcher: str) -> Callable[[_Handler], _Handler]:
         if not isinstance(matcher, str):
             raise ToolspanError(
-                "a hook is registered with brackets, such as @hooks.pre_tool_use() or"
-                " @hooks.pre_tool_use('Bash')"
+                "a hook is registered with brackets, such as @hooks.pre_tool_use() or @hooks.pre_tool_use('Bash')"
             )
 
         def register(handler: _Handler) -> _Handler:
@@ -233,9 +224,7 @@ class Hooks:
 
         return register
 
-    async def _run_handlers(
-        self, point: str, tool: str, arguments: tuple[object, ...]
-    ) -> list["_CallbackResult"]:
+    async def _run_handlers(self, point: str, tool: str, arguments: tuple[object, ...]) -> list[_CallbackResult]:
         chosen = [h for h in self._handlers if h.point == point and h.matches_tool(tool)]
         if not chosen:
             return []
@@ -251,16 +240,10 @@ class Hooks:
                 group.start_soon(run_into_slot, position, handler)
         return [answer for answer in answers if answer is not None]
 
-    async def _run_handler(
-        self, handler: _RegisteredCallback, arguments: tuple[object, ...]
-    ) -> "_CallbackResult":
+    async def _run_handler(self, handler: _RegisteredCallback, arguments: tuple[object, ...]) -> _CallbackResult:
         """What a handler says; one that fails says no where it is to."""
         answer = await _call_handler(handler, arguments)
-        if (
-            self._fail_closed
-            and handler.point in _BLOCKING_POINTS
-            and answer.report.outcome == "error"
-        ):
+        if self._fail_closed and handler.point in _BLOCKING_POINTS and answer.report.outcome == "error":
             denial = Deny(f"The hook {handler.name} failed: {answer.report.text}", "hook")
             return _CallbackResult(denial, answer.report)
         return answer
@@ -273,9 +256,7 @@ class _CallbackResult(NamedTuple):
     report: HookReport
 
 
-async def _call_handler(
-    handler: _RegisteredCallback, arguments: tuple[object, ...]
-) -> _CallbackResult:
+async def _call_handler(handler: _RegisteredCallback, arguments: tuple[object, ...]) -> _CallbackResult:
     started_at = time.perf_counter()
     value: object = None
     failure: BaseException | None = None
@@ -308,13 +289,9 @@ def _validate_answer(value: object, point: str) -> object:
         TypeError: it is none.
         msgspec.ValidationError: it would be, with other values in it.
     """
-    accepted_types = (
-        _PRE_TOOL_ANSWER_TYPES if point in _BLOCKING_POINTS else _POST_TOOL_ANSWER_TYPES
-    )
+    accepted_types = _PRE_TOOL_ANSWER_TYPES if point in _BLOCKING_POINTS else _POST_TOOL_ANSWER_TYPES
     if not isinstance(value, accepted_types):
-        names = " or ".join(
-            answer_type.__name__ for answer_type in accepted_types if answer_type is not NoneType
-        )
+        names = " or ".join(answer_type.__name__ for answer_type in accepted_types if answer_type is not NoneType)
         raise TypeError(f"a handler at {point} answers with {names}, not {type(value).__name__}")
     if isinstance(value, PreToolDecision | HookEffects):  # nobody has checked what it was made of
         fields = structs.asdict(value)
@@ -340,9 +317,7 @@ def _to_pre_tool_decision(value: object) -> PreToolDecision:
         case PreToolDecision(decision=Allow() | Deny() | Ask() as decision):
             new_input = decision.input if isinstance(decision, Allow) else None
             return structs.replace(
-                value,
-                decision=_as_hook_decision(decision),
-                input=new_input if value.input is None else value.input,
+                value, decision=_as_hook_decision(decision), input=new_input if value.input is None else value.input
             )
         case PreToolDecision():
             return value
@@ -364,9 +339,7 @@ def _as_hook_decision(decision: Decision) -> Decision:
             return Ask(reason, source)
 
 
-def _add_pre_tool_decision(
-    merged: PreToolDecision, addition: PreToolDecision, report: HookReport
-) -> PreToolDecision:
+def _add_pre_tool_decision(merged: PreToolDecision, addition: PreToolDecision, report: HookReport) -> PreToolDecision:
     if isinstance(addition.decision, Deny):
         report = structs.replace(report, outcome="blocked", text=addition.decision.reason)
     deferred_reports = (structs.replace(report, outcome="deferred"),) if addition.defer else ()

@@ -21,12 +21,7 @@ from msgspec import UNSET, structs
 
 from toolspan.errors import exception_text
 from toolspan.runtime.hooks.callbacks import current_task_cancelled
-from toolspan.runtime.hooks.environment import (
-    ENV_FILE_POINTS,
-    ENV_FILE_VARIABLE,
-    HookVariables,
-    WatchedFiles,
-)
+from toolspan.runtime.hooks.environment import ENV_FILE_POINTS, ENV_FILE_VARIABLE, HookVariables, WatchedFiles
 from toolspan.runtime.hooks.events import (
     HookEffects,
     HookEnvironment,
@@ -36,19 +31,9 @@ from toolspan.runtime.hooks.events import (
     ToolHookEvent,
 )
 from toolspan.runtime.hooks.handlers import DetachedHandler, HookHandler, HookInput, HookOutput
-from toolspan.runtime.hooks.merge import (
-    HandlerRun,
-    merge_effect_runs,
-    merge_pre_tool_runs,
-    reports_of_run,
-)
+from toolspan.runtime.hooks.merge import HandlerRun, merge_effect_runs, merge_pre_tool_runs, reports_of_run
 from toolspan.runtime.hooks.payload import batch_payload, session_payload, tool_payload
-from toolspan.runtime.hooks.response import (
-    BLOCKING_EXIT_CODE,
-    HookOutputParser,
-    HookResponse,
-    spill_long_text,
-)
+from toolspan.runtime.hooks.response import BLOCKING_EXIT_CODE, HookOutputParser, HookResponse, spill_long_text
 from toolspan.runtime.profiles import HookValues
 from toolspan.types.decision import Deny
 from toolspan.types.events import HookReport
@@ -97,10 +82,7 @@ class _AsyncRun:
             return HookResponse(plain_text=output.stderr.strip() or output.stdout.strip() or None)
         response = self.parser.parse_hook_output(output)
         return HookResponse(
-            contexts=response.contexts,
-            message=response.message,
-            plain_text=response.plain_text,
-            error=response.error,
+            contexts=response.contexts, message=response.message, plain_text=response.plain_text, error=response.error
         )
 
 
@@ -111,14 +93,7 @@ class AsyncHandlers:
         self._async_runs: list[_AsyncRun] = []
         self._clock = clock
 
-    def add(
-        self,
-        run: HandlerRun,
-        handler: DetachedHandler,
-        parser: HookOutputParser,
-        *,
-        wakes_model: bool,
-    ) -> None:
+    def add(self, run: HandlerRun, handler: DetachedHandler, parser: HookOutputParser, *, wakes_model: bool) -> None:
         """Hear of it when it has ended."""
         deadline = self._clock() + run.timeout_ms / 1e3
         self._async_runs.append(_AsyncRun(run, handler, parser, wakes_model, deadline))
@@ -131,9 +106,7 @@ class AsyncHandlers:
     async def collect_finished(self) -> list[HandlerRun]:
         """What those say that have ended, or should have, and wake nobody."""
         now = self._clock()
-        chosen = self._take_matching(
-            lambda run: not run.requests_wake and (not run.is_running or run.deadline <= now)
-        )
+        chosen = self._take_matching(lambda run: not run.requests_wake and (not run.is_running or run.deadline <= now))
         return [await run.finish() for run in chosen]
 
     async def collect_wake_requests(self) -> list[tuple[HandlerRun, str]]:
@@ -252,9 +225,7 @@ class ConfiguredHooks:
         """The places of those that were to run once, and did."""
         self._variables = HookVariables()
         self._watched_files = (
-            self._create_watched_files()
-            if hook_environment is not None and hook_environment.agent_id is None
-            else None
+            self._create_watched_files() if hook_environment is not None and hook_environment.agent_id is None else None
         )
 
     def _create_watched_files(self) -> WatchedFiles | None:
@@ -273,7 +244,7 @@ class ConfiguredHooks:
         """Whether there is a handler at this point."""
         return point in self._points
 
-    def bind(self, hook_environment: HookEnvironment) -> "ConfiguredHooks":
+    def bind(self, hook_environment: HookEnvironment) -> ConfiguredHooks:
         """The same handlers for a session."""
         if self._hook_environment is not None:
             return self
@@ -287,49 +258,33 @@ class ConfiguredHooks:
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:
         """Fire PreToolUse."""
-        change_reports = (
-            await self._report_file_changes() if self._watched_files is not None else ()
-        )
+        change_reports = await self._report_file_changes() if self._watched_files is not None else ()
         if "PreToolUse" not in self._points:
             return PreToolDecision(reports=change_reports)
-        decision = merge_pre_tool_runs(
-            await self._run_tool_handlers("PreToolUse", tool_event), self._values
-        )
-        return (
-            structs.replace(decision, reports=(*change_reports, *decision.reports))
-            if change_reports
-            else decision
-        )
+        decision = merge_pre_tool_runs(await self._run_tool_handlers("PreToolUse", tool_event), self._values)
+        return structs.replace(decision, reports=(*change_reports, *decision.reports)) if change_reports else decision
 
     async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:
         """Fire PostToolUse."""
         if "PostToolUse" not in self._points:
             return HookEffects()
-        return merge_effect_runs(
-            await self._run_tool_handlers("PostToolUse", tool_event), self._values
-        )
+        return merge_effect_runs(await self._run_tool_handlers("PostToolUse", tool_event), self._values)
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:
         """Fire PostToolUseFailure."""
         if "PostToolUseFailure" not in self._points:
             return HookEffects()
-        return merge_effect_runs(
-            await self._run_tool_handlers("PostToolUseFailure", tool_event), self._values
-        )
+        return merge_effect_runs(await self._run_tool_handlers("PostToolUseFailure", tool_event), self._values)
 
     async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:
         """Fire PermissionRequest."""
         if "PermissionRequest" not in self._points or not self._values.asks_permission_headless:
             return PreToolDecision()
-        return merge_pre_tool_runs(
-            await self._run_tool_handlers("PermissionRequest", tool_event), self._values
-        )
+        return merge_pre_tool_runs(await self._run_tool_handlers("PermissionRequest", tool_event), self._values)
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
         """Fire PostToolBatch; an objection ends the turn."""
-        change_reports = (
-            await self._report_file_changes() if self._watched_files is not None else ()
-        )
+        change_reports = await self._report_file_changes() if self._watched_files is not None else ()
         runs: list[HandlerRun] = []
         if "PostToolBatch" in self._points:
             fields = batch_payload(spans, self._bound_environment, self._values)
@@ -357,11 +312,7 @@ class ConfiguredHooks:
         point = session_event.point
         fields = session_payload(session_event, self._bound_environment, self._values)
         invocation = _HookInvocation(
-            point,
-            session_event.subject,
-            fields,
-            session_event.tool_event,
-            self._shared_timeout(point),
+            point, session_event.subject, fields, session_event.tool_event, self._shared_timeout(point)
         )
         runs = await self._run_matching(invocation)
         match point:
@@ -376,18 +327,14 @@ class ConfiguredHooks:
                 return runs
 
     def _update_watched_files(self, runs: Sequence[HandlerRun]) -> None:
-        path_lists = [
-            run.response.watch_paths for run in runs if run.response.watch_paths is not None
-        ]
+        path_lists = [run.response.watch_paths for run in runs if run.response.watch_paths is not None]
         if path_lists and self._watched_files is not None:
             self._watched_files.watch_paths(path for paths in path_lists for path in paths)
 
     async def _report_file_changes(self) -> tuple[HookReport, ...]:
         """Tell of files that have changed since the last look; handlers have no say there."""
         runs: list[HandlerRun] = []
-        for path, change in (
-            self._watched_files.poll_changes() if self._watched_files is not None else ()
-        ):
+        for path, change in self._watched_files.poll_changes() if self._watched_files is not None else ():
             fields = {"file_path": str(path), "event": change}
             runs += await self._run_session_handlers(
                 SessionHookEvent(point="FileChanged", subject=path.name, fields=fields)
@@ -399,10 +346,7 @@ class ConfiguredHooks:
         if point != "SessionEnd":
             return None
         timeouts = [entry.timeout for entry in self._handlers if entry.point == point]
-        return min(
-            max((SESSION_END_TIMEOUT, *(entry for entry in timeouts if entry))),
-            MAX_SESSION_END_TIMEOUT,
-        )
+        return min(max((SESSION_END_TIMEOUT, *(entry for entry in timeouts if entry))), MAX_SESSION_END_TIMEOUT)
 
     @property
     def has_wake_request(self) -> bool:
@@ -418,10 +362,7 @@ class ConfiguredHooks:
         """Hear those that want it now."""
         requests = await self._async_handlers.collect_wake_requests()
         return HookEffects(
-            wake_messages=tuple(
-                spill_long_text(text, self._bound_environment.session_folder)
-                for _, text in requests
-            ),
+            wake_messages=tuple(spill_long_text(text, self._bound_environment.session_folder) for _, text in requests),
             reports=tuple(report for run, _ in requests for report in reports_of_run(run)),
         )
 
@@ -436,13 +377,11 @@ class ConfiguredHooks:
             raise RuntimeError("handlers of settings files are run in a session: bind them to one")
         return self._hook_environment
 
-    async def _run_tool_handlers(
-        self, point: HookPoint, tool_event: ToolHookEvent
-    ) -> list[HandlerRun]:
+    async def _run_tool_handlers(self, point: HookPoint, tool_event: ToolHookEvent) -> list[HandlerRun]:
         fields = tool_payload(point, tool_event, self._bound_environment, self._values)
         return await self._run_matching(_HookInvocation(point, tool_event.tool, fields, tool_event))
 
-    async def _run_matching(self, invocation: "_HookInvocation") -> list[HandlerRun]:
+    async def _run_matching(self, invocation: _HookInvocation) -> list[HandlerRun]:
         chosen = self._select_handlers(invocation)
         if self._compose == "chain":
             return await self._run_chain(chosen, invocation)
@@ -460,16 +399,12 @@ class ConfiguredHooks:
                     group.start_soon(run_into_slot, position)
         return [run for run in slots if run is not None]
 
-    async def _run_chain(
-        self, chosen: Sequence[ConfiguredHandler], invocation: "_HookInvocation"
-    ) -> list[HandlerRun]:
+    async def _run_chain(self, chosen: Sequence[ConfiguredHandler], invocation: _HookInvocation) -> list[HandlerRun]:
         """One after the other, until one says no; each is told what the one before changed."""
         runs: list[HandlerRun] = []
         fields = dict(invocation.fields)
         for entry in chosen:
-            run = await self._run_handler(
-                entry, replace(invocation, fields=fields), _encode_fields(fields)
-            )
+            run = await self._run_handler(entry, replace(invocation, fields=fields), _encode_fields(fields))
             runs.append(run)
             if run.response.input is not None:
                 fields["tool_input"] = run.response.input
@@ -479,7 +414,7 @@ class ConfiguredHooks:
                 break
         return runs
 
-    def _select_handlers(self, invocation: "_HookInvocation") -> list[ConfiguredHandler]:
+    def _select_handlers(self, invocation: _HookInvocation) -> list[ConfiguredHandler]:
         """The handlers that want to hear of it, each once."""
         chosen: dict[object, ConfiguredHandler] = {}
         for index, entry in enumerate(self._handlers):
@@ -491,36 +426,22 @@ class ConfiguredHooks:
                     self._already_run.add(index)
         return list(chosen.values())
 
-    def _condition_holds(self, entry: ConfiguredHandler, invocation: "_HookInvocation") -> bool:
+    def _condition_holds(self, entry: ConfiguredHandler, invocation: _HookInvocation) -> bool:
         if entry.condition is None:
             return True
-        return invocation.tool_event is not None and entry.condition(
-            invocation.tool_event, self._bound_environment
-        )
+        return invocation.tool_event is not None and entry.condition(invocation.tool_event, self._bound_environment)
 
-    async def _run_handler(
-        self, entry: ConfiguredHandler, invocation: "_HookInvocation", data: bytes
-    ) -> HandlerRun:
+    async def _run_handler(self, entry: ConfiguredHandler, invocation: _HookInvocation, data: bytes) -> HandlerRun:
         started_at = time.perf_counter()
         seconds = self._handler_timeout(entry, invocation)
-        env_file = (
-            self._variables.new_file(self._bound_environment)
-            if invocation.point in ENV_FILE_POINTS
-            else None
-        )
+        env_file = self._variables.new_file(self._bound_environment) if invocation.point in ENV_FILE_POINTS else None
         extra_env = {} if env_file is None else {ENV_FILE_VARIABLE: str(env_file)}
-        hook_input = HookInput(
-            invocation.point, invocation.fields, data, self._bound_environment, extra_env
-        )
+        hook_input = HookInput(invocation.point, invocation.fields, data, self._bound_environment, extra_env)
         output = await _run_with_timeout(entry.handler, hook_input, seconds)
-        parser = HookOutputParser(
-            invocation.point, entry.handler.name, invocation.subject or "", self._values
-        )
+        parser = HookOutputParser(invocation.point, entry.handler.name, invocation.subject or "", self._values)
         run = HandlerRun(
             point=invocation.point,
-            name=f"{invocation.point}:{invocation.subject}"
-            if invocation.subject
-            else invocation.point,
+            name=f"{invocation.point}:{invocation.subject}" if invocation.subject else invocation.point,
             command=entry.handler.name,
             source=entry.source,
             output=output,
@@ -533,9 +454,7 @@ class ConfiguredHooks:
             self._async_handlers.add(run, output.detached, parser, wakes_model=entry.wakes_model)
         return run
 
-    def _interpret_output(
-        self, entry: ConfiguredHandler, parser: HookOutputParser, output: HookOutput
-    ) -> HookResponse:
+    def _interpret_output(self, entry: ConfiguredHandler, parser: HookOutputParser, output: HookOutput) -> HookResponse:
         """What it means; a failure is an objection where hooks fail closed."""
         response = parser.parse_hook_output(output)
         fail_closed = entry.fail_closed or (self._fail_closed and parser.point in BLOCKING_POINTS)
@@ -547,14 +466,10 @@ class ConfiguredHooks:
         message = f"{course}; blocking because {why}" + (f"\n{detail}" if detail else "")
         return replace(parser.blocking_response(message), error=response.error)
 
-    def _handler_timeout(self, entry: ConfiguredHandler, invocation: "_HookInvocation") -> float:
+    def _handler_timeout(self, entry: ConfiguredHandler, invocation: _HookInvocation) -> float:
         usual = _PROMPT_TIMEOUT if invocation.point == "UserPromptSubmit" else self._values.timeout
         seconds = entry.timeout if entry.timeout is not None else usual
-        return (
-            seconds
-            if invocation.shared_timeout is None
-            else min(seconds, invocation.shared_timeout)
-        )
+        return seconds if invocation.shared_timeout is None else min(seconds, invocation.shared_timeout)
 
     def _shorten_response(self, response: HookResponse) -> HookResponse:
         """With words that are not too long for whoever reads them."""
@@ -584,9 +499,7 @@ class _HookInvocation:
         return entry.matches(self.subject) or entry.matches(used)
 
 
-async def _run_with_timeout(
-    handler: HookHandler, hook_input: HookInput, seconds: float
-) -> HookOutput:
+async def _run_with_timeout(handler: HookHandler, hook_input: HookInput, seconds: float) -> HookOutput:
     """What a handler leaves, within its time; its faults are its own."""
     with anyio.move_on_after(seconds):
         try:
@@ -596,9 +509,7 @@ async def _run_with_timeout(
                 raise
             return HookOutput(status="failed", problem=f"it was cut off: {exception_text(error)}")
         except Exception as error:  # noqa: BLE001 - whatever it is, the call must have its result
-            return HookOutput(
-                status="failed", problem=f"{type(error).__name__}: {exception_text(error)}"
-            )
+            return HookOutput(status="failed", problem=f"{type(error).__name__}: {exception_text(error)}")
     return HookOutput(status="timed_out")
 
 
@@ -612,6 +523,5 @@ def _encode_fields(fields: Mapping[str, object]) -> bytes:
 def _mark_as_stopped(reports: Sequence[HookReport]) -> tuple[HookReport, ...]:
     """An objection after a batch is told as the end of the turn."""
     return tuple(
-        structs.replace(report, outcome="stopped") if report.outcome == "blocked" else report
-        for report in reports
+        structs.replace(report, outcome="stopped") if report.outcome == "blocked" else report for report in reports
     )

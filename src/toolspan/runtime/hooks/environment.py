@@ -28,9 +28,7 @@ SOURCE_TIMEOUT = 10.0
 """Seconds that a file may take."""
 _MAX_OUTPUT_BYTES = 4 << 20
 _SHELLS = ("/bin/bash", "/usr/bin/bash")
-_SHELL_OWN_VARIABLES = frozenset(
-    {"_", "SHLVL", "PWD", "OLDPWD", "TOOLSPAN_CALL", ENV_FILE_VARIABLE}
-)
+_SHELL_OWN_VARIABLES = frozenset({"_", "SHLVL", "PWD", "OLDPWD", "TOOLSPAN_CALL", ENV_FILE_VARIABLE})
 """What the shell that reads the files sets by itself."""
 
 
@@ -50,9 +48,7 @@ class HookVariables:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return path
 
-    async def export_files(
-        self, point: HookPoint, files: Sequence[Path], hook_environment: HookEnvironment
-    ) -> None:
+    async def export_files(self, point: HookPoint, files: Sequence[Path], hook_environment: HookEnvironment) -> None:
         """Give the session what is in the files."""
         written = [file for file in files if _has_content(file)]
         base_env = {**hook_environment.env_vars, **self._persistent}
@@ -96,9 +92,7 @@ async def _source_files(
     with suppress(StartError), anyio.move_on_after(SOURCE_TIMEOUT):
         async with hook_environment.supervisor.running_child(command, 0.0) as child:
             await child.wait()
-            return (
-                _changed_variables(child.stdout.data, base_env) if not child.stdout.dropped else {}
-            )
+            return _changed_variables(child.stdout.data, base_env) if not child.stdout.dropped else {}
     return {}
 
 
@@ -121,16 +115,13 @@ class WatchedFiles:
 
     def __init__(self, names: Iterable[str], folder: Path) -> None:
         self._base_paths = frozenset(folder / name for name in names)
-        self._signatures: dict[Path, _FileSignature] = {
-            path: _read_signature(path) for path in self._base_paths
-        }
+        self._signatures: dict[Path, _FileSignature] = {path: _read_signature(path) for path in self._base_paths}
 
     def watch_paths(self, paths: Iterable[str]) -> None:
         """Look at these, too, in place of those that were named before."""
         targets = self._base_paths | {Path(path) for path in paths if Path(path).is_absolute()}
         self._signatures = {
-            path: self._signatures[path] if path in self._signatures else _read_signature(path)
-            for path in targets
+            path: self._signatures[path] if path in self._signatures else _read_signature(path) for path in targets
         }
 
     def poll_changes(self) -> list[tuple[Path, FileChangeKind]]:

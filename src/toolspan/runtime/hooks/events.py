@@ -149,7 +149,7 @@ class HookRunner(Protocol):
         """Whether there is a handler at this point."""
         ...
 
-    def bind(self, hook_environment: HookEnvironment) -> "HookRunner":
+    def bind(self, hook_environment: HookEnvironment) -> HookRunner:
         """The same handlers for one session; those that have one keep it."""
         ...
 

@@ -49,7 +49,7 @@ class HookOutput:
     """None where there is no process."""
     problem: str | None = None
     """Why it failed: it could not be run at all, or not be heard."""
-    detached: "DetachedHandler | None" = None
+    detached: DetachedHandler | None = None
     """Nobody waited for it: it runs on, and may be heard later."""
 
 
@@ -135,12 +135,7 @@ class CommandHandler:
         command = Command(
             argv=self._build_argv(path_variables),
             cwd=_existing_folder(Path(str(hook_input.fields["cwd"])), hook_environment.project),
-            env={
-                **environment,
-                **self._session_variables(hook_input),
-                **hook_input.extra_env,
-                **path_variables,
-            },
+            env={**environment, **self._session_variables(hook_input), **hook_input.extra_env, **path_variables},
             tag=f"hook-{hook_input.point}",
             stdin=hook_input.data,
             memory_limit=COMMAND_OUTPUT_LIMIT,
@@ -148,8 +143,7 @@ class CommandHandler:
         try:
             if self.detached:
                 return HookOutput(
-                    exit_code=0,
-                    detached=_DetachedCommand(await hook_environment.supervisor.start(command)),
+                    exit_code=0, detached=_DetachedCommand(await hook_environment.supervisor.start(command))
                 )
             async with hook_environment.supervisor.running_child(command, COMMAND_GRACE) as child:
                 exit_status = await child.wait()
@@ -168,15 +162,8 @@ class CommandHandler:
 
     def _build_argv(self, path_variables: Mapping[str, str]) -> list[str]:
         if self.args is None:
-            return [
-                _find_shell(self.shell),
-                "-c",
-                self.command,
-            ]  # variables are the shell's own work
-        return [
-            _expand_path_variables(argument, path_variables)
-            for argument in (self.command, *self.args)
-        ]
+            return [_find_shell(self.shell), "-c", self.command]  # variables are the shell's own work
+        return [_expand_path_variables(argument, path_variables) for argument in (self.command, *self.args)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,9 +211,7 @@ def _existing_folder(cwd: Path, project: Path) -> Path:
 def _command_output(stdout: Capture, stderr: Capture, code: int) -> HookOutput:
     errors = _decode_capture(stderr)
     if stdout.dropped:
-        problem = (
-            f"it printed {stdout.total} bytes, more than the {COMMAND_OUTPUT_LIMIT} that are heard"
-        )
+        problem = f"it printed {stdout.total} bytes, more than the {COMMAND_OUTPUT_LIMIT} that are heard"
         return HookOutput(status="failed", exit_code=code, stderr=errors, problem=problem)
     return HookOutput(stdout=_decode_capture(stdout), stderr=errors, exit_code=code)
 
@@ -271,25 +256,18 @@ class HttpHandler:
         if self.allowed_urls is not None and not any(
             fnmatch.fnmatchcase(self.url, pattern) for pattern in self.allowed_urls
         ):
-            return HookOutput(
-                status="failed", problem=f"{self.url} is not among the allowed addresses"
-            )
+            return HookOutput(status="failed", problem=f"{self.url} is not among the allowed addresses")
         import httpx
 
         try:
             return await self._post_input(hook_input)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            return HookOutput(
-                status="failed", problem=f"{self.url}: {str(error) or type(error).__name__}"
-            )
+            return HookOutput(status="failed", problem=f"{self.url}: {str(error) or type(error).__name__}")
 
     async def _post_input(self, hook_input: HookInput) -> HookOutput:
         import httpx
 
-        headers = {
-            "content-type": "application/json",
-            **self._expand_headers(hook_input.hook_environment.env_vars),
-        }
+        headers = {"content-type": "application/json", **self._expand_headers(hook_input.hook_environment.env_vars)}
         async with (
             httpx.AsyncClient(follow_redirects=False, timeout=None) as client,
             client.stream("POST", self.url, content=hook_input.data, headers=headers) as response,
@@ -298,9 +276,7 @@ class HttpHandler:
             async for piece in response.aiter_bytes():
                 body += piece
                 if len(body) > HTTP_BODY_LIMIT:
-                    return HookOutput(
-                        status="failed", problem=f"{self.url}: more than {HTTP_BODY_LIMIT} bytes"
-                    )
+                    return HookOutput(status="failed", problem=f"{self.url}: more than {HTTP_BODY_LIMIT} bytes")
         text = body.decode("utf-8", "replace")
         if response.status_code not in _SUCCESS_STATUSES:
             return HookOutput(status="failed", problem=f"{self.url}: HTTP {response.status_code}")
@@ -313,9 +289,7 @@ class HttpHandler:
             name = match[1] or match[2]
             return environment.get(name, "") if name in self.allowed_variables else ""
 
-        return {
-            key: _ENV_VARIABLE.sub(expand_variable, value) for key, value in self.headers.items()
-        }
+        return {key: _ENV_VARIABLE.sub(expand_variable, value) for key, value in self.headers.items()}
 
 
 CallTool = Callable[[str, str, Mapping[str, object]], Awaitable[str]]
@@ -350,16 +324,10 @@ class McpHandler:
     async def run(self, hook_input: HookInput) -> HookOutput:
         """Call the tool."""
         if self.call_tool is None:
-            return HookOutput(
-                status="failed", problem=f"no MCP server {self.server!r} is connected here"
-            )
-        arguments = {
-            key: _fill_placeholders(value, hook_input.fields) for key, value in self.input.items()
-        }
+            return HookOutput(status="failed", problem=f"no MCP server {self.server!r} is connected here")
+        arguments = {key: _fill_placeholders(value, hook_input.fields) for key, value in self.input.items()}
         try:
-            return HookOutput(
-                stdout=await self.call_tool(self.server, self.tool, arguments), exit_code=0
-            )
+            return HookOutput(stdout=await self.call_tool(self.server, self.tool, arguments), exit_code=0)
         except ToolError as error:
             return HookOutput(status="failed", problem=error.message)
 
@@ -419,9 +387,7 @@ class PromptHandler:
         """Ask."""
         if self.ask_model is None:
             target = "agent" if self.uses_tools else "model"
-            return HookOutput(
-                status="failed", problem=f"there is no {target} here that could be asked"
-            )
+            return HookOutput(status="failed", problem=f"there is no {target} here that could be asked")
         input_json = hook_input.data.decode()
         prompt = (
             self.prompt.replace(_ARGUMENTS_PLACEHOLDER, input_json)
@@ -431,9 +397,7 @@ class PromptHandler:
         try:
             answer = await self.ask_model(f"{prompt}\n\n{_ANSWER_FORMAT}", self.model)
         except Exception as error:  # noqa: BLE001 - whatever the model's client raises
-            return HookOutput(
-                status="failed", problem=f"the model was not heard: {exception_text(error)}"
-            )
+            return HookOutput(status="failed", problem=f"the model was not heard: {exception_text(error)}")
         return self._parse_verdict(answer, hook_input)
 
     def _parse_verdict(self, answer: str, hook_input: HookInput) -> HookOutput:
@@ -442,29 +406,21 @@ class PromptHandler:
             verdict = json.loads(answer[start : end + 1])
             ok = verdict["ok"]
         except (ValueError, KeyError, TypeError):
-            return HookOutput(
-                status="failed", problem=f"the model gave no verdict: {answer[:200]!r}"
-            )
+            return HookOutput(status="failed", problem=f"the model gave no verdict: {answer[:200]!r}")
         if ok is True:
             return HookOutput(stdout="", exit_code=0)
         reason = str(verdict.get("reason") or "A hook's model said no")
         impossible = verdict.get("impossible") is True
         return HookOutput(
-            stdout=json.dumps(self._build_refusal(reason, hook_input, impossible=impossible)),
-            exit_code=0,
+            stdout=json.dumps(self._build_refusal(reason, hook_input, impossible=impossible)), exit_code=0
         )
 
-    def _build_refusal(
-        self, reason: str, hook_input: HookInput, *, impossible: bool
-    ) -> dict[str, object]:
+    def _build_refusal(self, reason: str, hook_input: HookInput, *, impossible: bool) -> dict[str, object]:
         stop_fields = {} if self.continue_on_block else {"continue": False, "stopReason": reason}
         match hook_input.point:
             case "PreToolUse":
                 denied = {"permissionDecision": "deny", "permissionDecisionReason": reason}
-                return {
-                    "hookSpecificOutput": {"hookEventName": hook_input.point, **denied},
-                    **stop_fields,
-                }
+                return {"hookSpecificOutput": {"hookEventName": hook_input.point, **denied}, **stop_fields}
             case "PermissionRequest":
                 return {}
             case "Stop" | "SubagentStop":

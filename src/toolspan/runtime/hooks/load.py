@@ -35,14 +35,7 @@ from toolspan.runtime.permissions.paths import LinkResolver
 from toolspan.runtime.permissions.rule import Rule, path_matches
 from toolspan.runtime.permissions.rules import Rules, paths_of
 from toolspan.runtime.profiles import Profile
-from toolspan.runtime.settings.hooks_block import (
-    AgentSpec,
-    CommandSpec,
-    HandlerSpec,
-    HttpSpec,
-    McpSpec,
-    PromptSpec,
-)
+from toolspan.runtime.settings.hooks_block import AgentSpec, CommandSpec, HandlerSpec, HttpSpec, McpSpec, PromptSpec
 from toolspan.runtime.settings.load import Switches
 from toolspan.runtime.settings.scopes import MergedSettings, ScopedGroup
 from toolspan.types.tool_kinds import tool_kind
@@ -104,15 +97,11 @@ class _HookLoader:
     def select_supported(self, groups: tuple[ScopedGroup, ...]) -> list[ScopedGroup]:
         """The groups of points that the client version knows, and that are fired here."""
         values = self.profile.hooks
-        unknown_points = {
-            scoped.path: scoped.point for scoped in groups if scoped.point not in values.points
-        }
+        unknown_points = {scoped.path: scoped.point for scoped in groups if scoped.point not in values.points}
         supported = []
         for scoped in groups:
             if values.unknown_drops_all and scoped.path in unknown_points:
-                self._add_note(
-                    scoped, f"not run: {self.profile.name} knows no {unknown_points[scoped.path]}"
-                )
+                self._add_note(scoped, f"not run: {self.profile.name} knows no {unknown_points[scoped.path]}")
             elif scoped.point in unknown_points.values():
                 self._add_note(scoped, f"not run: {self.profile.name} knows no such point")
             elif scoped.point not in _POINT_BY_NAME:
@@ -152,9 +141,7 @@ class _HookLoader:
                 return self._build_http_handler(spec)
             case McpSpec():
                 call = self.services.call_tool
-                return McpHandler(
-                    server=spec.server, tool=spec.tool, input=spec.input, call_tool=call
-                )
+                return McpHandler(server=spec.server, tool=spec.tool, input=spec.input, call_tool=call)
             case PromptSpec():
                 return PromptHandler(
                     prompt=spec.prompt,
@@ -224,9 +211,7 @@ class _RuleCondition:
         self._rules = Rules(deny=[text])  # what denies sees through most disguises
 
     def __call__(self, tool_event: ToolHookEvent, hook_environment: HookEnvironment) -> bool:
-        if not (
-            self._rule.covers_tool(tool_event.tool) or self._rule.covers_tool(tool_event.call.tool)
-        ):
+        if not (self._rule.covers_tool(tool_event.tool) or self._rule.covers_tool(tool_event.call.tool)):
             return False  # a rule for Edit also governs Write; a handler for Edit is for Edit
         request = PermissionRequest(
             call=tool_event.call,
@@ -245,9 +230,7 @@ class _RuleCondition:
         unresolved_scope = structs.replace(scope, links=_UnresolvedLinks())
         paths = paths_of(request)
         candidates = [*paths, *map(scope.links.resolve, paths)]
-        return any(
-            path_matches(self._rule, path, unresolved_scope, granting=True) for path in candidates
-        )
+        return any(path_matches(self._rule, path, unresolved_scope, granting=True) for path in candidates)
 
 
 class _UnresolvedLinks(LinkResolver):

@@ -97,9 +97,7 @@ def merge_pre_tool_runs(runs: Sequence[HandlerRun], values: HookValues) -> PreTo
         decision=decision,
         input=_agreed_input(runs, decision),
         defer=any(run.response.defer for run in runs) and not isinstance(decision, Deny),
-        permission_updates=tuple(
-            update for run in runs for update in run.response.permission_updates
-        ),
+        permission_updates=tuple(update for run in runs for update in run.response.permission_updates),
         contexts=tuple(text for run in runs for text in run.response.contexts),
         stop=next((run.response.stop for run in runs if run.response.stop), None),
         reports=tuple(report for run in runs for report in reports_of_run(run)),
@@ -117,9 +115,7 @@ def _strongest_decision(runs: Sequence[HandlerRun], values: HookValues) -> Decis
     return decision
 
 
-def _agreed_input(
-    runs: Sequence[HandlerRun], decision: Decision | None
-) -> "dict[str, object] | None":
+def _agreed_input(runs: Sequence[HandlerRun], decision: Decision | None) -> dict[str, object] | None:
     for run in reversed(runs):
         response = run.response
         agrees = response.decision is None or type(response.decision) is type(decision)
@@ -159,9 +155,7 @@ def _as_mcp_content(value: object) -> Content | None:
     """What a server's tool would give the model, if the value is that."""
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and all(
-        isinstance(block, dict) and "type" in block for block in value
-    ):
+    if isinstance(value, list) and all(isinstance(block, dict) and "type" in block for block in value):
         return value
     return None
 
@@ -185,21 +179,14 @@ def _outcome_reports(run: HandlerRun) -> Iterator[HookReport]:
     is_objection = response.block is not None or isinstance(response.decision, Deny)
     if output.status == "timed_out":
         yield structs.replace(
-            _build_report(run, "cancelled"),
-            timed_out=True,
-            timeout_ms=run.timeout_ms,
-            text=response.error,
+            _build_report(run, "cancelled"), timed_out=True, timeout_ms=run.timeout_ms, text=response.error
         )
     elif failed and not is_objection:
         yield structs.replace(_build_report(run, "error"), text=response.error)
     if run.point == "PermissionRequest" and response.decision is not None:
         yield structs.replace(_build_report(run, "decision"), text=_decision_name(response))
         return
-    if (
-        response.is_json
-        and (response.from_exit_code or not is_objection)
-        and not _stops_after_call(run)
-    ):
+    if response.is_json and (response.from_exit_code or not is_objection) and not _stops_after_call(run):
         yield _build_report(run, "decision" if run.point != "PermissionRequest" else "success")
     if is_objection:
         reason = response.decision.reason if isinstance(response.decision, Deny) else response.block
@@ -248,9 +235,7 @@ _HookResult = TypeVar("_HookResult", PreToolDecision, HookEffects)
 
 def combine_hooks(*sources: HookRunner | None) -> HookRunner:
     """One source for all; the only one, if there is only one."""
-    runners = [
-        runner for runner in sources if runner is not None and not isinstance(runner, NoHooks)
-    ]
+    runners = [runner for runner in sources if runner is not None and not isinstance(runner, NoHooks)]
     match runners:
         case []:
             return NoHooks()
@@ -275,45 +260,33 @@ class CombinedHooks:
         """Whether some source has a handler at this point."""
         return any(source.has_handler(point) for source in self._runners)
 
-    def bind(self, hook_environment: HookEnvironment) -> "CombinedHooks":
+    def bind(self, hook_environment: HookEnvironment) -> CombinedHooks:
         """The same handlers for a session."""
         return CombinedHooks([source.bind(hook_environment) for source in self._runners])
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:
         """Fire PreToolUse."""
-        return _reduce_decisions(
-            await self._run_all(lambda source: source.run_pre_tool_use(tool_event))
-        )
+        return _reduce_decisions(await self._run_all(lambda source: source.run_pre_tool_use(tool_event)))
 
     async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:
         """Fire PostToolUse."""
-        return _reduce_effects(
-            await self._run_all(lambda source: source.run_post_tool_use(tool_event))
-        )
+        return _reduce_effects(await self._run_all(lambda source: source.run_post_tool_use(tool_event)))
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:
         """Fire PostToolUseFailure."""
-        return _reduce_effects(
-            await self._run_all(lambda source: source.run_post_tool_use_failure(tool_event))
-        )
+        return _reduce_effects(await self._run_all(lambda source: source.run_post_tool_use_failure(tool_event)))
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
         """Fire PostToolBatch."""
-        return _reduce_effects(
-            await self._run_all(lambda source: source.run_post_tool_batch(spans))
-        )
+        return _reduce_effects(await self._run_all(lambda source: source.run_post_tool_batch(spans)))
 
     async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:
         """Fire PermissionRequest."""
-        return _reduce_decisions(
-            await self._run_all(lambda source: source.run_permission_request(tool_event))
-        )
+        return _reduce_decisions(await self._run_all(lambda source: source.run_permission_request(tool_event)))
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
         """Fire any other point."""
-        return _reduce_effects(
-            await self._run_all(lambda source: source.run_session_event(session_event))
-        )
+        return _reduce_effects(await self._run_all(lambda source: source.run_session_event(session_event)))
 
     @property
     def has_wake_request(self) -> bool:
@@ -336,9 +309,7 @@ class CombinedHooks:
         """Hear those that want it now."""
         return _reduce_effects(await self._run_all(lambda source: source.collect_wake_requests()))
 
-    async def _run_all(
-        self, operation: Callable[[HookRunner], Awaitable[_HookResult]]
-    ) -> list[_HookResult]:
+    async def _run_all(self, operation: Callable[[HookRunner], Awaitable[_HookResult]]) -> list[_HookResult]:
         slots: list[_HookResult | None] = [None] * len(self._runners)
 
         async def run_into_slot(position: int) -> None:

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from toolspan.runtime.hooks.events import (
-    HookEnvironment,
-    HookPoint,
-    SessionHookEvent,
-    ToolHookEvent,
-)
+from toolspan.runtime.hooks.events import HookEnvironment, HookPoint, SessionHookEvent, ToolHookEvent
 from toolspan.runtime.profiles import HookValues
 from toolspan.types.span import Span
 
@@ -29,10 +24,7 @@ _WITHOUT_EFFORT = (_WITHOUT_PERMISSION_MODE - {"StopFailure"}) | {"UserPromptSub
 
 
 def tool_payload(
-    point: HookPoint,
-    tool_event: ToolHookEvent,
-    hook_environment: HookEnvironment,
-    values: HookValues,
+    point: HookPoint, tool_event: ToolHookEvent, hook_environment: HookEnvironment, values: HookValues
 ) -> Payload:
     """A call at one of its points."""
     payload = _common_fields(point, hook_environment, str(tool_event.cwd), values)
@@ -53,29 +45,19 @@ def tool_payload(
     return _drop_unsupported(payload, values)
 
 
-def batch_payload(
-    spans: Sequence[Span], hook_environment: HookEnvironment, values: HookValues
-) -> Payload:
+def batch_payload(spans: Sequence[Span], hook_environment: HookEnvironment, values: HookValues) -> Payload:
     """The calls of a message, all ended."""
     payload = _common_fields("PostToolBatch", hook_environment, str(hook_environment.cwd()), values)
-    return _drop_unsupported(
-        payload | {"tool_calls": [_call_payload(span) for span in spans]}, values
-    )
+    return _drop_unsupported(payload | {"tool_calls": [_call_payload(span) for span in spans]}, values)
 
 
-def session_payload(
-    session_event: SessionHookEvent, hook_environment: HookEnvironment, values: HookValues
-) -> Payload:
+def session_payload(session_event: SessionHookEvent, hook_environment: HookEnvironment, values: HookValues) -> Payload:
     """Any other point."""
-    payload = _common_fields(
-        session_event.point, hook_environment, str(hook_environment.cwd()), values
-    )
+    payload = _common_fields(session_event.point, hook_environment, str(hook_environment.cwd()), values)
     return _drop_unsupported(payload | dict(session_event.fields), values)
 
 
-def _common_fields(
-    point: HookPoint, hook_environment: HookEnvironment, cwd: str, values: HookValues
-) -> Payload:
+def _common_fields(point: HookPoint, hook_environment: HookEnvironment, cwd: str, values: HookValues) -> Payload:
     payload: Payload = {
         "session_id": hook_environment.session_id or "",
         "transcript_path": str(hook_environment.transcript_path or ""),
@@ -86,10 +68,7 @@ def _common_fields(
     if point not in _WITHOUT_PERMISSION_MODE:
         payload["permission_mode"] = hook_environment.permission_mode()
     if hook_environment.agent_id is not None:
-        payload |= {
-            "agent_id": hook_environment.agent_id,
-            "agent_type": hook_environment.agent_type or "",
-        }
+        payload |= {"agent_id": hook_environment.agent_id, "agent_type": hook_environment.agent_type or ""}
     effort = hook_environment.effort or values.effort
     if effort is not None and point not in _WITHOUT_EFFORT:
         payload["effort"] = {"level": effort}

@@ -106,9 +106,7 @@ class HookOutputParser:
         if output.status != "ended":
             if output.exit_code == BLOCKING_EXIT_CODE and self.point != "PermissionRequest":
                 return self._build_objection(output)  # its answer is lost, its objection is not
-            return HookResponse(
-                error=f"Failed to run: {output.problem or 'it did not end in time'}"
-            )
+            return HookResponse(error=f"Failed to run: {output.problem or 'it did not end in time'}")
         document = _parse_json_object(output.stdout)
         if document is None:
             return self._parse_plain_text(output)
@@ -134,9 +132,7 @@ class HookOutputParser:
 
     def blocking_response(self, message: str) -> HookResponse:
         """The objection of a handler that could not give one: it failed, and that must not pass."""
-        text = self.values.blocked_text.format(
-            command=self.handler_name, tool=self.tool, words=message
-        )
+        text = self.values.blocked_text.format(command=self.handler_name, tool=self.tool, words=message)
         plain = f"[{self.handler_name}]: {message}"
         match self.point:
             case "PreToolUse":
@@ -172,9 +168,7 @@ class HookOutputParser:
         except msgspec.ValidationError as error:
             raise ValueError(f"Hook JSON output validation failed: {error}") from error
         if answer.decision == "allow" and not self.values.flat_decision:
-            raise ValueError(
-                "Hook JSON output validation failed: `decision`: Invalid value 'allow'"
-            )
+            raise ValueError("Hook JSON output validation failed: `decision`: Invalid value 'allow'")
         specific = answer.hook_specific_output
         if specific and specific.permission_decision == "defer" and not self.values.honours_defer:
             raise ValueError("Hook JSON output validation failed: Invalid value 'defer'")
@@ -197,17 +191,11 @@ class HookOutputParser:
             response = replace(response, contexts=(answer.additional_context,))
         match self.point:
             case "PreToolUse":
-                return self._interpret_pre_tool_use(
-                    response, answer, specific or _EventSpecificOutput(self.point)
-                )
+                return self._interpret_pre_tool_use(response, answer, specific or _EventSpecificOutput(self.point))
             case "PermissionRequest":
-                return _interpret_permission_answer(
-                    response, specific.decision if specific else None
-                )
+                return _interpret_permission_answer(response, specific.decision if specific else None)
             case _:
-                return _interpret_effects(
-                    response, answer, specific or _EventSpecificOutput(self.point)
-                )
+                return _interpret_effects(response, answer, specific or _EventSpecificOutput(self.point))
 
     def _interpret_pre_tool_use(
         self, response: HookResponse, answer: _HookJson, specific: _EventSpecificOutput
@@ -230,9 +218,7 @@ class HookOutputParser:
         return replace(response, decision=decision, input=new_input, defer=defer)
 
 
-def _interpret_permission_answer(
-    response: HookResponse, permission: _PermissionAnswer | None
-) -> HookResponse:
+def _interpret_permission_answer(response: HookResponse, permission: _PermissionAnswer | None) -> HookResponse:
     if permission is None:
         return response
     if permission.behavior == "deny":
@@ -244,9 +230,7 @@ def _interpret_permission_answer(
     )
 
 
-def _interpret_effects(
-    response: HookResponse, answer: _HookJson, specific: _EventSpecificOutput
-) -> HookResponse:
+def _interpret_effects(response: HookResponse, answer: _HookJson, specific: _EventSpecificOutput) -> HookResponse:
     block = (answer.reason or "Blocked by hook") if answer.decision == "block" else None
     return replace(
         response,

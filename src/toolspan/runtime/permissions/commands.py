@@ -18,22 +18,11 @@ from msgspec.structs import replace
 
 from toolspan.runtime.permissions.paths import PathScope
 from toolspan.runtime.permissions.rule import Rule, matches_command
-from toolspan.shell.arguments import (
-    CHANGING_PROGRAMS,
-    READING_PROGRAMS,
-    FileArguments,
-    find_file_arguments,
-)
+from toolspan.shell.arguments import CHANGING_PROGRAMS, READING_PROGRAMS, FileArguments, find_file_arguments
 from toolspan.shell.parse import Redirect, ShellWord, is_harmless_variable, is_influential_variable
 from toolspan.shell.programs import LinePrograms, Program, find_programs
 from toolspan.shell.readonly import READ_ONLY_PROGRAMS, is_read_only_program
-from toolspan.shell.wrappers import (
-    SHELLS,
-    ExpandedLine,
-    expand_wrappers,
-    program_basename,
-    strip_wrappers,
-)
+from toolspan.shell.wrappers import SHELLS, ExpandedLine, expand_wrappers, program_basename, strip_wrappers
 from toolspan.types.decision import AccessedPath, MissingPermissions
 
 _SEPARATOR = r"(?:[\"'\\`(){};&|]|\$\()"
@@ -86,9 +75,7 @@ def _contains_any(tokens: tuple[str, ...], line: str) -> bool:
 @lru_cache(maxsize=64)
 def _first_tokens(prefixes: tuple[str, ...]) -> tuple[str, ...]:
     """The first words of beginnings; with signs in them, what is before those."""
-    return tuple(
-        _QUOTE_CHARACTERS.split(" ".join(prefix.split()[:1]), maxsplit=1)[0] for prefix in prefixes
-    )
+    return tuple(_QUOTE_CHARACTERS.split(" ".join(prefix.split()[:1]), maxsplit=1)[0] for prefix in prefixes)
 
 
 def matches_any_command(line: str, pattern: str) -> bool:
@@ -123,9 +110,7 @@ class _FixedPrefix(Struct, frozen=True):
         """Whether they stand in a text, with whatever parts words between them."""
         if self.loose_pattern is not None:
             return self.loose_pattern.search(text) is not None
-        return any(
-            self.pattern.search(candidate) for candidate in (text, _SEPARATORS.sub(" ", text))
-        )
+        return any(self.pattern.search(candidate) for candidate in (text, _SEPARATORS.sub(" ", text)))
 
 
 @lru_cache(maxsize=256)
@@ -173,11 +158,7 @@ _SHELL_BUILTINS = frozenset({
 })  # fmt: skip
 """What the shell does by itself, as long as it sets nothing of consequence."""
 _CHECKED_PROGRAMS = (
-    _SHELL_BUILTINS
-    | READ_ONLY_PROGRAMS
-    | READING_PROGRAMS.keys()
-    | CHANGING_PROGRAMS.keys()
-    | {"cd", "read"}
+    _SHELL_BUILTINS | READ_ONLY_PROGRAMS | READING_PROGRAMS.keys() | CHANGING_PROGRAMS.keys() | {"cd", "read"}
 )
 """Every program that may be free; all others never are."""
 _EDIT_PROGRAMS = frozenset({"cp", "mkdir", "mv", "rm", "rmdir", "sed", "touch"})
@@ -234,9 +215,7 @@ class CommandCheck(Struct, frozen=True):
     """The rule that forbids a file in it."""
 
 
-def check_command(
-    parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions
-) -> CommandCheck:
+def check_command(parsed_line: LinePrograms, scope: PathScope, allowed: AllowedActions) -> CommandCheck:
     """What a line needs somebody's consent for."""
     checker = _CommandChecker(scope, allowed)
     for program in parsed_line.programs:
@@ -248,9 +227,7 @@ def check_command(
         return CommandCheck(None, tuple(checker.rules), checker.forbidden_by)
     unique_parts = tuple(dict.fromkeys(parts)) if len(parts) > 1 else tuple(parts)
     total = max(len([1 for program in parsed_line.programs if program.words]), len(unique_parts))
-    needs = MissingPermissions(
-        parts=unique_parts, of=total, reach=checker.reach, leaves=checker.leaves_scope
-    )
+    needs = MissingPermissions(parts=unique_parts, of=total, reach=checker.reach, leaves=checker.leaves_scope)
     return CommandCheck(needs, tuple(checker.rules), checker.forbidden_by)
 
 
@@ -258,8 +235,18 @@ class _CommandChecker:
     """Goes through the programs of a line in their order; `cd` moves the ground."""
 
     __slots__ = (
-        "_forbidden_files", "_allowed", "_scope", "_cwd_unknown", "_start_scope", "_find_rule", "_values", "forbidden_by",
-        "leaves_scope", "parts", "reach", "rules",
+        "_allowed",
+        "_cwd_unknown",
+        "_find_rule",
+        "_forbidden_files",
+        "_scope",
+        "_start_scope",
+        "_values",
+        "forbidden_by",
+        "leaves_scope",
+        "parts",
+        "reach",
+        "rules",
     )  # fmt: skip
 
     def __init__(self, scope: PathScope, allowed: AllowedActions) -> None:
@@ -310,15 +297,9 @@ class _CommandChecker:
         candidates = arguments = program.words[1:] if program.name not in _NON_FILE_PROGRAMS else ()
         targets = program.redirects
         if targets:
-            targets = tuple(
-                redirection for redirection in targets if not _is_descriptor(redirection)
-            )
+            targets = tuple(redirection for redirection in targets if not _is_descriptor(redirection))
         if targets or program.loop_values:
-            candidates = (
-                *program.loop_values,
-                *arguments,
-                *[redirection.target for redirection in targets],
-            )
+            candidates = (*program.loop_values, *arguments, *[redirection.target for redirection in targets])
         names, open_ended = _literal_names(candidates)
         near_names = self._scope.select_near(names, forbidden_files.pattern) if names else set()
         if not near_names and not open_ended:
@@ -329,9 +310,7 @@ class _CommandChecker:
         for redirect in targets:
             self._check_word(redirect.target, near_names, changes=">" in redirect.operator)
 
-    def _check_arguments(
-        self, name: str, arguments: tuple[ShellWord, ...], near_names: set[str]
-    ) -> None:
+    def _check_arguments(self, name: str, arguments: tuple[ShellWord, ...], near_names: set[str]) -> None:
         files = find_file_arguments(program_basename(name), arguments)
         changed = files.changed if files is not None else ()
         for word in arguments:
@@ -348,9 +327,7 @@ class _CommandChecker:
         if not text or self.forbidden_by is not None:
             return
         for path in self._possible_files(text, pattern=word.has_expansion):
-            self.forbidden_by = self.forbidden_by or self._forbidden_files.find_rule(
-                self._start_scope, path, changes
-            )
+            self.forbidden_by = self.forbidden_by or self._forbidden_files.find_rule(self._start_scope, path, changes)
 
     def _possible_files(self, text: str, *, pattern: bool) -> list[str]:
         """The files that a word may mean now; patterns are tried on the disk."""
@@ -380,9 +357,7 @@ class _CommandChecker:
         if name == "read":
             return _only_reads_lines(arguments)
         files = find_file_arguments(name, arguments)
-        if is_read_only_program(name, arguments) and not (
-            name == "git" and self._scope.cwd != self._start_scope.cwd
-        ):
+        if is_read_only_program(name, arguments) and not (name == "git" and self._scope.cwd != self._start_scope.cwd):
             return files is None or self._check_reads(name, program, files)
         if files is not None and files.changed:
             return self._check_changes(name, program, files)
@@ -441,11 +416,7 @@ class _CommandChecker:
 
     def _resolve_path(self, word: ShellWord) -> str | None:
         """Where a word leads; None when only the shell could tell."""
-        text = (
-            self._substitute_variables(word)
-            if word.has_expansion or word.text[:1] == "~"
-            else word.text
-        )
+        text = self._substitute_variables(word) if word.has_expansion or word.text[:1] == "~" else word.text
         if text is None or (self._cwd_unknown and not text.startswith(("/", "~"))):
             return None
         if text.startswith("~") and text[1:2] not in ("", "/"):
@@ -507,14 +478,10 @@ class _CommandChecker:
         if path is None or path.startswith(("/dev/tcp", "/dev/udp")):
             self._require_approval(text)
         elif path != "/dev/null" and not self._is_readable(path):
-            self._require_approval(
-                text, AccessedPath(program_basename(program.name) or None, path, inside=False)
-            )
+            self._require_approval(text, AccessedPath(program_basename(program.name) or None, path, inside=False))
 
     def _is_readable(self, path: str) -> bool:
-        return self._scope.contains_path(path, reading=True) or self._allowed.can_read(
-            self._start_scope, path
-        )
+        return self._scope.contains_path(path, reading=True) or self._allowed.can_read(self._start_scope, path)
 
     def _check_output_redirect(self, program: Program, redirect: Redirect) -> None:
         text = f"{program.text} {redirect.operator} {redirect.target.text}".strip()
@@ -589,9 +556,7 @@ def _only_reads_lines(arguments: tuple[ShellWord, ...]) -> bool:
     """`read` with names that mean nothing to anybody else."""
     for word in arguments:
         option = word.text[:1] == "-"
-        if word.has_expansion or (
-            not option and (is_influential_variable(word.text) or not word.text.isidentifier())
-        ):
+        if word.has_expansion or (not option and (is_influential_variable(word.text) or not word.text.isidentifier())):
             return False
         if option and not re.fullmatch(r"-[rs]+|-d|-n\d*|-t\d*|-a", word.text):
             return False

@@ -97,21 +97,14 @@ class _ModeDecider:
         if kind in _EDIT_KINDS:
             return _decide_edit(request, mode)
         if kind in ("read", "search"):
-            return (
-                _ALLOWED_BY_MODE
-                if _is_in_scope(request, reading=True)
-                else Ask(None, "config", basis="outside")
-            )
+            return _ALLOWED_BY_MODE if _is_in_scope(request, reading=True) else Ask(None, "config", basis="outside")
         if request.read_only and kind in ("shell", *_HARMLESS_KINDS):
             return Allow(None, "config")
         return Ask(None, "config")
 
     def _decide_command(self, command: str, request: PermissionRequest, mode: str) -> Decision:
         check = self.rules.check_line(
-            command,
-            request,
-            edits=mode == "acceptEdits",
-            redirects=self.refusals.free_redirects,
+            command, request, edits=mode == "acceptEdits", redirects=self.refusals.free_redirects
         )
         needs = check.needs
         if needs is None and self.refusals.asks_about:
@@ -122,19 +115,11 @@ class _ModeDecider:
             return Deny(self.refusals.plan_shell, "config", basis="classifier")
         return Ask(None, "config", needs=needs)
 
-    def _needs_despite_read_only(
-        self, command: str, request: PermissionRequest
-    ) -> MissingPermissions | None:
+    def _needs_despite_read_only(self, command: str, request: PermissionRequest) -> MissingPermissions | None:
         """What a client version asks about though it only reads, unless a rule allows it."""
-        find_rule = self.rules.allowed_actions(
-            request.path_scope(), edits=False, redirects=False
-        ).find_rule
+        find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
         programs = find_programs(command).programs
-        matching = [
-            program
-            for program in programs
-            if strip_wrappers(program).name in self.refusals.asks_about
-        ]
+        matching = [program for program in programs if strip_wrappers(program).name in self.refusals.asks_about]
         parts = tuple(program.text for program in matching if find_rule(program) is None)
         return MissingPermissions(parts=parts, of=len(programs)) if parts else None
 

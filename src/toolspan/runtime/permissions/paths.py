@@ -155,9 +155,7 @@ class PathScope(Struct, frozen=True):
 
         Behind a link it does not: there, `link/..` is the folder above what the link leads to.
         """
-        return ".." not in name or self.links.resolve(
-            self.absolute_path(name)
-        ) == self.resolve_on_disk(name)
+        return ".." not in name or self.links.resolve(self.absolute_path(name)) == self.resolve_on_disk(name)
 
     def resolve_on_disk(self, name: str) -> str:
         """Where the disk finds what a call names, `..` by `..`."""
@@ -215,11 +213,7 @@ class PathScope(Struct, frozen=True):
 
     def contains_path(self, path: str, *, reading: bool = False) -> bool:
         """Whether a path, and what it leads to, is in one of the folders."""
-        folders = (
-            self.folders
-            if self.session_folder is None or not reading
-            else (*self.folders, self.session_folder)
-        )
+        folders = self.folders if self.session_folder is None or not reading else (*self.folders, self.session_folder)
         if not self._is_below_any(path, folders):
             return False
         end = self.links.resolve(path)
@@ -227,9 +221,7 @@ class PathScope(Struct, frozen=True):
 
     def _is_below_any(self, path: str, folders: Iterable[str]) -> bool:
         for folder in folders:
-            if path.startswith(folder) and (
-                folder == "/" or path[len(folder) :][:1] in _PATH_BOUNDARIES
-            ):
+            if path.startswith(folder) and (folder == "/" or path[len(folder) :][:1] in _PATH_BOUNDARIES):
                 return True
             target = self.links.resolve(folder)
             if target != folder and _is_within(path, target):

@@ -34,7 +34,7 @@ class Rule(Struct, frozen=True, cache_hash=True):
     """Where `/x` begins in it; None: where the session began."""
 
     @classmethod
-    def parse(cls, text: str, origin: str | None = None, folder: Path | None = None) -> "Rule":
+    def parse(cls, text: str, origin: str | None = None, folder: Path | None = None) -> Rule:
         """A rule from its text.
 
         Raises:
@@ -131,16 +131,10 @@ def _matches_any(patterns: tuple[re.Pattern[str], ...], path: str) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _compile_combined(
-    rules: tuple[Rule, ...], project: str, cwd: str, home: str
-) -> re.Pattern[str]:
+def _compile_combined(rules: tuple[Rule, ...], project: str, cwd: str, home: str) -> re.Pattern[str]:
     """All that rules forbid, in one pattern."""
     anchors = _PatternAnchors(project, cwd, home)
-    patterns = [
-        pattern.pattern
-        for rule in rules
-        for pattern in _anchor_patterns(rule, anchors, granting=False)
-    ]
+    patterns = [pattern.pattern for rule in rules for pattern in _anchor_patterns(rule, anchors, granting=False)]
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.DOTALL)
 
 
@@ -165,9 +159,7 @@ class _PatternAnchors(NamedTuple):
     """Nothing, where no pattern begins there."""
 
 
-def _anchor_patterns(
-    rule: Rule, anchors: _PatternAnchors, *, granting: bool
-) -> list[re.Pattern[str]]:
+def _anchor_patterns(rule: Rule, anchors: _PatternAnchors, *, granting: bool) -> list[re.Pattern[str]]:
     """The pattern, from each folder in which it may begin."""
     pattern = rule.content or "**"
     project = anchors.project

@@ -132,15 +132,11 @@ class Rules:
         self._has_home_rules = any(map(is_home_relative, self._file_denials))
         self._file_grants = tuple(rule for rule in self.allow if _may_grant_files(rule))
         self._bash_grants = tuple(rule for rule in self.allow if rule.covers_tool("Bash"))
-        self._bash_prefixes = tuple(
-            command_prefix(rule.content or "") for rule in self._bash_grants
-        )
+        self._bash_prefixes = tuple(command_prefix(rule.content or "") for rule in self._bash_grants)
         restrictions = (rule for rule in (*self.deny, *self.ask) if rule.covers_tool("Bash"))
-        self._bash_restrictions = [
-            rule.content for rule in restrictions if rule.content is not None
-        ]
+        self._bash_restrictions = [rule.content for rule in restrictions if rule.content is not None]
 
-    def __add__(self, other: "Rules") -> "Rules":
+    def __add__(self, other: Rules) -> Rules:
         """The rules of two sources."""
         both = Rules()
         both.allow = (*self.allow, *other.allow)
@@ -163,11 +159,7 @@ class Rules:
         ask_rule = None if is_irrelevant else _first_matching_rule(tool_rules.ask, request, shell)
         if ask_rule is not None:
             return Ask(None, "config", ask_rule.text, ask_rule.origin, "rule")
-        if (
-            shell is not None
-            and self._bash_restrictions
-            and may_hide_match(shell, self._bash_restrictions)
-        ):
+        if shell is not None and self._bash_restrictions and may_hide_match(shell, self._bash_restrictions):
             needs = MissingPermissions(parts=(shell,), of=1)
             return Ask(None, "config", basis="unclear", needs=needs)
         return self._find_grant(tool_rules, request, shell)
@@ -194,9 +186,7 @@ class Rules:
                 find_rule=self._find_program_grant,
                 can_write=self._may_write,
                 can_read=self._may_read,
-                forbidden_files=ForbiddenFiles(
-                    combined_pattern(files, scope), self._denial_for_path
-                )
+                forbidden_files=ForbiddenFiles(combined_pattern(files, scope), self._denial_for_path)
                 if files
                 else None,
                 edits=edits,
@@ -204,9 +194,7 @@ class Rules:
             )
         return actions
 
-    def check_line(
-        self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool
-    ) -> CommandCheck:
+    def check_line(self, line: str, request: PermissionRequest, *, edits: bool, redirects: bool) -> CommandCheck:
         """What a line needs beside what these rules and a mode allow."""
         place = (request.cwd, request.project, request.folders, request.session_folder)
         key = (request.call.id, line, edits, redirects, *place)
@@ -256,9 +244,7 @@ class Rules:
 
     # Allowing
 
-    def _find_grant(
-        self, tool_rules: _ToolRules, request: PermissionRequest, shell: str | None
-    ) -> Allow | None:
+    def _find_grant(self, tool_rules: _ToolRules, request: PermissionRequest, shell: str | None) -> Allow | None:
         for rule in tool_rules.allow if shell is None else tool_rules.exact_allow:
             if _rule_grants(rule, request, shell):
                 return Allow(rule.text, "config", None, rule.text, rule.origin, "rule")
@@ -323,9 +309,7 @@ def _select_candidates(rules: Sequence[Rule], request: PermissionRequest) -> _Ca
     )
 
 
-def _first_matching_rule(
-    candidates: _CandidateRules, request: PermissionRequest, shell: str | None
-) -> Rule | None:
+def _first_matching_rule(candidates: _CandidateRules, request: PermissionRequest, shell: str | None) -> Rule | None:
     """The first rule that speaks of the call."""
     if candidates.is_irrelevant(request, shell):
         return None
@@ -451,9 +435,7 @@ def _single_program_line(program: Program) -> LinePrograms:
     return LinePrograms(program.text, (program,))
 
 
-def _rule_warnings(
-    allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Rule]
-) -> Iterator[str]:
+def _rule_warnings(allow: Sequence[Rule], ask: Sequence[Rule], deny: Sequence[Rule]) -> Iterator[str]:
     for rule in allow:
         if not rule.can_grant:
             yield f"{rule.text}: a star before a server's name allows nothing"

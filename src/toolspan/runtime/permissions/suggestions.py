@@ -80,33 +80,20 @@ def _suggest_folders(request: PermissionRequest) -> Suggestion:
 def _suggest_rule(tool: str, content: str | None) -> Suggestion:
     rule = {"toolName": tool} if content is None else {"toolName": tool, "ruleContent": content}
     destination = "session" if tool == "Read" else "localSettings"
-    return {
-        "type": "addRules",
-        "rules": [rule],
-        "behavior": "allow",
-        "destination": destination,
-    }
+    return {"type": "addRules", "rules": [rule], "behavior": "allow", "destination": destination}
 
 
 def _suggest_for_command(command: str, needs: MissingPermissions | None) -> tuple[Suggestion, ...]:
     if needs is not None and needs.reach is not None:
         if needs.reach.program is None and not needs.reach.inside:
             return ()
-        folder = (
-            needs.reach.path if needs.reach.program == "cd" else _parent_folder(needs.reach.path)
-        )
-        added: Suggestion = {
-            "type": "addDirectories",
-            "directories": [folder],
-            "destination": "session",
-        }
+        folder = needs.reach.path if needs.reach.program == "cd" else _parent_folder(needs.reach.path)
+        added: Suggestion = {"type": "addDirectories", "directories": [folder], "destination": "session"}
         return (added, _ACCEPT_EDITS) if needs.reach.inside else (added,)
     parsed_line = find_programs(command)
     if parsed_line.uncertainties or needs is None:
         return ()
-    programs = [
-        program for program in parsed_line.programs if program.text in needs.parts and program.words
-    ]
+    programs = [program for program in parsed_line.programs if program.text in needs.parts and program.words]
     texts = dict.fromkeys(filter(None, map(_program_pattern, programs)))
     return tuple(_suggest_rule("Bash", text) for text in texts)
 

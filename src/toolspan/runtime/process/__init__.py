@@ -9,33 +9,23 @@ from __future__ import annotations
 from toolspan.runtime.process.command import Command, StartError
 from toolspan.runtime.process.kill import TerminationError
 from toolspan.runtime.process.output import Capture, Spill
-from toolspan.runtime.process.platform import (
-    ProcessPlatform,
-    become_subreaper,
-    find_survivors,
-    is_subreaper,
-)
+from toolspan.runtime.process.platform import ProcessPlatform, become_subreaper, find_survivors, is_subreaper
 from toolspan.runtime.process.spawn import ExitStatus
-from toolspan.runtime.process.supervisor import (
-    GRACE,
-    ChildProcess,
-    ProcessSupervisor,
-    start_process,
-)
+from toolspan.runtime.process.supervisor import GRACE, ChildProcess, ProcessSupervisor, start_process
 
 __all__ = [
     "GRACE",
     "Capture",
     "ChildProcess",
     "Command",
-    "ProcessSupervisor",
     "ExitStatus",
-    "TerminationError",
+    "ProcessPlatform",
+    "ProcessSupervisor",
     "Spill",
     "StartError",
-    "ProcessPlatform",
+    "TerminationError",
     "become_subreaper",
+    "find_survivors",
     "is_subreaper",
     "start_process",
-    "find_survivors",
 ]

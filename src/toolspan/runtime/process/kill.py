@@ -21,7 +21,7 @@ from toolspan.runtime.process.tree import ProcessIdentity, ProcessInfo, ProcessT
 _POLL_INTERVAL = 0.005
 
 
-class TerminationError(ToolspanError):  # noqa: N818 - reads as a sentence where it is caught
+class TerminationError(ToolspanError):
     """Processes are left that cannot be ended: not ours to signal, or stuck in the kernel."""
 
     def __init__(self, pids: Sequence[int]) -> None:
@@ -52,7 +52,7 @@ class _TreeKiller:
         self._pidfds: dict[ProcessIdentity, int] = {}
         self._zombies: list[ProcessInfo] = []
 
-    def __enter__(self) -> "_TreeKiller":
+    def __enter__(self) -> _TreeKiller:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,9 +86,7 @@ class _TreeKiller:
                 descriptor = os.pidfd_open(process.pid)
             except OSError:  # gone, or too many descriptors: then it is polled for
                 continue
-            if is_alive(
-                self._platform.table, process.identity
-            ):  # the number was not given away meanwhile
+            if is_alive(self._platform.table, process.identity):  # the number was not given away meanwhile
                 self._pidfds[process.identity] = descriptor
             else:
                 os.close(descriptor)
@@ -98,9 +96,7 @@ class _TreeKiller:
             self._send_signal(living, frozenset(), number)
             return
         fresh = self._select_unsignaled(living)
-        signaled_groups = {
-            process.group for process in living if process.identity in self._tree.signaled
-        }
+        signaled_groups = {process.group for process in living if process.identity in self._tree.signaled}
         self._send_signal(fresh, signaled_groups, number)
         self._tree.signaled.update(process.identity for process in fresh)
         for process in fresh:
@@ -108,20 +104,13 @@ class _TreeKiller:
 
     def _select_unsignaled(self, living: Sequence[ProcessInfo]) -> list[ProcessInfo]:
         """Who is to be asked; what one who was asked starts, it may need for cleaning up."""
-        signaled_pids = {
-            process.pid for process in living if process.identity in self._tree.signaled
-        }
+        signaled_pids = {process.pid for process in living if process.identity in self._tree.signaled}
         return [
-            process
-            for process in living
-            if process.pid not in signaled_pids and process.parent not in signaled_pids
+            process for process in living if process.pid not in signaled_pids and process.parent not in signaled_pids
         ]
 
     def _send_signal(
-        self,
-        targets: Sequence[ProcessInfo],
-        excluded_groups: Collection[int],
-        number: signal.Signals,
+        self, targets: Sequence[ProcessInfo], excluded_groups: Collection[int], number: signal.Signals
     ) -> None:
         """Signal these: whole groups where that is possible, else one by one.
 

@@ -73,9 +73,7 @@ class Capture:
     @property
     def data(self) -> bytes:
         """Everything that is in memory, head and tail put together."""
-        return bytes(self._head) + bytes(
-            self._tail[-self._tail_limit :] if self.dropped else self._tail
-        )
+        return bytes(self._head) + bytes(self._tail[-self._tail_limit :] if self.dropped else self._tail)
 
     def add(self, data: bytes) -> None:
         """Take in what was printed next."""
@@ -152,9 +150,7 @@ _MAX_FINAL_READS = 16
 class PipeReader:
     """Hands on what comes out of a pipe, until its end."""
 
-    def __init__(
-        self, descriptor: int, on_data: Callable[[bytes], None], *, bulk: bool = False
-    ) -> None:
+    def __init__(self, descriptor: int, on_data: Callable[[bytes], None], *, bulk: bool = False) -> None:
         self.finished = anyio.Event()
         """Nobody can write any more, or we stopped listening."""
         self._descriptor = descriptor
@@ -247,9 +243,7 @@ def stream_from_thread(source: Iterable[T]) -> MemoryObjectReceiveStream[T]:
     return receive
 
 
-def _pump_items(
-    source: Iterable[T], send: MemoryObjectSendStream[T], token: anyio.lowlevel.EventLoopToken
-) -> None:
+def _pump_items(source: Iterable[T], send: MemoryObjectSendStream[T], token: anyio.lowlevel.EventLoopToken) -> None:
     try:
         for item in source:
             anyio.from_thread.run(send.send, item, token=token)

@@ -36,7 +36,7 @@ class ProcessPlatform:
     """Seconds until a killed process must be gone; one that hangs in the kernel may take longer."""
 
     @classmethod
-    def detect(cls) -> "ProcessPlatform":
+    def detect(cls) -> ProcessPlatform:
         """The best this machine has."""
         return cls(_select_table(), _has_pidfd())
 

@@ -141,9 +141,7 @@ class ExitWatcher:
         if self._descriptor is not None:
             self._loop.add_reader(self._descriptor, self._on_pidfd_ready)
         else:
-            threading.Thread(
-                target=self._wait_in_thread, name=f"exit-of-{pid}", daemon=True
-            ).start()
+            threading.Thread(target=self._wait_in_thread, name=f"exit-of-{pid}", daemon=True).start()
 
     @contextmanager
     def hold_pid(self) -> Iterator[None]:

@@ -32,9 +32,7 @@ class ChildOutput:
 
     def __init__(self, command: Command) -> None:
         self.stdout = Capture(command.memory_limit, command.spill)
-        self.stderr = Capture(
-            command.memory_limit, None if command.merge_streams else command.spill
-        )
+        self.stderr = Capture(command.memory_limit, None if command.merge_streams else command.spill)
         self._on_output = command.on_output
         self._stdin_data = command.stdin
         self._bulk = command.bulk
@@ -45,16 +43,10 @@ class ChildOutput:
         """Take in what comes out of these pipes, and feed the child."""
         if spawned.stdout is not None:
             self._readers.append(
-                PipeReader(
-                    spawned.stdout,
-                    lambda data: self._handle_data(self.stdout, data),
-                    bulk=self._bulk,
-                )
+                PipeReader(spawned.stdout, lambda data: self._handle_data(self.stdout, data), bulk=self._bulk)
             )
         if spawned.stderr is not None:
-            self._readers.append(
-                PipeReader(spawned.stderr, lambda data: self._handle_data(self.stderr, data))
-            )
+            self._readers.append(PipeReader(spawned.stderr, lambda data: self._handle_data(self.stderr, data)))
         if spawned.stdin is not None and isinstance(self._stdin_data, bytes):
             self._feeder = PipeWriter(spawned.stdin, self._stdin_data)
 
@@ -116,7 +108,7 @@ class ChildProcess:
         command: Command,
         platform: ProcessPlatform,
         owner: Sequence[str] = (),
-        on_reaped: Callable[["ChildProcess"], None] = lambda _child: None,
+        on_reaped: Callable[[ChildProcess], None] = lambda _child: None,
     ) -> None:
         """Start it; callers use `start` or `Custody.start`.
 
@@ -139,9 +131,7 @@ class ChildProcess:
         """Of the command's own process; its group and session have the same number."""
         info = platform.table.get_process(self.pid)
         self.tree = ProcessTree(since=info.started if info else 0, roots={self.pid}, tags={tag})
-        self._exit_watcher = ExitWatcher(
-            self.pid, pidfd=platform.has_pidfd, on_reaped=self._handle_reaped
-        )
+        self._exit_watcher = ExitWatcher(self.pid, pidfd=platform.has_pidfd, on_reaped=self._handle_reaped)
         self._output.attach(spawned)
 
     @property
@@ -284,9 +274,7 @@ class ProcessSupervisor:
         return child
 
     @asynccontextmanager
-    async def running_child(
-        self, command: Command, grace: float | None = None
-    ) -> AsyncIterator[ChildProcess]:
+    async def running_child(self, command: Command, grace: float | None = None) -> AsyncIterator[ChildProcess]:
         """Start a command and end it when the block is left before it ended.
 
         After an exception or a cancellation its orphans are ended too; after a normal end they

@@ -106,9 +106,7 @@ def find_tagged(table: ProcessTable, tag: str) -> list[int]:
     """The numbers of the living processes that carry this mark, in order."""
     processes = table.list_processes().values()
     return sorted(
-        process.pid
-        for process in processes
-        if not process.is_zombie and has_tag(table.env_tags(process.pid), tag)
+        process.pid for process in processes if not process.is_zombie and has_tag(table.env_tags(process.pid), tag)
     )
 
 
@@ -221,7 +219,7 @@ class ProcessTree:
     signaled: set[ProcessIdentity] = field(default_factory=set)
     """Processes that were asked to end; asking twice means something else to some programs."""
 
-    def add_leftovers(self, other: "ProcessTree") -> None:
+    def add_leftovers(self, other: ProcessTree) -> None:
         """Know whom the other one left; their marks must be among ours."""
         self.since = min(self.since, other.since)
         self.last_members |= other.last_members
@@ -234,7 +232,7 @@ class ProcessTree:
             self.orphaned_groups.add(root)
         self.roots.discard(root)
 
-    def merge(self, other: "ProcessTree") -> None:
+    def merge(self, other: ProcessTree) -> None:
         """Know what the other one knows."""
         self.add_leftovers(other)
         self.roots |= other.roots
@@ -245,20 +243,14 @@ class ProcessTree:
         """All its processes now, the dead that are not collected included; remembers them."""
         processes = table.list_processes().values()
         young = [process for process in processes if process.started >= self.since]
-        members = _with_descendants(
-            {process for process in young if self._is_member(process)}, young
-        )
+        members = _with_descendants({process for process in young if self._is_member(process)}, young)
         others = (process for process in young if process not in members and not process.is_zombie)
-        tagged = {
-            process for process in others if not self.tags.isdisjoint(table.env_tags(process.pid))
-        }
+        tagged = {process for process in others if not self.tags.isdisjoint(table.env_tags(process.pid))}
         members = _with_descendants(members | tagged, young)
         self.last_members = {process.identity for process in members}
         # Somebody else lives in a group of that number: ours came to its end.
         self.orphaned_groups -= {
-            process.group
-            for process in processes
-            if process not in members and not process.is_zombie
+            process.group for process in processes if process not in members and not process.is_zombie
         }
         return sorted(members)
 
@@ -267,11 +259,7 @@ class ProcessTree:
         return [process for process in self.find_members(table) if not process.is_zombie]
 
     def _is_member(self, process: ProcessInfo) -> bool:
-        return (
-            process.session in self.roots
-            or process.pid in self.roots
-            or process.identity in self.last_members
-        )
+        return process.session in self.roots or process.pid in self.roots or process.identity in self.last_members
 
 
 def group_exists(group: int) -> bool:
@@ -285,9 +273,7 @@ def group_exists(group: int) -> bool:
     return True
 
 
-def _with_descendants(
-    members: set[ProcessInfo], processes: Collection[ProcessInfo]
-) -> set[ProcessInfo]:
+def _with_descendants(members: set[ProcessInfo], processes: Collection[ProcessInfo]) -> set[ProcessInfo]:
     """These, all in their sessions, all they started, and so on."""
     ours = {0, os.getsid(0)}
     size = -1
@@ -295,9 +281,5 @@ def _with_descendants(
         size = len(members)
         pids = {process.pid for process in members}
         sessions = {process.session for process in members} - ours
-        members = members | {
-            process
-            for process in processes
-            if process.session in sessions or process.parent in pids
-        }
+        members = members | {process for process in processes if process.session in sessions or process.parent in pids}
     return {process for process in members if process.pid != os.getpid()}

@@ -81,9 +81,7 @@ _V2_1_197 = replace(
     notice_tail="",
     records_call=True,
 )
-_V2_1_325 = replace(
-    _V2_1_197, has_effort=True, in_background=True, framed=True, records_request=True
-)
+_V2_1_325 = replace(_V2_1_197, has_effort=True, in_background=True, framed=True, records_request=True)
 
 AGENTS: Mapping[str, AgentValues] = {
     "seed": _V2_0_65,

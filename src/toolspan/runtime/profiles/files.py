@@ -26,15 +26,11 @@ class FileValues:
     missing: str = "File does not exist. Note: your current working directory is {cwd}."
     read_missing: str = "File does not exist. Note: your current working directory is {cwd}."
     unreadable_folder: str = "EISDIR: illegal operation on a directory, read '{path}'"
-    device: str = (
-        "Cannot read '{path}': this path names a device or process file that this tool does not"
-        " read."
-    )
+    device: str = "Cannot read '{path}': this path names a device or process file that this tool does not read."
     too_large: str = "File content ({size}) exceeds maximum allowed size ({most})."
     empty: str = "Warning: the file exists but the contents are empty."
     beyond_end: str = (
-        "Warning: the file exists but is shorter than the provided offset ({offset})."
-        " The file has {lines} lines."
+        "Warning: the file exists but is shorter than the provided offset ({offset}). The file has {lines} lines."
     )
     checks_early: bool = False
     """A missing or too large file is refused before the Read runs, not by the Read."""
@@ -67,9 +63,7 @@ class FileValues:
     """That note is left out, and the record says so, when the model has not seen the file."""
     snippet: bool = False
     """What was written is shown with line numbers."""
-    all_replaced: str = (
-        "The file {path} has been updated. All occurrences were successfully replaced."
-    )
+    all_replaced: str = "The file {path} has been updated. All occurrences were successfully replaced."
     no_match: str = "String to replace not found in file.\nString: {old}"
     records_user_modified: bool = True
     """Write records `userModified`."""
@@ -80,7 +74,7 @@ class FileValues:
     folder_first: bool = True
     """Write says of a folder that it is one, before it asks for a Read."""
 
-    def for_model(self, model: str | None) -> "FileValues":
+    def for_model(self, model: str | None) -> FileValues:
         """The same values as they hold for a model."""
         free = self.default_model_is_free if model is None else model.startswith(self.free_models)
         return replace(self, read_first=False) if free else self
@@ -124,8 +118,7 @@ _V2_0_65 = replace(
     extra_inputs=frozenset(),
     snippet=True,
     all_replaced=(
-        "The file {path} has been updated. All occurrences of '{old}' were successfully replaced"
-        " with '{new}'."
+        "The file {path} has been updated. All occurrences of '{old}' were successfully replaced with '{new}'."
     ),
     keeps_curly=False,
 )

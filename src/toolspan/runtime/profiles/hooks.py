@@ -123,11 +123,7 @@ _V2_1_197 = replace(
     separators="|,",
     omitted_fields=frozenset({"mcp_server"}),
     effort="high",
-    environment={
-        "CLAUDECODE": "1",
-        "CLAUDE_CODE_ENTRYPOINT": "sdk-cli",
-        "CLAUDE_CODE_CHILD_SESSION": "1",
-    },
+    environment={"CLAUDECODE": "1", "CLAUDE_CODE_ENTRYPOINT": "sdk-cli", "CLAUDE_CODE_CHILD_SESSION": "1"},
     exports_session_id=True,
     exit_2_wins=True,
     updates_output=True,

@@ -57,13 +57,7 @@ _V2_1_80 = replace(
     inline_limit=50_000,
     meta=frozenset({"structuredContent"}),
 )
-_V2_1_197 = replace(
-    _V2_1_80,
-    joins_errors=True,
-    idle_remote=300.0,
-    idle_local=1_800.0,
-    approval_interrupts=True,
-)
+_V2_1_197 = replace(_V2_1_80, joins_errors=True, idle_remote=300.0, idle_local=1_800.0, approval_interrupts=True)
 _V2_1_325 = replace(
     _V2_1_197,
     error="{message}",

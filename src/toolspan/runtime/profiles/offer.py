@@ -42,14 +42,12 @@ class ToolAvailability:
     """Numbers and booleans may come as strings."""
     validates_paths: bool = True
 
-    def for_model(self, model: str | None) -> "ToolAvailability":
+    def for_model(self, model: str | None) -> ToolAvailability:
         """The same offer as it holds for a model."""
         if model is None or not self.task_list_tools or model.startswith(self.models_without_tasks):
             return self
         return replace(
-            self,
-            tools=self.tools | self.task_list_tools,
-            optional_tools=self.optional_tools - self.task_list_tools,
+            self, tools=self.tools | self.task_list_tools, optional_tools=self.optional_tools - self.task_list_tools
         )
 
     def select_named(self, names: Iterable[str]) -> frozenset[str]:
@@ -105,10 +103,7 @@ _V2_1_325 = replace(
     }),
     aliases={"Task": "Agent", "KillShell": "TaskStop", "KillBash": "TaskStop"},
 )  # fmt: skip
-_SEED = replace(
-    _V2_0_65,
-    tools=_V2_0_65.tools | {"LS", "MultiEdit", "TodoRead"},
-)
+_SEED = replace(_V2_0_65, tools=_V2_0_65.tools | {"LS", "MultiEdit", "TodoRead"})
 
 TOOL_AVAILABILITY: Mapping[str, ToolAvailability] = {
     "seed": _SEED,

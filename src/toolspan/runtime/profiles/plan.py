@@ -17,10 +17,7 @@ class PlanValues:
     """What a person is asked before planning begins; None: nobody is asked."""
     exit_question: str = "Exit plan mode?"
     answer_question: str = "Answer questions?"
-    answered: str = (
-        "Your questions have been answered: {answers}."
-        " You can now continue with these answers in mind."
-    )
+    answered: str = "Your questions have been answered: {answers}. You can now continue with these answers in mind."
     unanswered: str = "The user did not answer the questions."
     """Empty: as `answered`, with no answers."""
     source: PlanSource = "file"
@@ -34,10 +31,7 @@ _V2_1_325 = PlanValues()
 _V2_1_197 = replace(_V2_1_325, source="input", records_edited=True)
 _V2_1_80 = replace(
     _V2_1_197,
-    answered=(
-        "User has answered your questions: {answers}."
-        " You can now continue with the user's answers in mind."
-    ),
+    answered=("User has answered your questions: {answers}. You can now continue with the user's answers in mind."),
     unanswered="",
     records_edited=False,
 )

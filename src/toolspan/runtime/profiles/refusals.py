@@ -33,12 +33,8 @@ class Refusals:
     interrupt_note: str = "[Request interrupted by user for tool use]"
     denied: str = "Permission to use {name} has been denied."
     not_granted: str = "Claude requested permissions to use {name}, but you haven't granted it yet."
-    not_granted_write: str = (
-        "Claude requested permissions to write to {path}, but you haven't granted it yet."
-    )
-    not_granted_read: str = (
-        "Claude requested permissions to read from {path}, but you haven't granted it yet."
-    )
+    not_granted_write: str = "Claude requested permissions to write to {path}, but you haven't granted it yet."
+    not_granted_read: str = "Claude requested permissions to read from {path}, but you haven't granted it yet."
     denied_file: str = "File is in a directory that is denied by your permission settings."
     star_rules: bool = True
     """Rules for commands may hold stars in other places than `:*` at the end."""
@@ -58,9 +54,7 @@ class Refusals:
     """For a command in plan mode that changes something; empty: as any that is not granted."""
     plan_mode: str = ""
     """For a write in plan mode; empty: as any other that is not granted."""
-    dont_ask: str = (
-        "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
-    )
+    dont_ask: str = "Permission to use {name} has been denied because Claude Code is running in don't ask mode."
     hook_denied: str = "PreToolUse:{name} hook error: {reason}"
     hook_denied_silently: str = "PreToolUse:{name} hook error: Blocked by hook"
     no_output: str = "({name} completed with no output)"

@@ -10,9 +10,7 @@ from dataclasses import dataclass, replace
 class SearchValues:
     """Texts and policies of the search tools of one client version; `{path}` is filled."""
 
-    no_folder: str = (
-        "Directory does not exist: {path}. Note: your current working directory is {cwd}."
-    )
+    no_folder: str = "Directory does not exist: {path}. Note: your current working directory is {cwd}."
     no_path: str = "Path does not exist: {path}. Note: your current working directory is {cwd}."
     checks_early: bool = False
     """A missing path is refused before the search runs, not by it."""

@@ -68,11 +68,7 @@ _V2_1_197 = replace(
     killed_at_timeout=frozenset({"sleep"}),
     started_text=_STARTED_TEXT + _READ_FILE_HINT,
     records_auto_move=False,
-    environment={
-        **_V2_1_80.environment,
-        "CLAUDE_CODE_CHILD_SESSION": "1",
-        "AI_AGENT": "claude-code_2-1-197_agent",
-    },
+    environment={**_V2_1_80.environment, "CLAUDE_CODE_CHILD_SESSION": "1", "AI_AGENT": "claude-code_2-1-197_agent"},
     exports_session_id=True,
 )
 _V2_1_325 = replace(

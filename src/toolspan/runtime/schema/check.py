@@ -26,9 +26,7 @@ Schema = Mapping[str, Any]
 _Check = Callable[[Any, Path, list[Issue]], Any]
 """Gives the value as it is taken, and appends what is wrong with it."""
 
-_ANNOTATIONS = frozenset(
-    {"$schema", "default", "deprecated", "description", "examples", "propertyNames", "title"}
-)
+_ANNOTATIONS = frozenset({"$schema", "default", "deprecated", "description", "examples", "propertyNames", "title"})
 _BOUNDS = {
     "minimum": ("too_small", True),
     "exclusiveMinimum": ("too_small", False),
@@ -54,9 +52,7 @@ _KEYWORDS = {
     "boolean": frozenset({"const"}),
     "null": frozenset[str](),
 }
-_NUMBER_PATTERN = re.compile(
-    r"-?\d{1,300}(\.\d{1,300})?", re.ASCII
-)  # no longer: none is a usable number
+_NUMBER_PATTERN = re.compile(r"-?\d{1,300}(\.\d{1,300})?", re.ASCII)  # no longer: none is a usable number
 _BOOLEAN_TEXTS = {"true": True, "false": False}
 _ABSENT = object()
 
@@ -114,7 +110,7 @@ class _SchemaPosition:
     location: str
     coerce: bool
 
-    def child(self, name: str) -> "_SchemaPosition":
+    def child(self, name: str) -> _SchemaPosition:
         return _SchemaPosition(f"{self.location}.{name}", self.coerce)
 
 
@@ -130,9 +126,7 @@ def _compile_schema(schema: Schema, position: _SchemaPosition) -> _Check:
     return _COMPILERS[kind](schema, position)
 
 
-def _reject_unknown_keywords(
-    schema: Schema, keywords: frozenset[str], position: _SchemaPosition
-) -> None:
+def _reject_unknown_keywords(schema: Schema, keywords: frozenset[str], position: _SchemaPosition) -> None:
     unknown = sorted(schema.keys() - keywords - _ANNOTATIONS)
     if unknown:
         raise BadTool(f"{position.location} has {', '.join(unknown)}, which cannot be checked")
@@ -328,11 +322,7 @@ class _Property:
 def _compile_object(schema: Schema, position: _SchemaPosition) -> _Check:
     properties = tuple(_compile_properties(schema, position))
     names = frozenset(prop.name for prop in properties)
-    defaults = {
-        name: prop["default"]
-        for name, prop in schema.get("properties", {}).items()
-        if "default" in prop
-    }
+    defaults = {name: prop["default"] for name, prop in schema.get("properties", {}).items() if "default" in prop}
     check_rest = _compile_additional(schema, position)
 
     def check(value: Any, path: Path, issues: list[Issue]) -> Any:
@@ -380,9 +370,7 @@ def _compile_additional(schema: Schema, position: _SchemaPosition) -> _Check | N
     allowed = schema.get("additionalProperties", True)
     if allowed is False:
         return None
-    return _compile_schema(
-        {} if allowed is True else allowed, position.child("additionalProperties")
-    )
+    return _compile_schema({} if allowed is True else allowed, position.child("additionalProperties"))
 
 
 def _check_additional(

@@ -19,9 +19,7 @@ from toolspan.errors import BadTool
 from toolspan.runtime.schema.check import type_name
 from toolspan.runtime.schema.issues import Invalid, Issue, Parse, Path, Valid
 
-_PARAMETER_ENTRY = re.compile(
-    r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)", re.DOTALL
-)
+_PARAMETER_ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<text>.*)", re.DOTALL)
 _ARGS_HEADINGS = ("Args:", "Arguments:", "Parameters:")
 
 
@@ -106,9 +104,7 @@ class DerivedSchema:
     """The name of the parameter that is filled in by the runner."""
 
 
-def derive_schema(
-    function: Callable[..., object], *, context: type, names: Mapping[str, object]
-) -> DerivedSchema:
+def derive_schema(function: Callable[..., object], *, context: type, names: Mapping[str, object]) -> DerivedSchema:
     """Read a function's signature.
 
     `names` are those that annotations may use beside the globals of the function's module.
@@ -118,9 +114,7 @@ def derive_schema(
     """
     hints = _resolve_hints(function, context, names)
     parameters = list(_check_parameters(function, hints))
-    fillable = [
-        parameter for parameter in parameters if _is_context_hint(hints[parameter.name], context)
-    ]
+    fillable = [parameter for parameter in parameters if _is_context_hint(hints[parameter.name], context)]
     if len(fillable) > 1:
         raise BadTool(f"{_function_name(function)} asks for {context.__name__} more than once")
     model_parameters = [parameter for parameter in parameters if parameter not in fillable]
@@ -139,9 +133,7 @@ def _function_name(function: Callable[..., object]) -> str:
     return getattr(function, "__qualname__", None) or repr(function)
 
 
-def _resolve_hints(
-    function: Callable[..., object], context: type, names: Mapping[str, object]
-) -> dict[str, Any]:
+def _resolve_hints(function: Callable[..., object], context: type, names: Mapping[str, object]) -> dict[str, Any]:
     """The annotations; the context is found even where it is imported for type checkers only."""
     inner = inspect.unwrap(function)
     namespace = {context.__name__: context, **getattr(inner, "__globals__", {}), **names}
@@ -151,23 +143,17 @@ def _resolve_hints(
     try:
         return get_type_hints(holder, globalns={}, localns=namespace, include_extras=True)
     except Exception as error:  # annotations are code: they may raise anything
-        raise BadTool(
-            f"The annotations of {_function_name(function)} cannot be read: {error}"
-        ) from error
+        raise BadTool(f"The annotations of {_function_name(function)} cannot be read: {error}") from error
 
 
-def _check_parameters(
-    function: Callable[..., object], hints: Mapping[str, Any]
-) -> Iterable[inspect.Parameter]:
+def _check_parameters(function: Callable[..., object], hints: Mapping[str, Any]) -> Iterable[inspect.Parameter]:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in _UNNAMED_KINDS:
             reason = _UNNAMED_KINDS[parameter.kind]
             raise BadTool(f"{_function_name(function)}: the parameter {parameter.name} {reason}")
         if parameter.name not in hints:
             hint = "; of a method, `tool(thing.method)` makes one" * (parameter.name == "self")
-            raise BadTool(
-                f"{_function_name(function)}: the parameter {parameter.name} has no annotation{hint}"
-            )
+            raise BadTool(f"{_function_name(function)}: the parameter {parameter.name} has no annotation{hint}")
         yield parameter
 
 
@@ -179,9 +165,7 @@ def _is_context_hint(hint: Any, context: type) -> bool:
 
 
 def _compile_parameters(
-    function: Callable[..., object],
-    parameters: list[inspect.Parameter],
-    hints: Mapping[str, Any],
+    function: Callable[..., object], parameters: list[inspect.Parameter], hints: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Callable[[Any], Any]]:
     """The schema of an object of these parameters, and pydantic's check of one."""
     from pydantic import ConfigDict, TypeAdapter
@@ -197,9 +181,7 @@ def _compile_parameters(
                 " so that the function has its default when it is called directly"
             )
         optional = parameter.default is not inspect.Parameter.empty
-        fields[parameter.name] = (
-            NotRequired[hints[parameter.name]] if optional else hints[parameter.name]
-        )
+        fields[parameter.name] = NotRequired[hints[parameter.name]] if optional else hints[parameter.name]
     make: Any = TypedDict  # its fields are known only now, which type checkers do not allow
     arguments = make("Input", fields)
     arguments.__pydantic_config__ = ConfigDict(extra="forbid")
@@ -208,9 +190,7 @@ def _compile_parameters(
         schema = adapter.json_schema()
     except (PydanticUserError, TypeError) as error:
         message = str(error).partition("\n")[0]
-        raise BadTool(
-            f"{_function_name(function)} cannot be offered to a model: {message}"
-        ) from error
+        raise BadTool(f"{_function_name(function)} cannot be offered to a model: {message}") from error
     _remove_titles(schema)
     return schema, adapter.validator.validate_python
 
@@ -230,9 +210,7 @@ def _remove_titles(schema: dict[str, Any]) -> None:
             _remove_titles(part)
 
 
-def _add_descriptions(
-    schema: dict[str, Any], parameters: list[inspect.Parameter], texts: Mapping[str, str]
-) -> None:
+def _add_descriptions(schema: dict[str, Any], parameters: list[inspect.Parameter], texts: Mapping[str, str]) -> None:
     """Add what the docstring says of parameters, and their defaults."""
     for parameter in parameters:
         property_schema = schema["properties"][parameter.name]
@@ -256,7 +234,7 @@ def _make_parse(
 ) -> Parse:
     from pydantic import ValidationError
 
-    pass  # CODEMOD
+    # CODEMOD
 
     defaults = {
         parameter.name: parameter.default
@@ -327,15 +305,11 @@ class _PlacedError(NamedTuple):
     error: PydanticError
 
 
-def convert_errors(
-    errors: Iterable[PydanticError], arguments: object, schema: Schema
-) -> tuple[Issue, ...]:
+def convert_errors(errors: Iterable[PydanticError], arguments: object, schema: Schema) -> tuple[Issue, ...]:
     """Pydantic's errors as issues: alternatives of one union as one, unknown keys last."""
     placed_errors = [_place_error(item, arguments) for item in errors]
     issues: list[Issue] = []
-    for path, group in groupby(
-        placed_errors, key=lambda item: (item.path, item.branch is not None)
-    ):
+    for path, group in groupby(placed_errors, key=lambda item: (item.path, item.branch is not None)):
         members = list(group)
         if path[1]:
             issues.append(_union_issue(members, schema))
@@ -440,10 +414,7 @@ def _schema_at(path: Path, schema: Schema) -> Schema:
     here = schema
     for step in path:
         here = _resolve_schema(here, schema)
-        if isinstance(step, int):
-            here = here.get("items", {})
-        else:
-            here = here.get("properties", {}).get(step, {})
+        here = here.get("items", {}) if isinstance(step, int) else here.get("properties", {}).get(step, {})
     return _resolve_schema(here, schema)
 
 
@@ -452,9 +423,7 @@ def _resolve_schema(here: Schema, schema: Schema) -> Schema:
     if "$ref" in here:
         name = str(here["$ref"]).rpartition("/")[2]
         here = schema.get("$defs", {}).get(name, {})
-    filled = [
-        alternative for alternative in here.get("anyOf", ()) if alternative.get("type") != "null"
-    ]
+    filled = [alternative for alternative in here.get("anyOf", ()) if alternative.get("type") != "null"]
     return _resolve_schema(filled[0], schema) if len(filled) == 1 else here
 
 

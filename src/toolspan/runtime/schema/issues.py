@@ -16,9 +16,7 @@ from msgspec import Struct
 
 from toolspan.runtime.profiles.issues import IssueStyle
 
-IssueCode = Literal[
-    "missing", "unexpected", "type", "value", "format", "too_small", "too_big", "union", "other"
-]
+IssueCode = Literal["missing", "unexpected", "type", "value", "format", "too_small", "too_big", "union", "other"]
 Path = tuple[str | int, ...]
 
 
@@ -84,9 +82,7 @@ def _zod_records(issues: Iterable[Issue], style: IssueStyle) -> list[_Record]:
         if place is None:
             records.extend(_zod_record(issue, style) for issue in group)
         else:
-            records.append(
-                _unknown_keys_record(place, [str(issue.path[-1]) for issue in group], style)
-            )
+            records.append(_unknown_keys_record(place, [str(issue.path[-1]) for issue in group], style))
     return records
 
 
@@ -101,12 +97,7 @@ def _unknown_keys_record(place: Path, keys: list[str], style: IssueStyle) -> _Re
     else:
         noun = "key" if len(keys) == 1 else "keys"
         message = f"Unrecognized {noun}: " + ", ".join(f'"{key}"' for key in keys)
-    return {
-        "code": "unrecognized_keys",
-        "keys": keys,
-        "path": list(place),
-        "message": message,
-    }
+    return {"code": "unrecognized_keys", "keys": keys, "path": list(place), "message": message}
 
 
 def _zod_record(issue: Issue, style: IssueStyle) -> _Record:
@@ -190,9 +181,7 @@ def _literal_zod3(issue: Issue, allowed_value: object) -> _Record:
 
 def _value_zod4(issue: Issue, _style: IssueStyle) -> _Record:
     values = _issue_values(issue)
-    choice = "|".join(
-        json.dumps(allowed_value, ensure_ascii=False, default=str) for allowed_value in values
-    )
+    choice = "|".join(json.dumps(allowed_value, ensure_ascii=False, default=str) for allowed_value in values)
     several = f"Invalid option: expected one of {choice}"
     return {
         "code": "invalid_value",
@@ -209,12 +198,7 @@ def _issue_values(issue: Issue) -> list[object]:
 
 def _format_zod3(issue: Issue, _style: IssueStyle) -> _Record:
     name = issue.detail.get("format")
-    return {
-        "validation": name,
-        "code": "invalid_string",
-        "message": f"Invalid {name}",
-        "path": list(issue.path),
-    }
+    return {"validation": name, "code": "invalid_string", "message": f"Invalid {name}", "path": list(issue.path)}
 
 
 def _format_zod4(issue: Issue, _style: IssueStyle) -> _Record:
@@ -272,17 +256,9 @@ def _union_branches(issue: Issue) -> list[tuple[Issue, ...]]:
 
 
 def _union_zod3(issue: Issue, style: IssueStyle) -> _Record:
-    branches = [
-        [replace(item, path=(*issue.path, *item.path)) for item in branch]
-        for branch in _union_branches(issue)
-    ]
+    branches = [[replace(item, path=(*issue.path, *item.path)) for item in branch] for branch in _union_branches(issue)]
     errors = [{"issues": _zod_records(item, style), "name": "ZodError"} for item in branches]
-    return {
-        "code": "invalid_union",
-        "unionErrors": errors,
-        "path": list(issue.path),
-        "message": "Invalid input",
-    }
+    return {"code": "invalid_union", "unionErrors": errors, "path": list(issue.path), "message": "Invalid input"}
 
 
 def _union_zod4(issue: Issue, style: IssueStyle) -> _Record:
@@ -383,9 +359,7 @@ def format_path(path: Path) -> str:
 def _issue_sentences(issues: tuple[Issue, ...], style: IssueStyle) -> list[str]:
     """The sentences: what is missing first, then what is unknown, then what has a wrong type."""
     missing = [
-        f"The required parameter `{format_path(issue.path)}` is missing"
-        for issue in issues
-        if is_missing(issue, style)
+        f"The required parameter `{format_path(issue.path)}` is missing" for issue in issues if is_missing(issue, style)
     ]
     unexpected = [
         f"An unexpected parameter `{format_path(issue.path)}` was provided"

@@ -80,9 +80,7 @@ class _YamlReader:
         line = self._peek_line()
         if line is None or line.indent <= above:
             return None
-        return (
-            self._read_list(line.indent) if _is_item(line.text) else self._read_mapping(line.indent)
-        )
+        return self._read_list(line.indent) if _is_item(line.text) else self._read_mapping(line.indent)
 
     def _read_mapping(self, indent: int) -> dict[str, object]:
         mapping: dict[str, object] = {}
@@ -108,11 +106,7 @@ class _YamlReader:
 
     def _read_list(self, indent: int) -> list[object]:
         items: list[object] = []
-        while (
-            (line := self._peek_line()) is not None
-            and line.indent == indent
-            and _is_item(line.text)
-        ):
+        while (line := self._peek_line()) is not None and line.indent == indent and _is_item(line.text):
             text = line.text[1:].strip()
             if not text:
                 self._consume_line()
@@ -134,10 +128,7 @@ class _YamlReader:
                 break
             lines.append(line)
             self._position += 1
-        inner = min(
-            (len(raw_line) - len(raw_line.lstrip(" ")) for raw_line in lines if raw_line.strip()),
-            default=0,
-        )
+        inner = min((len(raw_line) - len(raw_line.lstrip(" ")) for raw_line in lines if raw_line.strip()), default=0)
         return between.join(raw_line[inner:].rstrip() for raw_line in lines).strip("\n")
 
     def _read_scalar(self, text: str) -> object:

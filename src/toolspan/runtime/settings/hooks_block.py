@@ -19,7 +19,7 @@ _T = TypeVar("_T")
 OnFailure = Literal["continue", "block"]
 
 
-class SettingsError(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
+class SettingsError(ToolspanError):
     """A value in a settings file is not what it has to be; the message names file and key."""
 
 
@@ -101,9 +101,7 @@ def _parse_groups(point: object, groups: object, where: str) -> tuple[HandlerGro
     key = f"hooks.{point}"
     if not isinstance(groups, list):
         raise SettingsError(f"{where}: `{key}` is a list of groups, not {json_type_name(groups)}")
-    return tuple(
-        convert_value(group, HandlerGroup, where, f"{key}[{n}]") for n, group in enumerate(groups)
-    )
+    return tuple(convert_value(group, HandlerGroup, where, f"{key}[{n}]") for n, group in enumerate(groups))
 
 
 def convert_value(value: object, kind: type[_T], where: str, key: str) -> _T:

@@ -13,12 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from toolspan.errors import SourceError
-from toolspan.runtime.settings.hooks_block import (
-    HandlerGroup,
-    convert_value,
-    json_type_name,
-    parse_hooks,
-)
+from toolspan.runtime.settings.hooks_block import HandlerGroup, convert_value, json_type_name, parse_hooks
 
 
 class PermissionSettings(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -90,14 +85,9 @@ def parse_settings(raw: Mapping[str, object], where: str) -> Settings:
     Raises:
         BadSetting: a key has a value of the wrong kind.
     """
-    env = {
-        k: _env_value_text(v)
-        for k, v in convert_value(raw.get("env", {}), dict, where, "env").items()
-    }
+    env = {k: _env_value_text(v) for k, v in convert_value(raw.get("env", {}), dict, where, "env").items()}
     return Settings(
-        permissions=convert_value(
-            raw.get("permissions", {}), PermissionSettings, where, "permissions"
-        ),
+        permissions=convert_value(raw.get("permissions", {}), PermissionSettings, where, "permissions"),
         hooks=parse_hooks(raw.get("hooks", {}), where),
         env=convert_value(env, dict[str, str], where, "env"),
         switches=_parse_switches(raw, where),

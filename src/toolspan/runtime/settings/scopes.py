@@ -17,13 +17,7 @@ from typing import Literal, get_args
 import msgspec
 
 from toolspan.runtime.settings.hooks_block import HandlerGroup, parse_hooks
-from toolspan.runtime.settings.load import (
-    PermissionSettings,
-    Settings,
-    Switches,
-    load_json,
-    parse_settings,
-)
+from toolspan.runtime.settings.load import PermissionSettings, Settings, Switches, load_json, parse_settings
 
 Scope = Literal["managed", "command_line", "local", "project", "user"]
 """Where settings come from."""
@@ -32,9 +26,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 PROJECT_SCOPES: frozenset[Scope] = frozenset({"project", "local"})
 """What comes with a folder, and so from whoever made it."""
 
-_MANAGED_FOLDER = Path(
-    "/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code"
-)
+_MANAGED_FOLDER = Path("/Library/Application Support/ClaudeCode" if sys.platform == "darwin" else "/etc/claude-code")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +51,7 @@ class SettingsPaths:
     """Where an administrator puts them."""
 
     @classmethod
-    def for_project(
-        cls, project: Path, environment: Mapping[str, str] | None = None
-    ) -> "SettingsPaths":
+    def for_project(cls, project: Path, environment: Mapping[str, str] | None = None) -> SettingsPaths:
         """The usual places of a project and of whoever runs us."""
         env = os.environ if environment is None else environment
         chosen = env.get("CLAUDE_CONFIG_DIR")
@@ -182,9 +172,7 @@ def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedS
     all_layers = tuple(layers)
     effective = tuple(layer if trusted else _restrict_untrusted(layer) for layer in all_layers)
     untrusted_files = tuple(
-        was.path
-        for was, now in zip(all_layers, effective, strict=True)
-        if was.settings != now.settings
+        was.path for was, now in zip(all_layers, effective, strict=True) if was.settings != now.settings
     )
     switches = _merge_switches(effective)
     env: dict[str, str] = {}
@@ -200,9 +188,7 @@ def merge_settings(layers: Iterable[SettingsLayer], *, trusted: bool) -> MergedS
     )
 
 
-def with_frontmatter_hooks(
-    merged: MergedSettings, block: object, path: Path, kind: FrontmatterKind
-) -> MergedSettings:
+def with_frontmatter_hooks(merged: MergedSettings, block: object, path: Path, kind: FrontmatterKind) -> MergedSettings:
     """The same settings with the handlers in the head of a file, and no others.
 
     An agent's turn ends as that of an agent below: its `Stop` is `SubagentStop`.
@@ -234,9 +220,7 @@ def _restrict_untrusted(layer: SettingsLayer) -> SettingsLayer:
 
 def _merge_permissions(layers: tuple[SettingsLayer, ...], switches: Switches) -> PermissionSettings:
     only = switches.allow_managed_permission_rules_only
-    blocks = [
-        layer.settings.permissions for layer in layers if not only or layer.scope == "managed"
-    ]
+    blocks = [layer.settings.permissions for layer in layers if not only or layer.scope == "managed"]
     every = [layer.settings.permissions for layer in layers]
     return PermissionSettings(
         allow=tuple(rule for block in blocks for rule in block.allow),
@@ -245,8 +229,7 @@ def _merge_permissions(layers: tuple[SettingsLayer, ...], switches: Switches) ->
         additional_directories=tuple(d for block in every for d in block.additional_directories),
         default_mode=next((b.default_mode for b in every if b.default_mode), None),
         disable_bypass_permissions_mode=next(
-            (b.disable_bypass_permissions_mode for b in every if b.disable_bypass_permissions_mode),
-            None,
+            (b.disable_bypass_permissions_mode for b in every if b.disable_bypass_permissions_mode), None
         ),
         disable_auto_mode=next((b.disable_auto_mode for b in every if b.disable_auto_mode), None),
     )

@@ -22,12 +22,7 @@ from toolspan.errors import SourceError
 from toolspan.runtime.settings.frontmatter import parse_frontmatter_hooks
 from toolspan.runtime.settings.hooks_block import SettingsError
 from toolspan.runtime.settings.load import load_json
-from toolspan.runtime.settings.scopes import (
-    PROJECT_SCOPES,
-    SettingsLayer,
-    SettingsPaths,
-    load_layers,
-)
+from toolspan.runtime.settings.scopes import PROJECT_SCOPES, SettingsLayer, SettingsPaths, load_layers
 from toolspan.runtime.settings.write import replace_json
 
 _FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---", re.DOTALL | re.MULTILINE)
@@ -150,12 +145,7 @@ def _format_hook_group(point: str, group: object) -> Iterator[str]:
         if not isinstance(handler, Mapping):
             yield f"{point} {matcher} {json.dumps(handler)}"
             continue
-        target = (
-            handler.get("command")
-            or handler.get("url")
-            or handler.get("prompt")
-            or json.dumps(handler)
-        )
+        target = handler.get("command") or handler.get("url") or handler.get("prompt") or json.dumps(handler)
         args = handler.get("args")
         arguments = args if isinstance(args, list) else ()
         yield f"{point} {matcher} [{handler.get('type')}] {' '.join((str(target), *map(str, arguments)))}"
@@ -233,9 +223,7 @@ class TrustStore:
         replace_json(self.path, {"folders": folders})
 
 
-def change_local_settings(
-    paths: SettingsPaths, store: TrustStore, change: Callable[[], object]
-) -> bool:
+def change_local_settings(paths: SettingsPaths, store: TrustStore, change: Callable[[], object]) -> bool:
     """Change the project's local settings in a person's name; False if they are not trusted then.
 
     Who trusted the folder goes on trusting it, with what they just added to it and nothing else.

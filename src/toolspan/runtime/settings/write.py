@@ -23,11 +23,7 @@ _DEFAULT_FILE_MODE = 0o600
 
 
 def add_permissions(
-    path: Path,
-    *,
-    allow: Sequence[str] = (),
-    folders: Sequence[str] = (),
-    within: Path | None = None,
+    path: Path, *, allow: Sequence[str] = (), folders: Sequence[str] = (), within: Path | None = None
 ) -> bool:
     """Add rules that allow, and folders to work in; False when all of it is there already.
 
@@ -51,9 +47,7 @@ def add_permissions(
     return True
 
 
-def _added_entries(
-    block: Mapping[str, object], key: str, texts: Sequence[str], path: Path
-) -> dict[str, object]:
+def _added_entries(block: Mapping[str, object], key: str, texts: Sequence[str], path: Path) -> dict[str, object]:
     before = block.get(key, [])
     if not isinstance(before, list):
         raise SettingsError(f"{path}: `permissions.{key}` is a list, not {json_type_name(before)}")

@@ -26,12 +26,7 @@ from toolspan.session.models.base import (
     read_next_event,
     translate_errors,
 )
-from toolspan.session.models.blocks import (
-    iter_call_ids,
-    parse_call_input,
-    sanitize_tool_name,
-    unique_call_id,
-)
+from toolspan.session.models.blocks import iter_call_ids, parse_call_input, sanitize_tool_name, unique_call_id
 from toolspan.session.models.history import Block, Message
 
 if TYPE_CHECKING:
@@ -54,9 +49,7 @@ _CALL_TYPES = ("tool_use", "server_tool_use", "mcp_tool_use")
 class AnthropicModel:
     """A model of the Messages API."""
 
-    def __init__(
-        self, name: str, *, base_url: str | None = None, api_key: str | None = None
-    ) -> None:
+    def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         """Without address and key, the SDK takes those of the environment (`ANTHROPIC_…`).
 
         Raises:
@@ -67,9 +60,7 @@ class AnthropicModel:
         self.name = name
         self._sdk_error = anthropic.AnthropicError
         self._omit = anthropic.omit
-        self._client: AsyncAnthropic = anthropic.AsyncAnthropic(
-            api_key=api_key, base_url=base_url, max_retries=0
-        )
+        self._client: AsyncAnthropic = anthropic.AsyncAnthropic(api_key=api_key, base_url=base_url, max_retries=0)
 
     async def stream(self, request: ModelRequest) -> ModelStream:
         """The reply as it comes.
@@ -112,7 +103,7 @@ class _AnthropicStreamReader:
         self._pieces: dict[str, list[str]] = {}
         """What came of each of the block's texts; joined when the block is complete."""
 
-    def read_event(self, event: "RawMessageStreamEvent") -> Iterator[ModelEvent]:
+    def read_event(self, event: RawMessageStreamEvent) -> Iterator[ModelEvent]:
         """What an event of the API means."""
         match event.type:
             case "message_start":
@@ -130,10 +121,7 @@ class _AnthropicStreamReader:
                 details = delta.get("stop_details")
                 if event.delta.stop_reason is not None:
                     self.is_stopped = True
-                    yield ReplyStopped(
-                        event.delta.stop_reason,
-                        details if isinstance(details, dict) else None,
-                    )
+                    yield ReplyStopped(event.delta.stop_reason, details if isinstance(details, dict) else None)
             case "message_stop":
                 return
 
@@ -145,7 +133,7 @@ class _AnthropicStreamReader:
             block |= {"id": call_id, "name": sanitize_tool_name(str(block["name"]))}
             yield CallBegan(call_id, str(block["name"]))
 
-    def _add_delta(self, delta: "RawContentBlockDelta") -> Iterator[ModelEvent]:
+    def _add_delta(self, delta: RawContentBlockDelta) -> Iterator[ModelEvent]:
         block = self._block
         match delta.type:
             case "text_delta":
@@ -174,9 +162,7 @@ class _AnthropicStreamReader:
         input_json = "".join(pieces.pop("input", ()))
         for field, texts in pieces.items():
             block[field] = "".join((str(block.get(field, "")), *texts))
-        if block.get("type") in _CALL_TYPES and (
-            input_json or not isinstance(block.get("input"), dict)
-        ):
+        if block.get("type") in _CALL_TYPES and (input_json or not isinstance(block.get("input"), dict)):
             block["input"] = parse_call_input(input_json)
         return BlockDone(block)
 

@@ -102,7 +102,7 @@ class ReplyStopped:
 class Retrying:
     """The request failed and is made anew: what this reply brought so far does not count."""
 
-    failure: "ModelFailed"
+    failure: ModelFailed
     attempt: int
     max_retries: int
     wait_s: float
@@ -173,9 +173,7 @@ class ModelFailed(ToolspanError):  # noqa: N818 - reads as a noun where it is ca
 
 def interrupted_stream_failure() -> ModelFailed:
     """A stream that ended before its reply did."""
-    return ModelFailed(
-        "the connection ended in the middle of the reply", kind="connection", retry=True
-    )
+    return ModelFailed("the connection ended in the middle of the reply", kind="connection", retry=True)
 
 
 _TOO_LONG_HINTS = ("prompt is too long", "context length", "context_length", "context window",
@@ -190,15 +188,9 @@ def failure_from_status(
     """An answer that is an error, and whether to ask again."""
     response_headers = headers or {}
     should_retry = response_headers.get("x-should-retry")
-    retry = should_retry == "true" or (
-        should_retry != "false" and (status in _RETRYABLE_STATUSES or status >= 500)
-    )
+    retry = should_retry == "true" or (should_retry != "false" and (status in _RETRYABLE_STATUSES or status >= 500))
     return ModelFailed(
-        message,
-        kind=kind or "api_error",
-        status=status,
-        retry=retry,
-        retry_after=_parse_retry_after(response_headers),
+        message, kind=kind or "api_error", status=status, retry=retry, retry_after=_parse_retry_after(response_headers)
     )
 
 
@@ -246,9 +238,7 @@ def translate_errors(sdk_error: type[Exception]) -> Iterator[None]:
         raise _connection_failure(error) from error
 
 
-async def read_next_event(
-    stream: AsyncIterator[EventT], sdk_error: type[Exception]
-) -> EventT | None:
+async def read_next_event(stream: AsyncIterator[EventT], sdk_error: type[Exception]) -> EventT | None:
     """What a reply brings next; None at its end.
 
     Raises:

@@ -115,9 +115,7 @@ class _CallIdRepair:
                 return CallBegan(new_id, sanitize_tool_name(tool))
             case InputDelta(sent_id, text) if sent_id in self._open_calls:
                 return InputDelta(self._open_calls[sent_id], text)
-            case BlockDone(
-                {"type": "tool_use", "id": str(sent_id), "name": str(tool)} as block
-            ) if sent_id and tool:
+            case BlockDone({"type": "tool_use", "id": str(sent_id), "name": str(tool)} as block) if sent_id and tool:
                 new_id = self._open_calls.pop(sent_id, "") or self._assign_id(sent_id)
                 return BlockDone({**block, "id": new_id, "name": sanitize_tool_name(tool)})
             case Retrying():

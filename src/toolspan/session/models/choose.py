@@ -18,17 +18,8 @@ from toolspan.session.models.retry import RetryingModel, RetryOptions
 from toolspan.session.models.scripted import ScriptedModel, load_script
 
 PROVIDERS = ("anthropic", "openai", "scripted")
-_PROVIDER_BY_PREFIX = {
-    "claude": "anthropic",
-    "gpt-": "openai",
-    "o1": "openai",
-    "o3": "openai",
-    "o4": "openai",
-}
-_KEY_VARIABLES = {
-    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
-    "openai": ("OPENAI_API_KEY",),
-}
+_PROVIDER_BY_PREFIX = {"claude": "anthropic", "gpt-": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
+_KEY_VARIABLES = {"anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), "openai": ("OPENAI_API_KEY",)}
 _PLACEHOLDER_KEY = "none"
 """What a server of one's own is told, which asks for none."""
 

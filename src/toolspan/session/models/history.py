@@ -184,9 +184,7 @@ def _group_turns(messages: Sequence[Mapping[str, object]]) -> list[_RoleTurn]:
     turns: list[_RoleTurn] = []
     for n, message in enumerate(messages):
         role = str(message["role"])
-        located_blocks = tuple(
-            _LocatedBlock(n, index, block) for index, block in enumerate(message_blocks(message))
-        )
+        located_blocks = tuple(_LocatedBlock(n, index, block) for index, block in enumerate(message_blocks(message)))
         if turns and turns[-1].role == role:
             turns[-1] = _RoleTurn(role, n, turns[-1].blocks + located_blocks)
         else:
@@ -204,10 +202,7 @@ def _misplaced_blocks(turns: Sequence[_RoleTurn]) -> Iterator[str]:
                 where = f"messages.{located.message}"
                 yield f"{where}: `{kind}` blocks can only be in `{role}` messages"
         if turn.role == "assistant" and turn.blocks and turn.blocks[-1].type == "thinking":
-            yield (
-                f"messages.{turn.last_message}: The final block in an assistant message cannot be"
-                " `thinking`."
-            )
+            yield (f"messages.{turn.last_message}: The final block in an assistant message cannot be `thinking`.")
 
 
 def _empty_messages(messages: Sequence[object]) -> Iterator[str]:
@@ -258,14 +253,10 @@ def _unpaired_calls(turns: Sequence[_RoleTurn]) -> Iterator[str]:
 
 def _pairing_problems(previous: _RoleTurn | None, turn: _RoleTurn | None) -> Iterator[str]:
     """What is wrong between a turn and the next one; None stands for the end."""
-    call_blocks = (
-        previous.blocks_of_type("tool_use") if previous and previous.role == "assistant" else []
-    )
+    call_blocks = previous.blocks_of_type("tool_use") if previous and previous.role == "assistant" else []
     calls = {str(located.block["id"]): located for located in call_blocks}
     user = turn if turn and turn.role == "user" else None
-    leading_ids = {
-        str(located.block["tool_use_id"]) for located in (_leading_results(user) if user else ())
-    }
+    leading_ids = {str(located.block["tool_use_id"]) for located in (_leading_results(user) if user else ())}
     missing = [identifier for identifier in calls if identifier not in leading_ids]
     if missing:
         yield _UNANSWERED_CALLS.format(calls[missing[0]].message, ", ".join(missing))

@@ -41,11 +41,7 @@ from toolspan.session.models.history import Block, Message, message_blocks
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-    from openai.types.chat import (
-        ChatCompletionChunk,
-        ChatCompletionFunctionToolParam,
-        ChatCompletionMessageParam,
-    )
+    from openai.types.chat import ChatCompletionChunk, ChatCompletionFunctionToolParam, ChatCompletionMessageParam
     from openai.types.chat.chat_completion_chunk import ChoiceDelta, ChoiceDeltaToolCall
 
 
@@ -54,15 +50,9 @@ ChatMessage = dict[str, object]
 
 def to_chat_messages(request: ModelRequest) -> list[ChatMessage]:
     """The messages, the system's words first."""
-    messages: list[ChatMessage] = (
-        [{"role": "system", "content": request.system}] if request.system else []
-    )
+    messages: list[ChatMessage] = [{"role": "system", "content": request.system}] if request.system else []
     for message in request.messages:
-        messages += (
-            _assistant_messages(message)
-            if message["role"] == "assistant"
-            else _user_messages(message)
-        )
+        messages += _assistant_messages(message) if message["role"] == "assistant" else _user_messages(message)
     return messages
 
 
@@ -110,11 +100,7 @@ def _assistant_messages(message: Message) -> Iterator[ChatMessage]:
 
 def _chat_call(block: Mapping[str, object]) -> ChatMessage:
     arguments = msgspec.json.encode(block.get("input")).decode()
-    return {
-        "id": block["id"],
-        "type": "function",
-        "function": {"name": block["name"], "arguments": arguments},
-    }
+    return {"id": block["id"], "type": "function", "function": {"name": block["name"], "arguments": arguments}}
 
 
 def _user_messages(message: Message) -> Iterator[ChatMessage]:
@@ -162,9 +148,7 @@ _STOP_REASONS = {
 class OpenAIModel:
     """A model of the chat completions API."""
 
-    def __init__(
-        self, name: str, *, base_url: str | None = None, api_key: str | None = None
-    ) -> None:
+    def __init__(self, name: str, *, base_url: str | None = None, api_key: str | None = None) -> None:
         """Without address and key, `OPENAI_BASE_URL` and `OPENAI_API_KEY` count.
 
         Raises:
@@ -175,9 +159,7 @@ class OpenAIModel:
         self.name = name
         self._sdk_error = openai.OpenAIError
         self._omit = openai.omit
-        self._client: AsyncOpenAI = openai.AsyncOpenAI(
-            api_key=api_key, base_url=base_url, max_retries=0
-        )
+        self._client: AsyncOpenAI = openai.AsyncOpenAI(api_key=api_key, base_url=base_url, max_retries=0)
         # OpenAI's own models refuse the old word, local servers do not all know the new one.
         self._is_openai_server = "api.openai.com" in str(self._client.base_url)
 
@@ -240,16 +222,14 @@ class _OpenAIStreamReader:
         self._is_refusal = False
         self._has_calls = False
 
-    def read_chunk(self, chunk: "ChatCompletionChunk") -> Iterator[ModelEvent]:
+    def read_chunk(self, chunk: ChatCompletionChunk) -> Iterator[ModelEvent]:
         """What a chunk of the API means."""
         if not self._has_begun:
             self._has_begun = True
             message_id = unique_call_id(chunk.id or None, ())
             yield ReplyBegan(message_id, chunk.model or "unknown", self._request_id or None)
         if chunk.usage is not None:
-            yield Usage(
-                normalize_token_counts(chunk.usage.model_dump(mode="json", exclude_none=True))
-            )
+            yield Usage(normalize_token_counts(chunk.usage.model_dump(mode="json", exclude_none=True)))
         for choice in (chunk.choices or ())[:1]:
             if choice.delta is not None:
                 yield from self._read_delta(choice.delta)
@@ -266,7 +246,7 @@ class _OpenAIStreamReader:
             reason = "tool_use"
         yield ReplyStopped(reason)
 
-    def _read_delta(self, delta: "ChoiceDelta") -> Iterator[ModelEvent]:
+    def _read_delta(self, delta: ChoiceDelta) -> Iterator[ModelEvent]:
         thought = (delta.model_extra or {}).get("reasoning_content")
         if isinstance(thought, str) and thought:
             yield ThinkingDelta(thought)
@@ -279,7 +259,7 @@ class _OpenAIStreamReader:
         for part in delta.tool_calls or ():
             yield from self._read_call_part(part)
 
-    def _read_call_part(self, part: "ChoiceDeltaToolCall") -> Iterator[ModelEvent]:
+    def _read_call_part(self, part: ChoiceDeltaToolCall) -> Iterator[ModelEvent]:
         call = self._call
         is_other_call = call is not None and bool(part.id) and part.id != call.sent_id
         if call is None or part.index != call.index or is_other_call:

@@ -98,9 +98,7 @@ class RetryingModel:
             raise ModelFailed(message, kind="timeout", retry=True) from error
 
 
-async def complete_reply(
-    model: Model, request: ModelRequest
-) -> tuple[list[BlockDone], ReplyStopped]:
+async def complete_reply(model: Model, request: ModelRequest) -> tuple[list[BlockDone], ReplyStopped]:
     """A whole reply, for those who do not show it as it comes.
 
     Raises:

@@ -34,22 +34,10 @@ from toolspan.session.models.base import (
     failure_from_status,
 )
 from toolspan.session.models.blocks import parse_call_input
-from toolspan.session.models.history import (
-    Block,
-    Message,
-    check_history,
-    check_tools,
-    message_blocks,
-)
+from toolspan.session.models.history import Block, Message, check_history, check_tools, message_blocks
 
 StopReason = Literal[
-    "end_turn",
-    "max_tokens",
-    "model_context_window_exceeded",
-    "pause_turn",
-    "refusal",
-    "stop_sequence",
-    "tool_use",
+    "end_turn", "max_tokens", "model_context_window_exceeded", "pause_turn", "refusal", "stop_sequence", "tool_use"
 ]
 
 CONNECTION_DROPPED = "dropped"
@@ -94,9 +82,7 @@ class ScriptedFailure:
     """What a stream brings before it breaks off with the error."""
 
 
-ScriptAnswer = (
-    Mapping[str, object] | Sequence[Mapping[str, object]] | ScriptedReply | ScriptedFailure
-)
+ScriptAnswer = Mapping[str, object] | Sequence[Mapping[str, object]] | ScriptedReply | ScriptedFailure
 """What a step gives: a block, blocks, or one of the two above."""
 ScriptStep = ScriptAnswer | Callable[[list[Message]], ScriptAnswer | Awaitable[ScriptAnswer]]
 """One entry of a script. A function gets the messages so far; it is called once, may be a
@@ -157,9 +143,7 @@ def garble(*blocks: Mapping[str, object]) -> ScriptedReply:
 
 def last_result_texts(messages: Sequence[Mapping[str, object]]) -> list[str]:
     """The texts of the results in the last message, in their order; for steps that need them."""
-    result_blocks = [
-        block for block in message_blocks(messages[-1]) if block.get("type") == "tool_result"
-    ]
+    result_blocks = [block for block in message_blocks(messages[-1]) if block.get("type") == "tool_result"]
     return ["".join(_block_texts(block)) for block in result_blocks]
 
 
@@ -192,13 +176,7 @@ def _parse_step(n: int, step: object) -> ScriptStep:
     match step:
         case {"fail": fields, **rest} if not rest:
             parsed = msgspec.convert(fields, _FailStep)
-            return fail(
-                parsed.status,
-                parsed.type,
-                parsed.message,
-                retry_after=parsed.retry_after,
-                after=parsed.after,
-            )
+            return fail(parsed.status, parsed.type, parsed.message, retry_after=parsed.retry_after, after=parsed.after)
         case {"cut": blocks, **rest} if not rest:
             return cut(*_parse_blocks(n, blocks))
         case {"refuse": blocks, **rest} if not rest:
@@ -221,9 +199,7 @@ def _parse_blocks(n: int, blocks: object) -> list[Block]:
             raise ValueError(f"Expected a list of content blocks as step {n} of the script")
 
 
-async def evaluate_step(
-    step: ScriptStep, messages: list[Message]
-) -> ScriptedReply | ScriptedFailure:
+async def evaluate_step(step: ScriptStep, messages: list[Message]) -> ScriptedReply | ScriptedFailure:
     """What a step gives to these messages."""
     value = step(messages) if callable(step) else step
     answer = await value if inspect.isawaitable(value) else value
@@ -257,9 +233,7 @@ class SeededIds:
 
     def next_token(self, prefix: str, length: int = 22) -> str:
         """The id of a call (`toolu_01`), a message (`msg_01`) or a request (`req_011`)."""
-        return prefix + "".join(
-            _ID_LETTERS[byte % len(_ID_LETTERS)] for byte in self._next_bytes()[:length]
-        )
+        return prefix + "".join(_ID_LETTERS[byte % len(_ID_LETTERS)] for byte in self._next_bytes()[:length])
 
     def next_hex(self, length: int) -> str:
         """The id of a subagent, without its first letter."""
@@ -281,7 +255,7 @@ MODEL_NAME = "claude-scripted"
 class ApiError(ToolspanError):
     """The API said no: status, type and message as in its error body."""
 
-    def __init__(self, failure: "ScriptedFailure") -> None:
+    def __init__(self, failure: ScriptedFailure) -> None:
         super().__init__(f"{failure.status} {failure.type}: {failure.message}")
         self.failure = failure
         self.status = failure.status
@@ -387,9 +361,7 @@ class ScriptedModel:
 
     def _record_request(self, request: Mapping[str, object]) -> Message:
         # Through JSON: a copy that the caller cannot change, and nothing that could not be sent.
-        recorded: Message = msgspec.json.decode(
-            msgspec.json.encode(request), type=dict[str, object]
-        )
+        recorded: Message = msgspec.json.decode(msgspec.json.encode(request), type=dict[str, object])
         self.requests.append(recorded)
         return recorded
 
@@ -404,9 +376,7 @@ class ScriptedModel:
             )
         return self._then
 
-    def _render_answer(
-        self, request: Message, answer: ScriptedReply | ScriptedFailure
-    ) -> RenderedReply:
+    def _render_answer(self, request: Message, answer: ScriptedReply | ScriptedFailure) -> RenderedReply:
         failure = answer if isinstance(answer, ScriptedFailure) else None
         reply = ScriptedReply(answer.after) if isinstance(answer, ScriptedFailure) else answer
         used_ids = set(_used_block_ids(request))
@@ -429,9 +399,7 @@ class ScriptedModel:
             case _:
                 return dict(block)
 
-    def _build_message(
-        self, request: Message, content: list[Block], reply: ScriptedReply
-    ) -> Message:
+    def _build_message(self, request: Message, content: list[Block], reply: ScriptedReply) -> Message:
         has_calls = any(block["type"] == "tool_use" for block in content)
         message: Message = {
             "id": self._ids.next_token("msg_01"),
@@ -473,11 +441,7 @@ def _block_events(block: Block, truncated_input: str | None) -> Iterator[ModelEv
         case {"type": "thinking", "thinking": str(text)}:
             yield ThinkingDelta(text)
         case {"type": "tool_use", "id": str(call_id), "name": str(name), "input": arguments}:
-            text = (
-                msgspec.json.encode(arguments).decode()
-                if truncated_input is None
-                else truncated_input
-            )
+            text = msgspec.json.encode(arguments).decode() if truncated_input is None else truncated_input
             yield CallBegan(call_id, name)
             yield InputDelta(call_id, text)
             block = {**block, "input": parse_call_input(text)}
@@ -545,9 +509,7 @@ def _truncate_input(complete_members: Mapping[str, object], last: tuple[str, obj
         return prefix
     key, value = last
     comma = "," if complete_members else ""
-    half_value = (
-        msgspec.json.encode(_first_half(value)).decode()[:-1] if isinstance(value, str) else ""
-    )
+    half_value = msgspec.json.encode(_first_half(value)).decode()[:-1] if isinstance(value, str) else ""
     return f"{prefix}{comma}{msgspec.json.encode(key).decode()}:{half_value}"
 
 

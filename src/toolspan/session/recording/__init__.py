@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 from toolspan.session.recording.chain import Fsync, OnFailure, RecorderConfig
-from toolspan.session.recording.entries import (
-    Compaction,
-    RefusedPrompt,
-    RequestFailure,
-    StopSummary,
-)
-from toolspan.session.recording.intent_log import (
-    CallEvidence,
-    IntentLog,
-    collect_evidence,
-    intent_path,
-)
+from toolspan.session.recording.entries import Compaction, RefusedPrompt, RequestFailure, StopSummary
+from toolspan.session.recording.intent_log import CallEvidence, IntentLog, collect_evidence, intent_path
 from toolspan.session.recording.recorder import Recorder
 from toolspan.session.recording.resume import agent_path, results_folder, transcript_path
 
 __all__ = [
+    "CallEvidence",
     "Compaction",
     "Fsync",
     "IntentLog",
     "OnFailure",
-    "RecorderConfig",
     "Recorder",
+    "RecorderConfig",
     "RefusedPrompt",
-    "StopSummary",
     "RequestFailure",
-    "CallEvidence",
+    "StopSummary",
     "agent_path",
-    "intent_path",
     "collect_evidence",
+    "intent_path",
     "results_folder",
     "transcript_path",
 ]

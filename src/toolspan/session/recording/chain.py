@@ -35,11 +35,7 @@ def find_git_branch(folder: Path) -> str | None:
             text = head.read_text(encoding="utf-8", errors="replace")
         except OSError:
             continue
-        return (
-            text.removeprefix(_BRANCH_REF_PREFIX).strip()
-            if text.startswith(_BRANCH_REF_PREFIX)
-            else None
-        )
+        return text.removeprefix(_BRANCH_REF_PREFIX).strip() if text.startswith(_BRANCH_REF_PREFIX) else None
     return None
 
 
@@ -153,12 +149,8 @@ class EntryTemplate:
     def __init__(self, config: RecorderConfig) -> None:
         self._shape: TranscriptShape = config.profile.shape
         self._config = config
-        self._agent_field = (
-            b',"agentId":' + encode_json(config.agent_id) if config.agent_id else b""
-        )
-        self._sidechain_field = (
-            b',"isSidechain":true' if config.agent_id else b',"isSidechain":false'
-        )
+        self._agent_field = b',"agentId":' + encode_json(config.agent_id) if config.agent_id else b""
+        self._sidechain_field = b',"isSidechain":true' if config.agent_id else b',"isSidechain":false'
         self._prompt_field = b""
         self._millisecond = -1
         self._timestamp = b""
@@ -192,9 +184,7 @@ class EntryTemplate:
         """Where lines are written."""
         return self._cwd
 
-    def build_line(
-        self, parent: str | None, uuid: str, at: float, body: bytes, extra: bytes, *, user: bool
-    ) -> bytes:
+    def build_line(self, parent: str | None, uuid: str, at: float, body: bytes, extra: bytes, *, user: bool) -> bytes:
         """A line: its parent and own id, its time, what it tells, and fields after the time."""
         millisecond = round(at * 1_000)
         if millisecond != self._millisecond:
@@ -217,9 +207,7 @@ class EntryTemplate:
             self._model_prefix = self._sidechain_field + self._agent_field
             self._suffix = self._session_fields + b"}\n"
         else:
-            self._user_prefix = self._model_prefix = (
-                self._sidechain_field + self._session_fields + self._agent_field
-            )
+            self._user_prefix = self._model_prefix = self._sidechain_field + self._session_fields + self._agent_field
             self._suffix = b"}\n"
 
 
@@ -273,18 +261,14 @@ class EntryChain:
         """
         uuid = self._new_id()
         parent_uuid = None if root else parent or self.last_uuid
-        line = self.template.build_line(
-            parent_uuid, uuid, self._entry_time(at), body, extra, user=user
-        )
+        line = self.template.build_line(parent_uuid, uuid, self._entry_time(at), body, extra, user=user)
         sync = self._sync_results if user else self._sync_all
         if not self._writer.write_lines((line,), sync=sync):
             return None
         self.last_uuid = uuid
         return uuid
 
-    def append_entries(
-        self, bodies: Sequence[bytes], extra: bytes = b"", *, at: float | None = None
-    ) -> list[str]:
+    def append_entries(self, bodies: Sequence[bytes], extra: bytes = b"", *, at: float | None = None) -> list[str]:
         """Lines of the model's side, written at once, each hanging on the one before.
 
         Gives the ids of those in the file; when the disk took only some, these are the first ones.
@@ -294,9 +278,7 @@ class EntryChain:
         parent = self.last_uuid
         for body in bodies:
             uuid = self._new_id()
-            line = self.template.build_line(
-                parent, uuid, self._entry_time(at), body, extra, user=False
-            )
+            line = self.template.build_line(parent, uuid, self._entry_time(at), body, extra, user=False)
             lines.append(line)
             uuids.append(uuid)
             parent = uuid

@@ -18,12 +18,7 @@ Fields = dict[str, object]
 INTERRUPTED = "[Request interrupted by user]"
 INTERRUPTED_TOOL = "[Request interrupted by user for tool use]"
 
-_NO_USAGE = {
-    "input_tokens": 0,
-    "cache_creation_input_tokens": 0,
-    "cache_read_input_tokens": 0,
-    "output_tokens": 0,
-}
+_NO_USAGE = {"input_tokens": 0, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 0}
 _LAST_PROMPT_LENGTH = 200
 _BLOCKING_EXIT_CODE = 2
 """The exit code of a handler that says no."""
@@ -99,12 +94,7 @@ def encode_result_message(call_id: str, content: Content, *, is_error: bool | No
     """The message of a result; clients order its keys by whether it is an error."""
     block: Fields
     if is_error:
-        block = {
-            "type": "tool_result",
-            "content": content,
-            "is_error": True,
-            "tool_use_id": call_id,
-        }
+        block = {"type": "tool_result", "content": content, "is_error": True, "tool_use_id": call_id}
     else:
         block = {"tool_use_id": call_id, "type": "tool_result", "content": content}
         if is_error is not None:
@@ -117,9 +107,7 @@ def encode_result_extras(
 ) -> bytes:
     """What a result's line says after its time; `source` is the line that asked for it."""
     encoded = b""
-    if finished.structured is not None and _has_structured_result(
-        finished, shape, sidechain=sidechain
-    ):
+    if finished.structured is not None and _has_structured_result(finished, shape, sidechain=sidechain):
         encoded += b',"toolUseResult":' + encode_json(finished.structured)
     if finished.beside:
         for key, value in finished.beside.items():
@@ -163,11 +151,7 @@ _REASON_CODES: Mapping[str, str] = {
 }
 
 _DECISION_SOURCES: Mapping[str, str] = {"user_session": "user_temporary", "permission_hook": "hook"}
-_GRANT_SCOPES: Mapping[str, str] = {
-    "user_temporary": "once",
-    "user_session": "session",
-    "user_permanent": "always",
-}
+_GRANT_SCOPES: Mapping[str, str] = {"user_temporary": "once", "user_session": "session", "user_permanent": "always"}
 
 
 def decision_fields(decision: Decided) -> Fields:
@@ -207,9 +191,7 @@ def hook_attachment(event: HookRan, tool: str) -> Fields | None:
     if event.outcome == "success" and not (event.stdout or event.stderr or event.text):
         return None  # clients leave out handlers that said nothing
     name = hook_name(event, tool)
-    return _attachment_fields(
-        event, {"hookName": name, "toolUseID": event.call_id, "hookEvent": event.point}
-    )
+    return _attachment_fields(event, {"hookName": name, "toolUseID": event.call_id, "hookEvent": event.point})
 
 
 def _attachment_fields(event: HookRan, common: Fields) -> Fields | None:
@@ -248,21 +230,10 @@ def _failure_attachment(event: HookRan, common: Fields) -> Fields | None:
             message = event.stderr if event.text is None else event.text
             output: Fields = {"stderr": message or "", "stdout": event.stdout or ""}
             code = {"exitCode": 1 if event.exit_code is None else event.exit_code}
-            return {
-                "type": "hook_non_blocking_error",
-                **common,
-                **output,
-                **code,
-                **_command_fields(event),
-            }
+            return {"type": "hook_non_blocking_error", **common, **output, **code, **_command_fields(event)}
         case "cancelled":
             limit: Fields = {"timedOut": True, "timeoutMs": round(event.timeout_ms or 0)}
-            return {
-                "type": "hook_cancelled",
-                **common,
-                **_command_fields(event),
-                **(limit if event.timed_out else {}),
-            }
+            return {"type": "hook_cancelled", **common, **_command_fields(event), **(limit if event.timed_out else {})}
         case _ if event.point == "PreToolUse":
             return None  # the call's result says it
         case _ if event.point == "Stop" and event.exit_code == _BLOCKING_EXIT_CODE:
@@ -393,18 +364,10 @@ class RefusedPrompt:
 
 def refused_prompt_fields(refused: RefusedPrompt, profile: Profile) -> Fields:
     """A prompt that does not count."""
-    content = (
-        f"UserPromptSubmit operation blocked by hook:\n{refused.message}\n\n"
-        f"Original prompt: {refused.prompt}"
-    )
+    content = f"UserPromptSubmit operation blocked by hook:\n{refused.message}\n\nOriginal prompt: {refused.prompt}"
     if refused.is_stop:
         content = f"Operation stopped by hook: {refused.message}"
-    fields: Fields = {
-        "subtype": "informational",
-        "content": content,
-        "isMeta": False,
-        "level": "warning",
-    }
+    fields: Fields = {"subtype": "informational", "content": content, "isMeta": False, "level": "warning"}
     if profile.shape.hooks == "attachments":
         fields["preventContinuation"] = True
     if profile.hooks.records_prompt_outcome and not refused.is_stop:

@@ -43,9 +43,7 @@ def intent_path(transcript: Path) -> Path:
     """Where the intents of a session stand."""
     folder = session_folder(transcript)
     return (
-        folder / INTENT_LOG_NAME
-        if folder != transcript
-        else transcript.with_name(f"{folder.name}.{INTENT_LOG_NAME}")
+        folder / INTENT_LOG_NAME if folder != transcript else transcript.with_name(f"{folder.name}.{INTENT_LOG_NAME}")
     )
 
 
@@ -60,9 +58,7 @@ def read_boot_id() -> str:
 class IntentLog:
     """Writes the intents of one session, its subagents' among them."""
 
-    def __init__(
-        self, path: Path, on_failure: Callable[[str, Path], None], *, fsync: str, boot: str
-    ) -> None:
+    def __init__(self, path: Path, on_failure: Callable[[str, Path], None], *, fsync: str, boot: str) -> None:
         self.path = path
         self._writer = TranscriptWriter(path, lambda reason: on_failure(reason, path))
         self._sync_starts = fsync != "never"
@@ -105,9 +101,7 @@ class IntentLog:
             lines = [encode_json(record) + b"\n"]
             if not self._is_open_recorded:
                 lines.insert(0, encode_json(self._open_record) + b"\n")
-            self._is_open_recorded = (
-                bool(self._writer.write_lines(lines, sync=sync)) or self._is_open_recorded
-            )
+            self._is_open_recorded = bool(self._writer.write_lines(lines, sync=sync)) or self._is_open_recorded
 
 
 EvidenceOutcome = Literal["never_started", "happened", "did_not_happen", "unknown"]
@@ -132,11 +126,7 @@ LOST_BEGINNING_MESSAGE = "[The beginning of this conversation was lost.]"
 
 def format_unanswered(evidence: CallEvidence) -> str:
     """What stands in place of a result: the client's words, and the evidence beside them."""
-    return (
-        f"{UNANSWERED_MESSAGE}\n[On record: {evidence.explanation}.]"
-        if evidence.explanation
-        else UNANSWERED_MESSAGE
-    )
+    return f"{UNANSWERED_MESSAGE}\n[On record: {evidence.explanation}.]" if evidence.explanation else UNANSWERED_MESSAGE
 
 
 class _IntentLine(msgspec.Struct):
@@ -186,9 +176,7 @@ class _IntentFile:
         return self.calls.setdefault(call, _CallIntents(is_reliable=False))
 
 
-def collect_evidence(
-    transcript: Path, calls: Iterable[str], *, boot: str | None = None
-) -> dict[str, CallEvidence]:
+def collect_evidence(transcript: Path, calls: Iterable[str], *, boot: str | None = None) -> dict[str, CallEvidence]:
     """What became of these calls; `boot` names the machine's present start, if not its own."""
     call_ids = list(calls)
     if not call_ids:
@@ -225,9 +213,7 @@ def _judge_call(intents: _CallIntents | None) -> CallEvidence:
         return CallEvidence("unknown", "it was started, and nothing tells how far it got")
     if intents.is_reliable:
         return CallEvidence("never_started", "it was never started")
-    return CallEvidence(
-        "unknown", "the machine went down since, and what was not on the disk is lost"
-    )
+    return CallEvidence("unknown", "the machine went down since, and what was not on the disk is lost")
 
 
 def _judge_by_content(begin: _IntentLine, settled: _IntentLine | None) -> CallEvidence:

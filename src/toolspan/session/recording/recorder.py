@@ -31,12 +31,7 @@ from toolspan.session.recording.entries import (
     stop_summary_fields,
 )
 from toolspan.session.recording.intent_log import IntentLog, intent_path, read_boot_id
-from toolspan.session.recording.resume import (
-    agent_path,
-    read_transcript_end,
-    results_folder,
-    transcript_path,
-)
+from toolspan.session.recording.resume import agent_path, read_transcript_end, results_folder, transcript_path
 from toolspan.types.events import Content, Finished, HookRan, LiveEvent
 from toolspan.types.ids import CallId, SessionId
 
@@ -97,9 +92,7 @@ class Recorder:
         cls, config: RecorderConfig, on_failure: OnFailure, *, config_folder: Path | None = None
     ) -> Self:
         """Record where the client keeps its sessions, so that it can resume this one."""
-        return cls(
-            transcript_path(config.session_id, config.cwd, config_folder), config, on_failure
-        )
+        return cls(transcript_path(config.session_id, config.cwd, config_folder), config, on_failure)
 
     @classmethod
     def resume(cls, path: Path, config: RecorderConfig, on_failure: OnFailure) -> Self:
@@ -117,18 +110,13 @@ class Recorder:
             raise InUse(f"{path.stem}: {owner} goes on with this session; end it, or fork it")
         end = read_transcript_end(path)
         recorder._ends_with_calls = end.ends_with_calls
-        recorder._chain.last_uuid, recorder._chain.latest_time = (
-            end.last_uuid,
-            end.latest_time + 0.001,
-        )
+        recorder._chain.last_uuid, recorder._chain.latest_time = (end.last_uuid, end.latest_time + 0.001)
         recorder._chain.template.set_prompt_id(end.prompt_id)
         recorder._turn_count = end.turns
-        recorder._open_calls = {
-            call: _OpenCall(uuid, tool) for call, (uuid, tool) in end.open_calls.items()
-        }
+        recorder._open_calls = {call: _OpenCall(uuid, tool) for call, (uuid, tool) in end.open_calls.items()}
         return recorder
 
-    def subagent_recorder(self, agent_id: str, metadata: Mapping[str, object]) -> "Recorder":
+    def subagent_recorder(self, agent_id: str, metadata: Mapping[str, object]) -> Recorder:
         """The recorder of a subagent; `about` is kept beside it: its kind, the call, …"""
         path = agent_path(self._main_path, agent_id, self._shape.agents)
         config = replace(self._config, agent_id=agent_id, cwd=self.cwd)
@@ -155,10 +143,7 @@ class Recorder:
             return None
         if self._intent_log is None:
             self._intent_log = IntentLog(
-                intent_path(self.path),
-                self._chain.report_failure,
-                fsync=self._config.fsync,
-                boot=read_boot_id(),
+                intent_path(self.path), self._chain.report_failure, fsync=self._config.fsync, boot=read_boot_id()
             )
         return self._intent_log
 
@@ -204,12 +189,7 @@ class Recorder:
             self._chain.template.set_cwd(cwd)
 
     def record_prompt(
-        self,
-        content: Content,
-        *,
-        meta: bool = False,
-        prompt_id: str | None = None,
-        is_notification: bool = False,
+        self, content: Content, *, meta: bool = False, prompt_id: str | None = None, is_notification: bool = False
     ) -> None:
         """Somebody speaks to the model; `meta` when it was not a person.
 
@@ -231,21 +211,13 @@ class Recorder:
         self._write_user(content, extra=b"" if self._sidechain else _encode_fields(extra))
 
     def record_reply(
-        self,
-        message: Mapping[str, object],
-        *,
-        request_id: str | None = None,
-        at: float | None = None,
+        self, message: Mapping[str, object], *, request_id: str | None = None, at: float | None = None
     ) -> None:
         """The model speaks: one line for each block of its message."""
         content = message.get("content")
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
-        message_with_id = (
-            message if message.get("id") else {**message, "id": self._new_message_id()}
-        )
-        self._write_blocks(
-            *self._encode_blocks(message_with_id, blocks, last=True, request_id=request_id), at
-        )
+        message_with_id = message if message.get("id") else {**message, "id": self._new_message_id()}
+        self._write_blocks(*self._encode_blocks(message_with_id, blocks, last=True, request_id=request_id), at)
 
     def record_reply_block(
         self,
@@ -257,9 +229,7 @@ class Recorder:
         at: float | None = None,
     ) -> None:
         """One block of a message, as it comes; the message has its `id`."""
-        self._write_blocks(
-            *self._encode_blocks(message, [block], last=last, request_id=request_id), at
-        )
+        self._write_blocks(*self._encode_blocks(message, [block], last=last, request_id=request_id), at)
 
     def record_result(self, finished: Finished) -> None:
         """A call has its result: its line, and what hooks and tool said beside it."""
@@ -320,11 +290,7 @@ class Recorder:
     def record_failure(self, failure: RequestFailure, text: str) -> None:
         """A request failed for good: the words that stand where the reply would."""
         self._ensure_open()
-        message = {
-            "id": self._new_message_id(),
-            "model": SYNTHETIC_MODEL,
-            "stop_reason": "stop_sequence",
-        }
+        message = {"id": self._new_message_id(), "model": SYNTHETIC_MODEL, "stop_reason": "stop_sequence"}
         fields = entries.message_fields(message)
         fields |= {"content": [{"type": "text", "text": text}], "stop_reason": "stop_sequence"}
         body = entries.encode_reply_fields(fields, None, None)
@@ -368,9 +334,7 @@ class Recorder:
             self._write_hook(event, self._tool_name(event))
         if self.last_uuid and self._last_prompt is not None and not self._sidechain:
             last_prompt = entries.last_prompt_fields(self._shape, self._last_prompt, self.last_uuid)
-            self._last_prompt = (
-                None  # once: clients go by it to the end, which may be elsewhere later
-            )
+            self._last_prompt = None  # once: clients go by it to the end, which may be elsewhere later
             if last_prompt:
                 self._chain.append_state({**last_prompt, "sessionId": self.session_id})
         self._chain.close()
@@ -389,12 +353,7 @@ class Recorder:
                 self._write_result(finished)
 
     def _encode_blocks(
-        self,
-        message: Mapping[str, object],
-        blocks: list[_BlockFields],
-        *,
-        last: bool,
-        request_id: str | None,
+        self, message: Mapping[str, object], blocks: list[_BlockFields], *, last: bool, request_id: str | None
     ) -> tuple[list[_BlockFields], list[bytes]]:
         """The blocks that get a line, and what it tells; `last`: the message ends with them."""
         if message["id"] != self._current_message:
@@ -414,14 +373,10 @@ class Recorder:
                 fields["stop_reason"] = message.get("stop_reason")
                 fields["stop_sequence"] = message.get("stop_sequence")
             recorded_blocks.append(block)
-            bodies.append(
-                entries.encode_reply_fields(fields, number if numbered else None, request_id)
-            )
+            bodies.append(entries.encode_reply_fields(fields, number if numbered else None, request_id))
         return recorded_blocks, bodies
 
-    def _write_blocks(
-        self, blocks: list[_BlockFields], bodies: list[bytes], at: float | None
-    ) -> None:
+    def _write_blocks(self, blocks: list[_BlockFields], bodies: list[bytes], at: float | None) -> None:
         """The lines of a reply in one write; after one that the disk did not take, a new try."""
         extra = b',"madeBy":"model"' if self._shape.blocks_numbered else b""
         if self._intent_log is not None:
@@ -470,9 +425,7 @@ class Recorder:
                 parent=open_call.uuid if self._shape.parent_is_own_call else None,
                 user=True,
             )
-        if (
-            not self._ends_with_calls
-        ):  # somebody has spoken since: the conversation goes on from there
+        if not self._ends_with_calls:  # somebody has spoken since: the conversation goes on from there
             self._chain.last_uuid = last
 
     def _write_result(self, finished: Finished) -> None:
@@ -482,8 +435,7 @@ class Recorder:
         call_uuid = open_call.uuid if open_call else None
         is_error = result.is_error if result else None
         uuid = self._chain.append_entry(
-            b',"type":"user","message":'
-            + entries.encode_result_message(call_id, finished.content, is_error=is_error),
+            b',"type":"user","message":' + entries.encode_result_message(call_id, finished.content, is_error=is_error),
             entries.encode_result_extras(finished, call_uuid, shape, sidechain=self._sidechain),
             parent=call_uuid if shape.parent_is_own_call else None,
             at=finished.at,
@@ -499,9 +451,7 @@ class Recorder:
             case "progress":
                 progress = entries.hook_progress(event, tool)
                 if progress:
-                    self._chain.append_entry(
-                        b',"type":"progress"' + _encode_fields(progress), at=event.at
-                    )
+                    self._chain.append_entry(b',"type":"progress"' + _encode_fields(progress), at=event.at)
             case "attachments":
                 attachment = self._hook_attachment(event, tool)
                 if attachment:
@@ -528,9 +478,7 @@ class Recorder:
         open_call = self._open_calls.get(event.call_id)
         return open_call.tool if open_call else ""
 
-    def _write_user(
-        self, content: Content, flags: bytes = b"", extra: bytes = b"", at: float | None = None
-    ) -> None:
+    def _write_user(self, content: Content, flags: bytes = b"", extra: bytes = b"", at: float | None = None) -> None:
         body = b',"type":"user","message":{"role":"user","content":%s}' % encode_json(content)
         self._chain.append_entry(body + flags, extra, at=at, user=True)
 

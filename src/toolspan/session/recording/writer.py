@@ -58,9 +58,7 @@ def _lock_holder(file_stat: os.stat_result) -> int | None:
     pids = {
         int(fields[4])
         for fields in map(str.split, lines)
-        if len(fields) > _INODE_FIELD
-        and fields[1] == "FLOCK"
-        and fields[_INODE_FIELD].endswith(end)
+        if len(fields) > _INODE_FIELD and fields[1] == "FLOCK" and fields[_INODE_FIELD].endswith(end)
     }
     return pids.pop() if len(pids) == 1 and min(pids) > 0 else None
 
@@ -111,11 +109,7 @@ class TranscriptWriter:
         if file is None:
             return 0
         data = b"".join(lines)
-        written = (
-            self._append_bytes(file, b"\n" + data) - 1
-            if self._ends_mid_line
-            else self._append_bytes(file, data)
-        )
+        written = self._append_bytes(file, b"\n" + data) - 1 if self._ends_mid_line else self._append_bytes(file, data)
         written_lines = len(lines) if written == len(data) else _count_whole_lines(lines, written)
         if sync and written_lines:
             self._sync_file(file)

@@ -13,10 +13,4 @@ from toolspan.session.subagents.definitions import (
 )
 from toolspan.session.subagents.subagents import Subagents
 
-__all__ = [
-    "SubagentLimits",
-    "AgentDefinition",
-    "SubagentConfig",
-    "Subagents",
-    "load_agent_definitions",
-]
+__all__ = ["AgentDefinition", "SubagentConfig", "SubagentLimits", "Subagents", "load_agent_definitions"]

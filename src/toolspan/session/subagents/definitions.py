@@ -27,9 +27,7 @@ MAX_DEFINITION_SIZE = 1 << 20
 _MAIN_ONLY_TOOLS = frozenset({"AskUserQuestion", "EnterPlanMode", "ExitPlanMode"})
 """Tools of the main conversation: nobody talks to an agent below it."""
 _AGENT_NAME = re.compile(r"[\w.:-]+(?: [\w.:-]+)*")
-_FRONTMATTER = re.compile(
-    r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE
-)
+_FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)
 _FIELD_LINE = re.compile(r"([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)")
 _RULE_SUFFIX = re.compile(r"\(.*?\)")
 _PERMISSION_MODES = ("default", "acceptEdits", "plan", "dontAsk")
@@ -81,8 +79,7 @@ class AgentDefinition:
 
 
 GENERAL_AGENT = AgentDefinition(
-    name=GENERAL_AGENT_NAME,
-    description="For any piece of work that takes several steps; has all your tools.",
+    name=GENERAL_AGENT_NAME, description="For any piece of work that takes several steps; has all your tools."
 )
 
 
@@ -95,9 +92,7 @@ class LoadedAgents:
     """Files that are not used, or not wholly, and why."""
 
 
-def load_agent_definitions(
-    folders: Iterable[Path], make_hooks: MakeHooks | None = None
-) -> LoadedAgents:
+def load_agent_definitions(folders: Iterable[Path], make_hooks: MakeHooks | None = None) -> LoadedAgents:
     """The agents in these folders; of several with one name, the last counts.
 
     `make_hooks` makes handlers of what stands behind `hooks:` in a file's head; an agent that has
@@ -121,9 +116,7 @@ def find_agent_files(folders: Iterable[Path]) -> list[Path]:
     return [path for folder in folders if folder.is_dir() for path in sorted(folder.rglob("*.md"))]
 
 
-def read_agent_definition(
-    path: Path, make_hooks: MakeHooks | None = None
-) -> tuple[AgentDefinition, Sequence[str]]:
+def read_agent_definition(path: Path, make_hooks: MakeHooks | None = None) -> tuple[AgentDefinition, Sequence[str]]:
     """The agent that a file describes, and what of it is not used.
 
     Raises:
@@ -226,9 +219,7 @@ def parse_frontmatter_fields(text: str) -> dict[str, FieldValue]:
         if match is None:
             raise ValueError(f"line {position + 1} is not understood: {line.strip()[:60]!r}")
         first_nested = position
-        while position < len(lines) and (
-            not lines[position].strip() or lines[position][0] in " \t-"
-        ):
+        while position < len(lines) and (not lines[position].strip() or lines[position][0] in " \t-"):
             position += 1
         fields[match[1]] = _parse_value(match[2], lines[first_nested:position])
     return fields
@@ -296,10 +287,7 @@ class SubagentConfig:
     ) -> None:
         """`kinds` beside the general one, which one of them may take the place of."""
         by_name = {definition.name: definition for definition in definitions}
-        self.definitions: Mapping[str, AgentDefinition] = {
-            GENERAL_AGENT.name: GENERAL_AGENT,
-            **by_name,
-        }
+        self.definitions: Mapping[str, AgentDefinition] = {GENERAL_AGENT.name: GENERAL_AGENT, **by_name}
         self.limits = limits or SubagentLimits()
         self._find_model = find_model
         self._models: dict[str, Model] = {}
@@ -313,8 +301,7 @@ class SubagentConfig:
         """
         if self._running_count >= self.limits.max_concurrent:
             raise ToolError(
-                f"Concurrent subagent limit reached. {self._running_count} agents work already: wait"
-                " for one to end"
+                f"Concurrent subagent limit reached. {self._running_count} agents work already: wait for one to end"
             )
         self._running_count += 1
 
@@ -366,11 +353,7 @@ def subagent_prompt(definition: AgentDefinition, cwd: Path) -> str:
 def subagent_mode(definition: AgentDefinition, parent_mode: str) -> str:
     """The mode of an agent: its own, unless somebody has chosen a stricter one above."""
     own_mode = definition.permission_mode
-    if (
-        own_mode is None
-        or parent_mode not in _MODES_BY_STRICTNESS
-        or own_mode not in _MODES_BY_STRICTNESS
-    ):
+    if own_mode is None or parent_mode not in _MODES_BY_STRICTNESS or own_mode not in _MODES_BY_STRICTNESS:
         return parent_mode
     is_stricter = _MODES_BY_STRICTNESS.index(own_mode) > _MODES_BY_STRICTNESS.index(parent_mode)
     return own_mode if is_stricter or parent_mode == "default" else parent_mode

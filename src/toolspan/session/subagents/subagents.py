@@ -49,13 +49,7 @@ from toolspan.session.subagents.definitions import (
     subagent_mode,
     subagent_prompt,
 )
-from toolspan.session.subagents.worktree import (
-    GitRunner,
-    HookWorktree,
-    Worktree,
-    hook_worktree,
-    open_worktree,
-)
+from toolspan.session.subagents.worktree import GitRunner, HookWorktree, Worktree, hook_worktree, open_worktree
 from toolspan.types.events import Finished, LiveEvent, Relayed, Requested
 from toolspan.types.ids import CallId
 
@@ -117,9 +111,7 @@ class SubagentMonitor:
                 return
             case Requested():
                 progress = {"agent_id": self.info.agent_id, "tool": event.call.tool}
-                self.on_progress(
-                    {**progress, "target": event.call.target, "calls": len(self.tools) + 1}
-                )
+                self.on_progress({**progress, "target": event.call.target, "calls": len(self.tools) + 1})
             case Finished():
                 self.tools.append(event.span.tool)
                 self._count_lines(event.structured)
@@ -217,9 +209,7 @@ class Subagents:
         subagent = self._find_subagent(agent_id)
         if subagent.accepts_messages:
             subagent.messages.append(_MESSAGE_PREFIX + message)
-            return DeliveredMessage(
-                how="queued", agent_id=subagent.id, path=self._output_path(subagent)
-            )
+            return DeliveredMessage(how="queued", agent_id=subagent.id, path=self._output_path(subagent))
         while subagent.finished is not None:
             await subagent.finished.wait()
         self.config.acquire_slot()
@@ -249,16 +239,9 @@ class Subagents:
             return subagent
         definition = self.config.definitions[request.kind]
         model = self.config.resolve_model(request.model or definition.model, self._agent.model)
-        if not any(
-            self._allows_tool(definition, tool)
-            for tool in self._session.runner.runner_context.tools
-        ):
-            raise ToolError(
-                f"Agent type '{definition.name}' would have no tools", kind="invalid_input"
-            )
-        info = self._subagent_info(
-            new_agent_id(self._session.profile.shape.agent_digits), definition, request
-        )
+        if not any(self._allows_tool(definition, tool) for tool in self._session.runner.runner_context.tools):
+            raise ToolError(f"Agent type '{definition.name}' would have no tools", kind="invalid_input")
+        info = self._subagent_info(new_agent_id(self._session.profile.shape.agent_digits), definition, request)
         metadata = self._subagent_metadata(info, request, in_background=in_background)
         subagent = Subagent(
             info=info,
@@ -276,9 +259,7 @@ class Subagents:
         subagent.mark_started()
         return subagent
 
-    def _subagent_info(
-        self, agent_id: str, definition: AgentDefinition, request: SubagentRequest
-    ) -> SubagentInfo:
+    def _subagent_info(self, agent_id: str, definition: AgentDefinition, request: SubagentRequest) -> SubagentInfo:
         workspace = self._session.runner.runner_context.workspace
         return SubagentInfo(
             agent_id,
@@ -294,10 +275,7 @@ class Subagents:
     def _subagent_metadata(
         self, info: SubagentInfo, request: SubagentRequest, *, in_background: bool
     ) -> dict[str, object]:
-        values, parent_id = (
-            self._agent_profile,
-            self._session.runner.runner_context.workspace.agent_id,
-        )
+        values, parent_id = (self._agent_profile, self._session.runner.runner_context.workspace.agent_id)
         metadata: dict[str, object] = {"agentType": info.agent_type}
         if values.records_request and self.config.definitions[info.agent_type].path is None:
             metadata["isBuiltIn"] = True
@@ -319,9 +297,7 @@ class Subagents:
     async def _create_worktree(self, subagent: Subagent) -> None:
         subagent.worktree = await self._open_worktree(subagent, f"agent-{subagent.id}")
         subagent.kept_worktree = None
-        subagent.metadata |= KeptWorktree(
-            path=subagent.worktree.path, branch=subagent.worktree.branch
-        ).to_record()
+        subagent.metadata |= KeptWorktree(path=subagent.worktree.path, branch=subagent.worktree.branch).to_record()
 
     async def _open_worktree(self, subagent: Subagent, name: str) -> Worktree | HookWorktree:
         """A copy of the project: one that hooks make, where there are some for that."""
@@ -329,9 +305,7 @@ class Subagents:
         if self._session.hooks.has_handler("WorktreeCreate"):
             event = SessionHookEvent(point="WorktreeCreate", fields={"name": name})
             return hook_worktree(await self._session.fire_hook_event(event))
-        git = GitRunner(
-            workspace.supervisor, dict(workspace.environment), subagent.info.call_id or subagent.id
-        )
+        git = GitRunner(workspace.supervisor, dict(workspace.environment), subagent.info.call_id or subagent.id)
         return await open_worktree(git, subagent.cwd, name)
 
     # Going on with one
@@ -341,8 +315,7 @@ class Subagents:
         if subagent is None:
             known_ids = ", ".join(self._subagents) or "none"
             raise ToolError(
-                f"No agent has the id {agent_id}; those of this conversation: {known_ids}",
-                kind="not_found",
+                f"No agent has the id {agent_id}; those of this conversation: {known_ids}", kind="not_found"
             )
         self._subagents[subagent.id] = subagent
         return subagent
@@ -364,11 +337,7 @@ class Subagents:
         description = str(metadata.get("description") or agent_id)
         call_id = CallId(str(metadata.get("toolUseId") or ""))
         request = SubagentRequest(
-            call_id=call_id,
-            kind=definition.name,
-            description=description,
-            prompt="",
-            cwd=self._session.cwd,
+            call_id=call_id, kind=definition.name, description=description, prompt="", cwd=self._session.cwd
         )
         return Subagent(
             info=self._subagent_info(agent_id, definition, request),
@@ -390,10 +359,7 @@ class Subagents:
 
     def _start_background(self, subagent: Subagent, prompt: str, call_id: CallId) -> AgentTask:
         task = AgentTask(
-            id=subagent.id,
-            call_id=call_id,
-            description=subagent.description,
-            path=self._output_path(subagent),
+            id=subagent.id, call_id=call_id, description=subagent.description, path=self._output_path(subagent)
         )
         self._session.runner.start_soon(partial(self._run_background, subagent, prompt, task))
         self._session.runner.runner_context.workspace.tasks.add(task)
@@ -473,10 +439,7 @@ class Subagents:
         )
         session.skills.make_hooks = parent.skills.make_hooks
         context = session.runner.runner_context
-        if (
-            mode != parent.permission_mode
-            or "permission_mode" in parent_context.call_context.values
-        ):
+        if mode != parent.permission_mode or "permission_mode" in parent_context.call_context.values:
             values = {**context.call_context.values, "permission_mode": mode}
             context.call_context = replace(context.call_context, values=values)
         return session
@@ -496,17 +459,10 @@ class Subagents:
             subagent.recorder.write_metadata(subagent.metadata)
 
     def _build_outcome(
-        self,
-        subagent: Subagent,
-        agent: Agent,
-        monitor: SubagentMonitor,
-        result: TurnResult | None,
-        duration_ms: float,
+        self, subagent: Subagent, agent: Agent, monitor: SubagentMonitor, result: TurnResult | None, duration_ms: float
     ) -> SubagentOutcome:
         seconds = self.config.limits.timeout
-        timeout_message = (
-            f"it was given {seconds:g} seconds, and they are over" if seconds else None
-        )
+        timeout_message = f"it was given {seconds:g} seconds, and they are over" if seconds else None
         cut = result.error if result and result.reason in _LIMIT_REASONS else None
         return SubagentOutcome(
             agent_id=subagent.id,

@@ -28,7 +28,7 @@ _WORKTREES_FOLDER = Path(".claude") / "worktrees"
 class Worktree:
     """A copy that is there."""
 
-    git: "GitRunner"
+    git: GitRunner
     repository: Path
     """The repository it is a copy of."""
     path: Path
@@ -46,9 +46,7 @@ class Worktree:
         return kept_worktree
 
     async def _remove_if_unchanged(self) -> KeptWorktree | None:
-        status = await self.git.run_command(
-            self.path, "status", "--porcelain", "--untracked-files=all"
-        )
+        status = await self.git.run_command(self.path, "status", "--porcelain", "--untracked-files=all")
         commit = await self.git.run_command(self.path, "rev-parse", "HEAD")
         if status or commit != self.base_commit:
             return KeptWorktree(path=self.path, branch=self.branch)
@@ -57,7 +55,7 @@ class Worktree:
         return None
 
 
-async def open_worktree(git: "GitRunner", cwd: Path, name: str) -> Worktree:
+async def open_worktree(git: GitRunner, cwd: Path, name: str) -> Worktree:
     """A copy of the repository that a folder is in.
 
     Raises:
@@ -67,17 +65,14 @@ async def open_worktree(git: "GitRunner", cwd: Path, name: str) -> Worktree:
         repository = Path(await git.run_command(cwd, "rev-parse", "--show-toplevel"))
     except ToolError as problem:
         raise ToolError(
-            f"isolation: {cwd} is in no git repository, so there is nothing to make a copy of"
-            f" ({problem.message})",
+            f"isolation: {cwd} is in no git repository, so there is nothing to make a copy of ({problem.message})",
             kind="invalid_input",
         ) from problem
     commit = await git.run_command(cwd, "rev-parse", "--verify", "HEAD")
     path, branch = repository / _WORKTREES_FOLDER / name, f"worktree-{name}"
     await git.run_command(repository, "worktree", "add", "--quiet", "-b", branch, str(path), commit)
     nested_cwd = path / cwd.resolve().relative_to(repository.resolve())
-    return Worktree(
-        git, repository, path, branch, commit, nested_cwd if nested_cwd.is_dir() else path
-    )
+    return Worktree(git, repository, path, branch, commit, nested_cwd if nested_cwd.is_dir() else path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +97,7 @@ class GitRunner:
                 async with self.custody.running_child(command) as child:
                     exit = await child.wait()
         except StartError as problem:
-            raise ToolError(
-                f"git cannot be started: {problem.reason}", kind="internal"
-            ) from problem
+            raise ToolError(f"git cannot be started: {problem.reason}", kind="internal") from problem
         except TimeoutError as problem:
             raise ToolError(f"git {arguments[0]} took too long", kind="internal") from problem
         if exit.code != 0:
@@ -146,9 +139,7 @@ def hook_worktree(effects: HookEffects) -> HookWorktree:
     for report in effects.reports:
         if report.outcome in _FAILED_OUTCOMES:
             message = (report.stderr or report.text or "").strip()
-            raise ToolError(
-                f"WorktreeCreate hook failed: {report.command or report.name}: {message}"
-            )
+            raise ToolError(f"WorktreeCreate hook failed: {report.command or report.name}: {message}")
     paths = [path for report in effects.reports if (path := _reported_path(report))]
     if not paths:
         raise ToolError(_NO_PATH_MESSAGE)

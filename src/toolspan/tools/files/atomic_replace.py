@@ -88,9 +88,7 @@ def fsync_folder(folder: int) -> None:
             os.close(descriptor)
 
 
-_MODIFIED_MESSAGE = (
-    "File has been unexpectedly modified. Read it again before attempting to write it."
-)
+_MODIFIED_MESSAGE = "File has been unexpectedly modified. Read it again before attempting to write it."
 _RENAME_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS})
 """A folder that takes no new file, or a file that is mounted: then it is written where it is."""
 
@@ -173,9 +171,7 @@ def _check_unchanged(file: _FileInFolder, expected: FileVersion | None) -> os.st
     except OSError as error:
         raise os_error_message(error, "stat", file.path) from error
     if stat_result is not None and not stat.S_ISREG(stat_result.st_mode):
-        raise ToolError(
-            f"{replace_surrogates(str(file.path))} is not a regular file", kind="invalid_input"
-        )
+        raise ToolError(f"{replace_surrogates(str(file.path))} is not a regular file", kind="invalid_input")
     if (None if stat_result is None else FileVersion.from_stat(stat_result)) != expected:
         raise ToolError(_MODIFIED_MESSAGE, kind="stale_file")
     return stat_result
@@ -254,10 +250,7 @@ def _open_existing(file: _FileInFolder, flags: int) -> Iterator[int]:
 def _write_in_place(file: _FileInFolder, data: bytes) -> FileVersion:
     """Write over the content; when that fails, put the old one back."""
     try:
-        with (
-            _open_existing(file, os.O_RDONLY) as reading,
-            os.fdopen(os.dup(reading), "rb") as stream,
-        ):
+        with _open_existing(file, os.O_RDONLY) as reading, os.fdopen(os.dup(reading), "rb") as stream:
             old = stream.read()
         with _open_existing(file, os.O_WRONLY) as descriptor:
             _overwrite_or_restore(descriptor, data, old, file)
@@ -295,9 +288,7 @@ def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> N
     """
     with open_folder(Path(os.path.realpath(path.parent))) as folder:
         try:
-            _check_removable(
-                path, os.stat(path.name, dir_fd=folder, follow_symlinks=False), expected
-            )
+            _check_removable(path, os.stat(path.name, dir_fd=folder, follow_symlinks=False), expected)
             if backup_name is None:
                 os.unlink(path.name, dir_fd=folder)
             else:
@@ -321,10 +312,6 @@ def _rename_aside(name: str, backup_name: str, folder: int) -> None:
 
 def _check_removable(path: Path, stat_result: os.stat_result, expected: FileVersion) -> None:
     if stat.S_ISLNK(stat_result.st_mode):
-        raise ToolError(
-            f"{replace_surrogates(str(path))} is a link; remove it yourself", kind="invalid_input"
-        )
+        raise ToolError(f"{replace_surrogates(str(path))} is a link; remove it yourself", kind="invalid_input")
     if FileVersion.from_stat(stat_result) != expected:
-        raise ToolError(
-            f"{replace_surrogates(str(path))} changed in the meantime", kind="stale_file"
-        )
+        raise ToolError(f"{replace_surrogates(str(path))} changed in the meantime", kind="stale_file")

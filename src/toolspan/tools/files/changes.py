@@ -36,8 +36,7 @@ _Plan = TypeVar("_Plan")
 
 UNREAD_MESSAGE = "File has not been read yet. Read it first before writing to it."
 STALE_MESSAGE = (
-    "File has been modified since read, either by the user or by a linter. Read it again before"
-    " attempting to write it."
+    "File has been modified since read, either by the user or by a linter. Read it again before attempting to write it."
 )
 
 
@@ -49,9 +48,7 @@ class PlannedTool(Generic[_Plan]):
     """
 
     def __init__(
-        self,
-        plan: Callable[[Input, ToolContext], _Plan | Refusal],
-        act: Callable[[_Plan, ToolContext], Output],
+        self, plan: Callable[[Input, ToolContext], _Plan | Refusal], act: Callable[[_Plan, ToolContext], Output]
     ) -> None:
         self._plan = plan
         self._act = act
@@ -117,9 +114,7 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
     return None
 
 
-def write_file(
-    path: Path, data: bytes, stamp: FileVersion | None, before: str | None, ctx: ToolContext
-) -> FileVersion:
+def write_file(path: Path, data: bytes, stamp: FileVersion | None, before: str | None, ctx: ToolContext) -> FileVersion:
     """Give a file this content; what is about to happen is written down first.
 
     `before` is the digest of what it has, None for no file. See `disk.swap.swap` for the rest.
@@ -136,16 +131,10 @@ def write_file(
     return atomic_replace(path, data, stamp, end)
 
 
-def remember_written(
-    path: Path, data: bytes, stamp: FileVersion, ctx: ToolContext, *, whole: bool
-) -> None:
+def remember_written(path: Path, data: bytes, stamp: FileVersion, ctx: ToolContext, *, whole: bool) -> None:
     """A call gave the file this content."""
     state = FileState(
-        digest=digest_bytes(data),
-        mtime_ns=stamp.mtime_ns,
-        size=stamp.size,
-        whole=whole,
-        call_id=ctx.call.id,
+        digest=digest_bytes(data), mtime_ns=stamp.mtime_ns, size=stamp.size, whole=whole, call_id=ctx.call.id
     )
     for name in {path, real_path(path)}:
         ctx.files.set_state(name, state)
@@ -156,11 +145,7 @@ MAX_FILE_BYTES = 128 << 20
 EDIT_PROPERTIES: Mapping[str, object] = {
     "old_string": {"type": "string", "description": "The text to replace"},
     "new_string": {"type": "string", "description": "The text to put there"},
-    "replace_all": {
-        "type": "boolean",
-        "default": False,
-        "description": "Replace it wherever it stands",
-    },
+    "replace_all": {"type": "boolean", "default": False, "description": "Replace it wherever it stands"},
 }
 """How the model asks for it."""
 _AMBIGUOUS_MESSAGE = (
@@ -196,33 +181,23 @@ class Replacement:
         """Both texts are the same."""
         if self.old != self.new:
             return None
-        return Refusal(
-            "No changes to make: old_string and new_string are exactly the same.", "no_change"
-        )
+        return Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
 
     def find_matches(self, text: DecodedText, values: FileValues) -> Sequence[TextRange] | Refusal:
         """Where the old text stands."""
         spans = (
-            [TextRange(0, 0)]
-            if self.creates_file
-            else find_occurrences(text.normalized, normalize_newlines(self.old))
+            [TextRange(0, 0)] if self.creates_file else find_occurrences(text.normalized, normalize_newlines(self.old))
         )
         if not spans:
             return Refusal(values.no_match.format(old=self.old), "no_match")
         if len(spans) > 1 and not self.replace_all:
-            return Refusal(
-                _AMBIGUOUS_MESSAGE.format(count=len(spans), old=self.old), "ambiguous_match"
-            )
+            return Refusal(_AMBIGUOUS_MESSAGE.format(count=len(spans), old=self.old), "ambiguous_match")
         return spans
 
-    def apply_to(
-        self, text: DecodedText, spans: Sequence[TextRange], values: FileValues
-    ) -> DecodedText:
+    def apply_to(self, text: DecodedText, spans: Sequence[TextRange], values: FileValues) -> DecodedText:
         """The text with the new one at these places."""
         replaced = text.normalized[spans[0].start : spans[0].end]
-        return replace_ranges(
-            text, spans, match_quote_style(self.new, replaced) if values.keeps_curly else self.new
-        )
+        return replace_ranges(text, spans, match_quote_style(self.new, replaced) if values.keeps_curly else self.new)
 
 
 def check_editable(path: Path, name: str, mode: int) -> Refusal | None:

@@ -61,18 +61,12 @@ def _parse_webp(data: bytes) -> ImageInfo | None:
         return None
     match data[12:16]:
         case b"VP8X":
-            width, height = (
-                1 + _read_little_endian(data, 24, 3),
-                1 + _read_little_endian(data, 27, 3),
-            )
+            width, height = (1 + _read_little_endian(data, 24, 3), 1 + _read_little_endian(data, 27, 3))
         case b"VP8L":
             bits = _read_little_endian(data, 21, 4)
             width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
         case b"VP8 ":
-            width, height = (
-                _read_little_endian(data, 26, 2) & 0x3FFF,
-                _read_little_endian(data, 28, 2) & 0x3FFF,
-            )
+            width, height = (_read_little_endian(data, 26, 2) & 0x3FFF, _read_little_endian(data, 28, 2) & 0x3FFF)
         case _:
             return None
     return ImageInfo("image/webp", width, height)
@@ -87,9 +81,7 @@ def _parse_jpeg(data: bytes) -> ImageInfo | None:
             at += 1
         marker = data[at + 1]
         if 0xC0 <= marker <= 0xCF and marker not in _JPEG_NO_SIZE:
-            return ImageInfo(
-                "image/jpeg", _read_big_endian(data, at + 7, 2), _read_big_endian(data, at + 5, 2)
-            )
+            return ImageInfo("image/jpeg", _read_big_endian(data, at + 7, 2), _read_big_endian(data, at + 5, 2))
         at += 2 + _read_big_endian(data, at + 2, 2)
 
 
@@ -136,8 +128,7 @@ def scale_to_limits(data: bytes, info: ImageInfo) -> ScaledImage:
         return ScaledImage(data, info.media_type, info.width, info.height)
     if info.width * info.height > MAX_PIXELS:
         raise ToolError(
-            f"The image has {info.width} × {info.height} pixels; that is more than is unpacked"
-            " to scale it down.",
+            f"The image has {info.width} × {info.height} pixels; that is more than is unpacked to scale it down.",
             kind="too_large",
         )
     return _shrink_image(data, info)
@@ -154,12 +145,10 @@ def _shrink_image(data: bytes, info: ImageInfo) -> ScaledImage:
             image.load()
             return _compress_image(_resize_image(image, info), info.media_type)
     except (OSError, SyntaxError, ValueError) as error:
-        raise ToolError(
-            f"The image cannot be unpacked to scale it down: {error}", kind="invalid_input"
-        ) from error
+        raise ToolError(f"The image cannot be unpacked to scale it down: {error}", kind="invalid_input") from error
 
 
-def _resize_image(image: "Image.Image", info: ImageInfo) -> "Image.Image":
+def _resize_image(image: Image.Image, info: ImageInfo) -> Image.Image:
     factor = min(1.0, MAX_SIDE_PIXELS / max(info.width, info.height))
     size = (max(1, round(info.width * factor)), max(1, round(info.height * factor)))
     if image.mode not in ("L", "LA", "RGB", "RGBA"):
@@ -168,7 +157,7 @@ def _resize_image(image: "Image.Image", info: ImageInfo) -> "Image.Image":
     return image.resize(size)
 
 
-def _compress_image(image: "Image.Image", media_type: str) -> ScaledImage:
+def _compress_image(image: Image.Image, media_type: str) -> ScaledImage:
     """In its own format if that is small enough, else as JPEG, worse and worse."""
     if media_type != "image/jpeg":
         data = _encode_image(image, "WEBP" if media_type == "image/webp" else "PNG")
@@ -183,7 +172,7 @@ def _compress_image(image: "Image.Image", media_type: str) -> ScaledImage:
     return ScaledImage(data, "image/jpeg", image.width, image.height)
 
 
-def _encode_image(image: "Image.Image", image_format: str, quality: int = 80) -> bytes:
+def _encode_image(image: Image.Image, image_format: str, quality: int = 80) -> bytes:
     out = io.BytesIO()
     image.save(out, image_format, quality=quality)
     return out.getvalue()

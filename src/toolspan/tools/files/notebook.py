@@ -92,12 +92,8 @@ class Notebook:
         added = [name for name, value in values.items() if value is not None and name not in cell]
         if removed or added:
             merged = {**cell, **values}
-            members = {
-                name: _unwrap_null(value) for name, value in merged.items() if name not in removed
-            }
-            members = {
-                name: value for name, value in members.items() if name in cell or name in added
-            }
+            members = {name: _unwrap_null(value) for name, value in merged.items() if name not in removed}
+            members = {name: value for name, value in members.items() if name in cell or name in added}
             return self._replace_slice(node.start, node.end, self._style.dumps(members, 2))
         text = self.text
         for member in reversed(_object_members(text, node.start)):
@@ -111,9 +107,7 @@ class Notebook:
         written, style = self._style.dumps(cell, 2), self._style
         if not self._cell_nodes:
             start, end = self._cells_range
-            return self._replace_slice(
-                start, end, style.line_start(2) + written + style.line_start(1)
-            )
+            return self._replace_slice(start, end, style.line_start(2) + written + style.line_start(1))
         if index == 0:
             first = self._cell_nodes[0].start
             return self._replace_slice(first, first, written + style.cell_separator)
@@ -287,9 +281,7 @@ def parse_cells(data: bytes) -> tuple[NotebookCell, ...]:
     if not isinstance(items, list):
         raise ToolError("The notebook has no list of cells")
     language = _kernel_language(_as_mapping(document.get("metadata")))
-    return tuple(
-        _parse_cell(_as_mapping(item), index, language) for index, item in enumerate(items)
-    )
+    return tuple(_parse_cell(_as_mapping(item), index, language) for index, item in enumerate(items))
 
 
 def cell_blocks(cells: Sequence[NotebookCell]) -> list[NotebookBlock]:
@@ -342,9 +334,7 @@ def _parse_cell(item: Mapping[str, object], index: int, language: str) -> Notebo
         source=_join_lines(item.get("source")),
         language=language if code else None,
         execution_count=count if code and isinstance(count, int) else None,
-        outputs=tuple(_parse_output(_as_mapping(output)) for output in outputs)
-        if isinstance(outputs, list)
-        else (),
+        outputs=tuple(_parse_output(_as_mapping(output)) for output in outputs) if isinstance(outputs, list) else (),
     )
 
 

@@ -60,8 +60,7 @@ def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
         os.fsencode(path)
     except UnicodeEncodeError:
         raise ToolError(
-            f"The path {replace_surrogates(path)!r} has half a character in it",
-            kind="invalid_input",
+            f"The path {replace_surrogates(path)!r} has half a character in it", kind="invalid_input"
         ) from None
     if home and (path == "~" or path.startswith("~/")):
         path = home + path[1:]
@@ -130,6 +129,4 @@ def os_error_message(error: OSError, operation: str, path: str | os.PathLike[str
     name = errno.errorcode.get(number, "EUNKNOWN")
     message = _OS_MESSAGES.get(number) or os.strerror(number).lower()
     path_text = replace_surrogates(os.fspath(path))
-    return ToolError(
-        f"{name}: {message}, {operation} '{path_text}'", kind=_OS_ERROR_KINDS.get(number)
-    )
+    return ToolError(f"{name}: {message}, {operation} '{path_text}'", kind=_OS_ERROR_KINDS.get(number))

@@ -34,7 +34,7 @@ class PageRange:
     last: int | None
 
     @classmethod
-    def parse(cls, text: str) -> "PageRange | None":
+    def parse(cls, text: str) -> PageRange | None:
         """The range in `3`, `1-5` or `10-`; None when it is none."""
         match = _PAGE_RANGE.fullmatch(text)
         if match is None or int(match[1]) < 1:
@@ -79,10 +79,7 @@ def _extract_page_range(data: bytes, pages: PageRange) -> ExtractedPages:
     reader = PdfReader(io.BytesIO(data))
     count = len(reader.pages)
     if pages.first > count:
-        raise ToolError(
-            f"The document has {count} pages; there is no page {pages.first}.",
-            kind="invalid_input",
-        )
+        raise ToolError(f"The document has {count} pages; there is no page {pages.first}.", kind="invalid_input")
     last = min(count, pages.last or count, pages.first + MAX_PAGES - 1)
     numbers = range(pages.first - 1, last)
     return ExtractedPages(
@@ -91,7 +88,7 @@ def _extract_page_range(data: bytes, pages: PageRange) -> ExtractedPages:
     )
 
 
-def _write_pages(reader: "PdfReader", numbers: "range | list[int]", writer: "PdfWriter") -> bytes:
+def _write_pages(reader: PdfReader, numbers: range | list[int], writer: PdfWriter) -> bytes:
     for number in numbers:
         writer.add_page(reader.pages[number])
     out = io.BytesIO()

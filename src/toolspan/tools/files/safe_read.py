@@ -37,11 +37,9 @@ class FileVersion:
     mtime_ns: int
 
     @classmethod
-    def from_stat(cls, stat_result: os.stat_result) -> "FileVersion":
+    def from_stat(cls, stat_result: os.stat_result) -> FileVersion:
         """The stamp in what `stat` tells."""
-        return cls(
-            stat_result.st_dev, stat_result.st_ino, stat_result.st_size, stat_result.st_mtime_ns
-        )
+        return cls(stat_result.st_dev, stat_result.st_ino, stat_result.st_size, stat_result.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +120,7 @@ def open_regular_file(path: Path) -> Iterator[int]:
         if stat.S_ISDIR(stat_result.st_mode):
             raise os_error_message(IsADirectoryError(errno.EISDIR, ""), "read", path)
         if not is_regular_or_null(stat_result):
-            raise ToolError(
-                f"{replace_surrogates(str(path))} is not a regular file", kind="invalid_input"
-            )
+            raise ToolError(f"{replace_surrogates(str(path))} is not a regular file", kind="invalid_input")
         yield descriptor
     except OSError as error:
         raise os_error_message(error, "read", path) from error
@@ -144,9 +140,7 @@ def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> LoadedFile:
     return LoadedFile(data, digest_bytes(data), FileVersion.from_stat(before))
 
 
-def iter_chunks(
-    descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK_BYTES
-) -> Iterator[bytes]:
+def iter_chunks(descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK_BYTES) -> Iterator[bytes]:
     """What an open file holds, piece by piece.
 
     Raises:
@@ -193,12 +187,7 @@ class LineWindow:
 
 
 def read_line_range(
-    path: Path,
-    line_range: LineRange,
-    max_chars: int,
-    *,
-    utf16: bool = True,
-    chunk: int = CHUNK_BYTES,
+    path: Path, line_range: LineRange, max_chars: int, *, utf16: bool = True, chunk: int = CHUNK_BYTES
 ) -> LineWindow:
     """Read the lines; a newline at the end of the file begins one more, empty line.
 
@@ -206,9 +195,7 @@ def read_line_range(
         ToolError: the file cannot be read, or the lines have more than `most` characters.
     """
     if line_range.skip < 0:
-        total = read_line_range(
-            path, LineRange(0, 0), max_chars, utf16=utf16, chunk=chunk
-        ).total_lines
+        total = read_line_range(path, LineRange(0, 0), max_chars, utf16=utf16, chunk=chunk).total_lines
         line_range = LineRange(max(0, total + line_range.skip), line_range.count)
     with open_regular_file(path) as descriptor:
         stat_result = os.fstat(descriptor)
@@ -250,9 +237,7 @@ class _ChunkDecoder:
         carriage, self._pending_carriage = self._pending_carriage, ""
         return carriage + last
 
-    def _decode_chunk(
-        self, decoder: codecs.IncrementalDecoder, piece: bytes, *, final: bool
-    ) -> str:
+    def _decode_chunk(self, decoder: codecs.IncrementalDecoder, piece: bytes, *, final: bool) -> str:
         before = decoder.getstate()
         try:
             return decoder.decode(piece, final)

@@ -76,9 +76,7 @@ def decode_text(data: bytes) -> DecodedText:
     try:
         raw = data[len(codec.bom) :].decode(codec.encoding, codec.errors)
     except UnicodeDecodeError as error:
-        raise ToolError(
-            f"The file begins as UTF-16 text but is none at byte {error.start}: {error.reason}"
-        ) from error
+        raise ToolError(f"The file begins as UTF-16 text but is none at byte {error.start}: {error.reason}") from error
     return DecodedText(raw, normalize_newlines(raw), codec)
 
 
@@ -106,9 +104,7 @@ def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> 
 
     Line ends in `new` become those of the lines it replaces, or else those most lines have.
     """
-    newline_positions = [
-        match.start() - index for index, match in enumerate(_CRLF_PATTERN.finditer(text.raw))
-    ]
+    newline_positions = [match.start() - index for index, match in enumerate(_CRLF_PATTERN.finditer(text.raw))]
     pieces: list[str] = []
     position = 0
     for text_range in ranges:
