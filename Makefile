@@ -4,7 +4,7 @@ ARGS ?=
 FUZZ_SECONDS ?= 60
 BENCH_SIZE ?= 300MB
 # The tests nearest to the packages that coverage is measured of, without those that run them again.
-COVERED ?= $(addprefix tests/,model wire read run permission hooks record) --ignore=tests/run/test_mutants.py
+COVERED ?= $(addprefix tests/,types formats reading runtime session/recording)
 # Test material too large for this repository; what needs it says so when it is missing.
 SHARED ?= ../shared
 

@@ -3,9 +3,9 @@
 Each mutant is one change to one file. It is made in a copy of the package, and the quick tests of
 the running half are run against that copy; a mutant they do not notice has survived.
 
-    python tests/run/mutants.py              all of them
-    python tests/run/mutants.py --share 3/5  every fifth, beginning with the third
-    python tests/run/mutants.py --only settle
+    python tests/runtime/mutants.py              all of them
+    python tests/runtime/mutants.py --share 3/5  every fifth, beginning with the third
+    python tests/runtime/mutants.py --only settle
 """
 
 from __future__ import annotations

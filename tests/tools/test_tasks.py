@@ -155,13 +155,13 @@ from toolspan.tools.task_list import TaskStore
 from toolspan.errors import ToolError
 from toolspan.tools.task_list import apply_task_update
 
-store = Store(Path(sys.argv[1]))
+store = TaskStore(Path(sys.argv[1]))
 sys.stdin.read()  # all begin together
 for number in range(8):
     task = store.create({"subject": sys.argv[2], "status": "pending", "blocks": [],
                          "blockedBy": []})
-    with store.changing() as change:
-        update(change, change.get("1") or task, {"addBlocks": [task.id]})
+    with store.transaction() as change:
+        apply_task_update(change, change.get("1") or task, {"addBlocks": [task.id]})
 """
     store = TaskStore(tmp_path)
     store.create({"subject": "first", "blocks": [], "blockedBy": []})

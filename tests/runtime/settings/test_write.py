@@ -88,9 +88,9 @@ def test_a_link_in_a_project_leads_nobody_to_write_elsewhere(tmp_path: Path) -> 
 _WRITER = """
 import sys
 from pathlib import Path
-from toolspan.runtime.settings import grant
+from toolspan.runtime.settings import add_permissions
 for number in range(20):
-    grant(Path(sys.argv[1]), allow=[f"Tool{sys.argv[2]}x{number}"])
+    add_permissions(Path(sys.argv[1]), allow=[f"Tool{sys.argv[2]}x{number}"])
 """
 
 
