@@ -142,7 +142,7 @@ def test_a_session_that_another_process_writes_to_is_refused_by_its_pid(tmp_path
     program = (
         "import sys\nfrom pathlib import Path\n"
         "from tests.session.recording.story import recorder\n"
-        "keeper = recorder(Path(sys.argv[1]))\nkeeper.prompt('mine')\n"
+        "keeper = recorder(Path(sys.argv[1]))\nkeeper.record_prompt('mine')\n"
         "print(flush=True)\nsys.stdin.read()\n"
     )
     with subprocess.Popen(

@@ -15,7 +15,7 @@ from tests.session.recording.story import START, Failures, error, finished, mess
 from toolspan.runtime.profiles import VERSIONS
 from toolspan.session.recording import Fsync, Recorder
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 def whole_session(path: Path, version: str = "2.1.325") -> None:
