@@ -76,7 +76,7 @@ dist: $(SETUP)  ## build wheel and sdist, install each into a clean environment 
 	  .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet install hatchling && \
 	  .scratch/dist/bin/python -m pip --disable-pip-version-check --quiet install --no-deps --no-build-isolation $$package && \
 	  (cd .scratch && dist/bin/toolspan --version && dist/bin/toolspan demo >/dev/null && \
-	  dist/bin/python -c "import toolspan; print(len(toolspan.history(toolspan.sample.archive()).spans), 'calls')") || exit 1; \
+	  dist/bin/python -c "import toolspan; print(sum(1 for _ in toolspan.history(toolspan.sample.archive()).spans), 'calls')") || exit 1; \
 	done
 
 lock: .scratch/lock/bin/pip-compile  ## choose dependency versions anew (ARGS=--upgrade for newer ones)
