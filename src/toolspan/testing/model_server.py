@@ -289,7 +289,7 @@ def chat_completion(reply: RenderedReply) -> Message:
 
 
 def iter_chat_chunks(reply: RenderedReply) -> Iterator[bytes]:
-    """A reply as it streams; one that fails ends with an error, a lost one with nothing."""
+    """Yield a streamed reply; a failure ends with an error, a dropped connection without an end."""
     for delta in _chat_deltas(reply):
         yield _encode_event(_chat_chunk(reply, delta))
     if reply.failure is not None:
@@ -303,7 +303,7 @@ def iter_chat_chunks(reply: RenderedReply) -> Iterator[bytes]:
 
 
 def chat_error_body(failure: ScriptedFailure) -> Message:
-    """The JSON the API answers with."""
+    """Return the API's error body."""
     return {"error": {"message": failure.message, "type": failure.type, "code": None}}
 
 
