@@ -15,7 +15,7 @@ from toolspan.runtime.permissions.commands import expand_command_line
 from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Policy
 from toolspan.runtime.permissions.paths import is_critical
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
-from toolspan.runtime.profiles.refusals import Refusals
+from toolspan.runtime.profiles import Refusals
 from toolspan.shell.programs import find_programs
 from toolspan.shell.wrappers import program_basename, strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions

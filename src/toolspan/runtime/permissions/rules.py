@@ -40,7 +40,7 @@ from toolspan.runtime.permissions.rule import (
     matches_wildcard,
     path_matches,
 )
-from toolspan.runtime.profiles.refusals import Refusals
+from toolspan.runtime.profiles import Refusals
 from toolspan.runtime.settings.load import PermissionSettings as Block
 from toolspan.shell.parse import is_harmless_variable
 from toolspan.shell.programs import LinePrograms, Program, find_programs
