@@ -243,7 +243,7 @@ class Host:
         rules = self.settings.permission_rules(client_profile) + self.options.command_line_rules()
         directories = self.settings.merged_settings.permissions.additional_directories
         folders = tuple((self.options.cwd / Path(directory).expanduser()).absolute() for directory in directories)
-        return Permissions(rules, self.permission_mode, folders, client_profile.refusals)
+        return Permissions(rules, self.permission_mode, folders=folders, refusals=client_profile.refusals)
 
     def _mcp_approver(self) -> Approver | None:
         tool = self.options.permission_prompt_tool
