@@ -207,11 +207,11 @@ async def test_processes_that_cannot_be_ended_are_told() -> None:
     class Haunted(ProcFs):
         """As if one process of the command could not be killed: its number is nobody's."""
 
-        def look(self) -> dict[int, ProcessInfo]:
+        def list_processes(self) -> dict[int, ProcessInfo]:
             ghost = ProcessInfo(2**22 + 1, child.pid, child.pid, child.pid, float("inf"), is_zombie=False)
             return {**super().list_processes(), ghost.pid: ghost}
 
-        def one(self, pid: int) -> ProcessInfo | None:
+        def get_process(self, pid: int) -> ProcessInfo | None:
             return self.list_processes()[pid] if pid > 2**22 else super().get_process(pid)
 
     with anyio.fail_after(20):
@@ -228,9 +228,9 @@ async def test_processes_that_cannot_be_ended_are_told() -> None:
 async def test_the_same_mark_elsewhere_is_left_alone() -> None:
     here, there = Ups(), Ups()
     with anyio.fail_after(20):
-        mine = sh(UP_AND_STAY, on_output=here, mark="same-mark-twice")
+        mine = sh(UP_AND_STAY, on_output=here, tag="same-mark-twice")
         child = await start_process(mine)
-        other = await start_process(sh(UP_AND_STAY, on_output=there, mark="same-mark-twice"))
+        other = await start_process(sh(UP_AND_STAY, on_output=there, tag="same-mark-twice"))
         await here.wait()
         await there.wait()
         await child.terminate()
