@@ -142,3 +142,13 @@ def test_whoever_trusts_a_project_sees_the_hooks_of_its_agents_and_skills(tmp_pa
     assert "Stop 3" in lines
     assert not any("plain" in line for line in lines)
     assert build_trust_request(places, []).digest != before
+
+
+@requirement("hooks.heads")
+def test_a_line_that_only_begins_like_the_end_of_a_head_hides_no_hooks_from_trust(tmp_path: Path) -> None:
+    head = SKILL.format(log="x").replace("description:", "---x: y\ndescription:")
+    write(tmp_path / ".claude/skills/doit/SKILL.md", head)
+
+    request = build_trust_request(SettingsPaths(project=tmp_path, user=tmp_path / "home"), [])
+
+    assert "PreToolUse" in "".join(request.format_lines())

@@ -113,7 +113,7 @@ def test_a_wrong_settings_file_ends_the_command_with_one_line(world: World) -> N
     done = world.toolspan("exec", "--settings", str(named))
 
     assert done.returncode == 2
-    assert done.stderr == (f"toolspan: {named}: `hooks.Stop` is a list of groups, not a number\n")
+    assert done.stderr == (f"toolspan: {named}: `hooks.Stop` must be a list of groups, not a number\n")
 
 
 @requirement("exec.hooks")
@@ -166,8 +166,8 @@ def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> 
 
     lines = [line.removeprefix("toolspan: ") for line in done.stderr.splitlines()]
     assert [line.removeprefix("toolspan exec: ") for line in lines] == [
-        f"{world.home}/.claude/settings.json: `permissions.alow` is not known, and not used; there"
-        " are allow, ask, deny, defaultMode, additionalDirectories,"
+        f"{world.home}/.claude/settings.json: ignoring the unknown key `permissions.alow`; valid"
+        " keys are allow, ask, deny, defaultMode, additionalDirectories,"
         " disableBypassPermissionsMode, disableAutoMode",
         "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; is it Bash?",
         "the rule Wirte (cliArg): there is no tool 'Wirte'; is it Write?",

@@ -10,7 +10,7 @@ import pytest
 from tests.requirement import requirement
 from toolspan.errors import SourceError
 from toolspan.runtime.settings import SettingsError, load_settings
-from toolspan.runtime.settings.hooks_block import CommandSpec, HandlerGroup, HttpSpec
+from toolspan.runtime.settings.load import CommandSpec, HandlerGroup, HttpSpec
 
 
 def written(tmp_path: Path, value: object) -> Path:

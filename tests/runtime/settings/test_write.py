@@ -55,8 +55,8 @@ def test_what_is_added_stands_behind_what_was_there_and_nothing_else_changes(tmp
     [
         ('{"permissions": ', "not JSON"),
         ("[]", "expected an object"),
-        ('{"permissions": []}', "`permissions` is an object, not a list"),
-        ('{"permissions": {"allow": "Read"}}', "`permissions.allow` is a list, not a text"),
+        ('{"permissions": []}', "`permissions` must be an object, not a list"),
+        ('{"permissions": {"allow": "Read"}}', "`permissions.allow` must be a list, not a string"),
     ],
 )
 def test_a_file_that_is_not_understood_is_left_alone(tmp_path: Path, text: str, word: str) -> None:
@@ -88,9 +88,9 @@ def test_a_link_in_a_project_leads_nobody_to_write_elsewhere(tmp_path: Path) -> 
 _WRITER = """
 import sys
 from pathlib import Path
-from toolspan.runtime.settings import grant
+from toolspan.runtime.settings import add_permissions
 for number in range(20):
-    grant(Path(sys.argv[1]), allow=[f"Tool{sys.argv[2]}x{number}"])
+    add_permissions(Path(sys.argv[1]), allow=[f"Tool{sys.argv[2]}x{number}"])
 """
 
 
