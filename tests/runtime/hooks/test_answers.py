@@ -14,10 +14,10 @@ from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command, decides, hooks, moment, says
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import HookEnvironment, HookPoint, NoHooks, ReplacedOutput, SessionHookEvent
-from toolspan.runtime.hooks.handlers import HookInput, HookOutput, PromptHandler
+from toolspan.runtime.hooks.handlers import PromptHandler
 from toolspan.runtime.hooks.load import HookServices
 from toolspan.runtime.hooks.merge import CombinedHooks, HandlerRun, combine_hooks, merge_effect_runs
-from toolspan.runtime.hooks.response import HookOutputParser, HookResponse
+from toolspan.runtime.hooks.protocol import HookInput, HookOutput, HookOutputParser, HookResponse
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Allow, Deny

@@ -103,7 +103,7 @@ async def test_all_handlers_can_be_made_to_fail_closed(tmp_path: Path) -> None:
 
 @requirement("hooks.settings-fail-closed")
 async def test_failing_closed_does_not_start_with_a_handler_it_cannot_keep(tmp_path: Path) -> None:
-    with pytest.raises(ToolspanError, match="no regular expression"):
+    with pytest.raises(ToolspanError, match="not a regular expression"):
         async with hooks(tmp_path, at("PreToolUse", matcher="["), fail_closed=True):
             pass
 

@@ -57,7 +57,7 @@ async def test_a_handler_is_asked_for_a_tool_by_the_tools_own_name() -> None:
 
 @requirement("hooks.matcher")
 def test_a_pattern_that_is_none_is_refused_at_once() -> None:
-    with pytest.raises(ToolspanError, match="no pattern"):
+    with pytest.raises(ToolspanError, match="not a valid matcher"):
         Hooks().pre_tool_use("Bash(")(lambda call: None)
 
 

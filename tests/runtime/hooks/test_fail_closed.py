@@ -114,5 +114,5 @@ async def test_an_answer_that_is_none_after_a_call_is_told_of_and_the_result_sta
 @requirement("hooks.brackets")
 def test_a_hook_without_brackets_is_told_of_at_once() -> None:
     hooks = Hooks()
-    with pytest.raises(ToolspanError, match="brackets"):
+    with pytest.raises(ToolspanError, match="parentheses"):
         hooks.pre_tool_use(crash)  # type: ignore[arg-type]

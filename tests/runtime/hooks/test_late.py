@@ -14,12 +14,11 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command, hooks, moment
 from toolspan.runtime.hooks import Hooks, combine_hooks
-from toolspan.runtime.hooks.configured import AsyncHandlers
 from toolspan.runtime.hooks.events import SessionHookEvent
-from toolspan.runtime.hooks.handlers import HookOutput
 from toolspan.runtime.hooks.load import HookServices, load_hooks
 from toolspan.runtime.hooks.merge import HandlerRun
-from toolspan.runtime.hooks.response import HookOutputParser, HookResponse
+from toolspan.runtime.hooks.protocol import HookOutput, HookOutputParser, HookResponse
+from toolspan.runtime.hooks.session_state import AsyncHandlers
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import SettingsLayer, merge_settings
 from toolspan.runtime.settings.load import parse_settings

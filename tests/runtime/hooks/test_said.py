@@ -8,8 +8,7 @@ import pytest
 
 from tests.requirement import requirement
 from toolspan.runtime.hooks.events import HookPoint
-from toolspan.runtime.hooks.handlers import HookOutput
-from toolspan.runtime.hooks.response import HookOutputParser, HookResponse
+from toolspan.runtime.hooks.protocol import HookOutput, HookOutputParser, HookResponse
 from toolspan.runtime.profiles import profile
 from toolspan.types.decision import Allow, Ask, Deny
 

@@ -432,7 +432,7 @@ async def test_a_function_at_a_point_without_a_call_can_object() -> None:
     functions = Hooks()
     functions.at("UserPromptSubmit")(lambda occasion: Deny("no prompts today"))
     functions.at("PreCompact", "manual")(lambda occasion: HookEffects(contexts=("keep it",)))
-    with pytest.raises(ToolspanError, match="about calls"):
+    with pytest.raises(ToolspanError, match="concerns calls"):
         functions.at("PreToolUse")
 
     refused = await functions.run_session_event(SessionHookEvent(point="UserPromptSubmit"))
