@@ -104,7 +104,7 @@ class Hooks(HookRunner):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no function is registered."""
+        """True if no function is registered."""
         return not self._handlers
 
     def has_handler(self, point: HookPoint) -> bool:

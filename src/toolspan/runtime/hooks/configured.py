@@ -147,7 +147,7 @@ class ConfiguredHooks(HookRunner):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no handlers."""
+        """True if there are no handlers."""
         return not self._handlers
 
     def has_handler(self, point: HookPoint) -> bool:
@@ -219,7 +219,7 @@ class ConfiguredHooks(HookRunner):
 
     @property
     def has_wake_request(self) -> bool:
-        """Whether an asynchronous handler requests that the model be woken."""
+        """True if an asynchronous handler requests that the model be woken."""
         return self._async_handlers.has_wake_request
 
     async def wait_for_wake_request(self) -> bool:

@@ -142,7 +142,7 @@ class HookRunner(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there are no handlers at all, so that calls can skip their hooks."""
+        """True if there are no handlers at all, so that calls can skip their hooks."""
         return True
 
     def has_handler(self, point: HookPoint) -> bool:  # noqa: ARG002
@@ -179,7 +179,7 @@ class HookRunner(Protocol):
 
     @property
     def has_wake_request(self) -> bool:
-        """Whether an asynchronous handler requests that the model be woken."""
+        """True if an asynchronous handler requests that the model be woken."""
         return False
 
     async def wait_for_wake_request(self) -> bool:

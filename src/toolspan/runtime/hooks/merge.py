@@ -125,18 +125,19 @@ def _agreed_input(runs: Sequence[HandlerRun], decision: Decision | None) -> dict
 
 def merge_effect_runs(runs: Sequence[HandlerRun], values: HookValues) -> HookEffects:
     """Merge the runs of any other event."""
-    objecting = [run for run in runs if run.response.block is not None]
-    output = None
-    for run in runs:
-        output = _replaced_output(run, values) or output
+    return reduce(combine_effects, (_effects_of_run(run, values) for run in runs), HookEffects())
+
+
+def _effects_of_run(run: HandlerRun, values: HookValues) -> HookEffects:
+    response = run.response
     return HookEffects(
-        output=output,
-        contexts=tuple(text for run in runs for text in run.response.contexts),
-        feedback=tuple(run.response.block for run in objecting if run.response.block is not None),
-        feedback_sources=tuple(run.command for run in objecting),
-        stop=next((run.response.stop for run in runs if run.response.stop), None),
-        retry=any(run.response.retry for run in runs),
-        reports=reports_of_runs(runs),
+        output=_replaced_output(run, values),
+        contexts=response.contexts,
+        feedback=() if response.block is None else (response.block,),
+        feedback_sources=() if response.block is None else (run.command,),
+        stop=response.stop,
+        retry=response.retry,
+        reports=reports_of_runs([run]),
     )
 
 
@@ -229,7 +230,6 @@ def _build_report(run: HandlerRun, outcome: HookOutcome) -> HookReport:
 
 
 _T = TypeVar("_T")
-_HookResult = TypeVar("_HookResult", PreToolDecision, HookEffects)
 
 
 async def run_concurrently(functions: Sequence[Callable[[], Awaitable[_T]]]) -> list[_T]:
@@ -267,7 +267,7 @@ class CombinedHooks(HookRunner):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no runner has handlers."""
+        """True if no runner has handlers."""
         return all(runner.is_empty for runner in self._runners)
 
     def has_handler(self, point: HookPoint) -> bool:
@@ -280,31 +280,31 @@ class CombinedHooks(HookRunner):
 
     async def run_pre_tool_use(self, tool_event: ToolHookEvent) -> PreToolDecision:
         """Run the PreToolUse handlers."""
-        return _reduce_decisions(await self._run_all(lambda runner: runner.run_pre_tool_use(tool_event)))
+        return await self._combine_decisions(lambda runner: runner.run_pre_tool_use(tool_event))
 
     async def run_post_tool_use(self, tool_event: ToolHookEvent) -> HookEffects:
         """Run the PostToolUse handlers."""
-        return _reduce_effects(await self._run_all(lambda runner: runner.run_post_tool_use(tool_event)))
+        return await self._combine_effects(lambda runner: runner.run_post_tool_use(tool_event))
 
     async def run_post_tool_use_failure(self, tool_event: ToolHookEvent) -> HookEffects:
         """Run the PostToolUseFailure handlers."""
-        return _reduce_effects(await self._run_all(lambda runner: runner.run_post_tool_use_failure(tool_event)))
+        return await self._combine_effects(lambda runner: runner.run_post_tool_use_failure(tool_event))
 
     async def run_post_tool_batch(self, spans: Sequence[Span]) -> HookEffects:
         """Run the PostToolBatch handlers."""
-        return _reduce_effects(await self._run_all(lambda runner: runner.run_post_tool_batch(spans)))
+        return await self._combine_effects(lambda runner: runner.run_post_tool_batch(spans))
 
     async def run_permission_request(self, tool_event: ToolHookEvent) -> PreToolDecision:
         """Run the PermissionRequest handlers."""
-        return _reduce_decisions(await self._run_all(lambda runner: runner.run_permission_request(tool_event)))
+        return await self._combine_decisions(lambda runner: runner.run_permission_request(tool_event))
 
     async def run_session_event(self, session_event: SessionHookEvent) -> HookEffects:
         """Run the handlers of any other point."""
-        return _reduce_effects(await self._run_all(lambda runner: runner.run_session_event(session_event)))
+        return await self._combine_effects(lambda runner: runner.run_session_event(session_event))
 
     @property
     def has_wake_request(self) -> bool:
-        """Whether an asynchronous handler requests that the model be woken."""
+        """True if an asynchronous handler requests that the model be woken."""
         return any(runner.has_wake_request for runner in self._runners)
 
     async def wait_for_wake_request(self) -> bool:
@@ -321,15 +321,12 @@ class CombinedHooks(HookRunner):
 
     async def collect_wake_requests(self) -> HookEffects:
         """Return the pending wake messages of all runners."""
-        return _reduce_effects(await self._run_all(lambda runner: runner.collect_wake_requests()))
+        return await self._combine_effects(lambda runner: runner.collect_wake_requests())
 
-    async def _run_all(self, operation: Callable[[HookRunner], Awaitable[_HookResult]]) -> list[_HookResult]:
-        return await run_concurrently([partial(operation, runner) for runner in self._runners])
+    async def _combine_decisions(self, run: Callable[[HookRunner], Awaitable[PreToolDecision]]) -> PreToolDecision:
+        decisions = await run_concurrently([partial(run, runner) for runner in self._runners])
+        return reduce(combine_pre_tool_decisions, decisions, PreToolDecision())
 
-
-def _reduce_decisions(answers: Sequence[PreToolDecision]) -> PreToolDecision:
-    return reduce(combine_pre_tool_decisions, answers, PreToolDecision())
-
-
-def _reduce_effects(answers: Sequence[HookEffects]) -> HookEffects:
-    return reduce(combine_effects, answers, HookEffects())
+    async def _combine_effects(self, run: Callable[[HookRunner], Awaitable[HookEffects]]) -> HookEffects:
+        effects = await run_concurrently([partial(run, runner) for runner in self._runners])
+        return reduce(combine_effects, effects, HookEffects())

@@ -118,7 +118,7 @@ class HookResponse:
 
     @property
     def is_objection(self) -> bool:
-        """Whether the handler blocks or denies."""
+        """True if the handler blocks or denies."""
         return self.block is not None or isinstance(self.decision, Deny)
 
 

@@ -92,7 +92,7 @@ class AsyncHandlers:
 
     @property
     def has_wake_request(self) -> bool:
-        """Whether a finished handler requests that the model be woken."""
+        """True if a finished handler requests that the model be woken."""
         return any(run.requests_wake for run in self._async_runs)
 
     async def collect_finished(self) -> list[HandlerRun]:

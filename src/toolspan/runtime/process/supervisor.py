@@ -186,7 +186,7 @@ class ChildProcess:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the command's own process has ended and no more output can come."""
+        """True if the command's own process has ended and no more output can come."""
         return self.exit is not None and not self._output.is_open
 
     async def wait(self) -> ExitStatus:
@@ -263,7 +263,7 @@ class ChildOutput:
 
     @property
     def is_open(self) -> bool:
-        """Whether more output can come."""
+        """True if more output can come."""
         return any(not reader.finished.is_set() for reader in self._readers)
 
     async def drain(self) -> None:
