@@ -1,4 +1,4 @@
-"""Hooks in the heads of files: as much YAML as they need, and nothing that is not understood."""
+"""The YAML heads of agents and skills."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from toolspan.runtime.settings.load import SettingsError
 
 
 @requirement("hooks.heads")
-def test_a_block_of_hooks_is_read_as_it_would_be_in_a_settings_file() -> None:
+def test_a_hooks_block_is_read_as_in_a_settings_file() -> None:
     head = """\
 name: doit
 hooks:
@@ -75,7 +75,7 @@ tools: Read
         ("hooks:\n- a # b\n- 3\n", ["a", 3]),
     ],
 )
-def test_short_forms_are_read_too(head: str, block: object) -> None:
+def test_short_forms_of_a_hooks_block_are_read(head: str, block: object) -> None:
     assert parse_frontmatter_hooks(head) == block
 
 
@@ -94,7 +94,7 @@ def test_short_forms_are_read_too(head: str, block: object) -> None:
         "hooks:\n    a: 1\n  b: 2\n",
     ],
 )
-def test_what_is_not_understood_is_an_error(head: str) -> None:
+def test_a_malformed_hooks_block_is_an_error(head: str) -> None:
     with pytest.raises(SettingsError, match="hooks: not understood"):
         parse_frontmatter_hooks(head)
 
