@@ -16,12 +16,12 @@ from toolspan.errors import ToolError, ToolspanError
 from toolspan.runtime.context import AdoptHooks, ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.settings.frontmatter import split_frontmatter
 from toolspan.runtime.tool import Output, Refusal, Tool
 from toolspan.tools.files.safe_read import read_file
 
 MAX_SKILL_BYTES = 1 << 20
 _NAME_PATTERN = re.compile(r"[\w.:-]+", re.ASCII)
-_FRONT_MATTER = re.compile(r"\A---\r?\n(.*?)^---\r?$\n?", re.DOTALL | re.MULTILINE)
 _SCHEMA: Mapping[str, object] = {
     "type": "object",
     "properties": {
@@ -59,12 +59,11 @@ async def _run_skill(value: Mapping[str, object], ctx: ToolContext) -> Output:
         raise ToolError(f"Unknown skill: {name}", kind="not_found", wrapped=True)
     loaded = await to_thread.run_sync(read_file, path, MAX_SKILL_BYTES)
     text = loaded.data.decode("utf-8", "replace")
-    front_matter = _FRONT_MATTER.match(text)
-    if front_matter is not None and ctx.workspace.adopt_hooks is not None:
-        _adopt_hooks(front_matter[1], path, ctx.workspace.adopt_hooks)
-    body = text[front_matter.end() if front_matter else 0 :].strip()
+    head, body = split_frontmatter(text) or (None, text)
+    if head is not None and ctx.workspace.adopt_hooks is not None:
+        _adopt_hooks(head, path, ctx.workspace.adopt_hooks)
     args = value.get("args")
-    instructions = f"Base directory for this skill: {path.parent}\n\n{body}"
+    instructions = f"Base directory for this skill: {path.parent}\n\n{body.strip()}"
     if args:
         instructions += f"\n\nARGUMENTS: {args}"
     record = {"success": True, "commandName": name}

@@ -1,4 +1,4 @@
-"""Handlers that hang, flood, crash, or are not there: settled, cleaned up, told."""
+"""Handlers that hang, flood, crash or do not exist."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, hooks, moment, says
+from tests.runtime.hooks.stage import at, command, hooks, says, tool_event
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.hooks.handlers import COMMAND_OUTPUT_LIMIT
@@ -35,9 +35,9 @@ BROKEN: dict[str, dict[str, object]] = {
 
 
 async def report_on(tmp_path: Path, handler: dict[str, object]) -> HookReport:
-    async with hooks(tmp_path, at("PreToolUse", handler)) as given:
+    async with hooks(tmp_path, at("PreToolUse", handler)) as runner:
         with anyio.fail_after(20):
-            before = await given.run_pre_tool_use(moment("Bash", tmp_path))
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
         assert before.decision is None
     [report] = before.reports
     return report
@@ -45,7 +45,7 @@ async def report_on(tmp_path: Path, handler: dict[str, object]) -> HookReport:
 
 @requirement("hooks.fail-open")
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_handler_that_fails_is_told_of_and_stops_nothing(tmp_path: Path, name: str) -> None:
+async def test_a_failing_handler_is_reported_and_blocks_nothing(tmp_path: Path, name: str) -> None:
     report = await report_on(tmp_path, BROKEN[name])
 
     assert report.outcome == ("cancelled" if name == "hang" else "error")
@@ -54,26 +54,26 @@ async def test_a_handler_that_fails_is_told_of_and_stops_nothing(tmp_path: Path,
 
 @requirement("hooks.settings-fail-closed")
 @pytest.mark.parametrize("name", BROKEN)
-async def test_a_handler_that_fails_refuses_when_it_is_to_fail_closed(tmp_path: Path, name: str) -> None:
+async def test_a_failing_handler_denies_the_call_if_it_fails_closed(tmp_path: Path, name: str) -> None:
     handler = {**BROKEN[name], "onFailure": "block"}
 
-    async with hooks(tmp_path, at("PreToolUse", handler)) as given:
+    async with hooks(tmp_path, at("PreToolUse", handler)) as runner:
         with anyio.fail_after(20):
-            before = await given.run_pre_tool_use(moment("Bash", tmp_path))
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
     assert isinstance(before.decision, Deny)
     assert 'blocking because onFailure is "block"' in str(before.decision.reason)
 
 
 @requirement("hooks.exit-codes")
-async def test_a_handler_that_objects_is_heard_however_much_it_printed(tmp_path: Path) -> None:
+async def test_an_objection_counts_even_if_the_output_is_too_long(tmp_path: Path) -> None:
     flood = f"yes | head -c {COMMAND_OUTPUT_LIMIT + 1}; echo not this one >&2; exit 2"
     block = {**at("PreToolUse", command(flood)), **at("PermissionRequest", command(flood))}
 
-    async with hooks(tmp_path, block) as given:
+    async with hooks(tmp_path, block) as runner:
         with anyio.fail_after(20):
-            before = await given.run_pre_tool_use(moment("Bash", tmp_path))
-            asked = await given.run_permission_request(moment("Bash", tmp_path))
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+            asked = await runner.run_permission_request(tool_event("Bash", tmp_path))
 
     assert isinstance(before.decision, Deny)
     assert "not this one" in str(before.decision.reason)
@@ -91,10 +91,10 @@ async def test_all_handlers_can_be_made_to_fail_closed(tmp_path: Path) -> None:
         **at("Stop", command("exit 1")),
     }
 
-    async with hooks(tmp_path, block, fail_closed=True) as given:
-        before = await given.run_pre_tool_use(moment("Bash", tmp_path))
-        prompt = await given.run_session_event(SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "x"}))
-        stop = await given.run_session_event(SessionHookEvent(point="Stop"))
+    async with hooks(tmp_path, block, fail_closed=True) as runner:
+        before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
+        prompt = await runner.run_session_event(SessionHookEvent(point="UserPromptSubmit", fields={"prompt": "x"}))
+        stop = await runner.run_session_event(SessionHookEvent(point="Stop"))
 
     assert isinstance(before.decision, Deny)
     assert prompt.feedback
@@ -102,14 +102,14 @@ async def test_all_handlers_can_be_made_to_fail_closed(tmp_path: Path) -> None:
 
 
 @requirement("hooks.settings-fail-closed")
-async def test_failing_closed_does_not_start_with_a_handler_it_cannot_keep(tmp_path: Path) -> None:
-    with pytest.raises(ToolspanError, match="no regular expression"):
+async def test_fail_closed_rejects_settings_with_a_handler_that_would_be_ignored(tmp_path: Path) -> None:
+    with pytest.raises(ToolspanError, match="not a regular expression"):
         async with hooks(tmp_path, at("PreToolUse", matcher="["), fail_closed=True):
             pass
 
 
 @requirement("hooks.time-limit")
-async def test_a_handler_whose_time_is_over_is_ended_with_all_it_started(tmp_path: Path) -> None:
+async def test_a_timed_out_handler_is_terminated_with_its_children(tmp_path: Path) -> None:
     hang = command("sleep 1000 & echo $! > child; sleep 1000", timeout=0.3)
 
     report = await report_on(tmp_path, hang)
@@ -119,13 +119,13 @@ async def test_a_handler_whose_time_is_over_is_ended_with_all_it_started(tmp_pat
 
 
 @requirement("hooks.time-limit")
-async def test_a_handler_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_a_cancelled_handler_leaves_no_process_behind(tmp_path: Path) -> None:
     block = at("PreToolUse", command("touch begun; sleep 1000"))
 
-    async with hooks(tmp_path, block) as given:
+    async with hooks(tmp_path, block) as runner:
         with anyio.fail_after(20):
             async with anyio.create_task_group() as group:
-                group.start_soon(given.run_pre_tool_use, moment("Bash", tmp_path))
+                group.start_soon(runner.run_pre_tool_use, tool_event("Bash", tmp_path))
                 while not (tmp_path / "begun").exists():
                     await anyio.lowlevel.checkpoint()
                 group.cancel_scope.cancel()
@@ -134,12 +134,12 @@ async def test_a_handler_that_is_cut_off_leaves_nothing_behind(tmp_path: Path) -
 
 
 @requirement("hooks.daemons")
-async def test_a_daemon_does_not_hold_its_handler_up_and_ends_with_the_session(tmp_path: Path) -> None:
+async def test_a_daemon_does_not_delay_its_handler_and_ends_with_the_session(tmp_path: Path) -> None:
     daemon = command("sleep 1000 & echo words")
 
-    async with hooks(tmp_path, at("PreToolUse", daemon)) as given:
+    async with hooks(tmp_path, at("PreToolUse", daemon)) as runner:
         with anyio.fail_after(20):
-            before = await given.run_pre_tool_use(moment("Bash", tmp_path))
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
         assert [report.text for report in before.reports] == ["words"]
         assert find_survivors("hook-PreToolUse")
 
@@ -147,20 +147,20 @@ async def test_a_daemon_does_not_hold_its_handler_up_and_ends_with_the_session(t
 
 
 @requirement("hooks.async")
-async def test_nobody_waits_for_a_handler_in_the_background(tmp_path: Path) -> None:
+async def test_an_async_handler_does_not_delay_the_call(tmp_path: Path) -> None:
     block = at("PreToolUse", {**command("sleep 1000; exit 2"), "async": True})
 
-    async with hooks(tmp_path, block) as given:
+    async with hooks(tmp_path, block) as runner:
         with anyio.fail_after(20):
-            before = await given.run_pre_tool_use(moment("Bash", tmp_path))
+            before = await runner.run_pre_tool_use(tool_event("Bash", tmp_path))
 
     assert before.decision is None
 
 
 @requirement("hooks.end-budget")
-async def test_handlers_at_the_end_of_a_session_have_a_short_while(tmp_path: Path) -> None:
-    async with hooks(tmp_path, at("SessionEnd", command("sleep 1000"))) as given:
+async def test_handlers_at_the_end_of_a_session_have_a_short_timeout(tmp_path: Path) -> None:
+    async with hooks(tmp_path, at("SessionEnd", command("sleep 1000"))) as runner:
         with anyio.fail_after(20):
-            after = await given.run_session_event(SessionHookEvent(point="SessionEnd", fields={"reason": "other"}))
+            after = await runner.run_session_event(SessionHookEvent(point="SessionEnd", fields={"reason": "other"}))
 
     assert [report.timeout_ms for report in after.reports] == [1500.0]

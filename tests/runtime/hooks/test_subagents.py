@@ -1,4 +1,4 @@
-"""Hooks bind everything a session does: agents below it, work in the background, MCP servers."""
+"""Hooks for subagents, background commands and MCP servers."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def handlers(block: Mapping[str, object], version: str = VERSION) -> HookRunner:
     return load_hooks(merge_settings([layer], trusted=True), profile(version)).hooks
 
 
-def told(folder: Path) -> list[dict[str, object]]:
+def read_payloads(folder: Path) -> list[dict[str, object]]:
     text = (folder / "told").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
 
 
 def errand(prompt: str, **more: object) -> dict[str, object]:
-    given = {"description": prompt, "prompt": prompt, "run_in_background": False, **more}
-    return use("Agent", **given)
+    fields = {"description": prompt, "prompt": prompt, "run_in_background": False, **more}
+    return use("Agent", **fields)
 
 
 @requirement("hooks.tree")
 @pytest.mark.parametrize("background", [False, True])
-async def test_calls_of_agents_below_fire_the_same_hooks_with_the_agents_name(tmp_path: Path, background: bool) -> None:
+async def test_calls_of_subagents_run_the_same_hooks_with_the_agents_name(tmp_path: Path, background: bool) -> None:
     keep = command(f"cat >> '{tmp_path}/told'")
     block = {point: [{"hooks": [keep]}] for point in ("PreToolUse", "PostToolUse")}
     play = Play(
@@ -59,7 +59,7 @@ async def test_calls_of_agents_below_fire_the_same_hooks_with_the_agents_name(tm
         await agent.run_to_completion("Main")
         spans = agent.session.spans
 
-    rows = told(tmp_path)
+    rows = read_payloads(tmp_path)
     echoes = [row for row in rows if row["tool_name"] == "echo"]
     assert [row["hook_event_name"] for row in echoes] == ["PreToolUse", "PostToolUse"] * 2
     assert {row["agent_type"] for row in echoes} == {"general-purpose"}
@@ -70,7 +70,7 @@ async def test_calls_of_agents_below_fire_the_same_hooks_with_the_agents_name(tm
 
 
 @requirement("hooks.tree")
-async def test_a_hook_refuses_a_call_of_an_agent_below_and_the_record_says_who(tmp_path: Path) -> None:
+async def test_a_hook_can_deny_a_call_of_a_subagent_and_is_recorded(tmp_path: Path) -> None:
     denies = {"hookEventName": "PreToolUse", "permissionDecision": "deny",
               "permissionDecisionReason": "not below"}  # fmt: skip
     block = at("PreToolUse", says({"hookSpecificOutput": denies}), matcher="echo")
@@ -86,7 +86,7 @@ async def test_a_hook_refuses_a_call_of_an_agent_below_and_the_record_says_who(t
 
 
 @requirement("hooks.tree")
-async def test_commands_in_the_background_and_calls_of_servers_fire_hooks(tmp_path: Path) -> None:
+async def test_background_commands_and_mcp_calls_run_hooks(tmp_path: Path) -> None:
     keep = command("cat >> told")
     block = {point: [{"hooks": [keep]}] for point in ("PreToolUse", "PostToolUse")}
     calls = [
@@ -105,7 +105,7 @@ async def test_commands_in_the_background_and_calls_of_servers_fire_hooks(tmp_pa
             async with session:
                 await session.run({"role": "assistant", "content": calls})
 
-    names = [(row["hook_event_name"], row["tool_name"]) for row in told(tmp_path)]
+    names = [(row["hook_event_name"], row["tool_name"]) for row in read_payloads(tmp_path)]
     assert sorted(names) == [
         ("PostToolUse", "Bash"),
         ("PostToolUse", "mcp__chaos__echo"),
@@ -115,7 +115,7 @@ async def test_commands_in_the_background_and_calls_of_servers_fire_hooks(tmp_pa
 
 
 @requirement("hooks.worktree")
-async def test_a_hook_makes_the_copy_that_an_agent_works_in(tmp_path: Path) -> None:
+async def test_a_hook_can_create_the_worktree_of_a_subagent(tmp_path: Path) -> None:
     line = f"cat >> '{tmp_path}/told'; mkdir '{tmp_path}/copy'; echo noise; echo '{tmp_path}/copy'"
     play = Play({"Main": [[errand("Left", isolation="worktree")]], "Left": [[use("Bash", command="pwd")]]})
     hooks = handlers(at("WorktreeCreate", command(line)))
@@ -124,7 +124,7 @@ async def test_a_hook_makes_the_copy_that_an_agent_works_in(tmp_path: Path) -> N
         await agent.prompt("Main")
         (span,) = agent.session.spans
 
-    (row,) = told(tmp_path)
+    (row,) = read_payloads(tmp_path)
     assert (row["name"], row["hook_event_name"]) == (f"agent-{span.agent}", "WorktreeCreate")
     assert span.result is not None
     assert f"worktreePath: {tmp_path}/copy" in span.result.text
@@ -143,7 +143,7 @@ async def test_a_hook_makes_the_copy_that_an_agent_works_in(tmp_path: Path) -> N
         ("echo /no/such", "WorktreeCreate hook returned a path that is not a directory: /no/such."),
     ],
 )
-async def test_without_a_copy_the_agent_is_not_started(tmp_path: Path, line: str, words: str) -> None:
+async def test_a_subagent_is_not_started_without_its_worktree(tmp_path: Path, line: str, words: str) -> None:
     play = Play({"Main": [[errand("Left", isolation="worktree")]]})
     hooks = handlers(at("WorktreeCreate", command(line)))
     async with troupe(tmp_path, play, version=VERSION, hooks=hooks) as agent:

@@ -1,4 +1,4 @@
-"""Handlers that ask the model of the conversation, or an agent that looks around."""
+"""Handlers that ask the model of the conversation, or an agent with tools."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def run(folder: Path, kind: str, script: object) -> tuple[list[dict[str, object]
     handler = {"type": kind, "prompt": "May this be? $ARGUMENTS", "continueOnBlock": True}
     block = {"PreToolUse": [{"matcher": "Bash", "hooks": [handler]}]}
     (folder / "s.json").write_text(json.dumps({"hooks": block}), encoding="utf-8")
-    told = ("--setting-sources", "", "--output-format", "stream-json")
-    done = run_agent(folder, script, "--settings", "../s.json", *told)
+    payload = ("--setting-sources", "", "--output-format", "stream-json")
+    done = run_agent(folder, script, "--settings", "../s.json", *payload)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, done.stderr
     results = [
@@ -46,7 +46,7 @@ def test_a_prompt_is_judged_by_the_model_of_the_run(tmp_path: Path) -> None:
 
 
 @requirement("hooks.asked-model")
-def test_an_agent_looks_around_before_it_judges_and_has_nothing_to_change_with(tmp_path: Path) -> None:
+def test_an_agent_hook_can_read_files_but_not_change_them(tmp_path: Path) -> None:
     script = [
         [use("Bash", command="touch a")],
         [use("Read", file_path="rules.txt"), use("Write", file_path="b", content="x")],

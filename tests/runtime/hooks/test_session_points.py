@@ -1,4 +1,4 @@
-"""Points that a tool, a folder or the end of a turn fires, with handlers of settings files."""
+"""Hook points fired by tasks, folder changes, denials and failures."""
 
 from __future__ import annotations
 
@@ -69,16 +69,16 @@ class Talk:
     async def calls(self, *blocks: tuple[str, Mapping[str, object]]) -> list[tuple[object, bool]]:
         """What the model reads of some calls, and whether that is an error."""
         content = []
-        for name, given in blocks:
+        for name, arguments in blocks:
             self._number += 1
             own = f"c{self._number}"
-            content.append({"type": "tool_use", "id": own, "name": name, "input": given})
+            content.append({"type": "tool_use", "id": own, "name": name, "input": arguments})
         await self.session.run({"role": "assistant", "content": content})
         results = [span.result for span in self.session.spans[-len(blocks) :]]
-        return [(one.content, one.is_error is True) for one in results if one is not None]
+        return [(event.content, event.is_error is True) for event in results if event is not None]
 
-    async def call(self, name: str, **given: object) -> tuple[object, bool]:
-        (result,) = await self.calls((name, given))
+    async def call(self, name: str, **arguments: object) -> tuple[object, bool]:
+        (result,) = await self.calls((name, arguments))
         return result
 
 
@@ -87,7 +87,7 @@ def rows(path: Path) -> list[dict[str, object]]:
 
 
 @requirement("hooks.task-created")
-async def test_a_task_that_a_hook_objects_to_is_taken_off_the_list_again(tmp_path: Path) -> None:
+async def test_a_task_that_a_hook_blocks_is_removed_from_the_list(tmp_path: Path) -> None:
     line = "cat >> told; echo too vague >&2; exit 2"
     with anyio.fail_after(30):
         talk = Talk(tmp_path, handlers(at("TaskCreated", command(line), matcher="ignored")))
@@ -108,15 +108,15 @@ async def test_a_task_that_a_hook_objects_to_is_taken_off_the_list_again(tmp_pat
     }
     assert "permission_mode" not in first
     assert second["task_id"] == "2"
-    ran = [one for one in talk.events if isinstance(one, HookRan)]
-    assert [(one.call_id, one.point, one.outcome) for one in ran] == [
+    ran = [event for event in talk.events if isinstance(event, HookRan)]
+    assert [(event.call_id, event.point, event.outcome) for event in ran] == [
         ("c1", "TaskCreated", "blocked"),
         ("c3", "TaskCreated", "blocked"),
     ]
 
 
 @requirement("hooks.task-completed")
-async def test_a_task_that_is_not_done_for_a_hook_stays_as_it_is(tmp_path: Path) -> None:
+async def test_a_task_whose_completion_a_hook_blocks_stays_unchanged(tmp_path: Path) -> None:
     block = at("TaskCompleted", says({"decision": "block", "reason": "tests are red"}))
     with anyio.fail_after(30):
         talk = Talk(tmp_path, handlers(block))
@@ -138,14 +138,14 @@ async def test_a_task_that_is_not_done_for_a_hook_stays_as_it_is(tmp_path: Path)
 
 
 @requirement("hooks.task-completed")
-async def test_hooks_that_agree_hear_of_a_task_once_and_functions_are_heard_too(tmp_path: Path) -> None:
-    heard: list[tuple[str, object]] = []
+async def test_task_hooks_run_once_per_task_and_functions_run_too(tmp_path: Path) -> None:
+    seen: list[tuple[str, object]] = []
     hooks = Hooks()
     for point in ("TaskCreated", "TaskCompleted"):
 
         @hooks.at(point)
-        def note(occasion: SessionHookEvent) -> None:
-            heard.append((occasion.point, occasion.fields["task_subject"]))
+        def note(event: SessionHookEvent) -> None:
+            seen.append((event.point, event.fields["task_subject"]))
 
     with anyio.fail_after(30):
         talk = Talk(tmp_path, hooks)
@@ -155,18 +155,18 @@ async def test_hooks_that_agree_hear_of_a_task_once_and_functions_are_heard_too(
             await talk.call("TaskUpdate", taskId="1", status="completed")
 
     assert done == ("Updated task #1 status", False)
-    assert heard == [("TaskCreated", "s"), ("TaskCompleted", "s")]
+    assert seen == [("TaskCreated", "s"), ("TaskCompleted", "s")]
 
 
 @requirement("hooks.moved")
-async def test_a_new_folder_is_told_while_the_calls_after_it_still_run(tmp_path: Path) -> None:
+async def test_a_folder_change_fires_hooks_while_later_calls_run(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     moved = anyio.Event()
     hooks = Hooks()
 
     @hooks.at("CwdChanged")
-    def note(occasion: SessionHookEvent) -> None:
-        told.append(dict(occasion.fields))
+    def note(event: SessionHookEvent) -> None:
+        payloads.append(dict(event.fields))
         moved.set()
 
     @tool()
@@ -175,7 +175,7 @@ async def test_a_new_folder_is_told_while_the_calls_after_it_still_run(tmp_path:
         await moved.wait()
         return "met"
 
-    told: list[dict[str, object]] = []
+    payloads: list[dict[str, object]] = []
     tools = [*coding_tools(profile()), meet]
     with anyio.fail_after(30):
         talk = Talk(tmp_path, hooks, tools, "2.1.325")
@@ -183,15 +183,15 @@ async def test_a_new_folder_is_told_while_the_calls_after_it_still_run(tmp_path:
             results = await talk.calls(("Bash", {"command": "cd sub"}), ("meet", {}))
 
     assert [text for text, _ in results][1:] == ["met"]
-    assert told == [{"old_cwd": str(tmp_path), "new_cwd": str(tmp_path / "sub")}]
+    assert payloads == [{"old_cwd": str(tmp_path), "new_cwd": str(tmp_path / "sub")}]
 
 
 @requirement("hooks.permission-denied")
-async def test_hooks_hear_of_a_call_that_nobody_could_judge_and_may_let_it_be_tried_again(tmp_path: Path) -> None:
+async def test_a_hook_may_allow_the_model_to_retry_a_call_that_was_denied(tmp_path: Path) -> None:
     answer = {"hookSpecificOutput": {"hookEventName": "PermissionDenied", "retry": True}}
     (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
-    told = command("cat >> told; cat answer", **{"if": "Bash(touch *)"})
-    hooks = handlers(at("PermissionDenied", told, matcher="Bash"), "2.1.325")
+    payloads = command("cat >> told; cat answer", **{"if": "Bash(touch *)"})
+    hooks = handlers(at("PermissionDenied", payloads, matcher="Bash"), "2.1.325")
     mode = mode_policy("plan", refusals=profile("2.1.325").refusals)
     with anyio.fail_after(30):
         talk = Talk(tmp_path, hooks, version="2.1.325", fallback=mode)
@@ -207,7 +207,7 @@ async def test_hooks_hear_of_a_call_that_nobody_could_judge_and_may_let_it_be_tr
 
 
 @requirement("hooks.stop-failure")
-async def test_hooks_hear_of_a_turn_that_a_failing_model_ends_and_have_no_say(tmp_path: Path) -> None:
+async def test_hooks_run_when_the_model_fails_but_cannot_change_the_outcome(tmp_path: Path) -> None:
     block = {
         **at("StopFailure", command("cat >> told; exit 2"), matcher="rate_limit"),
         **at("Stop", command("touch stopped")),
@@ -221,7 +221,7 @@ async def test_hooks_hear_of_a_turn_that_a_failing_model_ends_and_have_no_say(tm
             assert not (tmp_path / "stopped").exists()
             third = await agent.prompt("Go.")
 
-    assert [one.reason for one in (first, second, third)] == [
+    assert [event.reason for event in (first, second, third)] == [
         "model_error", "model_error", "completed",
     ]  # fmt: skip
     (row,) = rows(tmp_path / "told")
@@ -230,7 +230,7 @@ async def test_hooks_hear_of_a_turn_that_a_failing_model_ends_and_have_no_say(tm
 
 
 @requirement("hooks.permission-request")
-async def test_a_question_offers_what_could_be_said_beside_yes_and_no(tmp_path: Path) -> None:
+async def test_a_permission_request_contains_suggested_rules(tmp_path: Path) -> None:
     hooks = handlers(at("PermissionRequest", command("cat >> told")), "2.1.325")
     mode = mode_policy("default", refusals=profile("2.1.325").refusals)
     outside = str(tmp_path.parent / "other" / "x")
@@ -249,7 +249,7 @@ async def test_a_question_offers_what_could_be_said_beside_yes_and_no(tmp_path: 
 
 
 @requirement("hooks.files")
-async def test_a_file_that_changes_is_told_before_the_next_call_and_may_set_variables(tmp_path: Path) -> None:
+async def test_a_changed_file_fires_hooks_before_the_next_call_and_may_set_variables(tmp_path: Path) -> None:
     watch = {"hookEventName": "SessionStart", "watchPaths": [str(tmp_path / "far" / "b.txt")]}
     env = 'cat >> told; cat .envrc >> "$CLAUDE_ENV_FILE"'
     block = {
@@ -271,9 +271,9 @@ async def test_a_file_that_changes_is_told_before_the_next_call_and_may_set_vari
             await talk.call("Bash", command="rm .envrc")
 
     assert (first, second) == (("one", False), ("two", False))
-    told = [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "told")]
+    payloads = [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "told")]
     own = str(tmp_path / ".envrc")
-    assert told == [(own, "add"), (own, "change"), (own, "unlink")]
+    assert payloads == [(own, "add"), (own, "change"), (own, "unlink")]
     assert [(str(row["file_path"]), row["event"]) for row in rows(tmp_path / "all")] == [
         (own, "add"), (own, "change"), (str(tmp_path / "far" / "b.txt"), "add"), (own, "unlink"),
     ]  # fmt: skip

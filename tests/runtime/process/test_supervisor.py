@@ -1,4 +1,4 @@
-"""Custody: leaving it, by whatever way, leaves nothing behind."""
+"""Leaving a supervisor, in any way, leaves no process behind."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SUBREAPER = Path(__file__).with_name("subreaper.py")
 
 
 @requirement("process.custody")
-async def test_leaving_a_custody_ends_all_its_children_at_once() -> None:
+async def test_leaving_a_supervisor_terminates_all_its_children() -> None:
     ups = Ups(50)
     with anyio.fail_after(60):
-        async with ProcessSupervisor() as custody:
+        async with ProcessSupervisor() as supervisor:
             commands = [sh(UP_AND_STAY, on_output=ups) for _ in range(50)]
-            children = [await custody.start(command) for command in commands]
+            children = [await supervisor.start(command) for command in commands]
             await ups.wait()
 
     assert [child.exit for child in children] == [ExitStatus(None, 15)] * 50
@@ -34,13 +34,13 @@ async def test_leaving_a_custody_ends_all_its_children_at_once() -> None:
 
 
 @requirement("process.custody")
-async def test_an_exception_leaves_nothing_behind() -> None:
+async def test_an_exception_leaves_no_process_behind() -> None:
     ups = Ups()
     command = sh(f"setsid sh -c '{UP_AND_STAY}' & wait", on_output=ups)
     with anyio.fail_after(20):
         with pytest.raises(LookupError):
-            async with ProcessSupervisor() as custody:
-                await custody.start(command)
+            async with ProcessSupervisor() as supervisor:
+                await supervisor.start(command)
                 await ups.wait()
                 raise LookupError
 
@@ -48,13 +48,13 @@ async def test_an_exception_leaves_nothing_behind() -> None:
 
 
 @requirement("process.custody")
-async def test_a_cancellation_leaves_nothing_behind() -> None:
+async def test_a_cancellation_leaves_no_process_behind() -> None:
     ups = Ups()
     command = sh("trap '' TERM; " + UP_AND_STAY, on_output=ups)
     with anyio.fail_after(20):
         with anyio.CancelScope() as scope:
-            async with ProcessSupervisor(grace=0.05) as custody:
-                child = await custody.start(command)
+            async with ProcessSupervisor(grace=0.05) as supervisor:
+                child = await supervisor.start(command)
                 await ups.wait()
                 scope.cancel()
                 await child.wait()
@@ -64,48 +64,48 @@ async def test_a_cancellation_leaves_nothing_behind() -> None:
 
 
 @requirement("process.custody")
-async def test_a_daemon_of_a_command_that_is_long_over_is_ended() -> None:
+async def test_a_daemon_of_a_finished_command_is_terminated() -> None:
     ups = Ups()
     command = sh(f"setsid sh -c '{UP_AND_STAY}' & exit", on_output=ups)
     with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
-            child = await custody.start(command)
+        async with ProcessSupervisor() as supervisor:
+            child = await supervisor.start(command)
             await ups.wait()
             await child.wait()
             for _ in range(3):
-                await (await custody.start(sh("exit 0"))).wait()
+                await (await supervisor.start(sh("exit 0"))).wait()
             assert len(find_survivors(command.tag)) == 1
 
     assert find_survivors(command.tag) == []
 
 
 @requirement("process.custody")
-async def test_a_custody_starts_nothing_before_or_after_its_time() -> None:
-    custody = ProcessSupervisor()
+async def test_a_supervisor_starts_nothing_outside_of_its_block() -> None:
+    supervisor = ProcessSupervisor()
     with anyio.fail_after(20):
         with pytest.raises(RuntimeError):
-            await custody.start(sh("exit 0"))
-        async with custody:
+            await supervisor.start(sh("exit 0"))
+        async with supervisor:
             pass
         with pytest.raises(RuntimeError):
-            await custody.start(sh("exit 0"))
+            await supervisor.start(sh("exit 0"))
 
 
 @requirement("process.running")
-async def test_a_cancelled_wait_ends_the_command_and_keeps_its_output() -> None:
+async def test_a_cancelled_wait_terminates_the_command_and_keeps_its_output() -> None:
     ups = Ups(2)
     command = sh(f"({UP_AND_STAY}) & {UP_AND_STAY}", on_output=ups)
     held: list[ChildProcess] = []
 
-    async def run(custody: ProcessSupervisor) -> None:
-        async with custody.running_child(command) as child:
+    async def run(supervisor: ProcessSupervisor) -> None:
+        async with supervisor.running_child(command) as child:
             held.append(child)
             await child.wait()
 
     with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
+        async with ProcessSupervisor() as supervisor:
             async with anyio.create_task_group() as group:
-                group.start_soon(run, custody)
+                group.start_soon(run, supervisor)
                 await ups.wait()
                 group.cancel_scope.cancel()
 
@@ -115,12 +115,12 @@ async def test_a_cancelled_wait_ends_the_command_and_keeps_its_output() -> None:
 
 
 @requirement("process.running")
-async def test_a_block_that_is_left_early_ends_its_command() -> None:
+async def test_leaving_the_block_early_terminates_the_command() -> None:
     ups = Ups()
     command = sh(UP_AND_STAY, on_output=ups)
     with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
-            async with custody.running_child(command) as child:
+        async with ProcessSupervisor() as supervisor:
+            async with supervisor.running_child(command) as child:
                 await ups.wait()
 
             assert child.exit == ExitStatus(None, 15)
@@ -128,11 +128,11 @@ async def test_a_block_that_is_left_early_ends_its_command() -> None:
 
 
 @requirement("process.running")
-async def test_the_orphans_of_a_command_that_ended_by_itself_are_left_until_custody_ends() -> None:
+async def test_orphans_of_a_finished_command_run_until_the_supervisor_is_left() -> None:
     command = sh("sleep 1000 & exit 0")
     with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
-            async with custody.running_child(command) as child:
+        async with ProcessSupervisor() as supervisor:
+            async with supervisor.running_child(command) as child:
                 await child.wait()
 
             assert len(find_survivors(command.tag)) == 1
@@ -140,13 +140,13 @@ async def test_the_orphans_of_a_command_that_ended_by_itself_are_left_until_cust
 
 
 @requirement("process.cancelled-start")
-async def test_a_start_that_is_cancelled_starts_nothing_or_ends_it() -> None:
+async def test_a_cancelled_start_leaves_no_process_behind() -> None:
     command = sh("sleep 1000")
     with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
+        async with ProcessSupervisor() as supervisor:
             with anyio.CancelScope() as scope:
                 scope.cancel()
-                async with custody.running_child(command):
+                async with supervisor.running_child(command):
                     pytest.fail("started in a cancelled scope")
 
             assert find_survivors(command.tag) == []
@@ -154,10 +154,10 @@ async def test_a_start_that_is_cancelled_starts_nothing_or_ends_it() -> None:
 
 @requirement("process.subreaper")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has subreapers")
-async def test_orphans_come_to_a_subreaper_and_are_collected() -> None:
+async def test_orphans_are_reparented_to_a_subreaper_and_reaped() -> None:
     with anyio.fail_after(60):
-        async with ProcessSupervisor() as custody:
-            child = await custody.start(command([sys.executable, str(SUBREAPER)]))
+        async with ProcessSupervisor() as supervisor:
+            child = await supervisor.start(command([sys.executable, str(SUBREAPER)]))
             ended = await child.wait()
 
     assert (ended, json.loads(child.stdout.data)) == (
@@ -167,16 +167,16 @@ async def test_orphans_come_to_a_subreaper_and_are_collected() -> None:
             "became": True,
             "adopted": True,
             "zombies after the orphan ended": [],
-            "zombies after the custody": [],
+            "zombies after the supervisor": [],
             "survivors": [],
         },
     )
 
 
 @requirement("process.subreaper")
-async def test_the_library_makes_nobody_a_subreaper() -> None:
+async def test_the_library_does_not_become_a_subreaper() -> None:
     with anyio.fail_after(20):
-        async with ProcessSupervisor() as custody:
-            await (await custody.start(python("pass"))).wait()
+        async with ProcessSupervisor() as supervisor:
+            await (await supervisor.start(python("pass"))).wait()
 
     assert not is_subreaper()

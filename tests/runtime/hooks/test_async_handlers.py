@@ -1,4 +1,4 @@
-"""Handlers that run on, handlers that leave variables, and the folder a session goes to."""
+"""Asynchronous handlers, exported variables and folder changes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ import anyio.lowlevel
 import pytest
 
 from tests.requirement import requirement
-from tests.runtime.hooks.stage import at, command, hooks, moment
+from tests.runtime.hooks.stage import at, command, hooks, tool_event
 from toolspan.runtime.hooks import Hooks, combine_hooks
-from toolspan.runtime.hooks.configured import AsyncHandlers
 from toolspan.runtime.hooks.events import SessionHookEvent
-from toolspan.runtime.hooks.handlers import HookOutput
 from toolspan.runtime.hooks.load import HookServices, load_hooks
 from toolspan.runtime.hooks.merge import HandlerRun
-from toolspan.runtime.hooks.response import HookOutputParser, HookResponse
+from toolspan.runtime.hooks.protocol import HookOutput, HookOutputParser, HookResponse
+from toolspan.runtime.hooks.session_state import AsyncHandlers
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import SettingsLayer, merge_settings
 from toolspan.runtime.settings.load import parse_settings
@@ -41,31 +40,31 @@ Stop hook blocking error from command "{}": {}
 
 
 @requirement("hooks.rewake")
-async def test_a_handler_that_objects_late_wakes_the_model_with_what_it_said(tmp_path: Path) -> None:
+async def test_an_async_handler_that_objects_wakes_the_model_with_its_message(tmp_path: Path) -> None:
     line = "echo words; echo the build broke >&2; exit 2"
     block = at("PostToolUse", command(line, asyncRewake=True))
     with anyio.fail_after(20):
-        async with hooks(tmp_path, block) as fired:
-            after = await fired.run_post_tool_use(moment(folder=tmp_path))
-            called = await fired.wait_for_wake_request()
-            woken = await fired.collect_wake_requests()
-            again = await fired.wait_for_wake_request()
+        async with hooks(tmp_path, block) as runner:
+            after = await runner.run_post_tool_use(tool_event(folder=tmp_path))
+            requested = await runner.wait_for_wake_request()
+            wake = await runner.collect_wake_requests()
+            again = await runner.wait_for_wake_request()
 
     assert (after.feedback, after.contexts) == ((), ())
-    assert woken.wake_messages == (NOTICE.format("PostToolUse:Bash", "the build broke\n"),)
-    assert [(one.point, one.exit_code) for one in woken.reports] == [("PostToolUse", 2)]
-    assert (called, again) == (True, False)
+    assert wake.wake_messages == (NOTICE.format("PostToolUse:Bash", "the build broke\n"),)
+    assert [(report.point, report.exit_code) for report in wake.reports] == [("PostToolUse", 2)]
+    assert (requested, again) == (True, False)
 
 
 @requirement("hooks.rewake")
-async def test_without_words_on_its_error_output_what_it_printed_is_told(tmp_path: Path) -> None:
+async def test_the_wake_message_is_stdout_if_stderr_is_empty(tmp_path: Path) -> None:
     block = at("PreToolUse", command("echo printed; exit 2", asyncRewake=True))
     with anyio.fail_after(20):
-        async with hooks(tmp_path, block) as fired:
-            before = await fired.run_pre_tool_use(moment(folder=tmp_path))
-            while not fired.has_wake_request:
+        async with hooks(tmp_path, block) as runner:
+            before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
+            while not runner.has_wake_request:
                 await anyio.lowlevel.checkpoint()
-            batch = await fired.run_post_tool_batch([])
+            batch = await runner.run_post_tool_batch([])
 
     assert before.decision is None
     assert batch.wake_messages == (NOTICE.format("PreToolUse:Bash", "printed\n"),)
@@ -73,16 +72,16 @@ async def test_without_words_on_its_error_output_what_it_printed_is_told(tmp_pat
 
 
 @requirement("hooks.rewake")
-async def test_a_handler_that_ends_otherwise_wakes_nobody(tmp_path: Path) -> None:
-    late = command("exit 1", asyncRewake=True)
+async def test_an_async_handler_with_another_exit_code_does_not_wake_the_model(tmp_path: Path) -> None:
+    async_handlers = command("exit 1", asyncRewake=True)
     with anyio.fail_after(20):
-        async with hooks(tmp_path, at("PreToolUse", late, command("true"))) as fired:
-            await fired.run_pre_tool_use(moment(folder=tmp_path))
-            called = await fired.wait_for_wake_request()
-            batch = await fired.run_post_tool_batch([])
+        async with hooks(tmp_path, at("PreToolUse", async_handlers, command("true"))) as runner:
+            await runner.run_pre_tool_use(tool_event(folder=tmp_path))
+            requested = await runner.wait_for_wake_request()
+            batch = await runner.run_post_tool_batch([])
 
-    assert (called, batch.wake_messages) == (False, ())
-    assert [one.outcome for one in batch.reports] == ["error"]
+    assert (requested, batch.wake_messages) == (False, ())
+    assert [report.outcome for report in batch.reports] == ["error"]
 
 
 @dataclass
@@ -100,28 +99,28 @@ class Endless:
 
 
 @requirement("hooks.rewake")
-async def test_a_handler_whose_time_is_over_is_not_waited_for_and_ended() -> None:
+async def test_an_async_handler_past_its_timeout_is_terminated() -> None:
     now = 0.0
     endless = Endless()
-    late = AsyncHandlers(clock=lambda: now)
-    ran = HandlerRun(
+    async_handlers = AsyncHandlers(clock=lambda: now)
+    run = HandlerRun(
         point="Stop", name="Stop", command="x", source="user", output=HookOutput(), response=HookResponse(),
         duration_ms=0.0, timeout_ms=5_000.0,
     )  # fmt: skip
-    late.add(ran, endless, HookOutputParser("Stop", "x", "", profile().hooks), wakes_model=True)
-    before = await late.collect_finished()
+    async_handlers.add(run, endless, HookOutputParser("Stop", "x", "", profile().hooks), wakes_model=True)
+    before = await async_handlers.collect_finished()
     now = 6.0
     with anyio.fail_after(5):
-        await late.wait_for_wake_request()
-        ended = await late.collect_finished()
+        await async_handlers.wait_for_wake_request()
+        ended = await async_handlers.collect_finished()
 
     assert before == []
-    assert [one.output.status for one in ended] == ["timed_out"]
+    assert [report.output.status for report in ended] == ["timed_out"]
     assert endless.exit_code == 143
 
 
 @requirement("hooks.async")
-async def test_what_an_async_handler_adds_is_told_at_the_next_chance_and_decides_nothing(tmp_path: Path) -> None:
+async def test_the_context_of_an_async_handler_is_added_later_and_its_decision_ignored(tmp_path: Path) -> None:
     answer = {
         "continue": False,
         "decision": "block",
@@ -131,33 +130,33 @@ async def test_what_an_async_handler_adds_is_told_at_the_next_chance_and_decides
     (tmp_path / "answer").write_text(json.dumps(answer), encoding="utf-8")
     block = {**at("PostToolUse", {**command("cat answer"), "async": True}), **at("UserPromptSubmit", command("true"))}
     with anyio.fail_after(20):
-        async with hooks(tmp_path, block) as fired:
-            await fired.run_post_tool_use(moment(folder=tmp_path))
-            told = await fired.run_session_event(PROMPT)
-            while not told.contexts:
-                told = await fired.run_session_event(PROMPT)
+        async with hooks(tmp_path, block) as runner:
+            await runner.run_post_tool_use(tool_event(folder=tmp_path))
+            payload = await runner.run_session_event(PROMPT)
+            while not payload.contexts:
+                payload = await runner.run_session_event(PROMPT)
 
-    assert told.contexts == ("slow facts",)
-    assert (told.feedback, told.stop) == ((), None)
-    assert [one.text for one in told.reports if one.outcome == "message"] == ["for you"]
+    assert payload.contexts == ("slow facts",)
+    assert (payload.feedback, payload.stop) == ((), None)
+    assert [report.text for report in payload.reports if report.outcome == "message"] == ["for you"]
 
 
 @requirement("hooks.agent")
 @pytest.mark.parametrize("kind", ["prompt", "agent"])
-async def test_a_handler_without_anybody_to_ask_fails_and_stops_nothing(tmp_path: Path, kind: str) -> None:
+async def test_a_prompt_handler_without_a_model_fails_and_blocks_nothing(tmp_path: Path, kind: str) -> None:
     whom = "agent" if kind == "agent" else "model"
     with anyio.fail_after(20):
-        async with hooks(tmp_path, at("PreToolUse", {"type": kind, "prompt": "ok?"})) as fired:
-            before = await fired.run_pre_tool_use(moment(folder=tmp_path))
+        async with hooks(tmp_path, at("PreToolUse", {"type": kind, "prompt": "ok?"})) as runner:
+            before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
 
     assert before.decision is None
-    assert [(one.outcome, one.text) for one in before.reports] == [
+    assert [(report.outcome, report.text) for report in before.reports] == [
         ("error", f"Failed to run: there is no {whom} here that could be asked")
     ]
 
 
 @requirement("hooks.agent")
-async def test_an_agent_is_asked_like_a_model_and_its_no_goes_to_the_model(tmp_path: Path) -> None:
+async def test_the_refusal_of_an_agent_hook_goes_to_the_model(tmp_path: Path) -> None:
     asked: list[str] = []
 
     async def agent(prompt: str, model: str | None) -> str:
@@ -169,20 +168,20 @@ async def test_an_agent_is_asked_like_a_model_and_its_no_goes_to_the_model(tmp_p
         {"type": "prompt", "prompt": "Are the tests green?"},
     ]
     with anyio.fail_after(20):
-        means = HookServices(ask_agent=agent)
-        async with hooks(tmp_path, at("PreToolUse", *handlers), means=means) as fired:
-            before = await fired.run_pre_tool_use(moment(folder=tmp_path))
+        services = HookServices(ask_agent=agent)
+        async with hooks(tmp_path, at("PreToolUse", *handlers), services=services) as runner:
+            before = await runner.run_pre_tool_use(tool_event(folder=tmp_path))
 
     assert asked == ["small: Are the tests green?"]
     assert before.decision == Deny("tests are red", "hook")
     assert before.stop is None
-    assert [one.outcome for one in before.reports] == ["blocked", "error"]
+    assert [report.outcome for report in before.reports] == ["blocked", "error"]
 
 
 def session(folder: Path, block: Mapping[str, object]) -> Session:
     layer = SettingsLayer("user", folder / "s.json", parse_settings({"hooks": block}, "s.json"), {})
-    made = load_hooks(merge_settings([layer], trusted=True), profile())
-    return Session(cwd=folder, tools=[bash_tool(profile())], hooks=made.hooks, transcript=folder / "t.jsonl")
+    loaded = load_hooks(merge_settings([layer], trusted=True), profile())
+    return Session(cwd=folder, tools=[bash_tool(profile())], hooks=loaded.hooks, transcript=folder / "t.jsonl")
 
 
 async def output(conversation: Session, line: str) -> object:
@@ -195,7 +194,7 @@ async def output(conversation: Session, line: str) -> object:
 
 
 @requirement("hooks.variables")
-async def test_what_a_handler_exports_at_the_start_later_commands_find(tmp_path: Path) -> None:
+async def test_variables_exported_at_session_start_are_set_for_later_commands(tmp_path: Path) -> None:
     lines = 'export A="one two"\nB=$A-three\nexport PATH="$PATH:/extra"\necho noise\n'
     (tmp_path / "lines").write_text(lines, encoding="utf-8")
     block = at(
@@ -206,14 +205,14 @@ async def test_what_a_handler_exports_at_the_start_later_commands_find(tmp_path:
     )
     with anyio.fail_after(30):
         async with session(tmp_path, block) as conversation:
-            told = await output(conversation, 'echo "$A/$B/${PATH##*:}/$CLAUDE_ENV_FILE"')
+            payload = await output(conversation, 'echo "$A/$B/${PATH##*:}/$CLAUDE_ENV_FILE"')
 
-    assert told == "last/one two-three//extra/"
+    assert payload == "last/one two-three//extra/"
     assert not list(tmp_path.glob("**/hook-env"))
 
 
 @requirement("hooks.moved")
-async def test_going_to_another_folder_is_told_and_its_variables_are_left_behind_with_it(tmp_path: Path) -> None:
+async def test_leaving_a_folder_fires_hooks_and_restores_its_variables(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "a/.env").write_text("export HERE=a ONLY=a\n", encoding="utf-8")
@@ -224,9 +223,9 @@ async def test_going_to_another_folder_is_told_and_its_variables_are_left_behind
     with anyio.fail_after(30):
         async with session(tmp_path, at("CwdChanged", command(line))) as conversation:
             first = await output(conversation, f"cd a; {show}")
-            told = [await output(conversation, f"{show}{move}") for move in ("; cd ../b", "")]
+            payload = [await output(conversation, f"{show}{move}") for move in ("; cd ../b", "")]
 
-    assert [first, *told] == ["/", "a/a", "b/"]
+    assert [first, *payload] == ["/", "a/a", "b/"]
     rows = (tmp_path / "told").read_text(encoding="utf-8").splitlines()
     assert [(row["old_cwd"], row["new_cwd"]) for row in map(json.loads, rows)] == [
         (str(tmp_path), str(tmp_path / "a")),
@@ -236,15 +235,15 @@ async def test_going_to_another_folder_is_told_and_its_variables_are_left_behind
 
 
 @requirement("hooks.rewake")
-async def test_the_first_of_several_sources_that_wants_to_be_heard_wakes_the_model(tmp_path: Path) -> None:
+async def test_the_first_wake_request_of_several_runners_wakes_the_model(tmp_path: Path) -> None:
     quick = at("PostToolUse", command("echo now >&2; exit 2", asyncRewake=True))
     never = at("PostToolUse", command("sleep 600", asyncRewake=True))
     with anyio.fail_after(20):
-        async with hooks(tmp_path, never) as one, hooks(tmp_path, quick) as other:
-            both = combine_hooks(Hooks(), one, other)
-            await both.run_post_tool_use(moment(folder=tmp_path))
-            called = await both.wait_for_wake_request()
-            woken = await both.collect_wake_requests()
+        async with hooks(tmp_path, never) as report, hooks(tmp_path, quick) as other:
+            combined = combine_hooks(Hooks(), report, other)
+            await combined.run_post_tool_use(tool_event(folder=tmp_path))
+            requested = await combined.wait_for_wake_request()
+            wake = await combined.collect_wake_requests()
 
-    assert (called, both.has_wake_request) == (True, False)
-    assert woken.wake_messages == (NOTICE.format("PostToolUse:Bash", "now\n"),)
+    assert (requested, combined.has_wake_request) == (True, False)
+    assert wake.wake_messages == (NOTICE.format("PostToolUse:Bash", "now\n"),)

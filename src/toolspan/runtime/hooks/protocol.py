@@ -1,41 +1,100 @@
-"""What a handler means: from what it printed to decisions, words and objections.
+"""The protocol of hook handlers: the JSON object they read, and the meaning of what they print.
 
-In: a `Heard`, the point it was at, and the client version's ways. Out: a `Said`. Output that begins
-with `{` is an answer in JSON, in its current or its older form; anything else is text. Exit code 2
-objects, whatever was printed; others do not count beside an answer. Pure. Read `understand` first.
+`tool_input`, `batch_input` and `session_input` build a `HookInput`; `HookOutputParser` turns a `HookOutput` into a
+`HookResponse`. Field names, texts and defaults are those of the client version in `HookValues`.
 """
 
 from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from toolspan.runtime.hooks.events import HookPoint
-from toolspan.runtime.hooks.handlers import HookOutput
+from toolspan.runtime.hooks.events import HookEnvironment, HookPoint, SessionHookEvent, ToolHookEvent
 from toolspan.runtime.profiles import HookValues
 from toolspan.types.decision import Allow, Ask, Decision, Deny
+from toolspan.types.span import Span
 
 BLOCKING_EXIT_CODE = 2
-"""The exit code of a handler that says no."""
-_NO_STDERR = "No stderr output"
+"""The exit code with which a handler objects."""
 CONTEXT_POINTS: frozenset[HookPoint] = frozenset({"UserPromptSubmit", "SessionStart"})
-"""Points at which plain output is for the model."""
+"""Points at which plain output is passed to the model."""
+MAX_TEXT_LENGTH = 10_000
+_PREVIEW_LENGTH = 2_000
+_NO_STDERR = "No stderr output"
+_WITHOUT_PERMISSION_MODE = frozenset({
+    "SessionStart", "SessionEnd", "PreCompact", "PostCompact", "Notification", "SubagentStart",
+    "CwdChanged", "TaskCreated", "TaskCompleted", "StopFailure", "WorktreeCreate",
+    "FileChanged",
+})  # fmt: skip
+_WITHOUT_EFFORT = (_WITHOUT_PERMISSION_MODE - {"StopFailure"}) | {"UserPromptSubmit"}
+
+HandlerStatus = Literal["ended", "failed", "timed_out"]
+
+
+@dataclass(frozen=True, slots=True)
+class HookInput:
+    """The input of a handler for one event."""
+
+    point: HookPoint
+    fields: Mapping[str, object]
+    data: bytes
+    """The fields as JSON."""
+    hook_environment: HookEnvironment
+    extra_env: Mapping[str, str] = field(default_factory=dict)
+    """More environment variables for a command."""
+
+    def with_fields(self, changes: Mapping[str, object]) -> HookInput:
+        """Return the input with some fields replaced."""
+        fields = {**self.fields, **changes}
+        return replace(self, fields=fields, data=_encode_fields(fields))
+
+
+class DetachedHandler(Protocol):
+    """An asynchronous handler that is still running."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code; None while it runs."""
+        ...
+
+    async def wait_for_output(self) -> HookOutput:
+        """Wait for its end and return its output."""
+        ...
+
+    async def terminate(self) -> None:
+        """Terminate it with everything it started."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookOutput:
+    """How a handler ended, and its output."""
+
+    status: HandlerStatus = "ended"
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int | None = None
+    """None if the handler is not a process."""
+    problem: str | None = None
+    """Why the handler failed to run."""
+    detached: DetachedHandler | None = None
+    """Set if the handler still runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookResponse:
-    """What one handler said, understood."""
+    """The meaning of a handler's output."""
 
     decision: Decision | None = None
     from_exit_code: bool = False
-    """The decision is its exit code's, not its answer's."""
+    """The objection comes from the exit code, not from the JSON output."""
     defer: bool = False
     input: Mapping[str, object] | None = None
     permission_updates: tuple[Mapping[str, object], ...] = ()
@@ -43,20 +102,100 @@ class HookResponse:
     output: object | UnsetType = UNSET
     mcp_output: object | UnsetType = UNSET
     block: str | None = None
-    """It objects, for this reason."""
+    """The reason of an objection at a point without decisions."""
     watch_paths: tuple[str, ...] | None = None
-    """Files that it wants to hear of; None: it says nothing of that."""
+    """Files to watch from now on; None leaves them unchanged."""
     retry: bool = False
-    """A call that was refused may be asked for again."""
+    """The model may request a denied call again."""
     stop: str | None = None
     message: str | None = None
-    """For the person."""
+    """A message for the user."""
     plain_text: str | None = None
-    """What it printed, when that is no answer in JSON."""
+    """The output, if it is not JSON."""
     error: str | None = None
-    """It failed in a way that stops nothing."""
+    """A failure that blocks nothing."""
     is_json: bool = False
-    """It gave an answer in JSON."""
+
+    @property
+    def is_objection(self) -> bool:
+        """True if the handler blocks or denies."""
+        return self.block is not None or isinstance(self.decision, Deny)
+
+
+def tool_input(
+    point: HookPoint, tool_event: ToolHookEvent, hook_environment: HookEnvironment, values: HookValues
+) -> HookInput:
+    """Build the input for a hook point around a call."""
+    fields: dict[str, object] = {"tool_name": tool_event.tool, "tool_input": dict(tool_event.input)}
+    if point == "PermissionRequest":
+        if tool_event.suggestions:
+            fields["permission_suggestions"] = [dict(suggestion) for suggestion in tool_event.suggestions]
+        return _build_input(point, fields, hook_environment, values, tool_event.cwd)
+    if point == "PostToolUse":
+        fields["tool_response"] = tool_event.output
+    fields["tool_use_id"] = tool_event.call.id
+    if point == "PostToolUseFailure":
+        fields |= {"error": tool_event.error or "", "is_interrupt": tool_event.interrupted}
+    if point != "PreToolUse":
+        fields["duration_ms"] = round(tool_event.duration_ms or 0)
+    server = tool_event.tool.split("__")[1:2] if tool_event.tool.startswith("mcp__") else []
+    if server:
+        fields["mcp_server"] = {"name": server[0], "source": "dynamic"}
+    return _build_input(point, fields, hook_environment, values, tool_event.cwd)
+
+
+def batch_input(spans: Sequence[Span], hook_environment: HookEnvironment, values: HookValues) -> HookInput:
+    """Build the input for PostToolBatch."""
+    calls = [
+        {
+            "tool_name": span.tool,
+            "tool_input": dict(span.call.arguments),
+            "tool_use_id": span.id,
+            "tool_response": span.result.content if span.result else None,
+        }
+        for span in spans
+    ]
+    return _build_input("PostToolBatch", {"tool_calls": calls}, hook_environment, values, hook_environment.cwd())
+
+
+def session_input(session_event: SessionHookEvent, hook_environment: HookEnvironment, values: HookValues) -> HookInput:
+    """Build the input for any other point."""
+    return _build_input(session_event.point, session_event.fields, hook_environment, values, hook_environment.cwd())
+
+
+def _build_input(
+    point: HookPoint,
+    event_fields: Mapping[str, object],
+    hook_environment: HookEnvironment,
+    values: HookValues,
+    cwd: Path,
+) -> HookInput:
+    """Put the fields common to all points, in the client's order, before those of the event."""
+    fields: dict[str, object] = {
+        "session_id": hook_environment.session_id or "",
+        "transcript_path": str(hook_environment.transcript_path or ""),
+        "cwd": str(cwd),
+    }
+    if hook_environment.prompt_id is not None:
+        fields["prompt_id"] = hook_environment.prompt_id
+    if point not in _WITHOUT_PERMISSION_MODE:
+        fields["permission_mode"] = hook_environment.permission_mode()
+    if hook_environment.agent_id is not None:
+        fields |= {"agent_id": hook_environment.agent_id, "agent_type": hook_environment.agent_type or ""}
+    effort = hook_environment.effort or values.effort
+    if effort is not None and point not in _WITHOUT_EFFORT:
+        fields["effort"] = {"level": effort}
+    fields["hook_event_name"] = point
+    fields |= event_fields
+    supported = {key: value for key, value in fields.items() if key not in values.omitted_fields}
+    return HookInput(point, supported, _encode_fields(supported), hook_environment)
+
+
+def _encode_fields(fields: Mapping[str, object]) -> bytes:
+    try:
+        return msgspec.json.encode(fields, enc_hook=str) + b"\n"
+    except (UnicodeEncodeError, TypeError, ValueError):  # a lone surrogate, or a key that is not a string
+        return json.dumps(fields, default=str).encode() + b"\n"
 
 
 class _PermissionAnswer(Struct, rename="camel"):
@@ -93,19 +232,22 @@ class _HookJson(Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class HookOutputParser:
-    """Understands what the handlers of one point say."""
+    """Parses the output of one handler at one hook point."""
 
     point: HookPoint
     handler_name: str
-    """The handler's."""
     tool: str
     values: HookValues = field(repr=False)
 
     def parse_hook_output(self, output: HookOutput) -> HookResponse:
-        """What the handler means."""
+        """Return the meaning of the output.
+
+        Output that begins with `{` is JSON, in its current or its older form; anything else is text. Exit code 2
+        objects, whatever was printed.
+        """
         if output.status != "ended":
             if output.exit_code == BLOCKING_EXIT_CODE and self.point != "PermissionRequest":
-                return self._build_objection(output)  # its answer is lost, its objection is not
+                return self._build_objection(output)  # the output is lost, the objection is not
             return HookResponse(error=f"Failed to run: {output.problem or 'it did not end in time'}")
         document = _parse_json_object(output.stdout)
         if document is None:
@@ -117,8 +259,7 @@ class HookOutputParser:
                 return self._build_objection(output)
             return HookResponse(error=str(error))
         response = self._interpret_answer(answer)
-        is_objection = response.block is not None or isinstance(response.decision, Deny)
-        if output.exit_code == BLOCKING_EXIT_CODE and self.values.exit_2_wins and not is_objection:
+        if output.exit_code == BLOCKING_EXIT_CODE and self.values.exit_2_wins and not response.is_objection:
             objection = self._build_objection(output)
             return replace(
                 response,
@@ -131,7 +272,7 @@ class HookOutputParser:
         return response
 
     def blocking_response(self, message: str) -> HookResponse:
-        """The objection of a handler that could not give one: it failed, and that must not pass."""
+        """Return an objection with this message; also used for handlers that fail closed."""
         text = self.values.blocked_text.format(command=self.handler_name, tool=self.tool, words=message)
         plain = f"[{self.handler_name}]: {message}"
         match self.point:
@@ -154,14 +295,14 @@ class HookOutputParser:
 
     def _build_objection(self, output: HookOutput) -> HookResponse:
         if self.point == "PermissionRequest":
-            return HookResponse()  # only its answer counts there
+            return HookResponse()  # only JSON output counts there
         return self.blocking_response(output.stderr or _NO_STDERR)
 
     def _validate_answer(self, document: Mapping[str, object]) -> _HookJson:
-        """The answer.
+        """Convert JSON output.
 
         Raises:
-            ValueError: it has not the form of one, or is for another point.
+            ValueError: it is invalid in this client version, or is for another point.
         """
         try:
             answer = msgspec.convert(document, _HookJson)
@@ -243,7 +384,7 @@ def _interpret_effects(response: HookResponse, answer: _HookJson, specific: _Eve
 
 
 def _parse_json_object(text: str) -> dict[str, object] | None:
-    """The JSON object that was printed, if it is one."""
+    """Return the JSON object in the text, or None."""
     if not text.lstrip().startswith("{"):
         return None
     try:
@@ -253,12 +394,8 @@ def _parse_json_object(text: str) -> dict[str, object] | None:
     return value if isinstance(value, dict) else None
 
 
-MAX_TEXT_LENGTH = 10_000
-_PREVIEW_LENGTH = 2_000
-
-
 def spill_long_text(text: str, folder: Path) -> str:
-    """The text; over the limit its beginning, and where the rest is."""
+    """Return the text; if it is too long, save it to a file and return its beginning and the path."""
     if len(text) <= MAX_TEXT_LENGTH:
         return text
     path = folder / "hook-results" / f"{uuid.uuid4()}.txt"

@@ -1,4 +1,4 @@
-"""Ending: nothing of a command is left, whatever it does to get away."""
+"""Termination of whole process trees, whatever they do to escape."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def started(command: Command, ups: Ups, system: ProcessPlatform | None = N
         pytest.param(f"setsid sh -c '{UP_AND_STAY}' & exit", 1, id="only the orphan is left"),
     ],
 )
-async def test_nothing_of_a_command_is_left(script: str, ups: int, system: ProcessPlatform) -> None:
+async def test_terminating_a_command_leaves_no_process(script: str, ups: int, system: ProcessPlatform) -> None:
     heard = Ups(ups)
     command = sh(script, on_output=heard)
     with anyio.fail_after(20):
@@ -102,7 +102,7 @@ async def test_nothing_of_a_command_is_left(script: str, ups: int, system: Proce
 
 @requirement("process.ends-all")
 @pytest.mark.parametrize("system", SYSTEMS)
-async def test_a_daemon_that_forked_twice_is_ended(system: ProcessPlatform) -> None:
+async def test_a_daemon_that_forked_twice_is_terminated(system: ProcessPlatform) -> None:
     ups = Ups()
     command = python(DAEMON, on_output=ups)
     with anyio.fail_after(20):
@@ -122,7 +122,7 @@ async def test_a_daemon_that_forked_twice_is_ended(system: ProcessPlatform) -> N
         pytest.param("setsid env -i sh -c '{}' & wait", id="session of its own"),
     ],
 )
-async def test_a_process_that_lost_the_mark_is_ended_too(script: str) -> None:
+async def test_a_process_without_its_tag_is_terminated_too(script: str) -> None:
     ups = Ups()
     command = sh(script.format("echo $$ up; echo up; exec sleep 1000"), on_output=ups)
     with anyio.fail_after(20):
@@ -134,7 +134,7 @@ async def test_a_process_that_lost_the_mark_is_ended_too(script: str) -> None:
 
 @requirement("process.kill-after-grace")
 @pytest.mark.parametrize("system", SYSTEMS)
-async def test_a_tree_that_ignores_the_asking_is_killed(system: ProcessPlatform) -> None:
+async def test_a_tree_that_ignores_sigterm_is_killed(system: ProcessPlatform) -> None:
     ups = Ups(2)
     command = sh("trap '' TERM; (echo up; sleep 1000) & echo up; wait", on_output=ups)
     with anyio.fail_after(20):
@@ -146,7 +146,7 @@ async def test_a_tree_that_ignores_the_asking_is_killed(system: ProcessPlatform)
 
 
 @requirement("process.asked-once")
-async def test_a_command_may_clean_up_within_the_grace_and_is_asked_once() -> None:
+async def test_a_command_gets_one_sigterm_and_may_clean_up_within_the_grace() -> None:
     ups = Ups()
     script = "trap 'echo asked; sleep 0.1; echo clean; exit 7' TERM; echo up; sleep 1000 & wait"
     with anyio.fail_after(20):
@@ -163,7 +163,7 @@ async def test_a_command_may_clean_up_within_the_grace_and_is_asked_once() -> No
 @requirement("process.ends-all")
 @pytest.mark.parametrize("hurry", ["", "yes"])
 @pytest.mark.parametrize("script", [RUNS_AWAY, BREEDS])
-async def test_a_command_that_forks_for_ever_is_caught(script: str, hurry: str) -> None:
+async def test_a_command_that_forks_forever_is_terminated(script: str, hurry: str) -> None:
     ups = Ups()
     read_end, write_end = os.pipe()
     env = {**os.environ, "HURRY": hurry}
@@ -181,7 +181,7 @@ async def test_a_command_that_forks_for_ever_is_caught(script: str, hurry: str) 
 
 
 @requirement("process.ends-all")
-async def test_a_stopped_command_obeys() -> None:
+async def test_a_stopped_command_is_terminated() -> None:
     with anyio.fail_after(20):
         child = await start_process(sh("kill -STOP $$"))
         stopped = psutil.Process(child.pid)
@@ -191,7 +191,7 @@ async def test_a_stopped_command_obeys() -> None:
 
 
 @requirement("process.partial-output")
-async def test_what_was_printed_before_the_end_is_kept() -> None:
+async def test_output_before_the_termination_is_kept() -> None:
     ups = Ups()
     with anyio.fail_after(20):
         child = await start_process(sh("echo up; printf 'no end'; echo err >&2; sleep 1000", on_output=ups))
@@ -203,7 +203,7 @@ async def test_what_was_printed_before_the_end_is_kept() -> None:
 
 
 @requirement("process.not-ended")
-async def test_processes_that_cannot_be_ended_are_told() -> None:
+async def test_processes_that_cannot_be_terminated_are_reported() -> None:
     class Haunted(ProcFs):
         """As if one process of the command could not be killed: its number is nobody's."""
 
@@ -225,7 +225,7 @@ async def test_processes_that_cannot_be_ended_are_told() -> None:
 
 
 @requirement("process.mark")
-async def test_the_same_mark_elsewhere_is_left_alone() -> None:
+async def test_another_command_with_the_same_tag_is_not_terminated() -> None:
     here, there = Ups(), Ups()
     with anyio.fail_after(20):
         mine = sh(UP_AND_STAY, on_output=here, tag="same-mark-twice")
@@ -241,7 +241,7 @@ async def test_the_same_mark_elsewhere_is_left_alone() -> None:
 
 
 @requirement("process.mark")
-async def test_a_runner_inside_a_command_of_another_keeps_the_outer_mark() -> None:
+async def test_a_nested_runner_keeps_the_outer_tag() -> None:
     ups = Ups()
     env = {**os.environ, "TOOLSPAN_CALL": "outer@1"}
     with anyio.fail_after(20):
@@ -255,7 +255,7 @@ async def test_a_runner_inside_a_command_of_another_keeps_the_outer_mark() -> No
 
 
 @requirement("process.table")
-async def test_both_process_tables_tell_the_same_of_a_process() -> None:
+async def test_both_process_tables_agree() -> None:
     ups = Ups()
     with anyio.fail_after(20):
         child = await start_process(sh(UP_AND_STAY, on_output=ups))
@@ -275,7 +275,7 @@ async def test_both_process_tables_tell_the_same_of_a_process() -> None:
 
 
 @requirement("process.shortcomings")
-def test_what_works_less_well_here_is_said() -> None:
+def test_limitations_of_the_platform_are_listed() -> None:
     full = ProcessPlatform(ProcFs(), has_pidfd=True)
 
     assert full.limitations == ([] if Path("/proc/self/stat").exists() else full.limitations)
