@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.analysis.stats import ErrorGroup, group_errors, is_unsuccessful
+from toolspan.analysis.errors import ErrorGroup, group_errors, is_unsuccessful
 from toolspan.analysis.timesheet import Timesheet
 from toolspan.analysis.timing import TimeSplit
 from toolspan.reading.rows import CallRow
