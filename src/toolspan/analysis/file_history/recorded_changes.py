@@ -1,6 +1,6 @@
-"""What commands did to files in so many words: `cat > name <<…`, `rm name`.
+"""The file changes of one successful call: by an editing tool, a patch or an explicit shell command.
 
-In: a call of a shell that succeeded. Out: what it wrote and removed, where that is certain.
+`events.changes_of` chooses between `changes_by_editor`, `changes_by_patch` and `changes_by_command`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ChangeKind = Literal["created", "edited", "deleted", "moved"]
 
 
 class RecordedChange(Struct, frozen=True, kw_only=True):
-    """A change before it is tied to its call."""
+    """A change without the call that made it."""
 
     path: str
     kind: ChangeKind
@@ -71,7 +71,7 @@ class RecordedChange(Struct, frozen=True, kw_only=True):
 
 
 def describe_creation(path: str, content: str) -> RecordedChange:
-    """A file that was not there."""
+    """Describe the creation of a file."""
     hunks = tuple(make_hunks("", content))
     return RecordedChange(
         path=path,
@@ -84,7 +84,7 @@ def describe_creation(path: str, content: str) -> RecordedChange:
 
 
 def describe_edit(path: str, effect: EditEffect | WriteEffect, before: str | None) -> RecordedChange:
-    """A change of a file that was there; a record of it that does not fit is not believed."""
+    """Describe the change of an existing file. A recorded content that the change does not fit is ignored."""
     hunks = valid_hunks(effect.hunks)
     if before is not None:
         try:
@@ -105,12 +105,12 @@ def describe_edit(path: str, effect: EditEffect | WriteEffect, before: str | Non
 
 
 def valid_hunks(hunks: tuple[Hunk, ...]) -> tuple[Hunk, ...]:
-    """Hunks that can be believed; none where something is wrong with them."""
+    """Return the hunks, or nothing if they are inconsistent."""
     return () if problems(hunks) else hunks
 
 
 def _count_edit_lines(effect: EditEffect | WriteEffect) -> ChangeCount | None:
-    """Lines of texts whose place is not known; of several places nobody knows how many."""
+    """Count the lines of replaced texts; None if the number of places is unknown."""
     if isinstance(effect, WriteEffect) or any(edit.replace_all for edit in effect.edits):
         return None
     pairs = [make_hunks(edit.old_string or "", edit.new_string or "") for edit in effect.edits]
@@ -118,25 +118,25 @@ def _count_edit_lines(effect: EditEffect | WriteEffect) -> ChangeCount | None:
 
 
 def describe_write(path: str, content: str) -> RecordedChange:
-    """A file that was written whole; whether one was there before is not said."""
+    """Describe a file that was written whole, where it is unknown whether it existed."""
     creation = describe_creation(path, content)
     effect = WriteEffect(content=content, created=True, assumed=True)
     return RecordedChange(path=path, kind="created", effect=effect, hunks=creation.hunks, count=creation.count)
 
 
 _EXPLICIT_WRITE = re.compile(r"\A\s*(?:cat\b.*<<|rm\s)")
-"""Lines worth a closer look; most are not."""
+"""Quick test for commands that `explicit_writes` may understand."""
 
 
 class ShellCommands(NamedTuple):
-    """Command lines, and the folder they start in."""
+    """Command lines and the folder in which they start."""
 
     lines: tuple[str, ...]
     folder: str | None
 
 
 def commands_of(span: Span, cwd: str | None) -> ShellCommands:
-    """What a call gave to a shell; nothing for calls of other tools."""
+    """Return the command lines of a shell call; empty for other tools."""
     tool_input = decode_json_or_text(span.call.raw_input)
     if not isinstance(tool_input, Mapping):
         return ShellCommands((), cwd)
@@ -151,25 +151,31 @@ def commands_of(span: Span, cwd: str | None) -> ShellCommands:
 
 
 def changes_by_command(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
-    """What a command wrote in so many words; Claude Code's shell may stand in any folder."""
+    """Yield the changes that a command states explicitly, such as `cat > name <<EOF` or `rm name`.
+
+    Relative paths only count for Codex, because the working folder of Claude Code's shell is unknown.
+    """
     lines, folder = commands_of(span, cwd)
     if len(lines) != 1 or span.background or not _EXPLICIT_WRITE.search(lines[0]) or not _printed_nothing(span):
         return
-    for done in explicit_writes(lines[0], folder if span.call.dialect == "codex" else None):
-        match done:
+    for write in explicit_writes(lines[0], folder if span.call.dialect == "codex" else None):
+        match write:
             case HeredocWrite(appends=True):
-                hunks = make_hunks("", done.content)
+                hunks = make_hunks("", write.content)
                 yield RecordedChange(
-                    path=done.path, kind="edited", effect=AppendEffect(content=done.content), count=added_removed(hunks)
+                    path=write.path,
+                    kind="edited",
+                    effect=AppendEffect(content=write.content),
+                    count=added_removed(hunks),
                 )
             case HeredocWrite():
-                yield describe_write(done.path, done.content)
+                yield describe_write(write.path, write.content)
             case FileRemoval():
-                yield RecordedChange(path=done.path, kind="deleted", effect=RemoveEffect())
+                yield RecordedChange(path=write.path, kind="deleted", effect=RemoveEffect())
 
 
 def _printed_nothing(span: Span) -> bool:
-    """Whether a command printed nothing: one that should not and did was not run as written."""
+    """Return whether a command printed nothing. If one of these printed something, it did not do what it states."""
     match span.result.structured if span.result else None:
         case results.BashResult(stdout=stdout, stderr=stderr):
             return not (stdout.strip() or stderr.strip())
@@ -180,7 +186,7 @@ def _printed_nothing(span: Span) -> bool:
 
 
 def command_in(tool_input: Mapping[str, object]) -> str | list[str]:
-    """The command line of an input, in either dialect; words where it was given as words."""
+    """Return the command of an input in either format: a command line, or a list of arguments."""
     command = tool_input.get("command") or tool_input.get("cmd") or ""
     if isinstance(command, list):
         return [word for word in command if isinstance(word, str)]
@@ -188,7 +194,7 @@ def command_in(tool_input: Mapping[str, object]) -> str | list[str]:
 
 
 def changes_by_editor(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
-    """The changes that an editing tool made."""
+    """Yield the changes made by an editing tool."""
     structured = span.result.structured if span.result else None
     match structured:
         case results.EditResult():
@@ -245,12 +251,16 @@ def _notebook_changes(result: results.NotebookEditResult, span: Span, cwd: str |
 
 
 def _changes_by_input(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
-    """Where nothing stands beside the text for the model, the request says what was done."""
+    """Yield the changes according to the request, where there is no structured result."""
     match span.input:
         case EditInput(file_path=path, old_string="", new_string=str(new)) if path:
             yield describe_creation(absolute_path(path, cwd), new)
-        case EditInput(file_path=path) as given if path:
-            edit = TextEdit(old_string=given.old_string, new_string=given.new_string, replace_all=given.replace_all)
+        case EditInput(file_path=path) as edit_input if path:
+            edit = TextEdit(
+                old_string=edit_input.old_string,
+                new_string=edit_input.new_string,
+                replace_all=edit_input.replace_all,
+            )
             yield describe_edit(absolute_path(path, cwd), EditEffect(edits=(edit,)), None)
         case MultiEditInput(file_path=path, edits=edits) if path:
             yield describe_edit(absolute_path(path, cwd), EditEffect(edits=edits), None)
@@ -271,13 +281,13 @@ PATCH_TOOL_NAMES = frozenset({"apply_patch", "applypatch"})
 
 
 def holds_patch(span: Span) -> bool:
-    """Whether a call is one for a patch, as far as can be seen without reading it."""
+    """Return whether a call may contain a patch, without parsing it."""
     shell = span.call.kind == "shell"
     return span.tool in PATCH_TOOL_NAMES or (shell and b"apply" in span.call.raw_input)
 
 
 def patched_paths(span: Span, cwd: str | None) -> list[str]:
-    """The files that a patch names, whether it was applied or not; none for other calls."""
+    """Return the files that a call of the patch tool names, applied or not."""
     if span.tool not in PATCH_TOOL_NAMES:
         return []
     paths = []
@@ -288,7 +298,7 @@ def patched_paths(span: Span, cwd: str | None) -> list[str]:
 
 
 def changes_by_patch(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
-    """The changes that a patch made."""
+    """Yield the changes made by a patch."""
     structured = span.result.structured if span.result else None
     if isinstance(structured, codex_results.PatchResult) and structured.changes:
         for name, change in structured.changes.items():
@@ -298,20 +308,20 @@ def changes_by_patch(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
 
 
 def _changes_by_event(path: str, change: codex_results.PatchedFile, cwd: str | None) -> Iterator[RecordedChange]:
-    """What the client itself told of a change."""
+    """Yield a change as the client reported it."""
     match change.type:
         case "add":
             yield describe_write(path, change.content or "")
         case "delete":
             content = change.content
             hunks = tuple(make_hunks(content, "")) if content is not None else ()
-            counted = added_removed(hunks) if content is not None else None
+            count = added_removed(hunks) if content is not None else None
             yield RecordedChange(
                 path=path,
                 kind="deleted",
                 effect=RemoveEffect(content=content),
                 hunks=hunks,
-                count=counted,
+                count=count,
                 before=content,
             )
         case "update":
@@ -383,9 +393,9 @@ def _section_changes(section: FileSection, folder: str | None, *, unclear: bool)
 
 
 def _move_changes(
-    source: str, target: str, change: EditEffect | PatchEffect, counted: ChangeCount
+    source: str, target: str, change: EditEffect | PatchEffect, count: ChangeCount
 ) -> Iterator[RecordedChange]:
     yield RecordedChange(path=source, kind="moved", effect=RemoveEffect(), moved_to=target)
     yield RecordedChange(
-        path=target, kind="moved", effect=MoveEffect(source=source, change=change), count=counted, moved_from=source
+        path=target, kind="moved", effect=MoveEffect(source=source, change=change), count=count, moved_from=source
     )
