@@ -80,7 +80,7 @@ def flows_of(transcript: Transcript) -> FileFlows:
         for agent in build_timeline([read_content(transcript)]).iter_timelines()
         for span in _spans_with_turn(agent)
     ]
-    turns = {span.id: span.call.prompt_id or "" for span in turn_spans}
+    turns: dict[str, str] = {span.id: span.call.prompt_id or "" for span in turn_spans}
     return FileFlows(
         file=transcript.file,
         info=transcript.info,

@@ -203,8 +203,8 @@ def _history_point(detail: FileEventDetail, path: str) -> HistoryPoint | None:
             doubt = f"{detail.tool} {detail.call} was cut off and may have written it"
             return HistoryPoint(call=detail.call, source=detail.tool, doubt=doubt)
         case PossibleWriter():
-            doubt = _write_suspicion(detail, path)
-            return HistoryPoint(call=detail.call, source=detail.tool, doubt=doubt) if doubt else None
+            suspicion = _write_suspicion(detail, path)
+            return HistoryPoint(call=detail.call, source=detail.tool, doubt=suspicion) if suspicion else None
         case _:
             return None
 

@@ -123,6 +123,7 @@ def scan_file(
     hits: list[TextHit] = []
     problem = None
     try:
+        texts: Iterator[_SearchText]
         if _is_claude(source):
             texts = (text for offset, data in lines for text in _claude_texts(offset, data, query, sides))
         else:
