@@ -257,9 +257,7 @@ def _changes_by_input(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
             yield describe_creation(absolute_path(path, cwd), new)
         case EditInput(file_path=path) as edit_input if path:
             edit = TextEdit(
-                old_string=edit_input.old_string,
-                new_string=edit_input.new_string,
-                replace_all=edit_input.replace_all,
+                old_string=edit_input.old_string, new_string=edit_input.new_string, replace_all=edit_input.replace_all
             )
             yield describe_edit(absolute_path(path, cwd), EditEffect(edits=(edit,)), None)
         case MultiEditInput(file_path=path, edits=edits) if path:

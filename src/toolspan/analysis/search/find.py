@@ -164,9 +164,7 @@ class _MatchCollector:
         """Return all matches, the newest first."""
         return SearchResults(
             matches=sorted(
-                self._matches.values(),
-                key=lambda match: (_match_time(match), match.file, match.offset),
-                reverse=True,
+                self._matches.values(), key=lambda match: (_match_time(match), match.file, match.offset), reverse=True
             ),
             passed=self._passed,
             problems=sorted(self._problems),
