@@ -217,27 +217,10 @@ def find_file_holders(paths: Iterable[str]) -> dict[str, int]:
 
 
 def _open_files() -> Iterator[tuple[int, str]]:
-    if sys.platform != "linux":
-        for process in psutil.process_iter():
-            try:
-                yield from ((process.pid, file.path) for file in process.open_files())
-            except (psutil.Error, OSError):
-                continue
-        return
-    for name in os.listdir("/proc"):  # noqa: PTH208 - perf: three times as fast
-        if name.isdigit():
-            yield from ((int(name), open_path) for open_path in _read_links(f"/proc/{name}/fd"))
-
-
-def _read_links(folder: str) -> Iterator[str]:
-    try:
-        names = os.listdir(folder)  # noqa: PTH208
-    except OSError:
-        return
-    for name in names:
+    for process in psutil.process_iter():
         try:
-            yield os.readlink(f"{folder}/{name}")  # noqa: PTH115
-        except OSError:
+            yield from ((process.pid, file.path) for file in process.open_files())
+        except (psutil.Error, OSError):
             continue
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from toolspan.analysis.file_history.recorded_changes import ChangeKind
+from toolspan.analysis.file_history.changes import ChangeKind
 from toolspan.analysis.phases import Certainty, Phase
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.session import Dialect, MessageAuthor

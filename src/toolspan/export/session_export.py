@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from toolspan.analysis.file_history.archive import describe_effect
-from toolspan.analysis.file_history.events import FileChange, changes_of
-from toolspan.analysis.file_history.recorded_changes import ChangeKind
+from toolspan.analysis.file_history.changes import ChangeKind, FileChange, changes_of
 from toolspan.analysis.phases import CallPhases, phases_among, read_all_hook_timings, to_epoch_ms
 from toolspan.analysis.timing import TimeSlice, measure_agent
 from toolspan.diffs import DiffKind, PatchError, unified

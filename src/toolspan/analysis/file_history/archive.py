@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from toolspan.analysis.file_history.changes import ChangeKind, FileChange
 from toolspan.analysis.file_history.content import (
     Absent,
     CallSide,
@@ -33,13 +34,11 @@ from toolspan.analysis.file_history.content import (
 from toolspan.analysis.file_history.events import (
     EventKey,
     FailedChange,
-    FileChange,
     FileEventDetail,
     PathFilter,
     PossibleWriter,
     collect_file_events,
 )
-from toolspan.analysis.file_history.recorded_changes import ChangeKind
 from toolspan.analysis.file_history.shell_writes import (
     FileObservation,
     absolute_path,

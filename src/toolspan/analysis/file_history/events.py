@@ -14,18 +14,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from toolspan.analysis.file_history.content import ABSENT, Effect, FileContent, FileExcerpt, UnknownEffect
-from toolspan.analysis.file_history.recorded_changes import (
+from toolspan.analysis.file_history.changes import (
     PATCH_TOOL_NAMES,
-    ChangeKind,
-    RecordedChange,
-    changes_by_command,
-    changes_by_editor,
-    changes_by_patch,
+    FileChange,
+    changes_of,
     commands_of,
-    holds_patch,
     patched_paths,
 )
+from toolspan.analysis.file_history.content import ABSENT, FileExcerpt
 from toolspan.analysis.file_history.shell_writes import FileObservation, absolute_path, printed_files
 from toolspan.errors import SourceError
 from toolspan.formats.claude import results
@@ -33,87 +29,8 @@ from toolspan.formats.claude.file_backups import BACKUP_MARK, Backup, parse_back
 from toolspan.formats.jsonl import read_lines
 from toolspan.reading.history import CallTable
 from toolspan.reading.transcript import Transcript
-from toolspan.types.hunk import Hunk
-from toolspan.types.ids import SourceLocation
 from toolspan.types.inputs import BashInput, ReadInput
 from toolspan.types.span import Span, parse_timestamp
-
-
-class FileChange(Struct, frozen=True, kw_only=True):
-    """The change of one file by one call."""
-
-    path: str
-    kind: ChangeKind
-    call: str
-    tool: str
-    at: str | None
-    """Time of the result as the client recorded it."""
-    session: str | None
-    agent: str | None
-    place: SourceLocation
-    """Location of the result."""
-    added: int | None
-    """Number of lines; None if unknown."""
-    removed: int | None
-    hunks: tuple[Hunk, ...] = ()
-    """The change with line numbers; empty if the place of the lines is unknown."""
-    effect: Effect
-    before: FileContent | None = None
-    """The content before as the client recorded it; None if it did not."""
-    moved_from: str | None = None
-    moved_to: str | None = None
-
-    @property
-    def is_complete(self) -> bool:
-        """Return whether the record contains the whole change."""
-        return not isinstance(self.effect, UnknownEffect)
-
-
-def changes_of(span: Span, cwd: str | None) -> list[FileChange]:
-    """Return the changes made by a call; empty for calls that failed or change no files."""
-    if span.state != "succeeded" or span.result is None:
-        return []
-    try:
-        recorded = list(_recorded_changes(span, cwd))
-    except SourceError:
-        return []
-    return [_to_file_change(change, span) for change in recorded]
-
-
-def _may_change(span: Span) -> bool:
-    """Return whether a call is of a tool whose purpose is to change files or run commands."""
-    return span.call.kind in ("edit", "write", "shell") or span.tool in PATCH_TOOL_NAMES
-
-
-def _to_file_change(change: RecordedChange, span: Span) -> FileChange:
-    assert span.result is not None
-    added, removed = change.count if change.count is not None else (None, None)
-    return FileChange(
-        path=change.path,
-        kind=change.kind,
-        call=span.id,
-        tool=span.tool,
-        at=span.result.finished_at or span.call.requested_at,
-        session=span.call.session_id,
-        agent=span.call.agent_id,
-        place=span.result.place,
-        added=added,
-        removed=removed,
-        hunks=change.hunks,
-        effect=change.effect,
-        before=change.before,
-        moved_from=change.moved_from,
-        moved_to=change.moved_to,
-    )
-
-
-def _recorded_changes(span: Span, cwd: str | None) -> Iterator[RecordedChange]:
-    if holds_patch(span):
-        return changes_by_patch(span, cwd)
-    if span.call.kind == "shell":
-        return changes_by_command(span, cwd)
-    return changes_by_editor(span, cwd)
-
 
 _NEVER_RAN = frozenset({"denied", "blocked_by_hook", "cancelled", "orphan_result"})
 _MAX_BACKUP_BYTES = 64 << 20
@@ -239,6 +156,10 @@ def _result_line(span: Span) -> int:
     return place.line if place else 0
 
 
+def _may_change(span: Span) -> bool:
+    return span.call.kind in ("edit", "write", "shell") or span.tool in PATCH_TOOL_NAMES
+
+
 def _event_details(span: Span, transcript: Transcript, path_filter: PathFilter) -> Iterator[FileEventDetail]:
     cwd = transcript.info.cwd
     if span.state in _NEVER_RAN and span.call.kind not in ("edit", "write"):
@@ -265,7 +186,9 @@ def _changes_or_failures(span: Span, transcript: Transcript) -> Iterator[FileEve
 
 def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Iterator[FileEventDetail]:
     changes = changes_of(span, cwd)
-    yield from (change for change in changes if path_filter(change.path) or _move_matches(change, path_filter))
+    for change in changes:
+        if any(path_filter(path) for path in (change.path, change.moved_from, change.moved_to) if path):
+            yield change
     if changes:
         return
     if span.call.kind in ("edit", "write"):
@@ -286,10 +209,6 @@ def _change_details(span: Span, cwd: str | None, path_filter: PathFilter) -> Ite
     elif span.tool not in _READ_ONLY_SHELL_TOOLS and span.call.arguments.get("chars") != "":
         # A script, or something typed into a process that goes on.
         yield PossibleWriter(call=span.id, tool=span.tool, any_file_reason=f"{span.tool} {span.id}")
-
-
-def _move_matches(change: FileChange, path_filter: PathFilter) -> bool:
-    return any(path_filter(path) for path in (change.moved_from, change.moved_to) if path)
 
 
 def _failed_changes(span: Span, cwd: str | None) -> Iterator[FailedChange]:

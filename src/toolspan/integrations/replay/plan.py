@@ -6,13 +6,14 @@ Recorded inputs are not trusted: only tools of a short list are run, and only wi
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePosixPath
 
 from msgspec import Struct
 
+from toolspan.analysis.file_history.changes import command_in, command_line
 from toolspan.analysis.file_history.shell_writes import absolute_path
 from toolspan.diffs import PatchError
 from toolspan.diffs.codex_patch import UpdateFile, find_embedded_patches, parse_patch
@@ -181,7 +182,7 @@ def _plan_codex_call(
         return SkippedCall(span=span, reason=_SKIP_REASON_BY_KIND.get(span.call.kind, _NOT_REPLAYED))
     workdir = arguments.get("workdir")
     folder = mapping.recorded_path(workdir) if isinstance(workdir, str) else mapping.recorded_root
-    command = _parse_command(arguments.get("command") or arguments.get("cmd"))
+    command = command_in(arguments)
     patch = _embedded_patch(span, arguments, command)
     if patch is not None:
         return _plan_patch(span, patch, folder, mapping)
@@ -189,22 +190,8 @@ def _plan_codex_call(
     reason = _shell_skip_reason(span, limits) or (OUTSIDE_PROJECT if copy_folder is None else None)
     if reason is not None:
         return SkippedCall(span=span, reason=reason)
-    script = f"cd {shlex.quote(str(copy_folder))} && {{ {mapping.into_copy(_command_line(command))}\n}}"
+    script = f"cd {shlex.quote(str(copy_folder))} && {{ {mapping.into_copy(command_line(command))}\n}}"
     return ReplayStep(span=span, tool=SHELL_TOOL, input={"command": script})
-
-
-def _parse_command(command: object) -> str | list[str]:
-    if isinstance(command, Sequence) and not isinstance(command, str):
-        return [word for word in command if isinstance(word, str)]
-    return command if isinstance(command, str) else ""
-
-
-def _command_line(command: str | list[str]) -> str:
-    if isinstance(command, str):
-        return command
-    if len(command) == 3 and command[1] in ("-c", "-lc"):
-        return command[2]
-    return shlex.join(command)
 
 
 def _embedded_patch(span: Span, arguments: Mapping[str, object], command: str | list[str]) -> str | None:
@@ -213,7 +200,7 @@ def _embedded_patch(span: Span, arguments: Mapping[str, object], command: str | 
         text = arguments.get("input") or arguments.get("patch") or decode_json_or_text(span.call.raw_input)
         return text if isinstance(text, str) else ""
     patches = find_embedded_patches(command)
-    is_alone = _command_line(command).lstrip().startswith(("apply_patch", "applypatch"))
+    is_alone = command_line(command).lstrip().startswith(("apply_patch", "applypatch"))
     return patches[0].patch if is_alone and len(patches) == 1 and not patches[0].folder else None
 
 
