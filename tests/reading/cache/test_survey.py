@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.requirement import requirement
-from toolspan.analysis.recovery import FileRecovery, file_recovery
+from toolspan.analysis.errors import FileRecovery, file_recovery
 from toolspan.reading.cache import (
     Cache,
     CacheKey,

@@ -1,9 +1,7 @@
-"""A file given back the content it once had.
+"""Give a file the content it had before. `plan_restore` decides what to do, `carry_out` does it.
 
-In: a path, a recovered content, and the file on disk. Out: a `Plan` that can be shown before
-anything happens, and `carry_out`, which writes all of it or nothing. Line ends, encoding and byte
-order mark stay those of the file on disk, since transcripts hold plain text only. What was there
-is kept beside it unless that is not wanted. Read `plan_for` first.
+Line ends, encoding and byte order mark stay those of the file on disk, because transcripts only
+contain plain text. The old content is kept as a backup unless the caller declines it.
 """
 
 from __future__ import annotations
@@ -26,32 +24,32 @@ from toolspan.tools.files.text import Codec, decode_text, encode_text, match_new
 RestoreAction = Literal["write", "create", "delete", "nothing"]
 
 BACKUP_SUFFIX = ".before-restore"
-"""What is put behind the name of a file that is kept; a number follows when that is taken."""
+"""Suffix of backups; a number follows if the name is taken."""
 
 
 class CannotRestore(ToolspanError):  # noqa: N818 - reads as a noun where it is caught
-    """The content is not known well enough, or the place is not fit for it."""
+    """The content is not known well enough, or the target is unsuitable."""
 
 
 class RestorePlan(Struct, frozen=True, kw_only=True):
-    """What would be done to which file."""
+    """The effect of a restore on one file."""
 
     path: Path
     action: RestoreAction
     data: bytes | None
-    """The new content; None: there is to be no file."""
+    """The new content; None to delete the file."""
     diff: str
     stamp: FileVersion | None
-    """How the file on disk looked; None: there is none."""
+    """The version on disk that was compared; None if there was no file."""
     mode: int
     old: bytes
 
 
 def check_confidence(recovered: RecoveredContent, *, force: bool, elsewhere: bool) -> None:
-    """Refuse a content that is not sure enough.
+    """Refuse a content with too little confidence.
 
     Raises:
-        CannotRestore: it is not; the message says what could be done about it.
+        CannotRestore: the message says what the user can do about it.
     """
     reasons = "; ".join(recovered.reasons)
     if recovered.confidence == "unknown":
@@ -63,11 +61,11 @@ def check_confidence(recovered: RecoveredContent, *, force: bool, elsewhere: boo
 
 
 def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
-    """What giving the file that content means.
+    """Compare the recovered content with the file on disk.
 
     Raises:
-        CannotRestore: the place is not fit for a file.
-        ToolError: what is there cannot be read.
+        CannotRestore: the folder does not exist, or the content cannot be encoded.
+        ToolError: the file cannot be read.
     """
     status = stat_path(path)
     if status is None and not path.parent.is_dir():
@@ -88,10 +86,10 @@ def plan_restore(path: Path, recovered: RecoveredContent) -> RestorePlan:
 
 
 def carry_out(plan: RestorePlan, *, backup: bool) -> Path | None:
-    """Do it; gives where the old content is kept.
+    """Write or delete the file and return the path of the backup.
 
     Raises:
-        ToolError: it could not be done; the file is as it was.
+        ToolError: it failed; the file is unchanged.
     """
     if plan.action == "nothing":
         return None
@@ -104,7 +102,7 @@ def carry_out(plan: RestorePlan, *, backup: bool) -> Path | None:
 
 
 def _write_with_backup(plan: RestorePlan, data: bytes, backup_path: Path | None) -> None:
-    """The old content is kept first, so that at no time it is nowhere."""
+    """Write the backup first, so that the old content exists at any time."""
     if backup_path is None:
         atomic_replace(plan.path, data, plan.stamp)
         return
