@@ -15,6 +15,9 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from toolspan.diffs.make import make_hunks
+from toolspan.files.paths import lock_name, number_lines, replace_surrogates
+from toolspan.files.safe_read import FileVersion, LoadedFile, read_file, stat_path
+from toolspan.files.text import Codec, DecodedText, TextRange, decode_text, encode_text, replace_undecodable
 from toolspan.runtime.context import FileState, ToolContext
 from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -35,9 +38,6 @@ from toolspan.tools.files.changes import (
     unread_file_refusal,
     write_file,
 )
-from toolspan.tools.files.paths import lock_name, number_lines, replace_surrogates
-from toolspan.tools.files.safe_read import FileVersion, LoadedFile, read_file, stat_path
-from toolspan.tools.files.text import Codec, DecodedText, TextRange, decode_text, encode_text, replace_undecodable
 
 _SNIPPET_CONTEXT = 4
 """Lines a snippet shows above and below."""

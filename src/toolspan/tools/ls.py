@@ -19,12 +19,12 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError
+from toolspan.files.paths import os_error_message, replace_surrogates, resolve_path
+from toolspan.files.safe_read import stat_path
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool
-from toolspan.tools.files.paths import os_error_message, replace_surrogates, resolve_path
-from toolspan.tools.files.safe_read import stat_path
 
 MAX_ENTRIES = 1_000
 """Entries that are listed."""

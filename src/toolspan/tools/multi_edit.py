@@ -14,6 +14,9 @@ from pathlib import Path
 from msgspec import to_builtins
 
 from toolspan.diffs.make import make_hunks
+from toolspan.files.paths import lock_name, replace_surrogates
+from toolspan.files.safe_read import FileVersion, read_file, stat_path
+from toolspan.files.text import Codec, DecodedText, decode_text, encode_text
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -33,9 +36,6 @@ from toolspan.tools.files.changes import (
     unread_file_refusal,
     write_file,
 )
-from toolspan.tools.files.paths import lock_name, replace_surrogates
-from toolspan.tools.files.safe_read import FileVersion, read_file, stat_path
-from toolspan.tools.files.text import Codec, DecodedText, decode_text, encode_text
 
 _QUOTED_CHARS = 60
 """Characters of a text that the answer quotes."""

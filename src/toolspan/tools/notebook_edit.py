@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Literal
 
 from toolspan.errors import ToolError
+from toolspan.files.paths import lock_name, replace_surrogates
+from toolspan.files.safe_read import LoadedFile, read_file, stat_path
+from toolspan.files.text import DecodedText, decode_text, encode_text, normalize_newlines, replace_undecodable
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
@@ -31,9 +34,6 @@ from toolspan.tools.files.changes import (
     write_file,
 )
 from toolspan.tools.files.notebook import JSON_NULL, Notebook, RawCell, parse_notebook
-from toolspan.tools.files.paths import lock_name, replace_surrogates
-from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
-from toolspan.tools.files.text import DecodedText, decode_text, encode_text, normalize_newlines, replace_undecodable
 
 EditMode = Literal["replace", "insert", "delete"]
 

@@ -19,16 +19,7 @@ from anyio import to_thread
 from msgspec import structs
 
 from toolspan.errors import ToolError
-from toolspan.runtime.context import FileState, ToolContext
-from toolspan.runtime.output_limits import safe_file_name
-from toolspan.runtime.profiles import FileValues, Profile
-from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.schema.issues import Invalid, Valid
-from toolspan.runtime.tool import Output, Refusal, Tool
-from toolspan.tools.files import notebook
-from toolspan.tools.files.changes import resolve_tool_path
-from toolspan.tools.files.image import MEDIA_TYPES, ImageInfo, ScaledImage, read_image_info, scale_to_limits
-from toolspan.tools.files.paths import (
+from toolspan.files.paths import (
     format_size,
     lock_name,
     number_lines,
@@ -36,8 +27,7 @@ from toolspan.tools.files.paths import (
     replace_surrogates,
     suggest_sibling,
 )
-from toolspan.tools.files.pdf import MAX_PAGES, PageRange, excess_page_count, extract_pages
-from toolspan.tools.files.safe_read import (
+from toolspan.files.safe_read import (
     FileVersion,
     LineRange,
     LineWindow,
@@ -48,6 +38,16 @@ from toolspan.tools.files.safe_read import (
     read_line_range,
     stat_path,
 )
+from toolspan.runtime.context import FileState, ToolContext
+from toolspan.runtime.output_limits import safe_file_name
+from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
+from toolspan.runtime.tool import Output, Refusal, Tool
+from toolspan.tools.files import notebook
+from toolspan.tools.files.changes import resolve_tool_path
+from toolspan.tools.files.image import MEDIA_TYPES, ImageInfo, ScaledImage, read_image_info, scale_to_limits
+from toolspan.tools.files.pdf import MAX_PAGES, PageRange, excess_page_count, extract_pages
 
 
 def read_schema(values: FileValues) -> dict[str, object]:

@@ -28,13 +28,13 @@ from toolspan.analysis.file_history.sources import (
     patched_paths,
 )
 from toolspan.errors import SourceError, ToolspanError
+from toolspan.files.safe_read import read_file
+from toolspan.files.text import decode_text
 from toolspan.formats.claude import results
 from toolspan.formats.claude.file_backups import BACKUP_MARK, Backup, parse_backups
 from toolspan.formats.jsonl import read_lines
 from toolspan.reading.history import CallTable
 from toolspan.reading.transcript import Transcript
-from toolspan.tools.files.safe_read import read_file
-from toolspan.tools.files.text import decode_text
 from toolspan.types.hunk import Hunk
 from toolspan.types.ids import SourceLocation
 from toolspan.types.inputs import BashInput, ReadInput

@@ -21,8 +21,8 @@ from toolspan.analysis.file_history.shell_writes import absolute_path
 from toolspan.diffs import PatchError
 from toolspan.diffs.codex_patch import UpdateFile, find_embedded_patches, parse_patch
 from toolspan.errors import NotFound, SourceError
+from toolspan.files.text import decode_text
 from toolspan.integrations.replay.scratch import PathMapping
-from toolspan.tools.files.text import decode_text
 from toolspan.types.inputs import decode_json_or_text
 from toolspan.types.span import Span
 from toolspan.types.state import State

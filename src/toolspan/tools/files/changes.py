@@ -16,13 +16,10 @@ from typing import Generic, Self, TypeVar
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.runtime.context import FileState, ToolContext
-from toolspan.runtime.profiles import FileValues
-from toolspan.runtime.tool import Output, Refusal
-from toolspan.tools.files.atomic_replace import atomic_replace
-from toolspan.tools.files.paths import real_path, replace_surrogates, resolve_path, suggest_sibling
-from toolspan.tools.files.safe_read import FileVersion, LoadedFile, digest_bytes
-from toolspan.tools.files.text import (
+from toolspan.files.atomic_replace import atomic_replace
+from toolspan.files.paths import real_path, replace_surrogates, resolve_path, suggest_sibling
+from toolspan.files.safe_read import FileVersion, LoadedFile, digest_bytes
+from toolspan.files.text import (
     DecodedText,
     TextRange,
     find_occurrences,
@@ -30,6 +27,9 @@ from toolspan.tools.files.text import (
     normalize_newlines,
     replace_ranges,
 )
+from toolspan.runtime.context import FileState, ToolContext
+from toolspan.runtime.profiles import FileValues
+from toolspan.runtime.tool import Output, Refusal
 
 Input = Mapping[str, object]
 _Plan = TypeVar("_Plan")

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import ToolError
-from toolspan.tools.files.paths import format_size, os_error_message, replace_surrogates
-from toolspan.tools.files.text import Codec, detect_codec
+from toolspan.files.paths import format_size, os_error_message, replace_surrogates
+from toolspan.files.text import Codec, detect_codec
 
 CHUNK_BYTES = 1 << 20
 MAX_FILE_BYTES = 1 << 30
