@@ -18,7 +18,7 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.files.paths import os_error_message, replace_surrogates, resolve_path
+from toolspan.files.paths import replace_surrogates, resolve_path, wrap_os_error
 from toolspan.files.safe_read import stat_path
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
@@ -88,7 +88,7 @@ def _list_folder(value: Mapping[str, object], ctx: ToolContext) -> Output:
     try:
         os.scandir(folder).close()
     except OSError as error:
-        raise os_error_message(error, "scandir", folder) from error
+        raise wrap_os_error(error, "scandir", folder) from error
     root = _TreeEntry(str(folder).rstrip("/"), is_folder=True)
     complete = _read_tree(root, folder, globs, ctx)
     tree = "\n".join(_format_tree(root, 0)) + ("" if complete else _TRUNCATED_NOTE)

@@ -21,7 +21,7 @@ from anyio import to_thread
 
 from toolspan.errors import ToolError
 from toolspan.files.atomic_replace import atomic_replace, make_folders
-from toolspan.files.paths import os_error_message, replace_surrogates
+from toolspan.files.paths import replace_surrogates, wrap_os_error
 from toolspan.files.safe_read import FileVersion, read_file, stat_path
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.hooks.events import HookPoint, SessionHookEvent
@@ -356,7 +356,7 @@ class TaskStore:
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise os_error_message(error, "scandir", self._folder) from error
+            raise wrap_os_error(error, "scandir", self._folder) from error
         stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
         numbers = sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
         return [task for number in numbers if (task := self._read_task(number))]
@@ -427,7 +427,7 @@ class TaskStore:
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise os_error_message(error, "open", path) from error
+            raise wrap_os_error(error, "open", path) from error
         try:
             _acquire_lock(lock)
             yield
