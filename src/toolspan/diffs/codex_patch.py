@@ -1,9 +1,8 @@
-"""Patches in the form Codex's `apply_patch` takes: an envelope of file sections.
+"""Parse, format and apply the patches of Codex's `apply_patch`: an envelope of file sections.
 
-In: the text of a patch, and the contents of the files it names. Out: `Section`s, and the new
-contents. Sections have no line numbers: each chunk is found by the lines it shows, first as they
-are, then with blanks and typographic marks forgiven, always behind the chunk before it. Knows no
-files and no shell; `heredoc.py` finds patches inside command lines. Read `parse`, then `update`.
+Start at `parse_patch`, then `apply_update`. Sections have no line numbers: each chunk is located by the lines it
+shows, first exactly, then ignoring blanks and typographic characters, always behind the previous chunk.
+`find_embedded_patches` extracts patches from command lines.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _SECTION_HEADERS = tuple(header.rstrip() for header in (_ADD_HEADER, _DELETE_HEA
 
 
 class EnvelopeError(PatchError):
-    """The text is no patch; `line` is the first line that cannot be understood, from 1."""
+    """The text is not a patch; `line` is the first line that cannot be parsed, counted from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
@@ -37,46 +36,46 @@ class EnvelopeError(PatchError):
 
 
 class PatchChunk(Struct, frozen=True, kw_only=True):
-    """Lines that stand together in the file, and what becomes of them."""
+    """Consecutive lines of a file, and their changes."""
 
     lines: tuple[str, ...]
-    """Each begins with a space (kept), `-` (removed) or `+` (added)."""
+    """Each starts with a space (unchanged), `-` (removed) or `+` (added)."""
     contexts: tuple[str, ...] = ()
-    """Lines further up, to be found first, one behind the other."""
+    """Lines further up that must be found first, in this order."""
     at_end: bool = False
-    """It stands at the end of the file."""
+    """The chunk is at the end of the file."""
 
     @property
     def old_lines(self) -> list[str]:
-        """The lines the file must have."""
+        """The lines that the file must have."""
         return [line[1:] for line in self.lines if line[0] in {UNCHANGED, REMOVED}]
 
     @property
     def new_lines(self) -> list[str]:
-        """The lines it gets instead."""
+        """The lines that replace them."""
         return [line[1:] for line in self.lines if line[0] in {UNCHANGED, ADDED}]
 
 
 class AddFile(Struct, frozen=True, kw_only=True, tag="add"):
-    """A file that is written whole; one that is there is overwritten."""
+    """A file that is written whole; an existing file is overwritten."""
 
     path: str
     lines: tuple[str, ...]
 
     @property
     def content(self) -> str:
-        """What the file holds then."""
+        """The content of the file."""
         return "".join(f"{line}\n" for line in self.lines)
 
 
 class DeleteFile(Struct, frozen=True, kw_only=True, tag="delete"):
-    """A file that goes away."""
+    """A file that is deleted."""
 
     path: str
 
 
 class UpdateFile(Struct, frozen=True, kw_only=True, tag="update"):
-    """A file that changes, its name perhaps too."""
+    """A file that is changed, and perhaps renamed."""
 
     path: str
     chunks: tuple[PatchChunk, ...]
@@ -87,13 +86,13 @@ FileSection = AddFile | DeleteFile | UpdateFile
 
 
 def parse_patch(text: str) -> tuple[FileSection, ...]:
-    """The sections of a patch, in order.
+    """Parse a patch into its sections, in order.
 
-    Blanks around marker lines and blank lines around the envelope are forgiven, as is an empty
-    line for an empty line of context.
+    Blanks around marker lines, blank lines around the envelope, and an empty line for an empty context line are
+    accepted.
 
     Raises:
-        EnvelopeError: the text is no patch.
+        EnvelopeError: the text is not a patch.
     """
     reader = _PatchReader(text)
     reader.read_begin()
@@ -106,7 +105,7 @@ def parse_patch(text: str) -> tuple[FileSection, ...]:
 
 
 def format_patch(sections: Iterable[FileSection]) -> str:
-    """The patch as text; `parse` gives the same sections back."""
+    """Format sections as a patch, the inverse of `parse_patch`."""
     lines = [BEGIN_PATCH]
     for section in sections:
         lines += _format_section(section)
@@ -114,7 +113,7 @@ def format_patch(sections: Iterable[FileSection]) -> str:
 
 
 def count_changes(section: FileSection) -> ChangeCount:
-    """How many lines a section adds and removes, as far as it says so: Delete does not."""
+    """Count the lines that a section adds and removes; a deletion does not show its lines."""
     match section:
         case AddFile():
             return ChangeCount(len(section.lines), 0)
@@ -126,23 +125,22 @@ def count_changes(section: FileSection) -> ChangeCount:
 
 
 def apply_update(section: UpdateFile, text: str) -> str:
-    """The new text of a file.
+    """Return the new text of a file.
 
-    A final newline is added where there is none. Where lines end in CRLF, those that are put in
-    do too. Of several places that fit the first one behind the chunk before is taken.
+    A missing final newline is added. If lines end in CRLF, added lines do, too. Of several matching places, the first
+    one behind the previous chunk is used.
 
     Raises:
-        PatchError: a chunk does not stand in the text.
+        PatchError: a chunk is not in the text.
     """
     return _replace_chunks(section.chunks, text)
 
 
 def revert_update(section: UpdateFile, text: str) -> str:
-    """The old text of a file, found from the new one in the same manner.
+    """Return the old text of a file, located in the new one in the same way.
 
     Raises:
-        PatchError: a chunk does not stand in the text, or only its added lines were shown, so that
-            it could have stood anywhere.
+        PatchError: a chunk is not in the text, or only removes lines, so that it could have been anywhere.
     """
     chunks = tuple(_reverse_chunk(chunk) for chunk in section.chunks)
     if any(not chunk.old_lines for chunk in chunks):
@@ -154,7 +152,7 @@ def revert_update(section: UpdateFile, text: str) -> str:
 
 
 class _PatchReader:
-    """The lines of a patch, one after the other."""
+    """A cursor over the lines of a patch."""
 
     def __init__(self, text: str) -> None:
         self._lines = [line.removesuffix("\r") for line in text.split("\n")]
@@ -192,7 +190,7 @@ class _PatchReader:
             self.advance()
 
     def read_end(self) -> bool:
-        """Whether the envelope ends here; then nothing may follow."""
+        """Consume the end of the envelope and return True, if it is here; nothing may follow it."""
         self.skip_blank()
         if self.line is None:
             raise EnvelopeError(self.line_number, f"expected {END_PATCH!r}, found the end of the text")
@@ -208,7 +206,7 @@ class _PatchReader:
             raise EnvelopeError(self.line_number, f"expected nothing behind {END_PATCH!r}")
 
     def read_header(self, header: str) -> str | None:
-        """What stands behind a header, when the line has it; the line is used up then."""
+        """Consume a header line and return its path; return None if the line has another header."""
         if not self.marker.startswith(header.rstrip()):
             return None
         path = self.marker[len(header.rstrip()) :].strip()
@@ -257,7 +255,7 @@ def _is_header(reader: _PatchReader) -> bool:
 
 
 def _blank_until_header(reader: _PatchReader) -> bool:
-    """Whether nothing but blank lines comes before the next section; they are used up then."""
+    """Consume blank lines if a section or the end follows them, and return True then."""
     start_line = reader.line_number
     reader.skip_blank()
     if reader.line is None or _is_header(reader):
@@ -302,7 +300,7 @@ def _chunk_lines(reader: _PatchReader) -> Iterator[str]:
 
 
 def _ends_here(reader: _PatchReader) -> bool:
-    """Whether an empty line stands for nothing: the section or the patch ends behind it."""
+    """Return True if a section or the end follows the blank lines from here on."""
     start_line = reader.line_number
     reader.skip_blank()
     ends = reader.line is None or _is_header(reader)
@@ -350,11 +348,11 @@ def _lenient_line(line: str) -> str:
 
 
 _NORMALIZERS = (_exact_line, str.rstrip, str.strip, _lenient_line)
-"""How lines are compared, from strict to lenient."""
+"""Functions by which lines are compared, from strict to lenient."""
 
 
 class _LineSplice(NamedTuple):
-    """Lines that give way to others."""
+    """Lines to be replaced by others."""
 
     start: int
     length: int
@@ -430,13 +428,13 @@ class EmbeddedPatch(NamedTuple):
 
     patch: str
     folder: str | None = None
-    """Where the command goes before it; None: it stays where it is."""
+    """The folder that the command changes to before; None if it does not."""
     is_folder_unknown: bool = False
-    """It goes somewhere in a way that is not understood, so paths are not known."""
+    """The command changes the folder in an unsupported way, so the paths are unknown."""
 
 
 def find_embedded_patches(command: str | Sequence[str]) -> list[EmbeddedPatch]:
-    """The patches that a command would apply, in order."""
+    """Return the patches that a command would apply, in order."""
     if isinstance(command, str):
         return _find_in_line(command)
     arguments = list(command)

@@ -1,8 +1,4 @@
-"""Hunks as a unified diff that `git apply` and `patch -p1` accept.
-
-In: sound hunks and the path they change. Out: diff text. Does not see the files, so whether the
-diff fits them is for `verify.py` to say. Read `unified` first.
-"""
+"""Format hunks as a unified diff that `git apply` and `patch -p1` accept, and parse such diffs."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ from toolspan.diffs.hunks import (
 from toolspan.types.hunk import Hunk
 
 DiffKind = Literal["update", "create", "delete"]
-"""What a diff does to its file."""
+"""The effect of a diff on its file."""
 
 _DEV_NULL = "/dev/null"
 _NO_NEWLINE = "\\ No newline at end of file"
@@ -43,16 +39,16 @@ _ESCAPES = {
 
 
 def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, change: DiffKind = "update") -> str:
-    """The diff text; empty when nothing changes.
+    """Format hunks as a diff; return an empty text if nothing changes.
 
     Args:
-        hunks: What changes inside the file.
+        hunks: The changes inside the file.
         path: The file, as the transcript names it; the leading `/` of an absolute path is dropped.
-        old_path: Its name before, when an update also renames it.
-        change: Whether the file existed before and exists afterwards.
+        old_path: Its former name, if an update also renames it.
+        change: Tells whether the file existed before and exists afterwards.
 
     Raises:
-        PatchError: The hunks are not sound, so no program could apply the diff.
+        PatchError: the hunks are malformed, so no program could apply the diff.
     """
     check_hunks(hunks)
     old, new = (old_path or path).lstrip("/"), path.lstrip("/")
@@ -64,7 +60,7 @@ def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, ch
 
 
 def _extended_header(old: str, new: str, change: DiffKind, *, bare: bool) -> Iterator[str]:
-    """The lines only git has, for what `---` and `+++` cannot say."""
+    """Yield the header lines of git, for facts that `---` and `+++` cannot express."""
     renames = old != new
     if not renames and (change == "update" or not bare):
         return
@@ -84,7 +80,7 @@ def _format_label(name: str) -> str:
 
 
 def _quote_path(name: str) -> str:
-    """The name as git writes it with `core.quotePath` off: quoted only when it must be."""
+    """Quote a path as git does with `core.quotePath` off: only if necessary."""
     escaped = _TO_QUOTE.sub(_escape_char, name)
     return name if escaped == name else f'"{escaped}"'
 
@@ -111,7 +107,7 @@ def _range_line(hunk: Hunk, at: LinePosition) -> str:
 
 
 def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
-    """The lines of the last hunk, with each note right below the line it is about."""
+    """Yield the lines of the last hunk, with each note right below its line."""
     missing = missing_newlines(hunks)
     lines = [line for line in hunks[-1].lines if line[0] != NOTE]
     note_indexes: set[int] = set()
@@ -129,10 +125,10 @@ _HUNK_HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}
 
 
 def parse_hunks(text: str) -> tuple[Hunk, ...]:
-    """The hunks of a diff; what stands before the first one is passed over.
+    """Parse the hunks of a diff; everything before the first one is skipped.
 
     Raises:
-        PatchError: a hunk breaks off, or holds a line that is none of a diff.
+        PatchError: a hunk is incomplete, or contains a line that does not belong into a diff.
     """
     lines = text.split("\n")
     if not lines[-1]:
