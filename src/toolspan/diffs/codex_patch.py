@@ -26,6 +26,16 @@ _MOVE_HEADER = "*** Move to: "
 _END_OF_FILE = "*** End of File"
 _SECTION_HEADERS = tuple(header.rstrip() for header in (_ADD_HEADER, _DELETE_HEADER, _UPDATE_HEADER))
 
+_COMMAND_NAME = r"(?:apply_patch|applypatch)"
+_HEREDOC = re.compile(
+    rf"""(?:^|&&|\|\||[;|(]|\n)[ \t]*{_COMMAND_NAME}[ \t]*<<-?[ \t]*(['"]?)(?P<end>\w+)\1[^\n]*\n
+    (?P<patch>.*?)(?:\n[ \t]*(?P=end)[ \t]*(?=\n|\)|;|&|\Z)|\Z)""",
+    re.DOTALL | re.VERBOSE,
+)
+_LEADING_CD = re.compile(r"""\A\s*cd[ \t]+(?P<quote>['"]?)(?P<folder>[^'"\n;&|$`]+)(?P=quote)[ \t]*(?:&&|;|\n)""")
+_CD_COMMAND = re.compile(r"(?:^|[;&|(\n])\s*(?:cd|pushd)\b")
+_SHELL_NAMES = frozenset({"bash", "sh", "zsh"})
+
 
 class EnvelopeError(PatchError):
     """The text is not a patch; `line` is the first line that cannot be parsed, counted from 1."""
@@ -100,7 +110,7 @@ def parse_patch(text: str) -> tuple[FileSection, ...]:
     while not reader.read_end():
         sections.append(_parse_section(reader))
     if not sections:
-        raise EnvelopeError(reader.line_number, "the patch has no file in it")
+        raise EnvelopeError(reader.line_number, "the patch has no file section")
     return tuple(sections)
 
 
@@ -144,7 +154,7 @@ def revert_update(section: UpdateFile, text: str) -> str:
     """
     chunks = tuple(_reverse_chunk(chunk) for chunk in section.chunks)
     if any(not chunk.old_lines for chunk in chunks):
-        raise PatchError("A chunk that only removes lines does not say where they stood.")
+        raise PatchError("A chunk that only removes lines does not show where they were.")
     return _replace_chunks(chunks, text)
 
 
@@ -197,13 +207,10 @@ class _PatchReader:
         if self.marker != END_PATCH:
             return False
         self.advance()
-        self._expect_nothing_more()
-        return True
-
-    def _expect_nothing_more(self) -> None:
         self.skip_blank()
-        if self.line is not None:
-            raise EnvelopeError(self.line_number, f"expected nothing behind {END_PATCH!r}")
+        if self.marker:
+            raise EnvelopeError(self.line_number, f"expected nothing after {END_PATCH!r}")
+        return True
 
     def read_header(self, header: str) -> str | None:
         """Consume a header line and return its path; return None if the line has another header."""
@@ -211,7 +218,7 @@ class _PatchReader:
             return None
         path = self.marker[len(header.rstrip()) :].strip()
         if not path:
-            raise EnvelopeError(self.line_number, f"expected a path behind {header.rstrip()!r}")
+            raise EnvelopeError(self.line_number, f"expected a path after {header.rstrip()!r}")
         self.advance()
         return path
 
@@ -230,7 +237,7 @@ def _parse_section(reader: _PatchReader) -> FileSection:
     move_to = reader.read_header(_MOVE_HEADER)
     chunks = tuple(_parse_chunks(reader))
     if not chunks and move_to is None:
-        raise EnvelopeError(start_line, f"{path} is to be updated, but nothing says how")
+        raise EnvelopeError(start_line, f"the update of {path} has no changes")
     return UpdateFile(path=path, chunks=chunks, move_to=move_to)
 
 
@@ -243,7 +250,8 @@ def _read_added_lines(reader: _PatchReader) -> Iterator[str]:
 def _parse_chunks(reader: _PatchReader) -> Iterator[PatchChunk]:
     first = True
     while reader.line is not None and not _is_header(reader):
-        if not reader.marker and _blank_until_header(reader):
+        if not reader.marker and _ends_here(reader):
+            reader.skip_blank()
             return
         yield _parse_chunk(reader, first=first)
         first = False
@@ -252,16 +260,6 @@ def _parse_chunks(reader: _PatchReader) -> Iterator[PatchChunk]:
 def _is_header(reader: _PatchReader) -> bool:
     marker = reader.marker
     return marker == END_PATCH or marker.startswith(_SECTION_HEADERS)
-
-
-def _blank_until_header(reader: _PatchReader) -> bool:
-    """Consume blank lines if a section or the end follows them, and return True then."""
-    start_line = reader.line_number
-    reader.skip_blank()
-    if reader.line is None or _is_header(reader):
-        return True
-    reader.go_back(start_line)
-    return False
 
 
 def _parse_chunk(reader: _PatchReader, *, first: bool) -> PatchChunk:
@@ -330,13 +328,14 @@ def _format_section(section: FileSection) -> Iterator[str]:
 
 # Applying
 
-_DASH_CHARS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
-_QUOTE_CHARS = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b"), "'")
-_DOUBLE_QUOTE_CHARS = dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f"), '"')
-_SPACE_CHARS = dict.fromkeys(
-    map(ord, "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"), " "
+_ASCII_EQUIVALENTS = str.maketrans(
+    {
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+        **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
+        **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
+    }
 )
-_ASCII_EQUIVALENTS = {**_DASH_CHARS, **_QUOTE_CHARS, **_DOUBLE_QUOTE_CHARS, **_SPACE_CHARS}
 
 
 def _exact_line(line: str) -> str:
@@ -388,7 +387,7 @@ def _find_splices(chunks: Sequence[PatchChunk], lines: list[str]) -> Iterator[_L
             old, new = old[:-1], new[:-1] if new and not new[-1] else new
             index = _find_lines(lines, old, at, at_end=chunk.at_end)
         if index is None:
-            raise PatchError(f"Chunk {number} does not stand in the text: {old[0]!r} and on.")
+            raise PatchError(f"Chunk {number} is not in the text; it starts with {old[0]!r}.")
         yield _LineSplice(index, len(old), new)
         at = index + len(old)
 
@@ -412,15 +411,7 @@ def _reverse_chunk(chunk: PatchChunk) -> PatchChunk:
     return PatchChunk(lines=reversed_lines, contexts=chunk.contexts, at_end=chunk.at_end)
 
 
-_COMMAND_NAME = r"(?:apply_patch|applypatch)"
-_HEREDOC = re.compile(
-    rf"""(?:^|&&|\|\||[;|(]|\n)[ \t]*{_COMMAND_NAME}[ \t]*<<-?[ \t]*(['"]?)(?P<end>\w+)\1[^\n]*\n
-    (?P<patch>.*?)(?:\n[ \t]*(?P=end)[ \t]*(?=\n|\)|;|&|\Z)|\Z)""",
-    re.DOTALL | re.VERBOSE,
-)
-_LEADING_CD = re.compile(r"""\A\s*cd[ \t]+(?P<quote>['"]?)(?P<folder>[^'"\n;&|$`]+)(?P=quote)[ \t]*(?:&&|;|\n)""")
-_CD_COMMAND = re.compile(r"(?:^|[;&|(\n])\s*(?:cd|pushd)\b")
-_SHELL_NAMES = frozenset({"bash", "sh", "zsh"})
+# Patches in commands
 
 
 class EmbeddedPatch(NamedTuple):

@@ -25,6 +25,7 @@ DiffKind = Literal["update", "create", "delete"]
 _DEV_NULL = "/dev/null"
 _NO_NEWLINE = "\\ No newline at end of file"
 _TO_QUOTE = re.compile(r'[\x00-\x1f\x7f"\\\udc80-\udcff]')
+_HUNK_HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _ESCAPES = {
     "\a": "\\a",
     "\b": "\\b",
@@ -87,7 +88,7 @@ def _quote_path(name: str) -> str:
 
 def _escape_char(match: re.Match[str]) -> str:
     char = match[0]
-    return _ESCAPES.get(char) or f"\\{ord(char) & 0xFF:03o}"  # U+DCxx stands for the raw byte xx
+    return _ESCAPES.get(char) or f"\\{ord(char) & 0xFF:03o}"  # U+DCxx is the raw byte xx
 
 
 def _format_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
@@ -100,7 +101,7 @@ def _format_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
 
 
 def _range_line(hunk: Hunk, at: LinePosition) -> str:
-    # A side without lines is named by the line before it, any other by its first line.
+    # A side without lines starts at the line before it, any other at its first line.
     old = at.old + (hunk.old_lines > 0)
     new = at.new + (hunk.new_lines > 0)
     return f"@@ -{old},{hunk.old_lines} +{new},{hunk.new_lines} @@"
@@ -121,9 +122,6 @@ def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
             yield _NO_NEWLINE
 
 
-_HUNK_HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-
-
 def parse_hunks(text: str) -> tuple[Hunk, ...]:
     """Parse the hunks of a diff; everything before the first one is skipped.
 
@@ -139,14 +137,13 @@ def parse_hunks(text: str) -> tuple[Hunk, ...]:
         head = _HUNK_HEADER.match(lines[at])
         at += 1
         if head is not None:
-            body = _read_hunk_body(lines, at, *_hunk_counts(head))
+            old, new = int(head[2] or 1), int(head[4] or 1)
+            body = _read_hunk_body(lines, at, old, new)
             at += len(body)
-            hunks.append(_hunk_from_header(head, body))
+            hunks.append(
+                Hunk(old_start=int(head[1]), old_lines=old, new_start=int(head[3]), new_lines=new, lines=tuple(body))
+            )
     return tuple(hunks)
-
-
-def _hunk_counts(head: re.Match[str]) -> tuple[int, int]:
-    return int(head[2] or 1), int(head[4] or 1)
 
 
 def _read_hunk_body(lines: list[str], start: int, old: int, new: int) -> list[str]:
@@ -154,15 +151,10 @@ def _read_hunk_body(lines: list[str], start: int, old: int, new: int) -> list[st
     while old > 0 or new > 0:
         mark = lines[at][:1] if at < len(lines) else ""
         if at >= len(lines) or mark not in {UNCHANGED, REMOVED, ADDED, NOTE, ""}:
-            raise PatchError(f"Line {at + 1} of the diff: the hunk breaks off.")
+            raise PatchError(f"Line {at + 1} of the diff: the hunk is incomplete.")
         old -= mark in {UNCHANGED, REMOVED, ""}
         new -= mark in {UNCHANGED, ADDED, ""}
         at += 1
     while at < len(lines) and lines[at][:1] == NOTE:
         at += 1
     return [line or UNCHANGED for line in lines[start:at]]
-
-
-def _hunk_from_header(head: re.Match[str], body: list[str]) -> Hunk:
-    old, new = _hunk_counts(head)
-    return Hunk(old_start=int(head[1]), old_lines=old, new_start=int(head[3]), new_lines=new, lines=tuple(body))
