@@ -6,13 +6,18 @@ import pytest
 
 from toolspan.runtime.profiles import VERSIONS, profile
 from toolspan.runtime.tool import Tool
-from toolspan.tools import _TOOL_FACTORIES
+from toolspan.tools import coding_tools
 from toolspan.types.tool_kinds import tool_kind
 
 
 def built_in_tools() -> dict[str, Tool]:
-    """Every built-in tool by name, of the newest client version that has it under this name."""
-    return {tool.name: tool for version in VERSIONS for tool in (make(profile(version)) for make in _TOOL_FACTORIES)}
+    """Every built-in tool by name, of the newest client version that has it."""
+    tools: dict[str, Tool] = {}
+    for version in VERSIONS:
+        client = profile(version)
+        names = client.availability.tools | client.availability.optional_tools
+        tools |= {tool.name: tool for tool in coding_tools(client, only=names, person=True)}
+    return tools
 
 
 @pytest.mark.parametrize("tool", built_in_tools().values(), ids=lambda tool: tool.name)

@@ -135,26 +135,72 @@ class FetchedResponse:
 
 
 @dataclass(slots=True)
-class FetchSession:
-    """The settings of one fetch and the host addresses it has resolved."""
+class _Fetch:
+    """One fetch, which resolves each host once."""
 
-    ssl_context: ssl.SSLContext
-    limits: FetchLimits = field(default_factory=FetchLimits)
-    allow_private: bool = False
-    resolver: HostResolver = resolve_host
+    http: httpx.AsyncClient
+    limits: FetchLimits
+    allow_private: bool
+    resolver: HostResolver
     resolved_hosts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    async def addresses_for(self, parts: SplitResult) -> tuple[str, ...]:
-        """Return the addresses of the URL's host, resolved on first use."""
+    async def follow_redirects(self, url: str) -> FetchedResponse | CrossHostRedirect:
+        """Fetch a URL and follow redirects within the same site."""
+        for _ in range(self.limits.max_redirects + 1):
+            response = await self._get(url)
+            location = response.headers.get("location")
+            if response.status not in _REDIRECT_STATUSES or location is None:
+                return response
+            target = urljoin(url, location)
+            if not _is_same_site(urlsplit(url), urlsplit(target)):
+                return CrossHostRedirect(url, target, response.status)
+            url = target
+        raise ToolError(f"{url} redirects more than {self.limits.max_redirects} times", kind="network")
+
+    async def _get(self, url: str) -> FetchedResponse:
+        """Request a URL from the first address of its host that accepts a connection."""
+        import httpx
+
+        parts = urlsplit(url)
         host = parts.hostname or ""
         if host not in self.resolved_hosts:
             self.resolved_hosts[host] = await resolve_allowed_addresses(
-                host, url_port(parts), allow_private=self.allow_private, resolver=self.resolver
+                host, _url_port(parts), allow_private=self.allow_private, resolver=self.resolver
             )
-        return self.resolved_hosts[host]
+        connect_error: httpx.ConnectError | None = None
+        for address in self.resolved_hosts[host]:
+            try:
+                return await self._get_from_address(address, url)
+            except httpx.ConnectError as error:
+                connect_error = error
+        raise connect_error or httpx.ConnectError("no address answers")
+
+    async def _get_from_address(self, address: str, url: str) -> FetchedResponse:
+        import httpx
+
+        parsed_url = httpx.URL(url)
+        request = self.http.build_request(
+            "GET",
+            parsed_url.copy_with(host=address, fragment=None),
+            headers={**_REQUEST_HEADERS, "Host": parsed_url.netloc.decode("ascii")},
+            extensions={"sni_hostname": parsed_url.raw_host.decode("ascii")},
+        )
+        response = await self.http.send(request, stream=True)
+        body = bytearray()
+        try:
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > self.limits.max_bytes:
+                    raise ToolError(
+                        f"The page is larger than {self.limits.max_bytes >> 20} MB, which is the most that is fetched",
+                        kind="too_large",
+                    )
+        finally:
+            await response.aclose()
+        return FetchedResponse(url, response.status_code, dict(response.headers), bytes(body))
 
 
-def url_port(parts: SplitResult) -> int:
+def _url_port(parts: SplitResult) -> int:
     """Return the port of a URL, or the default port of its scheme."""
     return parts.port or (443 if parts.scheme == "https" else 80)
 
@@ -167,96 +213,14 @@ def status_reason(status: int) -> str:
         return ""
 
 
-async def fetch_url(url: str, session: FetchSession) -> FetchedResponse | CrossHostRedirect:
-    """Fetch a URL and follow redirects within the same site.
-
-    Raises:
-        ToolError: the request failed, timed out, or the body is too large.
-    """
-    import httpx
-
-    seconds = session.limits.timeout
-    # Proxies from the environment would undo the address pinning. Each step gets less time than the whole fetch,
-    # because a step that is cancelled from outside leaves its socket open.
-    client = httpx.AsyncClient(verify=session.ssl_context, trust_env=False, timeout=seconds * 0.8)
-    try:
-        with anyio.fail_after(seconds):
-            async with client:
-                return await _follow_redirects(url, session, client)
-    except (TimeoutError, httpx.TimeoutException) as error:
-        text = f"{url} did not answer within {seconds:g} seconds"
-        raise ToolError(text, kind="network") from error
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        reason = str(error) or type(error).__name__
-        raise ToolError(f"Unable to fetch from {url}: {reason}", kind="network") from error
-
-
-async def _follow_redirects(
-    url: str, session: FetchSession, client: httpx.AsyncClient
-) -> FetchedResponse | CrossHostRedirect:
-    for _ in range(session.limits.max_redirects + 1):
-        response = await _get_any_address(url, session, client)
-        location = response.headers.get("location")
-        if response.status not in _REDIRECT_STATUSES or location is None:
-            return response
-        target = urljoin(url, location)
-        if not _is_same_site(urlsplit(url), urlsplit(target)):
-            return CrossHostRedirect(url, target, response.status)
-        url = target
-    raise ToolError(f"{url} redirects more than {session.limits.max_redirects} times", kind="network")
-
-
 def _is_same_site(source: SplitResult, target: SplitResult) -> bool:
     """Return True for the same host, with or without `www.`, unless HTTPS would become HTTP."""
     if target.scheme not in (source.scheme, "https") or target.username or target.password:
         return False
-    if source.scheme == target.scheme and url_port(source) != url_port(target):
+    if source.scheme == target.scheme and _url_port(source) != _url_port(target):
         return False
     source_host, target_host = ((parts.hostname or "").removeprefix("www.") for parts in (source, target))
     return source_host == target_host
-
-
-async def _get_any_address(url: str, session: FetchSession, client: httpx.AsyncClient) -> FetchedResponse:
-    import httpx
-
-    connect_error: httpx.ConnectError | None = None
-    for address in await session.addresses_for(urlsplit(url)):
-        try:
-            return await _get_from_address(address, url, session, client)
-        except httpx.ConnectError as error:
-            connect_error = error
-    raise connect_error or httpx.ConnectError("no address answers")
-
-
-async def _get_from_address(
-    address: str, url: str, session: FetchSession, client: httpx.AsyncClient
-) -> FetchedResponse:
-    import httpx
-
-    parsed_url = httpx.URL(url)
-    request = client.build_request(
-        "GET",
-        parsed_url.copy_with(host=address, fragment=None),
-        headers={**_REQUEST_HEADERS, "Host": parsed_url.netloc.decode("ascii")},
-        extensions={"sni_hostname": parsed_url.raw_host.decode("ascii")},
-    )
-    response = await client.send(request, stream=True)
-    try:
-        return FetchedResponse(url, response.status_code, dict(response.headers), await _read_body(response, session))
-    finally:
-        await response.aclose()
-
-
-async def _read_body(response: httpx.Response, session: FetchSession) -> bytes:
-    body = bytearray()
-    async for piece in response.aiter_bytes():
-        body += piece
-        if len(body) > session.limits.max_bytes:
-            raise ToolError(
-                f"The page is larger than {session.limits.max_bytes >> 20} MB, which is the most that is fetched",
-                kind="too_large",
-            )
-    return bytes(body)
 
 
 # Pages
@@ -301,9 +265,7 @@ class WebClient:
         cached = self._cache.get(normalized_url)
         if cached is not None and self.clock() - cached[0] < CACHE_SECONDS:
             return cached[1]
-        response = await fetch_url(
-            normalized_url, FetchSession(await self._load_ssl_context(), self.limits, self.allow_private, self.resolver)
-        )
+        response = await self._fetch(normalized_url)
         page = response if isinstance(response, CrossHostRedirect) else await _parse_page(response)
         self._cache_page(normalized_url, page)
         return page
@@ -321,6 +283,24 @@ class WebClient:
         if self.upgrade_to_https and parts.scheme == "http":
             parts = parts._replace(scheme="https")
         return urlunsplit(parts)
+
+    async def _fetch(self, url: str) -> FetchedResponse | CrossHostRedirect:
+        import httpx
+
+        seconds = self.limits.timeout
+        # Proxies from the environment would undo the address pinning. Each step gets less time than the whole fetch,
+        # because a step that is cancelled from outside leaves its socket open.
+        http = httpx.AsyncClient(verify=await self._load_ssl_context(), trust_env=False, timeout=seconds * 0.8)
+        try:
+            with anyio.fail_after(seconds):
+                async with http:
+                    return await _Fetch(http, self.limits, self.allow_private, self.resolver).follow_redirects(url)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            text = f"{url} did not answer within {seconds:g} seconds"
+            raise ToolError(text, kind="network") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            reason = str(error) or type(error).__name__
+            raise ToolError(f"Unable to fetch from {url}: {reason}", kind="network") from error
 
     async def _load_ssl_context(self) -> ssl.SSLContext:
         """Load the trusted certificates once, in a thread, because reading them takes time."""
