@@ -15,7 +15,7 @@ from tests.requirement import requirement
 from tests.tools.client import client, fill, refusal
 from toolspan.runtime.process import find_survivors
 from toolspan.runtime.profiles import profile
-from toolspan.tools.grep import parse_grep_options
+from toolspan.tools.grep import GrepOptions
 from toolspan.tools.ripgrep import RecordSplitter, RipgrepRecord
 
 FILES = {"src/a.py": "import os\n# TODO one\nend\n", "src/b.py": "TODO two\nTODO three\n", ".dot/c.md": "todo four\n"}
@@ -330,7 +330,7 @@ def test_records_are_the_same_in_whatever_pieces_they_come(records: list[tuple[b
 @requirement("grep-tool.limit")
 def test_a_limit_means_what_the_client_takes_it_for() -> None:
     def reach(version: str, **given: object) -> int | None:
-        return parse_grep_options({"pattern": "x", **given}, profile(version).search).needed_count
+        return GrepOptions.parse({"pattern": "x", **given}, profile(version).search).needed_count
 
     assert [reach("2.1.325"), reach("2.1.80")] == [250, None]
     assert [reach("2.1.197", head_limit=0), reach("2.0.65", head_limit=0)] == [None, 0]

@@ -151,17 +151,15 @@ def test_several_processes_make_and_link_tasks_without_losing_any(tmp_path: Path
     work = """
 import sys
 from pathlib import Path
-from toolspan.tools.task_list import TaskStore
-from toolspan.errors import ToolError
-from toolspan.tools.task_list import apply_task_update
+from toolspan.tools.task_list import TaskStore, apply_task_update
 
 store = TaskStore(Path(sys.argv[1]))
 sys.stdin.read()  # all begin together
 for number in range(8):
     task = store.create({"subject": sys.argv[2], "status": "pending", "blocks": [],
                          "blockedBy": []})
-    with store.transaction() as change:
-        apply_task_update(change, change.get("1") or task, {"addBlocks": [task.id]})
+    with store.transaction() as transaction:
+        apply_task_update(transaction, transaction.get("1") or task, {"addBlocks": [task.id]})
 """
     store = TaskStore(tmp_path)
     store.create({"subject": "first", "blocks": [], "blockedBy": []})

@@ -1,6 +1,7 @@
-"""Hunks and diffs: check, count, apply, take back, print and verify them.
+"""Hunks and diffs: check, count, apply, revert, format and verify them.
 
-Pure functions from hunks and texts to texts and values; no files. Start at `apply.py`.
+Pure functions of hunks and texts. Start at `apply.py`; `make.py` computes hunks, `codex_patch.py` handles Codex
+patches.
 """
 
 from __future__ import annotations

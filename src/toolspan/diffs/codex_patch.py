@@ -1,9 +1,8 @@
-"""Patches in the form Codex's `apply_patch` takes: an envelope of file sections.
+"""Parse, format and apply the patches of Codex's `apply_patch`: an envelope of file sections.
 
-In: the text of a patch, and the contents of the files it names. Out: `Section`s, and the new
-contents. Sections have no line numbers: each chunk is found by the lines it shows, first as they
-are, then with blanks and typographic marks forgiven, always behind the chunk before it. Knows no
-files and no shell; `heredoc.py` finds patches inside command lines. Read `parse`, then `update`.
+Start at `parse_patch`, then `apply_update`. Sections have no line numbers: each chunk is located by the lines it
+shows, first exactly, then ignoring blanks and typographic characters, always behind the previous chunk.
+`find_embedded_patches` extracts patches from command lines.
 """
 
 from __future__ import annotations
@@ -27,9 +26,19 @@ _MOVE_HEADER = "*** Move to: "
 _END_OF_FILE = "*** End of File"
 _SECTION_HEADERS = tuple(header.rstrip() for header in (_ADD_HEADER, _DELETE_HEADER, _UPDATE_HEADER))
 
+_COMMAND_NAME = r"(?:apply_patch|applypatch)"
+_HEREDOC = re.compile(
+    rf"""(?:^|&&|\|\||[;|(]|\n)[ \t]*{_COMMAND_NAME}[ \t]*<<-?[ \t]*(['"]?)(?P<end>\w+)\1[^\n]*\n
+    (?P<patch>.*?)(?:\n[ \t]*(?P=end)[ \t]*(?=\n|\)|;|&|\Z)|\Z)""",
+    re.DOTALL | re.VERBOSE,
+)
+_LEADING_CD = re.compile(r"""\A\s*cd[ \t]+(?P<quote>['"]?)(?P<folder>[^'"\n;&|$`]+)(?P=quote)[ \t]*(?:&&|;|\n)""")
+_CD_COMMAND = re.compile(r"(?:^|[;&|(\n])\s*(?:cd|pushd)\b")
+_SHELL_NAMES = frozenset({"bash", "sh", "zsh"})
+
 
 class EnvelopeError(PatchError):
-    """The text is no patch; `line` is the first line that cannot be understood, from 1."""
+    """The text is not a patch; `line` is the first line that cannot be parsed, counted from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(f"line {line}: {message}")
@@ -37,46 +46,46 @@ class EnvelopeError(PatchError):
 
 
 class PatchChunk(Struct, frozen=True, kw_only=True):
-    """Lines that stand together in the file, and what becomes of them."""
+    """Consecutive lines of a file, and their changes."""
 
     lines: tuple[str, ...]
-    """Each begins with a space (kept), `-` (removed) or `+` (added)."""
+    """Each starts with a space (unchanged), `-` (removed) or `+` (added)."""
     contexts: tuple[str, ...] = ()
-    """Lines further up, to be found first, one behind the other."""
+    """Lines further up that must be found first, in this order."""
     at_end: bool = False
-    """It stands at the end of the file."""
+    """The chunk is at the end of the file."""
 
     @property
     def old_lines(self) -> list[str]:
-        """The lines the file must have."""
+        """The lines that the file must have."""
         return [line[1:] for line in self.lines if line[0] in {UNCHANGED, REMOVED}]
 
     @property
     def new_lines(self) -> list[str]:
-        """The lines it gets instead."""
+        """The lines that replace them."""
         return [line[1:] for line in self.lines if line[0] in {UNCHANGED, ADDED}]
 
 
 class AddFile(Struct, frozen=True, kw_only=True, tag="add"):
-    """A file that is written whole; one that is there is overwritten."""
+    """A file that is written whole; an existing file is overwritten."""
 
     path: str
     lines: tuple[str, ...]
 
     @property
     def content(self) -> str:
-        """What the file holds then."""
+        """The content of the file."""
         return "".join(f"{line}\n" for line in self.lines)
 
 
 class DeleteFile(Struct, frozen=True, kw_only=True, tag="delete"):
-    """A file that goes away."""
+    """A file that is deleted."""
 
     path: str
 
 
 class UpdateFile(Struct, frozen=True, kw_only=True, tag="update"):
-    """A file that changes, its name perhaps too."""
+    """A file that is changed, and perhaps renamed."""
 
     path: str
     chunks: tuple[PatchChunk, ...]
@@ -87,13 +96,13 @@ FileSection = AddFile | DeleteFile | UpdateFile
 
 
 def parse_patch(text: str) -> tuple[FileSection, ...]:
-    """The sections of a patch, in order.
+    """Parse a patch into its sections, in order.
 
-    Blanks around marker lines and blank lines around the envelope are forgiven, as is an empty
-    line for an empty line of context.
+    Blanks around marker lines, blank lines around the envelope, and an empty line for an empty context line are
+    accepted.
 
     Raises:
-        EnvelopeError: the text is no patch.
+        EnvelopeError: the text is not a patch.
     """
     reader = _PatchReader(text)
     reader.read_begin()
@@ -101,12 +110,12 @@ def parse_patch(text: str) -> tuple[FileSection, ...]:
     while not reader.read_end():
         sections.append(_parse_section(reader))
     if not sections:
-        raise EnvelopeError(reader.line_number, "the patch has no file in it")
+        raise EnvelopeError(reader.line_number, "the patch has no file section")
     return tuple(sections)
 
 
 def format_patch(sections: Iterable[FileSection]) -> str:
-    """The patch as text; `parse` gives the same sections back."""
+    """Format sections as a patch, the inverse of `parse_patch`."""
     lines = [BEGIN_PATCH]
     for section in sections:
         lines += _format_section(section)
@@ -114,7 +123,7 @@ def format_patch(sections: Iterable[FileSection]) -> str:
 
 
 def count_changes(section: FileSection) -> ChangeCount:
-    """How many lines a section adds and removes, as far as it says so: Delete does not."""
+    """Count the lines that a section adds and removes; a deletion does not show its lines."""
     match section:
         case AddFile():
             return ChangeCount(len(section.lines), 0)
@@ -126,27 +135,26 @@ def count_changes(section: FileSection) -> ChangeCount:
 
 
 def apply_update(section: UpdateFile, text: str) -> str:
-    """The new text of a file.
+    """Return the new text of a file.
 
-    A final newline is added where there is none. Where lines end in CRLF, those that are put in
-    do too. Of several places that fit the first one behind the chunk before is taken.
+    A missing final newline is added. If lines end in CRLF, added lines do, too. Of several matching places, the first
+    one behind the previous chunk is used.
 
     Raises:
-        PatchError: a chunk does not stand in the text.
+        PatchError: a chunk is not in the text.
     """
     return _replace_chunks(section.chunks, text)
 
 
 def revert_update(section: UpdateFile, text: str) -> str:
-    """The old text of a file, found from the new one in the same manner.
+    """Return the old text of a file, located in the new one in the same way.
 
     Raises:
-        PatchError: a chunk does not stand in the text, or only its added lines were shown, so that
-            it could have stood anywhere.
+        PatchError: a chunk is not in the text, or only removes lines, so that it could have been anywhere.
     """
     chunks = tuple(_reverse_chunk(chunk) for chunk in section.chunks)
     if any(not chunk.old_lines for chunk in chunks):
-        raise PatchError("A chunk that only removes lines does not say where they stood.")
+        raise PatchError("A chunk that only removes lines does not show where they were.")
     return _replace_chunks(chunks, text)
 
 
@@ -154,7 +162,7 @@ def revert_update(section: UpdateFile, text: str) -> str:
 
 
 class _PatchReader:
-    """The lines of a patch, one after the other."""
+    """A cursor over the lines of a patch."""
 
     def __init__(self, text: str) -> None:
         self._lines = [line.removesuffix("\r") for line in text.split("\n")]
@@ -192,28 +200,25 @@ class _PatchReader:
             self.advance()
 
     def read_end(self) -> bool:
-        """Whether the envelope ends here; then nothing may follow."""
+        """Consume the end of the envelope and return True, if it is here; nothing may follow it."""
         self.skip_blank()
         if self.line is None:
             raise EnvelopeError(self.line_number, f"expected {END_PATCH!r}, found the end of the text")
         if self.marker != END_PATCH:
             return False
         self.advance()
-        self._expect_nothing_more()
+        self.skip_blank()
+        if self.marker:
+            raise EnvelopeError(self.line_number, f"expected nothing after {END_PATCH!r}")
         return True
 
-    def _expect_nothing_more(self) -> None:
-        self.skip_blank()
-        if self.line is not None:
-            raise EnvelopeError(self.line_number, f"expected nothing behind {END_PATCH!r}")
-
     def read_header(self, header: str) -> str | None:
-        """What stands behind a header, when the line has it; the line is used up then."""
+        """Consume a header line and return its path; return None if the line has another header."""
         if not self.marker.startswith(header.rstrip()):
             return None
         path = self.marker[len(header.rstrip()) :].strip()
         if not path:
-            raise EnvelopeError(self.line_number, f"expected a path behind {header.rstrip()!r}")
+            raise EnvelopeError(self.line_number, f"expected a path after {header.rstrip()!r}")
         self.advance()
         return path
 
@@ -232,7 +237,7 @@ def _parse_section(reader: _PatchReader) -> FileSection:
     move_to = reader.read_header(_MOVE_HEADER)
     chunks = tuple(_parse_chunks(reader))
     if not chunks and move_to is None:
-        raise EnvelopeError(start_line, f"{path} is to be updated, but nothing says how")
+        raise EnvelopeError(start_line, f"the update of {path} has no changes")
     return UpdateFile(path=path, chunks=chunks, move_to=move_to)
 
 
@@ -245,7 +250,8 @@ def _read_added_lines(reader: _PatchReader) -> Iterator[str]:
 def _parse_chunks(reader: _PatchReader) -> Iterator[PatchChunk]:
     first = True
     while reader.line is not None and not _is_header(reader):
-        if not reader.marker and _blank_until_header(reader):
+        if not reader.marker and _ends_here(reader):
+            reader.skip_blank()
             return
         yield _parse_chunk(reader, first=first)
         first = False
@@ -254,16 +260,6 @@ def _parse_chunks(reader: _PatchReader) -> Iterator[PatchChunk]:
 def _is_header(reader: _PatchReader) -> bool:
     marker = reader.marker
     return marker == END_PATCH or marker.startswith(_SECTION_HEADERS)
-
-
-def _blank_until_header(reader: _PatchReader) -> bool:
-    """Whether nothing but blank lines comes before the next section; they are used up then."""
-    start_line = reader.line_number
-    reader.skip_blank()
-    if reader.line is None or _is_header(reader):
-        return True
-    reader.go_back(start_line)
-    return False
 
 
 def _parse_chunk(reader: _PatchReader, *, first: bool) -> PatchChunk:
@@ -302,7 +298,7 @@ def _chunk_lines(reader: _PatchReader) -> Iterator[str]:
 
 
 def _ends_here(reader: _PatchReader) -> bool:
-    """Whether an empty line stands for nothing: the section or the patch ends behind it."""
+    """Return True if a section or the end follows the blank lines from here on."""
     start_line = reader.line_number
     reader.skip_blank()
     ends = reader.line is None or _is_header(reader)
@@ -332,13 +328,14 @@ def _format_section(section: FileSection) -> Iterator[str]:
 
 # Applying
 
-_DASH_CHARS = dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212"), "-")
-_QUOTE_CHARS = dict.fromkeys(map(ord, "\u2018\u2019\u201a\u201b"), "'")
-_DOUBLE_QUOTE_CHARS = dict.fromkeys(map(ord, "\u201c\u201d\u201e\u201f"), '"')
-_SPACE_CHARS = dict.fromkeys(
-    map(ord, "\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"), " "
+_ASCII_EQUIVALENTS = str.maketrans(
+    {
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+        **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),
+        **dict.fromkeys("\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000", " "),
+    }
 )
-_ASCII_EQUIVALENTS = {**_DASH_CHARS, **_QUOTE_CHARS, **_DOUBLE_QUOTE_CHARS, **_SPACE_CHARS}
 
 
 def _exact_line(line: str) -> str:
@@ -350,11 +347,11 @@ def _lenient_line(line: str) -> str:
 
 
 _NORMALIZERS = (_exact_line, str.rstrip, str.strip, _lenient_line)
-"""How lines are compared, from strict to lenient."""
+"""Functions by which lines are compared, from strict to lenient."""
 
 
 class _LineSplice(NamedTuple):
-    """Lines that give way to others."""
+    """Lines to be replaced by others."""
 
     start: int
     length: int
@@ -390,7 +387,7 @@ def _find_splices(chunks: Sequence[PatchChunk], lines: list[str]) -> Iterator[_L
             old, new = old[:-1], new[:-1] if new and not new[-1] else new
             index = _find_lines(lines, old, at, at_end=chunk.at_end)
         if index is None:
-            raise PatchError(f"Chunk {number} does not stand in the text: {old[0]!r} and on.")
+            raise PatchError(f"Chunk {number} is not in the text; it starts with {old[0]!r}.")
         yield _LineSplice(index, len(old), new)
         at = index + len(old)
 
@@ -414,15 +411,7 @@ def _reverse_chunk(chunk: PatchChunk) -> PatchChunk:
     return PatchChunk(lines=reversed_lines, contexts=chunk.contexts, at_end=chunk.at_end)
 
 
-_COMMAND_NAME = r"(?:apply_patch|applypatch)"
-_HEREDOC = re.compile(
-    rf"""(?:^|&&|\|\||[;|(]|\n)[ \t]*{_COMMAND_NAME}[ \t]*<<-?[ \t]*(['"]?)(?P<end>\w+)\1[^\n]*\n
-    (?P<patch>.*?)(?:\n[ \t]*(?P=end)[ \t]*(?=\n|\)|;|&|\Z)|\Z)""",
-    re.DOTALL | re.VERBOSE,
-)
-_LEADING_CD = re.compile(r"""\A\s*cd[ \t]+(?P<quote>['"]?)(?P<folder>[^'"\n;&|$`]+)(?P=quote)[ \t]*(?:&&|;|\n)""")
-_CD_COMMAND = re.compile(r"(?:^|[;&|(\n])\s*(?:cd|pushd)\b")
-_SHELL_NAMES = frozenset({"bash", "sh", "zsh"})
+# Patches in commands
 
 
 class EmbeddedPatch(NamedTuple):
@@ -430,13 +419,13 @@ class EmbeddedPatch(NamedTuple):
 
     patch: str
     folder: str | None = None
-    """Where the command goes before it; None: it stays where it is."""
+    """The folder that the command changes to before; None if it does not."""
     is_folder_unknown: bool = False
-    """It goes somewhere in a way that is not understood, so paths are not known."""
+    """The command changes the folder in an unsupported way, so the paths are unknown."""
 
 
 def find_embedded_patches(command: str | Sequence[str]) -> list[EmbeddedPatch]:
-    """The patches that a command would apply, in order."""
+    """Return the patches that a command would apply, in order."""
     if isinstance(command, str):
         return _find_in_line(command)
     arguments = list(command)

@@ -1,8 +1,4 @@
-"""What hunks say, before any text is touched.
-
-In: the hunks of one patch. Out: sentences about what is wrong with them, the number of changed
-lines, and where each hunk starts. Knows no file content; `apply.py` does. Read `problems` first.
-"""
+"""Check and count the hunks of a patch, without any text. Start at `problems`."""
 
 from __future__ import annotations
 
@@ -17,32 +13,32 @@ UNCHANGED = " "
 REMOVED = "-"
 ADDED = "+"
 NOTE = "\\"
-"""Starts the line "No newline at end of file", whatever language its words are in."""
+"""The first character of the line "No newline at end of file", which may be in any language."""
 
 
 class ChangeCount(NamedTuple):
-    """How many lines a patch adds and removes."""
+    """The number of lines that a patch adds and removes."""
 
     added: int
     removed: int
 
 
 class LinePosition(NamedTuple):
-    """A line on both sides of a patch, as the number of lines before it."""
+    """A position on both sides of a patch, as the number of lines before it."""
 
     old: int
     new: int
 
 
 class MissingNewlines(NamedTuple):
-    """Which sides a patch marks as ending without a newline."""
+    """The sides that a patch marks as ending without a newline."""
 
     old: bool
     new: bool
 
 
 def problems(hunks: Sequence[Hunk]) -> tuple[str, ...]:
-    """Sentences about what is wrong with the hunks themselves; empty when they are sound."""
+    """Describe the defects of the hunks themselves, one sentence each; empty if there are none."""
     sentences: list[str] = []
     before = LinePosition(0, 0)
     for number, (hunk, at) in enumerate(zip(hunks, hunk_positions(hunks), strict=True), 1):
@@ -58,16 +54,16 @@ def problems(hunks: Sequence[Hunk]) -> tuple[str, ...]:
 
 
 def added_removed(hunks: Sequence[Hunk]) -> ChangeCount:
-    """How many lines the hunks add and remove."""
+    """Count the lines that the hunks add and remove."""
     firsts = Counter(line[:1] for hunk in hunks for line in hunk.lines)
     return ChangeCount(added=firsts[ADDED], removed=firsts[REMOVED])
 
 
 def hunk_positions(hunks: Sequence[Hunk]) -> Iterator[LinePosition]:
-    """Where each hunk starts, in order.
+    """Yield the start of each hunk, in order.
 
-    The start of a side without lines is written in two ways (the line before, or the line after),
-    so it is taken from the other side and from the end of the hunk before.
+    Clients write the start of a side without lines in two ways (the line before, or the line after), so it is computed
+    from the other side and from the end of the previous hunk.
     """
     before = LinePosition(0, 0)
     for hunk in hunks:
@@ -81,7 +77,7 @@ def hunk_positions(hunks: Sequence[Hunk]) -> Iterator[LinePosition]:
 
 
 def missing_newlines(hunks: Sequence[Hunk]) -> MissingNewlines:
-    """Which sides end without a newline, as far as note lines say so."""
+    """Return the sides that end without a newline, according to the note lines."""
     lines = hunks[-1].lines if hunks else ()
     last = last_index(lines, {UNCHANGED, ADDED, REMOVED})
     last_new = last_index(lines, {UNCHANGED, ADDED})
@@ -101,7 +97,7 @@ def missing_newlines(hunks: Sequence[Hunk]) -> MissingNewlines:
 
 
 def last_index(lines: Sequence[str], firsts: set[str]) -> int:
-    """The index of the last line that starts with one of `firsts`, or -1."""
+    """Return the index of the last line that starts with one of `firsts`, or -1."""
     backwards = range(len(lines) - 1, -1, -1)
     return next((index for index in backwards if lines[index][:1] in firsts), -1)
 
@@ -111,7 +107,7 @@ def _end_position(hunk: Hunk, at: LinePosition) -> LinePosition:
 
 
 def _line_problems(hunk: Hunk) -> Iterator[str]:
-    """At most one sentence per kind: a damaged hunk may have thousands of bad lines."""
+    """Yield at most one sentence per kind: a damaged hunk may have thousands of bad lines."""
     firsts = {UNCHANGED, REMOVED, ADDED, NOTE}
     unknown = [n for n, line in enumerate(hunk.lines, 1) if line[:1] not in firsts]
     if unknown:

@@ -1,11 +1,8 @@
-"""The hunks that lead from one text to another, as editing clients write them.
+"""Compute the hunks between two texts as editing clients write them: three lines of context, no note lines.
 
-In: two texts. Out: hunks with three lines of context; a missing newline at the end is not noted.
-The way is Myers' shortest edit, and between equally short ones the one that removes first, which
-is what clients' diffs show. Where the texts differ in very many lines the shortest way would take
-minutes; then it is searched only between lines that both texts have exactly once.
-
-Read `make`, then `_changes`.
+The edit is Myers' shortest one; among equally short ones the one that removes first, like the clients' diffs. For
+texts that differ in very many lines the search would take minutes; then it runs only between lines that occur
+exactly once in both texts. Start at `make_hunks`, then `_find_changes`.
 """
 
 from __future__ import annotations
@@ -20,11 +17,11 @@ from toolspan.types.hunk import Hunk
 
 CONTEXT_LINES = 3
 _SEARCH_BUDGET = 100_000
-"""Steps of the exact search, under a second."""
+"""Steps of the exact search, which take less than a second."""
 
 
 class LineChange(NamedTuple):
-    """Old lines that became new ones, each side as start and end."""
+    """Old lines that became new ones; each side as start and end."""
 
     old_start: int
     old_end: int
@@ -33,7 +30,7 @@ class LineChange(NamedTuple):
 
 
 def make_hunks(old: str, new: str) -> list[Hunk]:
-    """The hunks; none when the texts are equal."""
+    """Return the hunks from one text to another; none if they are equal."""
     if old == new:
         return []
     before, after = _split_lines(old), _split_lines(new)
@@ -41,14 +38,14 @@ def make_hunks(old: str, new: str) -> list[Hunk]:
 
 
 def _split_lines(text: str) -> list[str]:
-    """Lines with their ends: a last line without one differs from the same line with one."""
+    """Split into lines with their ends: a last line without a newline differs from the same line with one."""
     lines = text.split("\n")
     last = lines.pop()
     return [f"{line}\n" for line in lines] + ([last] if last else [])
 
 
 def _group_changes(changes: Sequence[LineChange]) -> Iterator[list[LineChange]]:
-    """Changes whose context touches are one hunk."""
+    """Group the changes whose context lines touch; each group is a hunk."""
     group: list[LineChange] = []
     for change in changes:
         if group and change.old_start - group[-1].old_end > 2 * CONTEXT_LINES:
@@ -95,13 +92,13 @@ def _find_changes(before: Sequence[str], after: Sequence[str]) -> list[LineChang
 
 
 def common_prefix_length(old: Sequence[object], new: Sequence[object]) -> int:
-    """The length of the common beginning."""
+    """Return the length of the common prefix."""
     shorter = min(len(old), len(new))
     return next((at for at in range(shorter) if old[at] != new[at]), shorter)
 
 
 class _EditStep(NamedTuple):
-    """One removed (or added) line on a way through both texts, and the step before it."""
+    """One removed or added line on a path through both texts, and the step before it."""
 
     mark: str
     old: int
@@ -110,14 +107,14 @@ class _EditStep(NamedTuple):
 
 
 class _EditPath(NamedTuple):
-    """How far a way has come, and its last step."""
+    """The furthest position of a path, and its last step."""
 
     old: int
     step: _EditStep | None
 
 
 def _shortest_edit(old: Sequence[int], new: Sequence[int], budget: int) -> list[LineChange] | None:
-    """The shortest way by Myers' greedy search; None when the budget does not suffice."""
+    """Find the shortest edit with Myers' greedy search; return None if the budget does not suffice."""
     if not set(old) & set(new):
         return [LineChange(0, len(old), 0, len(new))] if old or new else []
     search = _MyersSearch(old, new)
@@ -130,9 +127,9 @@ def _shortest_edit(old: Sequence[int], new: Sequence[int], budget: int) -> list[
 
 
 class _MyersSearch:
-    """Ways through both texts, all with the same number of steps.
+    """Paths through both texts, all with the same number of steps.
 
-    A diagonal holds the places with the same `old - new`; `ways` has the furthest one on each.
+    A diagonal has the positions with the same `old - new`; `paths` has the furthest one on each.
     """
 
     def __init__(self, old: Sequence[int], new: Sequence[int]) -> None:
@@ -145,7 +142,7 @@ class _MyersSearch:
         self._record_path(0, _EditPath(_skip_equal(old, new, 0, 0), None))
 
     def extend_paths(self) -> None:
-        """One step more on every diagonal that can still lead to the end."""
+        """Add one step on every diagonal that can still lead to the end."""
         first = max(-self.edit_count, self.lowest_diagonal + (self.lowest_diagonal + self.edit_count) % 2)
         for diagonal in range(first, self.edit_count + 1, 2):
             if diagonal > self.highest_diagonal:
@@ -168,7 +165,7 @@ class _MyersSearch:
             self.lowest_diagonal = max(self.lowest_diagonal, diagonal + 1)
 
     def _extend_diagonal(self, diagonal: int) -> _EditPath | None:
-        """The furthest place on a diagonal with one step more; of two as far, by removing."""
+        """Return the furthest path with one more step; of two equally far, the one that removes."""
         removing, adding = self.paths.get(diagonal - 1), self.paths.get(diagonal + 1)
         if removing is not None and removing.old >= len(self.old):
             removing = None
@@ -186,7 +183,7 @@ class _MyersSearch:
 
 
 def _skip_equal(old: Sequence[int], new: Sequence[int], at: int, other: int) -> int:
-    """Past all lines that are equal from here on."""
+    """Return the position in `old` behind all lines that are equal from here on."""
     while at < len(old) and other < len(new) and old[at] == new[other]:
         at += 1
         other += 1
@@ -194,7 +191,7 @@ def _skip_equal(old: Sequence[int], new: Sequence[int], at: int, other: int) -> 
 
 
 def _merge_steps(step: _EditStep | None) -> list[LineChange]:
-    """The steps as changes: those that follow each other without a kept line are one."""
+    """Merge consecutive steps without an unchanged line between them into changes."""
     changes: list[LineChange] = []
     while step is not None:
         old_end, new_end = step.old + (step.mark == REMOVED), step.new + (step.mark == ADDED)
@@ -207,7 +204,7 @@ def _merge_steps(step: _EditStep | None) -> list[LineChange]:
 
 
 def _changes_between_anchors(old: Sequence[int], new: Sequence[int]) -> list[LineChange]:
-    """Changes between the lines that both sides have once, taken in an order both have."""
+    """Find the changes between the lines that occur once on both sides, in the same order."""
     changes: list[LineChange] = []
     old_at = new_at = 0
     for anchor_old, anchor_new in (*_find_anchors(old, new), (len(old), len(new))):
@@ -234,7 +231,7 @@ def _changes_in_gap(old: Sequence[int], new: Sequence[int]) -> list[LineChange]:
 
 
 def _find_anchors(old: Sequence[int], new: Sequence[int]) -> list[tuple[int, int]]:
-    """The longest rising chain of lines that are unique on both sides."""
+    """Return the longest increasing chain of lines that are unique on both sides."""
     old_counts, new_counts = Counter(old), Counter(new)
     places = {line: at for at, line in enumerate(new) if new_counts[line] == 1}
     pairs = [(at, places[line]) for at, line in enumerate(old) if old_counts[line] == 1 and line in places]

@@ -1,8 +1,4 @@
-"""Hunks as a unified diff that `git apply` and `patch -p1` accept.
-
-In: sound hunks and the path they change. Out: diff text. Does not see the files, so whether the
-diff fits them is for `verify.py` to say. Read `unified` first.
-"""
+"""Format hunks as a unified diff that `git apply` and `patch -p1` accept, and parse such diffs."""
 
 from __future__ import annotations
 
@@ -24,11 +20,12 @@ from toolspan.diffs.hunks import (
 from toolspan.types.hunk import Hunk
 
 DiffKind = Literal["update", "create", "delete"]
-"""What a diff does to its file."""
+"""The effect of a diff on its file."""
 
 _DEV_NULL = "/dev/null"
 _NO_NEWLINE = "\\ No newline at end of file"
 _TO_QUOTE = re.compile(r'[\x00-\x1f\x7f"\\\udc80-\udcff]')
+_HUNK_HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
 _ESCAPES = {
     "\a": "\\a",
     "\b": "\\b",
@@ -43,16 +40,16 @@ _ESCAPES = {
 
 
 def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, change: DiffKind = "update") -> str:
-    """The diff text; empty when nothing changes.
+    """Format hunks as a diff; return an empty text if nothing changes.
 
     Args:
-        hunks: What changes inside the file.
+        hunks: The changes inside the file.
         path: The file, as the transcript names it; the leading `/` of an absolute path is dropped.
-        old_path: Its name before, when an update also renames it.
-        change: Whether the file existed before and exists afterwards.
+        old_path: Its former name, if an update also renames it.
+        change: Tells whether the file existed before and exists afterwards.
 
     Raises:
-        PatchError: The hunks are not sound, so no program could apply the diff.
+        PatchError: the hunks are malformed, so no program could apply the diff.
     """
     check_hunks(hunks)
     old, new = (old_path or path).lstrip("/"), path.lstrip("/")
@@ -64,7 +61,7 @@ def unified(hunks: Sequence[Hunk], path: str, *, old_path: str | None = None, ch
 
 
 def _extended_header(old: str, new: str, change: DiffKind, *, bare: bool) -> Iterator[str]:
-    """The lines only git has, for what `---` and `+++` cannot say."""
+    """Yield the header lines of git, for facts that `---` and `+++` cannot express."""
     renames = old != new
     if not renames and (change == "update" or not bare):
         return
@@ -84,14 +81,14 @@ def _format_label(name: str) -> str:
 
 
 def _quote_path(name: str) -> str:
-    """The name as git writes it with `core.quotePath` off: quoted only when it must be."""
+    """Quote a path as git does with `core.quotePath` off: only if necessary."""
     escaped = _TO_QUOTE.sub(_escape_char, name)
     return name if escaped == name else f'"{escaped}"'
 
 
 def _escape_char(match: re.Match[str]) -> str:
     char = match[0]
-    return _ESCAPES.get(char) or f"\\{ord(char) & 0xFF:03o}"  # U+DCxx stands for the raw byte xx
+    return _ESCAPES.get(char) or f"\\{ord(char) & 0xFF:03o}"  # U+DCxx is the raw byte xx
 
 
 def _format_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
@@ -104,14 +101,14 @@ def _format_hunks(hunks: Sequence[Hunk]) -> Iterator[str]:
 
 
 def _range_line(hunk: Hunk, at: LinePosition) -> str:
-    # A side without lines is named by the line before it, any other by its first line.
+    # A side without lines starts at the line before it, any other at its first line.
     old = at.old + (hunk.old_lines > 0)
     new = at.new + (hunk.new_lines > 0)
     return f"@@ -{old},{hunk.old_lines} +{new},{hunk.new_lines} @@"
 
 
 def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
-    """The lines of the last hunk, with each note right below the line it is about."""
+    """Yield the lines of the last hunk, with each note right below its line."""
     missing = missing_newlines(hunks)
     lines = [line for line in hunks[-1].lines if line[0] != NOTE]
     note_indexes: set[int] = set()
@@ -125,14 +122,11 @@ def _lines_with_notes(hunks: Sequence[Hunk]) -> Iterator[str]:
             yield _NO_NEWLINE
 
 
-_HUNK_HEADER = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@")
-
-
 def parse_hunks(text: str) -> tuple[Hunk, ...]:
-    """The hunks of a diff; what stands before the first one is passed over.
+    """Parse the hunks of a diff; everything before the first one is skipped.
 
     Raises:
-        PatchError: a hunk breaks off, or holds a line that is none of a diff.
+        PatchError: a hunk is incomplete, or contains a line that does not belong into a diff.
     """
     lines = text.split("\n")
     if not lines[-1]:
@@ -143,14 +137,13 @@ def parse_hunks(text: str) -> tuple[Hunk, ...]:
         head = _HUNK_HEADER.match(lines[at])
         at += 1
         if head is not None:
-            body = _read_hunk_body(lines, at, *_hunk_counts(head))
+            old, new = int(head[2] or 1), int(head[4] or 1)
+            body = _read_hunk_body(lines, at, old, new)
             at += len(body)
-            hunks.append(_hunk_from_header(head, body))
+            hunks.append(
+                Hunk(old_start=int(head[1]), old_lines=old, new_start=int(head[3]), new_lines=new, lines=tuple(body))
+            )
     return tuple(hunks)
-
-
-def _hunk_counts(head: re.Match[str]) -> tuple[int, int]:
-    return int(head[2] or 1), int(head[4] or 1)
 
 
 def _read_hunk_body(lines: list[str], start: int, old: int, new: int) -> list[str]:
@@ -158,15 +151,10 @@ def _read_hunk_body(lines: list[str], start: int, old: int, new: int) -> list[st
     while old > 0 or new > 0:
         mark = lines[at][:1] if at < len(lines) else ""
         if at >= len(lines) or mark not in {UNCHANGED, REMOVED, ADDED, NOTE, ""}:
-            raise PatchError(f"Line {at + 1} of the diff: the hunk breaks off.")
+            raise PatchError(f"Line {at + 1} of the diff: the hunk is incomplete.")
         old -= mark in {UNCHANGED, REMOVED, ""}
         new -= mark in {UNCHANGED, ADDED, ""}
         at += 1
     while at < len(lines) and lines[at][:1] == NOTE:
         at += 1
     return [line or UNCHANGED for line in lines[start:at]]
-
-
-def _hunk_from_header(head: re.Match[str], body: list[str]) -> Hunk:
-    old, new = _hunk_counts(head)
-    return Hunk(old_start=int(head[1]), old_lines=old, new_start=int(head[3]), new_lines=new, lines=tuple(body))

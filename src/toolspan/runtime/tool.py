@@ -16,6 +16,7 @@ from msgspec import Struct
 from toolspan.runtime.schema.issues import Invalid, Parse, Valid
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.events import Content
+from toolspan.types.tool_kinds import ToolKind
 
 if TYPE_CHECKING:
     from toolspan.runtime.context import CallContext, ToolContext
@@ -34,6 +35,8 @@ __all__ = [
     "RunFunction",
     "Tool",
     "ToolFailure",
+    "ToolHints",
+    "ToolSubject",
     "Valid",
     "ValidateFunction",
 ]
@@ -104,6 +107,26 @@ ValidateFunction = Callable[[Any, "ToolContext"], Awaitable[Refusal | None]]
 Interrupt = Literal["cancel", "block"]
 
 
+@dataclass(frozen=True, slots=True)
+class ToolSubject:
+    """The input field that says what a call acts on: permission rules match it and replay maps it."""
+
+    kind: Literal["command", "path", "url", "agent", "text"]
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolHints:
+    """The title of a tool and its worst possible effect, as an MCP server announces them."""
+
+    title: str
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+    """It may reach beyond this machine."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A named function with a schema."""
@@ -136,6 +159,18 @@ class Tool:
     """Somebody is asked before it runs, in these words, whatever rules and modes allow."""
     render_result: Callable[[Any], Content] | None = None
     """What the model reads of a structured result, should a hook put another in its place."""
+    kind: ToolKind | None = None
+    """None: `tool_kind(name)` applies."""
+    subject: ToolSubject | None = None
+    """None: rules can match only the tool as a whole, and a replay has no paths to map."""
+    slow_after: float | None = None
+    """Seconds after which a call is reported as slow; None: any duration is usual."""
+    hints: ToolHints | None = None
+    """None: derived from `read_only` and `idempotent`."""
+    output_schema: Mapping[str, object] | None = None
+    """Keys that the structured result always has; it may have more."""
+    replayable: bool = False
+    """A recorded call can be run again in a copy of the project without network, model or person."""
     enabled: bool = True
     extra: Mapping[str, object] = field(default_factory=dict)
 

@@ -1,7 +1,7 @@
-"""The built-in tools, one file or folder each.
+"""The built-in tools, one file per tool or family.
 
-`coding_tools()` gives those that a client version offers. A tool is a value made for a profile;
-none knows another.
+`coding_tools()` returns the tools that a client version offers. A tool is an immutable value made for a profile, and
+its file declares everything about it. To add one, write its file and list its factory in `_TOOL_FACTORIES`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from toolspan.runtime.profiles import Profile
-from toolspan.runtime.profiles import profile as named
+from toolspan.runtime.profiles import profile as find_profile
+from toolspan.runtime.profiles.offer import TOOL_AVAILABILITY
 from toolspan.runtime.tool import Tool
 from toolspan.tools.agent import agent_tool, send_message_tool
 from toolspan.tools.ask_user import ask_tool
@@ -92,29 +93,31 @@ _TOOL_FACTORIES: tuple[Callable[[Profile], Tool], ...] = (
     send_message_tool,
     tool_search_tool,
 )
-"""In the order in which tools are listed."""
+"""In the order in which the model sees them."""
+_CLIENT_TOOLS = frozenset[str]().union(*(offer.tools | offer.optional_tools for offer in TOOL_AVAILABILITY.values()))
 
 
 def coding_tools(
     profile: Profile | None = None, *, only: Iterable[str] | None = None, person: bool = False
 ) -> tuple[Tool, ...]:
-    """The tools a client version offers; without a profile, those of the newest.
+    """Return the tools that a client version offers, by default those of the newest version.
 
-    `only` names tools instead, also such as are not offered by themselves. With `person`, somebody
-    is there to be asked: some clients have tools for that only then.
+    `only` selects tools by name, also optional ones. Set `person` if somebody can answer questions: some clients have
+    certain tools only then. Tools that no client version has are always offered.
     """
-    client = named() if profile is None else profile
+    client = find_profile() if profile is None else profile
     offer = client.availability
     names = offer.tools if only is None else offer.select_named(only)
     if not person:
         names -= offer.interactive_tools
     elif only is None:
         names |= offer.interactive_tools
-    tools = (_with_aliases(factory(client), client) for factory in _TOOL_FACTORIES)
-    return tuple(tool for tool in tools if tool.name in names)
+    tools = [factory(client) for factory in _TOOL_FACTORIES]
+    own_tools = {tool.name for tool in tools} - _CLIENT_TOOLS
+    names |= own_tools if only is None else own_tools.intersection(only)
+    return tuple(_with_aliases(tool, client) for tool in tools if tool.name in names)
 
 
 def _with_aliases(tool: Tool, client: Profile) -> Tool:
-    """The tool with the further names the client has for it."""
     aliases = client.availability.aliases.items()
     return replace(tool, aliases=tuple(alias for alias, name in aliases if name == tool.name))

@@ -1,8 +1,7 @@
-"""Agent, which was called Task: work that is given to another agent with a context of its own.
+"""Agent (called Task in older clients) and SendMessage: give work to another agent, and talk to it.
 
-In: what to do, and which agent is to do it. Out: its report, its id and what it has used; or, for
-one in the background, where to follow it. Who starts agents comes with the workspace
-(`run/children.py`); without a model there is nobody. Read `_run` first.
+Start at `_run_agent`. The workspace has the launcher that starts agents (`runtime/subagents.py`); without a model
+there is none and the call fails.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from toolspan.runtime.subagents import (
     SubagentOutcome,
     SubagentRequest,
 )
-from toolspan.runtime.tool import Output, Refusal, Tool, ToolFailure
+from toolspan.runtime.tool import Output, Refusal, Tool, ToolFailure, ToolSubject
+from toolspan.tools.schemas import Schema, flag, object_schema, text
 from toolspan.types.events import Content
 from toolspan.types.tool_kinds import tool_kind
 
@@ -42,7 +42,7 @@ you build on it."""
 
 
 def agent_tool(profile: Profile) -> Tool:
-    """The tool as a client version has it."""
+    """Return the Agent tool of a client version."""
     values = profile.agents
     schema = _agent_schema(values)
     return Tool(
@@ -53,39 +53,30 @@ def agent_tool(profile: Profile) -> Tool:
         run=_run_agent,
         validate=_validate_prompt,
         concurrent=True,
-        read_only=True,  # what the agent does is judged call by call
+        read_only=True,  # each call of the agent is authorized by itself
         grace=_GRACE_SECONDS,
+        kind="agent",
+        subject=ToolSubject("agent", "subagent_type"),
     )
 
 
-def _agent_schema(values: AgentValues) -> dict[str, object]:
-    def text_property(description: str, **options: object) -> dict[str, object]:
-        return {"type": "string", **options, "description": description}
-
-    properties: dict[str, object] = {
-        "description": text_property("The work in three to five words"),
-        "prompt": text_property("What the agent is to do, with everything it has to know"),
-        "subagent_type": text_property("Which agent; without it, the general one"),
-        "model": text_property("Another model than your own", enum=list(values.models)),
-        "run_in_background": {
-            "type": "boolean",
-            "description": "Whether to go on at once; you are told when the agent is done",
-        },
+def _agent_schema(values: AgentValues) -> Schema:
+    properties = {
+        "description": text("The work in three to five words"),
+        "prompt": text("What the agent is to do, with everything it has to know"),
+        "subagent_type": text("Which agent; without it, the general one"),
+        "model": text("Another model than your own", enum=list(values.models)),
+        "run_in_background": flag("Whether to go on at once; you are told when the agent is done"),
     }
     if values.resumes:
-        properties["resume"] = text_property("The id of an agent that is to go on where it ended")
+        properties["resume"] = text("The id of an agent that is to go on where it ended")
     if values.isolates:
         description = "`worktree`: the agent works in a copy of the repository"
-        properties["isolation"] = text_property(description, enum=["worktree", "remote"])
+        properties["isolation"] = text(description, enum=["worktree", "remote"])
     if values.has_effort:
         levels = ["low", "medium", "high", "xhigh", "max"]
-        properties["effort"] = text_property("How hard the agent is to think", enum=levels)
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": ["description", "prompt", *(["subagent_type"] if values.needs_kind else [])],
-        "additionalProperties": False,
-    }
+        properties["effort"] = text("How hard the agent is to think", enum=levels)
+    return object_schema(properties, ["description", "prompt", *(["subagent_type"] if values.needs_kind else [])])
 
 
 async def _validate_prompt(value: Mapping[str, object], _ctx: ToolContext) -> Refusal | None:
@@ -95,22 +86,21 @@ async def _validate_prompt(value: Mapping[str, object], _ctx: ToolContext) -> Re
 
 
 async def _run_agent(value: Mapping[str, object], ctx: ToolContext) -> Output | ToolFailure:
-    children = ctx.workspace.subagents
-    if children is None:
+    launcher = ctx.workspace.subagents
+    if launcher is None:
         raise ToolError(NO_MODEL_MESSAGE, kind="internal")
-    request = _child_request(value, ctx, children)
+    request = _subagent_request(value, ctx, launcher)
     values = ctx.profile.agents
-    default_background = request.resumes is None and children.runs_in_background(request.kind)
-    background = value.get("run_in_background", default_background)
-    if background is True:
-        return _launched_output(await children.launch(request), request, values)
-    return _finished_output(await children.run(request), request, values)
+    default_background = request.resumes is None and launcher.runs_in_background(request.kind)
+    if value.get("run_in_background", default_background) is True:
+        return _launched_output(await launcher.launch(request), request, values)
+    return _finished_output(await launcher.run(request), request, values)
 
 
-def _child_request(value: Mapping[str, object], ctx: ToolContext, children: SubagentLauncher) -> SubagentRequest:
+def _subagent_request(value: Mapping[str, object], ctx: ToolContext, launcher: SubagentLauncher) -> SubagentRequest:
     kind = _optional_text(value, "subagent_type") or GENERAL_AGENT_NAME
-    if kind not in children.kinds:
-        available = ", ".join(children.kinds)
+    if kind not in launcher.kinds:
+        available = ", ".join(launcher.kinds)
         raise ToolError(f"Agent type '{kind}' not found. Available agents: {available}")
     if value.get("isolation") == "remote":
         raise ToolError("isolation: agents are run on this machine only", kind="invalid_input")
@@ -132,15 +122,15 @@ def _child_request(value: Mapping[str, object], ctx: ToolContext, children: Suba
 
 
 def _optional_text(value: Mapping[str, object], key: str) -> str | None:
-    text = value.get(key)
-    return text if isinstance(text, str) and text else None
+    item = value.get(key)
+    return item if isinstance(item, str) and item else None
 
 
-# Sent off
+# An agent in the background
 
 
 def _launched_output(launched: LaunchedSubagent, request: SubagentRequest, values: AgentValues) -> Output:
-    text = (
+    message = (
         f"Async agent launched successfully.\nagentId: {launched.agent_id} (name it to speak to"
         " the agent)\nIt works in the background, and you are told when it is done. Do something"
         f" else meanwhile, or end your turn.\noutput_file: {launched.path}"
@@ -156,90 +146,96 @@ def _launched_output(launched: LaunchedSubagent, request: SubagentRequest, value
         "canReadOutputFile": True,
         **({"canContinueAgent": True} if values.framed else {}),
     }
-    return Output([{"type": "text", "text": text}], record, background_task=launched.agent_id, agent=launched.agent_id)
+    blocks: list[dict[str, object]] = [{"type": "text", "text": message}]
+    return Output(blocks, record, background_task=launched.agent_id, agent=launched.agent_id)
 
 
-# Waited for
+# An agent that has ended
 
 
-def _finished_output(end: SubagentOutcome, request: SubagentRequest, values: AgentValues) -> Output | ToolFailure:
-    if end.error is not None:
-        last_message = f"\nWhat it said last:\n{end.text}" if end.text else ""
-        text = f"The agent did not come to its end: {end.error}\nagentId: {end.agent_id}{last_message}"
-        return ToolFailure(text, kind=None, timed_out=end.timed_out)
-    report = end.text.strip() or _EMPTY_REPORT
-    if end.limit_reason is not None:
-        report += f"\n\n[Ended early: {end.limit_reason}]"
-    return Output(_report_content(report, end, values), _agent_record(report, end, request, values),
-                  agent=end.agent_id)  # fmt: skip
+def _finished_output(outcome: SubagentOutcome, request: SubagentRequest, values: AgentValues) -> Output | ToolFailure:
+    if outcome.error is not None:
+        last_message = f"\nWhat it said last:\n{outcome.text}" if outcome.text else ""
+        message = f"The agent did not come to its end: {outcome.error}\nagentId: {outcome.agent_id}{last_message}"
+        return ToolFailure(message, kind=None, timed_out=outcome.timed_out)
+    report = outcome.text.strip() or _EMPTY_REPORT
+    if outcome.limit_reason is not None:
+        report += f"\n\n[Ended early: {outcome.limit_reason}]"
+    record = _agent_record(report, outcome, request, values)
+    return Output(_report_content(report, outcome, values), record, agent=outcome.agent_id)
 
 
-def _report_content(report: str, end: SubagentOutcome, values: AgentValues) -> Content:
-    tail = _report_tail(end, values)
+def _report_content(report: str, outcome: SubagentOutcome, values: AgentValues) -> Content:
+    tail = _report_tail(outcome, values)
     if not values.framed:
         return [{"type": "text", "text": report}, {"type": "text", "text": tail}]
-    head = f"{_indent_lines(_tools_used_tag(end))}\n  \n" if end.tools else ""
+    head = f"{_indent_lines(_tools_used_tag(outcome))}\n  \n" if outcome.tools else ""
     frame = "What an agent found and did, in its own words, to be checked. The report follows:"
     return [{"type": "text", "text": f"{head}{frame}\n{_indent_lines(report)}\n{tail}"}]
 
 
-def _tools_used_tag(end: SubagentOutcome) -> str:
-    names = ", ".join(sorted(set(end.tools)))
+def _tools_used_tag(outcome: SubagentOutcome) -> str:
+    names = ", ".join(sorted(set(outcome.tools)))
     return f"<tools-used-before-summary>{names}</tools-used-before-summary>"
 
 
-def _indent_lines(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.split("\n"))
+def _indent_lines(report: str) -> str:
+    return "\n".join(f"  {line}" for line in report.split("\n"))
 
 
-def _report_tail(end: SubagentOutcome, values: AgentValues) -> str:
-    lines = [f"agentId: {end.agent_id} (name it to go on with this agent)"]
-    if end.worktree is not None:
-        lines += end.worktree.text_lines()
+def _report_tail(outcome: SubagentOutcome, values: AgentValues) -> str:
+    lines = [f"agentId: {outcome.agent_id} (name it to go on with this agent)"]
+    if outcome.worktree is not None:
+        lines += outcome.worktree.text_lines()
     if values.token_word is not None:
         lines.append(
-            f"<usage>{values.token_word}: {end.tokens}\ntool_uses: {len(end.tools)}\n"
-            f"duration_ms: {round(end.duration_ms)}</usage>"
+            f"<usage>{values.token_word}: {outcome.tokens}\ntool_uses: {len(outcome.tools)}\n"
+            f"duration_ms: {round(outcome.duration_ms)}</usage>"
         )
     return "\n".join(lines)
 
 
 def _agent_record(
-    report: str, end: SubagentOutcome, request: SubagentRequest, values: AgentValues
+    report: str, outcome: SubagentOutcome, request: SubagentRequest, values: AgentValues
 ) -> dict[str, object]:
     blocks = [{"type": "text", "text": report}]
-    record: dict[str, object] = {"status": "completed", "prompt": request.prompt, "agentId": end.agent_id}
+    record: dict[str, object] = {"status": "completed", "prompt": request.prompt, "agentId": outcome.agent_id}
     if values.reports_kind:
-        record["agentType"] = end.kind
-    if values.framed and end.tools:
-        blocks.insert(0, {"type": "text", "text": f"{_tools_used_tag(end)}\n"})
-        used = sorted(set(end.tools))
+        record["agentType"] = outcome.kind
+    if values.framed and outcome.tools:
+        blocks.insert(0, {"type": "text", "text": f"{_tools_used_tag(outcome)}\n"})
+        used = sorted(set(outcome.tools))
         record |= {"toolsUsed": used, "harnessNoteCount": 1, "harnessTailCount": 0}
     record["content"] = blocks
     if values.reports_kind:
-        record["resolvedModel"] = end.model
+        record["resolvedModel"] = outcome.model
     record |= {
-        "totalDurationMs": round(end.duration_ms),
-        "totalTokens": end.tokens,
-        "totalToolUseCount": len(end.tools),
-        "usage": dict(end.usage),
+        "totalDurationMs": round(outcome.duration_ms),
+        "totalTokens": outcome.tokens,
+        "totalToolUseCount": len(outcome.tools),
+        "usage": dict(outcome.usage),
     }
-    if values.reports_kind and end.tools:
-        record["toolStats"] = _tool_stats(end)
-    if end.worktree is not None:
-        record |= end.worktree.to_record()
+    if values.reports_kind and outcome.tools:
+        record["toolStats"] = _tool_stats(outcome)
+    if outcome.worktree is not None:
+        record |= outcome.worktree.to_record()
     if values.framed:
         record["canContinueAgent"] = True
     return record
 
 
-_COUNT_KEYS = {"read": "readCount", "search": "searchCount", "shell": "bashCount",
-            "edit": "editFileCount", "write": "editFileCount"}  # fmt: skip
+_COUNT_KEYS = {
+    "read": "readCount",
+    "search": "searchCount",
+    "shell": "bashCount",
+    "edit": "editFileCount",
+    "write": "editFileCount",
+}
 
 
-def _tool_stats(end: SubagentOutcome) -> dict[str, int]:
-    counts = Counter(_COUNT_KEYS.get(tool_kind(name), "otherToolCount") for name in end.tools)
-    added, removed = end.changed_lines
+def _tool_stats(outcome: SubagentOutcome) -> dict[str, int]:
+    counts = Counter(_COUNT_KEYS.get(tool_kind(name), "otherToolCount") for name in outcome.tools)
+    added, removed = outcome.changed_lines
     return {
         "readCount": counts["readCount"],
         "searchCount": counts["searchCount"],
@@ -251,20 +247,21 @@ def _tool_stats(end: SubagentOutcome) -> dict[str, int]:
     }
 
 
-_MESSAGE_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
-        "to": {"type": "string", "description": "The agent's id"},
-        "summary": {"type": "string", "maxLength": 200, "description": "The message in a few words, for people"},
-        "message": {"type": "string", "description": "What the agent is to read"},
+# SendMessage
+
+
+_MESSAGE_SCHEMA = object_schema(
+    {
+        "to": text("The agent's id"),
+        "summary": text("The message in a few words, for people", maxLength=200),
+        "message": text("What the agent is to read"),
     },
-    "required": ["to", "message"],
-    "additionalProperties": False,
-}
+    required=["to", "message"],
+)
 
 
 def send_message_tool(profile: Profile) -> Tool:
-    """SendMessage as a client version has it."""
+    """Return the SendMessage tool of a client version."""
     return Tool(
         name="SendMessage",
         description=(
@@ -275,7 +272,8 @@ def send_message_tool(profile: Profile) -> Tool:
         parse=compile_checker(_MESSAGE_SCHEMA, coerce=profile.availability.coerces),
         run=_send_message,
         validate=_validate_message,
-        read_only=True,  # what the agent then does is judged call by call
+        read_only=True,  # each call of the agent is authorized by itself
+        kind="agent",
     )
 
 
@@ -286,16 +284,16 @@ async def _validate_message(value: Mapping[str, object], _ctx: ToolContext) -> R
 
 
 async def _send_message(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    children = ctx.workspace.subagents
-    if children is None:
+    launcher = ctx.workspace.subagents
+    if launcher is None:
         raise ToolError(NO_MODEL_MESSAGE, kind="internal")
     to = str(value["to"]).removeprefix("agent-")
-    delivery = await children.send_message(to, str(value["message"]), ctx.call.id)
-    text = f"Agent {to} works, and reads the message with its next results."
+    delivery = await launcher.send_message(to, str(value["message"]), ctx.call.id)
+    message = f"Agent {to} works, and reads the message with its next results."
     if delivery.how == "resumed":
-        text = (
+        message = (
             f"Agent {to} was done, and goes on with the message in the background. You are told"
             f" when it is done again. Output: {delivery.path}"
         )
-    record = {"success": True, "message": text}
+    record = {"success": True, "message": message}
     return Output(json.dumps(record, ensure_ascii=False, separators=(",", ":")), record)

@@ -1,8 +1,7 @@
-"""AskUserQuestion: the model asks the person.
+"""AskUserQuestion: ask the user questions with options.
 
-In: questions with options, and the answers, which the model does not give: the approver that is
-asked for consent puts them in, with `Allow(input={..., "answers": {question: label}})`. Out: the
-answers as a sentence, and questions and answers as the record.
+The model sends only questions. The approver that is asked for permission adds the answers, with
+`Allow(input={..., "answers": {question: label}})`.
 """
 
 from __future__ import annotations
@@ -13,52 +12,47 @@ from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool
+from toolspan.tools.schemas import TEXT, flag, object_schema, text
 
 _DESCRIPTION = """\
 Ask the person who works with you one to four questions, each with two to four options to choose
 from; they can also answer in their own words. For decisions that are theirs, not for what can be
 found out."""
 
-_OPTION_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
-        "label": {"type": "string", "description": "The option in a few words"},
-        "description": {"type": "string", "description": "What choosing it means"},
-        "preview": {"type": "string", "description": "What it would look like"},
+_OPTION_SCHEMA = object_schema(
+    {
+        "label": text("The option in a few words"),
+        "description": text("What choosing it means"),
+        "preview": text("What it would look like"),
     },
-    "required": ["label", "description"],
-    "additionalProperties": False,
-}
-_QUESTION_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
-        "question": {"type": "string", "description": "The whole question"},
-        "header": {"type": "string", "description": "One or two words to find it by"},
+    required=["label", "description"],
+)
+_QUESTION_SCHEMA = object_schema(
+    {
+        "question": text("The whole question"),
+        "header": text("One or two words to find it by"),
         "options": {"type": "array", "items": _OPTION_SCHEMA, "minItems": 2, "maxItems": 4},
-        "multiSelect": {"type": "boolean", "default": False, "description": "Several options may be chosen"},
+        "multiSelect": flag("Several options may be chosen", default=False),
     },
-    "required": ["question", "header", "options"],
-    "additionalProperties": False,
-}
-_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
+    required=["question", "header", "options"],
+)
+_SCHEMA = object_schema(
+    {
         "questions": {"type": "array", "items": _QUESTION_SCHEMA, "minItems": 1, "maxItems": 4},
         "answers": {
             "type": "object",
-            "additionalProperties": {"type": "string"},
+            "additionalProperties": TEXT,
             "description": "Filled in by whoever is asked",
         },
         "annotations": {"type": "object", "description": "Notes of whoever is asked"},
         "metadata": {"type": "object", "description": "For the program around the session"},
     },
-    "required": ["questions"],
-    "additionalProperties": False,
-}
+    required=["questions"],
+)
 
 
 def ask_tool(profile: Profile) -> Tool:
-    """AskUserQuestion as a client version has it."""
+    """Return the AskUserQuestion tool of a client version."""
     return Tool(
         name="AskUserQuestion",
         description=_DESCRIPTION,
@@ -68,6 +62,7 @@ def ask_tool(profile: Profile) -> Tool:
         concurrent=True,
         read_only=True,
         approval_prompt=profile.plan.answer_question,
+        kind="question",
     )
 
 

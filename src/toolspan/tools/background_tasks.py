@@ -1,7 +1,7 @@
-"""TaskOutput, TaskStop and KillShell: look at work in the background, and end it.
+"""TaskOutput, TaskStop and KillShell: look at background tasks, and stop them.
 
-In: the id that Bash gave when the work went to the background. Out: how the task stands and what it
-has printed, or that it was ended. What a task is, is known to `run/tasks.py`.
+The input is the id that Bash or Agent gave when the work went to the background; `runtime/background.py` defines the
+tasks.
 """
 
 from __future__ import annotations
@@ -19,21 +19,27 @@ from toolspan.runtime.process import TerminationError
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
-from toolspan.runtime.tool import Output, Refusal, Tool
+from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints
+from toolspan.tools.schemas import flag, number, object_schema, text
 
 MAX_OUTPUT_CHARS = 30_000
-"""Characters of a task's output that go back; of a longer one, the last."""
-MAX_WAIT_MS = 600_000
-"""Milliseconds."""
+"""Characters of a task's output that go back; of a longer one, the end."""
 _DEFAULT_WAIT_MS = 30_000
-
-RetrievalStatus = Literal["success", "not_ready", "timeout"]
+_OUTPUT_SCHEMA = object_schema(
+    {
+        "task_id": text("The task to look at"),
+        "block": flag("Wait until it has ended", default=True),
+        "timeout": number("Milliseconds to wait at most", default=_DEFAULT_WAIT_MS, minimum=0, maximum=600_000),
+    },
+    required=["task_id"],
+)
+_STOP_SCHEMA = object_schema({"task_id": text("The task to end"), "shell_id": text("An older name for task_id")})
+_KILL_SCHEMA = object_schema({"shell_id": text("The task to end")}, required=["shell_id"])
 
 
 def task_output_tool(profile: Profile) -> Tool:
-    """TaskOutput as a client version has it."""
-    schema = _output_schema()
-    check = compile_checker(schema, coerce=profile.availability.coerces)
+    """Return the TaskOutput tool of a client version."""
+    check = compile_checker(_OUTPUT_SCHEMA, coerce=profile.availability.coerces)
 
     def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
         return check(_rename_old_input(raw_input) if profile.tasks.old_input else raw_input)
@@ -44,83 +50,54 @@ def task_output_tool(profile: Profile) -> Tool:
             "Show how a task in the background stands and what it has printed. With `block` it"
             " waits for the end, `timeout` milliseconds at most; without, it looks and returns."
         ),
-        input_schema=schema,
+        input_schema=_OUTPUT_SCHEMA,
         parse=parse,
         run=_show_output,
         validate=_validate_output,
         concurrent=True,
         read_only=True,
+        hints=ToolHints("Output of a background command", read_only=True),
     )
 
 
 def task_stop_tool(profile: Profile) -> Tool:
-    """TaskStop as a client version has it."""
-    schema: Mapping[str, object] = {
-        "type": "object",
-        "properties": {
-            "task_id": {"type": "string", "description": "The task to end"},
-            "shell_id": {"type": "string", "description": "An older name for task_id"},
-        },
-        "additionalProperties": False,
-    }
+    """Return the TaskStop tool of a client version."""
     return Tool(
         name="TaskStop",
         description="End a task in the background, with everything it started.",
-        input_schema=schema,
-        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        input_schema=_STOP_SCHEMA,
+        parse=compile_checker(_STOP_SCHEMA, coerce=profile.availability.coerces),
         run=_stop_task,
         validate=_validate_stop,
-        read_only=True,  # it ends only what this session began: nobody has to be asked
+        read_only=True,  # it stops only work of this session, so no permission is needed
+        hints=ToolHints("Stop a background command", destructive=True, idempotent=True),
     )
 
 
 def kill_shell_tool(profile: Profile) -> Tool:
-    """KillShell as older clients have it."""
-    schema: Mapping[str, object] = {
-        "type": "object",
-        "properties": {"shell_id": {"type": "string", "description": "The task to end"}},
-        "required": ["shell_id"],
-        "additionalProperties": False,
-    }
+    """Return the KillShell tool of an older client version."""
     return Tool(
         name="KillShell",
         description="End a command in the background, with everything it started.",
-        input_schema=schema,
-        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        input_schema=_KILL_SCHEMA,
+        parse=compile_checker(_KILL_SCHEMA, coerce=profile.availability.coerces),
         run=_kill_shell,
         validate=_validate_kill,
         read_only=True,  # as TaskStop
+        kind="shell",
+        hints=ToolHints("Stop a background command", destructive=True, idempotent=True),
     )
 
 
-def _output_schema() -> dict[str, object]:
-    return {
-        "type": "object",
-        "properties": {
-            "task_id": {"type": "string", "description": "The task to look at"},
-            "block": {"type": "boolean", "default": True, "description": "Wait until it has ended"},
-            "timeout": {
-                "type": "number",
-                "default": _DEFAULT_WAIT_MS,
-                "minimum": 0,
-                "maximum": MAX_WAIT_MS,
-                "description": "Milliseconds to wait at most",
-            },
-        },
-        "required": ["task_id"],
-        "additionalProperties": False,
-    }
-
-
 def _rename_old_input(raw_input: Mapping[str, object]) -> Mapping[str, object]:
-    """The input with today's name for the task, and without what only the older tool had."""
+    """Convert the input of BashOutput, the older name of this tool."""
     if "bash_id" not in raw_input or "task_id" in raw_input:
         return raw_input
     rest = {key: value for key, value in raw_input.items() if key not in ("bash_id", "filter")}
     return {"task_id": raw_input["bash_id"], "block": False, **rest}
 
 
-# Looking
+# TaskOutput
 
 
 async def _validate_output(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
@@ -137,10 +114,10 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
     task = _require_task(str(value["task_id"]), ctx)
     block = value["block"] is True
     if block:
-        await _await_end(task, value["timeout"])
-    status: RetrievalStatus = "success"
+        await _wait_for_end(task, value["timeout"])
+    retrieval: Literal["success", "not_ready", "timeout"] = "success"
     if task.status == "running":
-        status = "timeout" if block else "not_ready"
+        retrieval = "timeout" if block else "not_ready"
     output = _task_output(task)
     record = {
         "task_id": task.id,
@@ -150,10 +127,20 @@ async def _show_output(value: Mapping[str, object], ctx: ToolContext) -> Output:
         "output": output,
         "exitCode": task.exit_code,
     }
-    return Output(_format_tags(task, status, output), {"retrieval_status": status, "task": record})
+    parts = [
+        f"<retrieval_status>{retrieval}</retrieval_status>",
+        f"<task_id>{task.id}</task_id>",
+        f"<task_type>{task.type}</task_type>",
+        f"<status>{task.status}</status>",
+    ]
+    if task.exit_code is not None:
+        parts.append(f"<exit_code>{task.exit_code}</exit_code>")
+    if output.strip():
+        parts.append(f"<output>\n{output.rstrip()}\n</output>")
+    return Output("\n\n".join(parts), {"retrieval_status": retrieval, "task": record})
 
 
-async def _await_end(task: BackgroundTask, timeout: object) -> None:
+async def _wait_for_end(task: BackgroundTask, timeout: object) -> None:
     milliseconds = timeout if isinstance(timeout, int | float) else _DEFAULT_WAIT_MS
     with anyio.move_on_after(milliseconds / 1000):
         try:
@@ -164,7 +151,7 @@ async def _await_end(task: BackgroundTask, timeout: object) -> None:
 
 def _require_task(task_id: str, ctx: ToolContext) -> BackgroundTask:
     task = ctx.workspace.tasks.get(task_id)
-    if task is None:  # a sibling ended it meanwhile
+    if task is None:  # a sibling call stopped it meanwhile
         raise ToolError(f"No task found with ID: {task_id}", kind="not_found")
     return task
 
@@ -173,27 +160,13 @@ def _task_output(task: BackgroundTask) -> str:
     if isinstance(task, AgentTask):
         report = task.report
         return "" if report is None else "\n".join(filter(None, (report.text, report.error)))
-    text = task.output.data.decode("utf-8", "replace")
-    if task.output.dropped == 0 and len(text) <= MAX_OUTPUT_CHARS:
-        return text
-    return f"[The end of a longer output, which is in {task.path}]\n{text[-MAX_OUTPUT_CHARS:]}"
+    output = task.output.data.decode("utf-8", "replace")
+    if task.output.dropped == 0 and len(output) <= MAX_OUTPUT_CHARS:
+        return output
+    return f"[The end of a longer output, which is in {task.path}]\n{output[-MAX_OUTPUT_CHARS:]}"
 
 
-def _format_tags(task: BackgroundTask, status: RetrievalStatus, output: str) -> str:
-    parts = [
-        f"<retrieval_status>{status}</retrieval_status>",
-        f"<task_id>{task.id}</task_id>",
-        f"<task_type>{task.type}</task_type>",
-        f"<status>{task.status}</status>",
-    ]
-    if task.exit_code is not None:
-        parts.append(f"<exit_code>{task.exit_code}</exit_code>")
-    if output.strip():
-        parts.append(f"<output>\n{output.rstrip()}\n</output>")
-    return "\n\n".join(parts)
-
-
-# Ending
+# TaskStop and KillShell
 
 
 def _requested_id(value: Mapping[str, object]) -> str | None:
@@ -205,14 +178,12 @@ async def _validate_stop(value: Mapping[str, object], ctx: ToolContext) -> Refus
     task_id = _requested_id(value)
     if task_id is None:
         return Refusal("Missing required parameter: task_id", "invalid_input")
-    return _missing_task_refusal(task_id, ctx) or _not_running_refusal(task_id, ctx)
-
-
-def _not_running_refusal(task_id: str, ctx: ToolContext) -> Refusal | None:
-    task = _require_task(task_id, ctx)
-    if task.status == "running":
+    if refusal := _missing_task_refusal(task_id, ctx):
+        return refusal
+    status = _require_task(task_id, ctx).status
+    if status == "running":
         return None
-    return Refusal(f"Task {task_id} is not running (status: {task.status})", "invalid_input")
+    return Refusal(f"Task {task_id} is not running (status: {status})", "invalid_input")
 
 
 async def _stop_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
@@ -220,12 +191,14 @@ async def _stop_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
     await _end_task(task)
     if ctx.profile.tasks.forgets_stopped:
         ctx.workspace.tasks.forget(task.id)
-    return _json_output({
-        "message": f"Successfully stopped task: {task.id} ({task.command})",
-        "task_id": task.id,
-        "task_type": task.type,
-        "command": task.command,
-    })  # fmt: skip
+    return _json_output(
+        {
+            "message": f"Successfully stopped task: {task.id} ({task.command})",
+            "task_id": task.id,
+            "task_type": task.type,
+            "command": task.command,
+        }
+    )
 
 
 async def _validate_kill(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
@@ -241,14 +214,12 @@ async def _validate_kill(value: Mapping[str, object], ctx: ToolContext) -> Refus
 async def _kill_shell(value: Mapping[str, object], ctx: ToolContext) -> Output:
     task = _require_task(str(value["shell_id"]), ctx)
     await _end_task(task)
-    return _json_output({
-        "message": f"Successfully killed shell: {task.id} ({task.command})",
-        "shell_id": task.id,
-    })  # fmt: skip
+    message = f"Successfully killed shell: {task.id} ({task.command})"
+    return _json_output({"message": message, "shell_id": task.id})
 
 
 async def _end_task(task: BackgroundTask) -> None:
-    task.reported = True  # by the result of this call
+    task.reported = True  # the result of this call reports it
     try:
         await task.stop()
     except TerminationError as problem:
@@ -256,5 +227,4 @@ async def _end_task(task: BackgroundTask) -> None:
 
 
 def _json_output(record: dict[str, object]) -> Output:
-    text = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
-    return Output(text, record)
+    return Output(json.dumps(record, ensure_ascii=False, separators=(",", ":")), record)

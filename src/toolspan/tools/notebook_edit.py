@@ -1,8 +1,7 @@
-"""NotebookEdit: one cell of a Jupyter notebook replaced, added or taken out.
+"""NotebookEdit: replace, insert or delete one cell of a Jupyter notebook.
 
-In: a notebook, a cell, its new source. Out: a file that differs only in that cell. Cells are found
-by their id, or as `cell-N` by their place. `_plan` decides, `_edit` does; how a notebook's text is
-changed is known to `disk/cells.py`.
+`_plan_cell_edit` decides, `_apply_cell_edit` writes. A cell is found by its id, or as `cell-N` by its position.
+`files/notebook.py` changes the notebook's text without touching other cells.
 """
 
 from __future__ import annotations
@@ -16,59 +15,44 @@ from pathlib import Path
 from typing import Literal
 
 from toolspan.errors import ToolError
+from toolspan.files.paths import replace_surrogates
+from toolspan.files.safe_read import LoadedFile, read_file, stat_path
+from toolspan.files.text import DecodedText, decode_text, encode_text, normalize_newlines, replace_undecodable
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.tool import Output, Refusal, Tool
+from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.files.changes import (
+    MAX_EDITABLE_BYTES,
     PlannedTool,
     check_not_stale,
     check_regular_file,
     find_file_state,
-    remember_written,
+    lock_by_path,
     resolve_tool_path,
     unread_file_refusal,
     write_file,
 )
 from toolspan.tools.files.notebook import JSON_NULL, Notebook, RawCell, parse_notebook
-from toolspan.tools.files.paths import lock_name, replace_surrogates
-from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
-from toolspan.tools.files.text import DecodedText, decode_text, encode_text, normalize_newlines, replace_undecodable
+from toolspan.tools.schemas import object_schema, text
 
-EditMode = Literal["replace", "insert", "delete"]
+_EditMode = Literal["replace", "insert", "delete"]
 
-MAX_NOTEBOOK_BYTES = 128 << 20
-"""Bytes of a notebook that can be edited."""
 _CELL_INDEX = re.compile(r"cell-(\d{1,9})", re.ASCII)
-_NOT_A_NOTEBOOK = "File must be a Jupyter notebook (.ipynb file). Other files are changed with Edit."
-_MISSING_NOTEBOOK = "Notebook file does not exist."
-_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "properties": {
-        "notebook_path": {"type": "string", "description": "The notebook"},
-        "cell_id": {
-            "type": "string",
-            "description": "The cell; a new one comes behind it, or first if this is left out",
-        },
-        "new_source": {"type": "string", "description": "The cell's new source"},
-        "cell_type": {
-            "type": "string",
-            "enum": ["code", "markdown"],
-            "description": "What the cell is; a new one needs it",
-        },
-        "edit_mode": {
-            "type": "string",
-            "enum": ["replace", "insert", "delete"],
-            "description": "What to do; replace if left out",
-        },
+_SCHEMA = object_schema(
+    {
+        "notebook_path": text("The notebook"),
+        "cell_id": text("The cell; a new one comes behind it, or first if this is left out"),
+        "new_source": text("The cell's new source"),
+        "cell_type": text("What the cell is; a new one needs it", enum=["code", "markdown"]),
+        "edit_mode": text("What to do; replace if left out", enum=["replace", "insert", "delete"]),
     },
-    "required": ["notebook_path", "new_source"],
-    "additionalProperties": False,
-}
+    required=["notebook_path", "new_source"],
+)
 
 
 def notebook_edit_tool(profile: Profile) -> Tool:
-    """NotebookEdit as a client version has it."""
+    """Return the NotebookEdit tool of a client version."""
     steps = PlannedTool(_plan_cell_edit, _apply_cell_edit)
     return Tool(
         name="NotebookEdit",
@@ -78,43 +62,56 @@ def notebook_edit_tool(profile: Profile) -> Tool:
         run=steps.run,
         validate=steps.validate,
         records_intent=True,
-        paths=lambda value: frozenset({lock_name(value["notebook_path"])}),
+        paths=lock_by_path("notebook_path"),
+        kind="edit",
+        subject=ToolSubject("path", "notebook_path"),
+        slow_after=5.0,
+        hints=ToolHints("Edit a notebook", destructive=True),
+        replayable=True,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _CellEditRequest:
-    """What is asked."""
-
     path: Path
-    mode: EditMode
+    mode: _EditMode
     cell_id: str | None
     source: str
     cell_type: str | None
 
+    @classmethod
+    def parse(cls, value: Mapping[str, object], ctx: ToolContext) -> _CellEditRequest:
+        cell_id, cell_type = value.get("cell_id"), value.get("cell_type")
+        modes: tuple[_EditMode, ...] = ("insert", "delete")
+        return cls(
+            path=resolve_tool_path(str(value["notebook_path"]), ctx),
+            mode=next((mode for mode in modes if mode == value.get("edit_mode")), "replace"),
+            cell_id=cell_id if isinstance(cell_id, str) and cell_id else None,
+            source=replace_surrogates(str(value["new_source"])),
+            cell_type=cell_type if isinstance(cell_type, str) else None,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class _CellEditPlan:
-    """What is to be done, found to be possible."""
-
     request: _CellEditRequest
     text: DecodedText
     loaded: LoadedFile
     notebook: Notebook
     index: int
-    """The cell's place; for a new one, where it comes."""
+    """The index of the cell, which a new cell gets."""
     is_fully_seen: bool
 
 
 def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> _CellEditPlan | Refusal:
-    request = _parse_request(value, ctx)
+    request = _CellEditRequest.parse(value, ctx)
     if refusal := _check_request(request, ctx):
         return refusal
     state = find_file_state(request.path, ctx)
-    loaded = read_file(request.path, MAX_NOTEBOOK_BYTES)
-    changed = check_not_stale(loaded, state)
-    if changed and ctx.profile.notebook.read_first and not ctx.profile.files.recovers_stale:
-        return changed
+    loaded = read_file(request.path, MAX_EDITABLE_BYTES)
+    stale = check_not_stale(loaded, state)
+    if stale and ctx.profile.notebook.read_first and not ctx.profile.files.recovers_stale:
+        return stale
     text = decode_text(loaded.data)
     try:
         notebook = parse_notebook(text.raw)
@@ -123,52 +120,37 @@ def _plan_cell_edit(value: Mapping[str, object], ctx: ToolContext) -> _CellEditP
     index = _find_cell(notebook, request)
     if isinstance(index, Refusal):
         return index
-    is_fully_seen = state is not None and state.whole and changed is None
+    is_fully_seen = state is not None and state.whole and stale is None
     return _CellEditPlan(request, text, loaded, notebook, index, is_fully_seen=is_fully_seen)
 
 
-def _parse_request(value: Mapping[str, object], ctx: ToolContext) -> _CellEditRequest:
-    cell, kind = value.get("cell_id"), value.get("cell_type")
-    return _CellEditRequest(
-        path=resolve_tool_path(str(value["notebook_path"]), ctx),
-        mode=_parse_mode(value.get("edit_mode")),
-        cell_id=cell if isinstance(cell, str) and cell else None,
-        source=replace_surrogates(str(value["new_source"])),
-        cell_type=kind if isinstance(kind, str) else None,
-    )
-
-
-def _parse_mode(value: object) -> EditMode:
-    modes: tuple[EditMode, ...] = ("insert", "delete")
-    return next((mode for mode in modes if mode == value), "replace")
-
-
 def _check_request(request: _CellEditRequest, ctx: ToolContext) -> Refusal | None:
-    """What can be said without the notebook's content."""
+    """Check everything that does not need the notebook's content."""
     values = ctx.profile.notebook
     stat_result = stat_path(request.path)
+    missing = Refusal("Notebook file does not exist.", "not_found")
     if stat_result is None and not values.name_first:
-        return Refusal(_MISSING_NOTEBOOK, "not_found")
+        return missing
     if request.path.suffix != ".ipynb":
-        return Refusal(_NOT_A_NOTEBOOK, "invalid_input")
+        message = "File must be a Jupyter notebook (.ipynb file). Other files are changed with Edit."
+        return Refusal(message, "invalid_input")
     if request.mode == "insert" and request.cell_type is None:
         return Refusal("Cell type is required when using edit_mode=insert.", "invalid_input")
     if values.read_first and find_file_state(request.path, ctx) is None:
         return unread_file_refusal()
     if stat_result is None:
-        return Refusal(_MISSING_NOTEBOOK, "not_found")
+        return missing
     return check_regular_file(str(request.path), stat_result.st_mode)
 
 
 def _find_cell(notebook: Notebook, request: _CellEditRequest) -> int | Refusal:
-    """The cell's place, or that of a new one."""
+    """Return the index of the cell, or the index for a new cell behind it."""
     cell_id = request.cell_id
     offset = 1 if request.mode == "insert" else 0
     if cell_id is None:
         if request.mode == "insert":
             return 0
-        text = "Cell ID must be specified when not inserting a new cell."
-        return Refusal(text, "invalid_input")
+        return Refusal("Cell ID must be specified when not inserting a new cell.", "invalid_input")
     for index, cell in enumerate(notebook.cells):
         if cell.get("id") == cell_id:
             return index + offset
@@ -182,17 +164,17 @@ def _find_cell(notebook: Notebook, request: _CellEditRequest) -> int | Refusal:
 
 
 def _apply_cell_edit(plan: _CellEditPlan, ctx: ToolContext) -> Output:
-    cell_id = _new_cell_id(plan) if plan.request.mode == "insert" else plan.request.cell_id
+    request, loaded = plan.request, plan.loaded
+    cell_id = _new_cell_id(plan) if request.mode == "insert" else request.cell_id
     raw = _edited_text(plan, cell_id)
     data = encode_text(raw, plan.text.codec)
-    version = write_file(plan.request.path, data, plan.loaded.version, plan.loaded.digest, ctx)
-    remember_written(plan.request.path, data, version, ctx, whole=plan.is_fully_seen)
-    return Output(_format_result(plan, cell_id), _build_record(plan, cell_id, raw, ctx))
+    write_file(request.path, data, loaded.version, loaded.digest, ctx, fully_seen=plan.is_fully_seen)
+    return Output(_format_result(request, cell_id), _build_record(plan, cell_id, raw, ctx))
 
 
 def _new_cell_id(plan: _CellEditPlan) -> str | None:
-    """An id no other cell has; None in notebooks whose cells have none."""
-    major, minor = (plan.notebook.document.get("nbformat"), plan.notebook.document.get("nbformat_minor"))
+    """Return an unused id, or None for notebook formats whose cells have no ids."""
+    major, minor = plan.notebook.document.get("nbformat"), plan.notebook.document.get("nbformat_minor")
     if not isinstance(major, int) or not isinstance(minor, int) or (major, minor) < (4, 5):
         return None
     used_ids = {cell.get("id") for cell in plan.notebook.cells}
@@ -221,19 +203,18 @@ def _new_cell(request: _CellEditRequest, new_id: str | None) -> RawCell:
 
 
 def _changed_values(request: _CellEditRequest, cell: RawCell) -> dict[str, object]:
-    """What changes in a cell: what its old source printed is gone with it."""
-    kind = request.cell_type or cell.get("cell_type")
+    """Return the keys of a cell that change with its source; None removes a key."""
+    cell_type = request.cell_type or cell.get("cell_type")
     values: dict[str, object] = {"source": request.source}
-    if kind != cell.get("cell_type"):
-        values["cell_type"] = kind
-    if kind == "code":
+    if cell_type != cell.get("cell_type"):
+        values["cell_type"] = cell_type
+    if cell_type == "code":  # the outputs belong to the old source
         return {**values, "execution_count": JSON_NULL, "outputs": []}
-    # Only cells of code have these; elsewhere they make the notebook invalid.
+    # Only code cells have these keys; elsewhere they make the notebook invalid.
     return {**values, "execution_count": None, "outputs": None}
 
 
-def _format_result(plan: _CellEditPlan, cell_id: str | None) -> str:
-    request = plan.request
+def _format_result(request: _CellEditRequest, cell_id: str | None) -> str:
     match request.mode:
         case "delete":
             return f"Deleted cell {cell_id}"
@@ -265,12 +246,12 @@ def _build_record(plan: _CellEditPlan, cell_id: str | None, raw: str, ctx: ToolC
 
 def _cell_source(cell: RawCell) -> str:
     source = cell.get("source")
-    text = "".join(str(line) for line in source) if isinstance(source, list) else str(source or "")
-    return replace_surrogates(text)
+    return replace_surrogates("".join(map(str, source)) if isinstance(source, list) else str(source or ""))
 
 
 def _notebook_language(notebook: Notebook) -> str:
-    metadata = notebook.document.get("metadata")
-    info = metadata.get("language_info") if isinstance(metadata, dict) else None
-    name = info.get("name") if isinstance(info, dict) else None
-    return replace_surrogates(name) if isinstance(name, str) else "python"
+    match notebook.document:
+        case {"metadata": {"language_info": {"name": str(name)}}}:
+            return replace_surrogates(name)
+        case _:
+            return "python"

@@ -1,8 +1,7 @@
 """EnterPlanMode and ExitPlanMode: plan before anything is changed, then have the plan approved.
 
-In: nothing, or a plan. Out: that the mode has changed, also for later calls: the context's
-`permission_mode` is `plan` from the one to the other. A plan lies in a file of its own under the
-client's folder, one per session. Whether the person agrees is asked before the call runs.
+The tools set the context's `permission_mode`, which later calls see. The plan is kept in one file per session under
+the client's folder. The user's approval is asked for before the call runs.
 """
 
 from __future__ import annotations
@@ -19,10 +18,23 @@ from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool
+from toolspan.tools.schemas import object_schema, text
 
-PERMISSION_MODE_KEY = "permission_mode"
-"""The key in `Context.values`."""
+_PERMISSION_MODE_KEY = "permission_mode"
+"""The key in `CallContext.values`."""
 MAX_PLAN_CHARS = 1 << 20
+_ENTER_SCHEMA = object_schema({})
+_EXIT_SCHEMA = object_schema(
+    {
+        "plan": text("The plan, in Markdown"),
+        "planFilePath": text("Where the plan is written down"),
+        "allowedPrompts": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "What the plan needs to be allowed",
+        },
+    }
+)
 _ENTERED_MESSAGE = """\
 Entered plan mode. Look around and think; change nothing yet but the plan file {path}. Show the plan
 with ExitPlanMode when it is complete."""
@@ -37,53 +49,41 @@ _EXIT_APPROVED_MESSAGE = "User has approved exiting plan mode. You can now proce
 
 
 def enter_plan_tool(profile: Profile) -> Tool:
-    """EnterPlanMode as a client version has it."""
-    schema: Mapping[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
+    """Return the EnterPlanMode tool of a client version."""
     return Tool(
         name="EnterPlanMode",
         description="Begin to plan: until ExitPlanMode, nothing but the plan file is changed.",
-        input_schema=schema,
-        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        input_schema=_ENTER_SCHEMA,
+        parse=compile_checker(_ENTER_SCHEMA, coerce=profile.availability.coerces),
         run=_enter_plan_mode,
         read_only=True,
         approval_prompt=profile.plan.enter_question,
+        kind="plan",
     )
 
 
 def exit_plan_tool(profile: Profile) -> Tool:
-    """ExitPlanMode as a client version has it."""
-    schema: Mapping[str, object] = {
-        "type": "object",
-        "properties": {
-            "plan": {"type": "string", "description": "The plan, in Markdown"},
-            "planFilePath": {"type": "string", "description": "Where the plan is written down"},
-            "allowedPrompts": {
-                "type": "array",
-                "items": {"type": "object"},
-                "description": "What the plan needs to be allowed",
-            },
-        },
-        "additionalProperties": False,
-    }
+    """Return the ExitPlanMode tool of a client version."""
     return Tool(
         name="ExitPlanMode",
         description="Show the plan to the person, and leave plan mode when they agree with it.",
-        input_schema=schema,
-        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        input_schema=_EXIT_SCHEMA,
+        parse=compile_checker(_EXIT_SCHEMA, coerce=profile.availability.coerces),
         run=_exit_plan_mode,
         read_only=True,
         approval_prompt=profile.plan.exit_question,
+        kind="plan",
     )
 
 
-async def _enter_plan_mode(value: Mapping[str, object], ctx: ToolContext) -> Output:  # noqa: ARG001
-    text = _ENTERED_MESSAGE.format(path=plan_file(ctx))
-    return Output(text, {"message": text}, modify=_set_permission_mode("plan"))
+async def _enter_plan_mode(_value: Mapping[str, object], ctx: ToolContext) -> Output:
+    message = _ENTERED_MESSAGE.format(path=_plan_file(ctx))
+    return Output(message, {"message": message}, modify=_set_permission_mode("plan"))
 
 
 async def _exit_plan_mode(value: Mapping[str, object], ctx: ToolContext) -> Output:
     values = ctx.profile.plan
-    path = plan_file(ctx)
+    path = _plan_file(ctx)
     saved_plan = await to_thread.run_sync(_read_plan, path)
     input_plan = value.get("plan")
     plan = input_plan if isinstance(input_plan, str) and values.source == "input" else saved_plan
@@ -92,16 +92,15 @@ async def _exit_plan_mode(value: Mapping[str, object], ctx: ToolContext) -> Outp
             f"No plan file found at {path}. Please write your plan to this file before calling ExitPlanMode.",
             kind="not_found",
         )
-    record: dict[str, object] = {"plan": plan, "isAgent": ctx.agent_id is not None}
-    record["filePath"] = str(path)
+    record: dict[str, object] = {"plan": plan, "isAgent": ctx.agent_id is not None, "filePath": str(path)}
     if values.records_edited and plan != saved_plan:
         record["planWasEdited"] = True
-    text = _EXIT_APPROVED_MESSAGE if plan is None else _APPROVED_MESSAGE.format(path=path, plan=plan)
-    return Output(text, record, modify=_set_permission_mode("default"))
+    message = _EXIT_APPROVED_MESSAGE if plan is None else _APPROVED_MESSAGE.format(path=path, plan=plan)
+    return Output(message, record, modify=_set_permission_mode("default"))
 
 
-def plan_file(ctx: ToolContext) -> Path:
-    """Where the session's plan lies: under the client's folder, by a name made of its id."""
+def _plan_file(ctx: ToolContext) -> Path:
+    """Return the path of the session's plan file, which is named after a hash of the session id."""
     name = hashlib.blake2b(str(ctx.session_id).encode(), digest_size=8).hexdigest()
     return ctx.workspace.config / "plans" / f"plan-{name}.md"
 
@@ -115,4 +114,4 @@ def _read_plan(path: Path) -> str | None:
 
 
 def _set_permission_mode(mode: str) -> Callable[[CallContext], CallContext]:
-    return lambda context: replace(context, values={**context.values, PERMISSION_MODE_KEY: mode})
+    return lambda context: replace(context, values={**context.values, _PERMISSION_MODE_KEY: mode})

@@ -1,7 +1,7 @@
-"""Read: the lines of a text file, an image, a PDF or a notebook.
+"""Read: the lines of a text file, an image, a PDF document or a notebook.
 
-In: a path and perhaps a range of lines. Out: what the model reads and what is recorded, and a mark
-in the file states that the conversation has seen the file. `_read` tells the story.
+Start at `_read_file`. A successful read also records in the conversation's file states that the file has been seen,
+which Edit and Write require.
 """
 
 from __future__ import annotations
@@ -19,25 +19,8 @@ from anyio import to_thread
 from msgspec import structs
 
 from toolspan.errors import ToolError
-from toolspan.runtime.context import FileState, ToolContext
-from toolspan.runtime.output_limits import safe_file_name
-from toolspan.runtime.profiles import FileValues, Profile
-from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.schema.issues import Invalid, Valid
-from toolspan.runtime.tool import Output, Refusal, Tool
-from toolspan.tools.files import notebook
-from toolspan.tools.files.changes import resolve_tool_path
-from toolspan.tools.files.image import MEDIA_TYPES, ImageInfo, ScaledImage, read_image_info, scale_to_limits
-from toolspan.tools.files.paths import (
-    format_size,
-    lock_name,
-    number_lines,
-    real_path,
-    replace_surrogates,
-    suggest_sibling,
-)
-from toolspan.tools.files.pdf import MAX_PAGES, PageRange, excess_page_count, extract_pages
-from toolspan.tools.files.safe_read import (
+from toolspan.files.paths import format_size, number_lines, real_path, replace_surrogates, suggest_sibling
+from toolspan.files.safe_read import (
     FileVersion,
     LineRange,
     LineWindow,
@@ -48,37 +31,93 @@ from toolspan.tools.files.safe_read import (
     read_line_range,
     stat_path,
 )
+from toolspan.runtime.context import FileState, ToolContext
+from toolspan.runtime.output_limits import safe_file_name
+from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.schema.check import compile_checker
+from toolspan.runtime.schema.issues import Invalid, Valid
+from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
+from toolspan.tools.files.changes import lock_by_path, resolve_tool_path
+from toolspan.tools.files.image import MEDIA_TYPES, ImageInfo, read_image_info, scale_to_limits
+from toolspan.tools.files.notebook import cell_blocks, parse_cells
+from toolspan.tools.files.pdf import MAX_PAGES, PageRange, excess_page_count, extract_pages
+from toolspan.tools.schemas import TEXT, Schema, flag, object_schema, result_schema, text
+
+MAX_TEXT_BYTES = 256 << 10
+MAX_LARGE_BYTES = 16 << 20
+"""The limit of a text file with `allow_large`, and of a notebook."""
+MAX_DOCUMENT_BYTES = 32 << 20
+_HEAD_BYTES = 8192
+_BINARY_SUFFIXES = frozenset({
+    ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".dat", ".db", ".dll", ".dmg", ".doc",
+    ".docx", ".dylib", ".eot", ".exe", ".flac", ".gz", ".ico", ".iso", ".jar", ".lib", ".m4a",
+    ".mkv", ".mov", ".mp3", ".mp4", ".o", ".obj", ".ogg", ".otf", ".parquet", ".pkl", ".ppt",
+    ".pptx", ".pyc", ".pyo", ".rar", ".so", ".sqlite", ".sqlite3", ".tar", ".tgz", ".tiff", ".ttf",
+    ".wasm", ".wav", ".webm", ".woff", ".woff2", ".xls", ".xlsx", ".xz", ".zip", ".zst",
+})  # fmt: skip
+_UNCHANGED_MESSAGE = "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead."
+_BAD_BYTES_NOTE = "\n\n[This file has bytes that are not valid text in its encoding; each is shown as \ufffd.]"
+_DESCRIPTION = """\
+Show a file. Text comes with line numbers, from `offset` on and `limit` lines long when these are
+given; images, PDF documents and Jupyter notebooks come as what they are. Very large files need a
+range. Paths are absolute, or relative to the current folder."""
 
 
-def read_schema(values: FileValues) -> dict[str, object]:
-    """What a client version lets a model ask."""
+def read_tool(profile: Profile) -> Tool:
+    """Return the Read tool of a client version."""
+    schema = _read_schema(profile.files)
+    check = compile_checker(schema, coerce=profile.availability.coerces)
+
+    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
+        return check(_drop_invalid_range(raw_input) if profile.files.odd_range == "dropped" else raw_input)
+
+    return Tool(
+        name="Read",
+        description=_DESCRIPTION,
+        input_schema=schema,
+        parse=parse,
+        run=_run_read,
+        validate=_validate_read,
+        concurrent=True,
+        read_only=True,
+        idempotent=True,
+        output_limit=None,  # the content is bounded already and must not be spilled to a file
+        paths=lock_by_path("file_path"),
+        kind="read",
+        subject=ToolSubject("path", "file_path"),
+        slow_after=2.0,
+        hints=ToolHints("Read a file", read_only=True),
+        output_schema=result_schema({"type": TEXT, "file": {"type": "object"}}),
+        replayable=True,
+    )
+
+
+def _read_schema(values: FileValues) -> Schema:
     number = "integer" if values.whole_numbers else "number"
-    offset: dict[str, object] = {"type": number, "description": "The first line to show"}
-    limit: dict[str, object] = {"type": number, "description": "How many lines to show"}
+    offset: Schema = {"type": number, "description": "The first line to show"}
+    limit: Schema = {"type": number, "description": "How many lines to show"}
     if values.odd_range == "dropped":
         offset["minimum"] = 0
         limit["exclusiveMinimum"] = 0
-    extra: dict[str, object] = {
-        "pages": {"type": "string", "description": "Pages of a PDF, such as 1-5"},
-        "allow_large": {"type": "boolean", "description": "Show a large file whole all the same"},
+    extra = {
+        "pages": text("Pages of a PDF, such as 1-5"),
+        "allow_large": flag("Show a large file whole all the same"),
     }
-    return {
-        "type": "object",
-        "properties": {
-            "file_path": {"type": "string", "description": "The file to read"},
+    return object_schema(
+        {
+            "file_path": text("The file to read"),
             "offset": offset,
             "limit": limit,
-            **{name: property_schema for name, property_schema in extra.items() if name in values.extra_inputs},
+            **{name: schema for name, schema in extra.items() if name in values.extra_inputs},
         },
-        "required": ["file_path"],
-        "additionalProperties": False,
-    }
+        required=["file_path"],
+    )
 
 
-def drop_invalid_range(raw_input: Mapping[str, object]) -> Mapping[str, object]:
-    """The input without a range that makes no sense, which clients overlook."""
-    least = {"offset": 0, "limit": 1}
-    invalid = {name for name, low in least.items() if _is_below(raw_input.get(name), low)}
+def _drop_invalid_range(raw_input: Mapping[str, object]) -> Mapping[str, object]:
+    """Drop a negative offset and a limit below 1, which some clients ignore."""
+    minimums = {"offset": 0, "limit": 1}
+    invalid = {name for name, minimum in minimums.items() if _is_below(raw_input.get(name), minimum)}
     return {name: value for name, value in raw_input.items() if name not in invalid} if invalid else raw_input
 
 
@@ -89,10 +128,9 @@ def _is_below(value: object, minimum: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """What is asked: a file as named and as placed, and which lines."""
-
+class _ReadRequest:
     name: str
+    """The path as the model wrote it, for texts."""
     path: Path
     offset: int
     limit: int | None
@@ -100,214 +138,216 @@ class ReadRequest:
     allow_large: bool
     values: FileValues
 
+    @classmethod
+    def parse(cls, value: Mapping[str, object], ctx: ToolContext) -> _ReadRequest:
+        values = ctx.profile.files
+        name, pages = str(value["file_path"]), value.get("pages")
+        offset = _finite_int(value.get("offset"))
+        return cls(
+            name=replace_surrogates(name),
+            path=resolve_tool_path(name, ctx),
+            offset=1 if offset is None or (offset == 0 and values.zero_is_first) else offset,
+            limit=_finite_int(value.get("limit")),
+            pages=pages if isinstance(pages, str) else None,
+            allow_large=value.get("allow_large") is True,
+            values=values,
+        )
+
     @property
-    def is_whole(self) -> bool:
-        """Whether all of it is asked for."""
-        return self.offset in (0, 1) and self.limit is None
+    def suffix(self) -> str:
+        return self.path.suffix.lower()
+
+    @property
+    def max_bytes(self) -> int:
+        return MAX_LARGE_BYTES if self.allow_large else MAX_TEXT_BYTES
 
     @property
     def line_range(self) -> LineRange:
-        """The lines that are asked for."""
         skip = self.offset - 1 if self.offset else 0
         if self.values.odd_range != "from_end":
             skip = max(0, skip)
         return LineRange(skip, None if self.limit is None else max(0, self.limit))
 
 
-def parse_read_request(value: Mapping[str, object], ctx: ToolContext) -> ReadRequest:
-    """The input as a question."""
-    values = ctx.profile.files
-    name = str(value["file_path"])
-    first = _finite_int(value.get("offset"))
-    pages = value.get("pages")
-    return ReadRequest(
-        name=replace_surrogates(name),
-        path=resolve_tool_path(name, ctx),
-        offset=1 if first is None or (first == 0 and values.zero_is_first) else first,
-        limit=_finite_int(value.get("limit")),
-        pages=pages if isinstance(pages, str) else None,
-        allow_large=value.get("allow_large") is True,
-        values=values,
-    )
-
-
 def _finite_int(value: object) -> int | None:
-    if isinstance(value, int | float) and math.isfinite(value):
-        return int(value)
-    return None
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
-MAX_TEXT_BYTES = 256 << 10
-MAX_LARGE_BYTES = 16 << 20
-"""What `allow_large` allows."""
-_HEAD_BYTES = 8192
-_BINARY_SUFFIXES = frozenset({
-    ".7z", ".a", ".avi", ".bin", ".bmp", ".bz2", ".class", ".dat", ".db", ".dll", ".dmg", ".doc",
-    ".docx", ".dylib", ".eot", ".exe", ".flac", ".gz", ".ico", ".iso", ".jar", ".lib", ".m4a",
-    ".mkv", ".mov", ".mp3", ".mp4", ".o", ".obj", ".ogg", ".otf", ".parquet", ".pkl", ".ppt",
-    ".pptx", ".pyc", ".pyo", ".rar", ".so", ".sqlite", ".sqlite3", ".tar", ".tgz", ".tiff", ".ttf",
-    ".wasm", ".wav", ".webm", ".woff", ".woff2", ".xls", ".xlsx", ".xz", ".zip", ".zst",
-})  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _FileView:
+    """The output for a file and the version of the file it was made from."""
+
+    output: Output
+    digest: str
+    version: FileVersion
 
 
-async def validate_read(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    """Why a file is not shown, before anybody is asked for consent."""
-    return await to_thread.run_sync(partial(_find_refusal, value, ctx), abandon_on_cancel=True)
+async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    request = _ReadRequest.parse(value, ctx)
+    view = await to_thread.run_sync(partial(_read_file, request, ctx), abandon_on_cancel=True)
+    _record_file_state(view, request, ctx)  # not in the thread: a cancelled Read has shown nothing
+    return view.output
 
 
-def _find_refusal(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
-    request = parse_read_request(value, ctx)
+def _read_file(request: _ReadRequest, ctx: ToolContext) -> _FileView:
+    stat_result = stat_path(request.path)
+    if stat_result is None:
+        raise _as_error(_missing_file_refusal(request, ctx))
+    if stat.S_ISDIR(stat_result.st_mode):
+        message = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)))
+        raise ToolError(message, kind="is_directory")
+    if request.suffix in MEDIA_TYPES:
+        return _view_image(request)
+    if request.suffix == ".pdf":
+        return _view_document(request) if request.pages is None else _view_pages(request, ctx)
+    if request.suffix == ".ipynb":
+        return _view_notebook(request)
+    if refusal := _oversize_refusal(request, stat_result.st_size):
+        raise _as_error(refusal)
+    return _view_lines(request, ctx)
+
+
+def _record_file_state(view: _FileView, request: _ReadRequest, ctx: ToolContext) -> None:
+    state = FileState(
+        digest=view.digest,
+        mtime_ns=view.version.mtime_ns,
+        size=view.version.size,
+        whole=request.offset in (0, 1) and request.limit is None,
+        call_id=ctx.call.id,
+        range=(request.offset, request.limit),
+    )
+    ctx.files.set_state(request.path, state)
+    target = real_path(request.path)
+    if target != request.path:  # no lines were shown under the target's own name, so no range
+        ctx.files.set_state(target, replace(state, range=None))
+
+
+# Refusals
+
+
+async def _validate_read(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:
+    request = _ReadRequest.parse(value, ctx)
+    return await to_thread.run_sync(partial(_find_refusal, request, ctx), abandon_on_cancel=True)
+
+
+def _find_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal | None:
     early = request.values.checks_early
     if request.pages is not None and (refusal := _check_pages(request.pages)):
         return refusal
     stat_result = stat_path(request.path)
     if stat_result is None:
-        return missing_file_refusal(request, ctx) if early else None
+        return _missing_file_refusal(request, ctx) if early else None
     if stat.S_ISDIR(stat_result.st_mode):
         return None
     if not is_regular_or_null(stat_result):
         return Refusal(request.values.device.format(path=request.name), "invalid_input")
-    if _is_binary(request.path):
+    if _is_binary(request):
         kind = f"{request.path.suffix} file".lstrip()
         return Refusal(
             "This tool cannot read binary files. The file appears to be a binary"
             f" {replace_surrogates(kind)}. Look at it with a program that knows its format.",
             "invalid_input",
         )
-    return oversize_refusal(request, stat_result.st_size) if early else None
+    return _oversize_refusal(request, stat_result.st_size) if early else None
 
 
-def _check_pages(text: str) -> Refusal | None:
-    pages = PageRange.parse(text)
-    if pages is None:
+def _check_pages(pages: str) -> Refusal | None:
+    page_range = PageRange.parse(pages)
+    if page_range is None:
         return Refusal(
-            f'Invalid pages parameter: "{replace_surrogates(text)}". Use a page or a range, such as 3 or 1-5;'
+            f'Invalid pages parameter: "{replace_surrogates(pages)}". Use a page or a range, such as 3 or 1-5;'
             " the first page is 1.",
             "invalid_input",
         )
-    if pages.has_too_many_pages:
+    if page_range.has_too_many_pages:
         return Refusal(
-            f'Page range "{replace_surrogates(text)}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large"
+            f'Page range "{replace_surrogates(pages)}" exceeds maximum of {MAX_PAGES} pages per request.', "too_large"
         )
     return None
 
 
-def missing_file_refusal(request: ReadRequest, ctx: ToolContext) -> Refusal:
-    """There is no such file."""
-    text = request.values.read_missing.format(cwd=ctx.cwd, path=request.name)
+def _missing_file_refusal(request: _ReadRequest, ctx: ToolContext) -> Refusal:
+    message = request.values.read_missing.format(cwd=ctx.cwd, path=request.name)
     suggestion = suggest_sibling(request.path)
-    return Refusal(text + (f" Did you mean {suggestion}?" if suggestion else ""), "not_found")
+    return Refusal(message + (f" Did you mean {suggestion}?" if suggestion else ""), "not_found")
 
 
-def refusal_error(refusal: Refusal) -> ToolError:
-    """A refusal as what a tool raises."""
+def _oversize_refusal(request: _ReadRequest, size: int) -> Refusal | None:
+    is_text = request.suffix not in (*MEDIA_TYPES, ".pdf", ".ipynb")
+    if not is_text or request.limit is not None or size <= request.max_bytes:
+        return None
+    message = request.values.too_large.format(size=format_size(size), most=format_size(request.max_bytes))
+    return Refusal(f"{message} Read a part of it with offset and limit, or search in it.", "too_large")
+
+
+def _as_error(refusal: Refusal) -> ToolError:
     return ToolError(refusal.text, kind=refusal.kind)
 
 
-def _is_binary(path: Path) -> bool:
-    """By its name, or because its first bytes have a null, which no text but UTF-16 has."""
-    ending = path.suffix.lower()
-    if ending in _BINARY_SUFFIXES:
+def _is_binary(request: _ReadRequest) -> bool:
+    """Decide by the suffix, or by a null byte near the start, which only UTF-16 text has."""
+    if request.suffix in _BINARY_SUFFIXES:
         return True
-    if ending in MEDIA_TYPES or ending == ".pdf":
+    if request.suffix in MEDIA_TYPES or request.suffix == ".pdf":
         return False
     try:
-        head = _read_head(path)
+        with open_regular_file(request.path) as descriptor:
+            head = os.read(descriptor, _HEAD_BYTES)
     except ToolError:
-        return False  # the run will say what is wrong
+        return False  # the run reports the problem
     return b"\0" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff"))
 
 
-def _read_head(path: Path) -> bytes:
-    with open_regular_file(path) as descriptor:
-        return os.read(descriptor, _HEAD_BYTES)
+# Text and notebooks
 
 
-def oversize_refusal(request: ReadRequest, size: int) -> Refusal | None:
-    """The file is too large to be shown whole."""
-    if request.limit is not None or _is_media_or_notebook(request.path):
-        return None
-    max_bytes = MAX_LARGE_BYTES if request.allow_large else MAX_TEXT_BYTES
-    if size <= max_bytes:
-        return None
-    text = request.values.too_large.format(size=format_size(size), most=format_size(max_bytes))
-    return Refusal(f"{text} Read a part of it with offset and limit, or search in it.", "too_large")
-
-
-def _is_media_or_notebook(path: Path) -> bool:
-    """Whether the file is shown as what it is, not as lines."""
-    ending = path.suffix.lower()
-    return ending in MEDIA_TYPES or ending in (".pdf", ".ipynb")
-
-
-@dataclass(frozen=True, slots=True)
-class FileView:
-    """What is told of a file, and which content that was."""
-
-    request: ReadRequest
-    output: Output
-    digest: str
-    version: FileVersion
-
-
-_UNCHANGED_MESSAGE = "Wasted call — file unchanged since your last Read. Refer to that earlier tool_result instead."
-_BAD_BYTES_NOTE = "\n\n[This file has bytes that are not valid text in its encoding; each is shown as \ufffd.]"
-
-
-def show_text(request: ReadRequest, ctx: ToolContext) -> FileView:
-    """Lines of a text."""
+def _view_lines(request: _ReadRequest, ctx: ToolContext) -> _FileView:
     values = request.values
-    max_chars = MAX_LARGE_BYTES if request.allow_large else MAX_TEXT_BYTES
-    window = read_line_range(request.path, request.line_range, max_chars, utf16=values.decodes_utf16)
-    previous_state = ctx.files.get(request.path)
-    if values.reports_unchanged and _is_unchanged(previous_state, request, window):
-        pointer = {"type": "file_unchanged", "file": {"filePath": request.name}}
-        return FileView(request, Output(_UNCHANGED_MESSAGE, pointer), window.digest, window.version)
-    record = {
-        "type": "text",
-        "file": {
-            "filePath": request.name,
-            "content": window.text,
-            "numLines": window.line_count,
-            "startLine": request.offset,
-            "totalLines": window.total_lines,
-        },
+    window = read_line_range(request.path, request.line_range, request.max_bytes, utf16=values.decodes_utf16)
+    previous = ctx.files.get(request.path)
+    if values.reports_unchanged and _is_unchanged(previous, request, window):
+        record = {"type": "file_unchanged", "file": {"filePath": request.name}}
+        return _FileView(Output(_UNCHANGED_MESSAGE, record), window.digest, window.version)
+    file = {
+        "filePath": request.name,
+        "content": window.text,
+        "numLines": window.line_count,
+        "startLine": request.offset,
+        "totalLines": window.total_lines,
     }
-    return FileView(request, Output(_format_lines(request, window), record), window.digest, window.version)
+    output = Output(_format_lines(request, window), {"type": "text", "file": file})
+    return _FileView(output, window.digest, window.version)
 
 
-def _is_unchanged(previous_state: FileState | None, request: ReadRequest, window: LineWindow) -> bool:
-    """Whether the last thing the conversation saw of the file are these lines, by a Read."""
-    if previous_state is None or previous_state.range is None:
+def _is_unchanged(previous: FileState | None, request: _ReadRequest, window: LineWindow) -> bool:
+    """Return True if the conversation last saw the same lines of the same content, by a Read."""
+    if previous is None or previous.range is None:
         return False
-    return previous_state.digest == window.digest and previous_state.range == (request.offset, request.limit)
+    return previous.digest == window.digest and previous.range == (request.offset, request.limit)
 
 
-def _format_lines(request: ReadRequest, window: LineWindow) -> str:
+def _format_lines(request: _ReadRequest, window: LineWindow) -> str:
     values = request.values
     is_empty = window.version.size == 0
     if not window.text and (is_empty or window.line_count == 0):
         warning = values.empty if is_empty and request.offset <= 1 else values.beyond_end
-        text = warning.format(offset=request.offset, lines=window.total_lines)
-        return f"<system-reminder>{text}</system-reminder>"
-    text = number_lines(window.text.split("\n"), request.offset, values.numbering)
-    return text + (_BAD_BYTES_NOTE if window.has_bad_bytes and values.reports_bad_bytes else "")
+        message = warning.format(offset=request.offset, lines=window.total_lines)
+        return f"<system-reminder>{message}</system-reminder>"
+    lines = number_lines(window.text.split("\n"), request.offset, values.numbering)
+    return lines + (_BAD_BYTES_NOTE if window.has_bad_bytes and values.reports_bad_bytes else "")
 
 
-def show_notebook(request: ReadRequest) -> FileView:
-    """The cells of a notebook."""
+def _view_notebook(request: _ReadRequest) -> _FileView:
     loaded = read_file(request.path, MAX_LARGE_BYTES)
-    cells = notebook.parse_cells(loaded.data)
+    cells = parse_cells(loaded.data)
     record = {"type": "notebook", "file": {"filePath": request.name, "cells": [cell.to_record() for cell in cells]}}
-    output = Output(notebook.cell_blocks(cells), record)
-    return FileView(request, output, loaded.digest, loaded.version)
+    return _FileView(Output(cell_blocks(cells), record), loaded.digest, loaded.version)
 
 
-MAX_DOCUMENT_BYTES = 32 << 20
+# Images
 
 
-def show_image(request: ReadRequest) -> FileView:
-    """An image, made smaller where it is too large for a model."""
+def _view_image(request: _ReadRequest) -> _FileView:
     loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
     info = read_image_info(loaded.data)
     if info is None and request.values.checks_images:
@@ -317,23 +357,25 @@ def show_image(request: ReadRequest) -> FileView:
             kind="invalid_input",
         )
     if info is None:
-        media_type = MEDIA_TYPES[request.path.suffix.lower()]
-        output = _image_output(loaded.data, media_type, {"originalSize": len(loaded.data)})
+        output = _image_output(loaded.data, MEDIA_TYPES[request.suffix], {"originalSize": len(loaded.data)})
     else:
         output = _scaled_output(request, loaded.data, info)
-    return FileView(request, output, loaded.digest, loaded.version)
+    return _FileView(output, loaded.digest, loaded.version)
 
 
-def _scaled_output(request: ReadRequest, data: bytes, info: ImageInfo) -> Output:
+def _scaled_output(request: _ReadRequest, data: bytes, info: ImageInfo) -> Output:
+    """Return the image, scaled down if it is too large for a model."""
     scaled = scale_to_limits(data, info)
-    output = _image_output(
-        scaled.data,
-        scaled.media_type,
-        {
-            "originalSize": len(data),
-            "dimensions": _image_dimensions(info, scaled, is_simple=request.values.plain_dimensions),
-        },
-    )
+    if request.values.plain_dimensions:
+        dimensions = {"width": info.width, "height": info.height}
+    else:
+        dimensions = {
+            "originalWidth": info.width,
+            "originalHeight": info.height,
+            "displayWidth": scaled.width,
+            "displayHeight": scaled.height,
+        }
+    output = _image_output(scaled.data, scaled.media_type, {"originalSize": len(data), "dimensions": dimensions})
     if (scaled.width, scaled.height) == (info.width, info.height):
         return output
     note = (
@@ -346,25 +388,16 @@ def _scaled_output(request: ReadRequest, data: bytes, info: ImageInfo) -> Output
 
 
 def _image_output(data: bytes, media_type: str, details: Mapping[str, object]) -> Output:
-    text = base64.b64encode(data).decode("ascii")
-    source = {"type": "base64", "data": text, "media_type": media_type}
-    record = {"type": "image", "file": {"base64": text, "type": media_type, **details}}
+    encoded = base64.b64encode(data).decode("ascii")
+    source = {"type": "base64", "data": encoded, "media_type": media_type}
+    record = {"type": "image", "file": {"base64": encoded, "type": media_type, **details}}
     return Output([{"type": "image", "source": source}], record)
 
 
-def _image_dimensions(info: ImageInfo, scaled: ScaledImage, *, is_simple: bool) -> dict[str, int]:
-    if is_simple:
-        return {"width": info.width, "height": info.height}
-    return {
-        "originalWidth": info.width,
-        "originalHeight": info.height,
-        "displayWidth": scaled.width,
-        "displayHeight": scaled.height,
-    }
+# PDF documents
 
 
-def show_document(request: ReadRequest) -> FileView:
-    """A whole PDF document."""
+def _view_document(request: _ReadRequest) -> _FileView:
     loaded = _load_document(request)
     if count := excess_page_count(loaded.data):
         raise ToolError(
@@ -373,18 +406,17 @@ def show_document(request: ReadRequest) -> FileView:
             kind="too_large",
         )
     size = len(loaded.data)
-    block, data = _document_block(loaded.data)
-    record = {"type": "pdf", "file": {"filePath": request.name, "base64": data, "originalSize": size}}
-    text = f"PDF file read: {request.name} ({format_size(size)})"
-    output = _document_output(request, text, block, record)
-    return FileView(request, output, loaded.digest, loaded.version)
+    encoded = base64.b64encode(loaded.data).decode("ascii")
+    record = {"type": "pdf", "file": {"filePath": request.name, "base64": encoded, "originalSize": size}}
+    message = f"PDF file read: {request.name} ({format_size(size)})"
+    return _FileView(_document_output(request, message, encoded, record), loaded.digest, loaded.version)
 
 
-def show_pages(request: ReadRequest, ctx: ToolContext) -> FileView:
-    """Some pages: in the conversation as one document, on the disk as one each."""
+def _view_pages(request: _ReadRequest, ctx: ToolContext) -> _FileView:
+    """Return the pages as one document for the model, and store each as a file of its own."""
     loaded = _load_document(request)
     pages = PageRange.parse(request.pages or "")
-    if pages is None:  # only without the check before the run
+    if pages is None:  # possible only if the call was not validated
         raise ToolError(f"Invalid pages parameter: {request.pages!r}", kind="invalid_input")
     extracted = extract_pages(loaded.data, pages)
     folder = ctx.workspace.results_folder / f"pdf-{safe_file_name(ctx.call.id)}"
@@ -393,101 +425,23 @@ def show_pages(request: ReadRequest, ctx: ToolContext) -> FileView:
         (folder / f"page-{number:03}.pdf").write_bytes(page)
     count, size = len(extracted.pages), len(loaded.data)
     noun = "page" if count == 1 else "pages"
-    text = f"PDF pages extracted: {count} {noun} from {request.name} ({format_size(size)})"
-    record = {
-        "type": "parts",
-        "file": {"filePath": request.name, "originalSize": size, "count": count, "outputDir": str(folder)},
-    }
-    output = _document_output(request, text, _document_block(extracted.combined)[0], record)
-    return FileView(request, output, loaded.digest, loaded.version)
+    message = f"PDF pages extracted: {count} {noun} from {request.name} ({format_size(size)})"
+    file = {"filePath": request.name, "originalSize": size, "count": count, "outputDir": str(folder)}
+    encoded = base64.b64encode(extracted.combined).decode("ascii")
+    output = _document_output(request, message, encoded, {"type": "parts", "file": file})
+    return _FileView(output, loaded.digest, loaded.version)
 
 
-def _load_document(request: ReadRequest) -> LoadedFile:
+def _load_document(request: _ReadRequest) -> LoadedFile:
     loaded = read_file(request.path, MAX_DOCUMENT_BYTES)
     if not loaded.data.startswith(b"%PDF-"):
         raise ToolError(f"{request.name} has the name of a PDF, but its content is none.", kind="invalid_input")
     return loaded
 
 
-def _document_block(document: bytes) -> tuple[dict[str, object], str]:
-    data = base64.b64encode(document).decode("ascii")
-    source = {"type": "base64", "media_type": "application/pdf", "data": data}
-    return {"type": "document", "source": source}, data
-
-
-def _document_output(request: ReadRequest, text: str, block: dict[str, object], record: Mapping[str, object]) -> Output:
-    """A text and a document, in the result itself or beside it."""
+def _document_output(request: _ReadRequest, message: str, encoded: str, record: Mapping[str, object]) -> Output:
+    source = {"type": "base64", "media_type": "application/pdf", "data": encoded}
+    block: dict[str, object] = {"type": "document", "source": source}
     if request.values.document_inline:
-        return Output([{"type": "text", "text": text}, block], record)
-    return Output(text, record, companions=([block],))
-
-
-_DESCRIPTION = """\
-Show a file. Text comes with line numbers, from `offset` on and `limit` lines long when these are
-given; images, PDF documents and Jupyter notebooks come as what they are. Very large files need a
-range. Paths are absolute, or relative to the current folder."""
-
-
-def read_tool(profile: Profile) -> Tool:
-    """Read as a client version has it."""
-    schema = read_schema(profile.files)
-    check = compile_checker(schema, coerce=profile.availability.coerces)
-
-    def parse(raw_input: Mapping[str, object]) -> Valid | Invalid:
-        return check(drop_invalid_range(raw_input) if profile.files.odd_range == "dropped" else raw_input)
-
-    return Tool(
-        name="Read",
-        description=_DESCRIPTION,
-        input_schema=schema,
-        parse=parse,
-        run=_run_read,
-        validate=validate_read,
-        concurrent=True,
-        read_only=True,
-        idempotent=True,
-        output_limit=None,  # what is read is bounded by itself, and must not be spilled to a file
-        paths=lambda value: frozenset({lock_name(value["file_path"])}),
-    )
-
-
-async def _run_read(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    view = await to_thread.run_sync(partial(_view_file, value, ctx), abandon_on_cancel=True)
-    _record_file_state(view, ctx)  # here, since a cancelled Read has shown nothing
-    return view.output
-
-
-def _view_file(value: Mapping[str, object], ctx: ToolContext) -> FileView:
-    request = parse_read_request(value, ctx)
-    stat_result = stat_path(request.path)
-    if stat_result is None:
-        raise refusal_error(missing_file_refusal(request, ctx))
-    if stat.S_ISDIR(stat_result.st_mode):
-        text = request.values.unreadable_folder.format(path=replace_surrogates(str(request.path)))
-        raise ToolError(text, kind="is_directory")
-    ending = request.path.suffix.lower()
-    if ending in MEDIA_TYPES:
-        return show_image(request)
-    if ending == ".pdf":
-        return show_document(request) if request.pages is None else show_pages(request, ctx)
-    if ending == ".ipynb":
-        return show_notebook(request)
-    if refusal := oversize_refusal(request, stat_result.st_size):
-        raise refusal_error(refusal)
-    return show_text(request, ctx)
-
-
-def _record_file_state(view: FileView, ctx: ToolContext) -> None:
-    request = view.request
-    state = FileState(
-        digest=view.digest,
-        mtime_ns=view.version.mtime_ns,
-        size=view.version.size,
-        whole=request.is_whole,
-        call_id=ctx.call.id,
-        range=(request.offset, request.limit),
-    )
-    ctx.files.set_state(request.path, state)
-    target = real_path(request.path)
-    if target != request.path:  # by its own name no lines were shown, so no range
-        ctx.files.set_state(target, replace(state, range=None))
+        return Output([{"type": "text", "text": message}, block], record)
+    return Output(message, record, companions=([block],))

@@ -1,7 +1,6 @@
-"""Run ripgrep: no shell, nothing kept that nobody wants, ended when enough was heard.
+"""Run ripgrep and locate what it searches; shared by Grep and Glob.
 
-In: arguments, a folder to start in, somebody who takes the output in pieces. Knows nothing of what
-the arguments mean.
+Ripgrep runs without a shell. Its output is passed on in pieces, and it is ended as soon as the handler has enough.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import shutil
 import stat
 import sysconfig
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -22,28 +20,27 @@ import anyio
 from anyio import to_thread
 
 from toolspan.errors import ToolError
+from toolspan.files.paths import replace_surrogates, resolve_path
+from toolspan.files.safe_read import stat_path
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.process import ChildProcess, Command, StartError
 from toolspan.runtime.tool import Refusal
-from toolspan.tools.files.paths import replace_surrogates, resolve_path
-from toolspan.tools.files.safe_read import stat_path
 
 _ERROR_EXIT_CODE = 2
-"""How ripgrep exits when it refused, or met a file it could not read."""
+"""Ripgrep's exit code for rejected arguments and unreadable files."""
 _REJECTED_MESSAGE = "Search failed — ripgrep rejected the pattern, glob, or file type without searching:\n{}"
 _MEMORY_LIMIT = 1 << 16
 _COMMON_ARGUMENTS = ("--no-config", "--no-messages", "--color=never", "--hidden", "--null")
 
 OutputHandler = Callable[[bytes], bool]
-"""Gets the output in pieces, in the event loop; True: enough was heard."""
+"""Takes a piece of output in the event loop; returns True if no more is needed."""
 
 
 async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, handle_output: OutputHandler) -> None:
-    """Search, and hand over what is found.
+    """Run ripgrep in a folder and pass its output to the handler.
 
     Raises:
-        ToolError: ripgrep is missing, or does not take these arguments; some clients have found
-            nothing then.
+        ToolError: ripgrep is missing or rejects the arguments. For some clients a rejection is an empty result.
     """
     listener = _OutputListener(handle_output)
     command = Command(
@@ -70,10 +67,10 @@ async def run_ripgrep(ctx: ToolContext, arguments: Sequence[str], folder: Path, 
 
 
 def find_ripgrep(path: str | None) -> str:
-    """Where ripgrep is: among the scripts of this Python, or on the path.
+    """Return the path of `rg`: the one installed with this Python, or the one on the path.
 
     Raises:
-        ToolError: there is none.
+        ToolError: there is no `rg`.
     """
     packaged = Path(sysconfig.get_path("scripts")) / "rg"
     executable = str(packaged) if packaged.is_file() else shutil.which("rg", path=path)
@@ -89,13 +86,13 @@ def _rejection_message(child: ChildProcess) -> str | None:
 
 
 class _OutputListener:
-    """Hands on what comes from one of the child's two streams, until it is enough."""
+    """Passes the child's stdout to the handler until the handler has enough."""
 
     def __init__(self, handle_output: OutputHandler) -> None:
         self.child: ChildProcess | None = None
         self.scope: anyio.CancelScope | None = None
         self.error: Exception | None = None
-        """What went wrong while taking: the loop would only log it, and the rest be missing."""
+        """A failure of the handler. The event loop would only log it, and output would be missing."""
         self._handle_output = handle_output
         self._seen_bytes = 0
 
@@ -115,7 +112,7 @@ class _OutputListener:
 
 
 GROUP_SEPARATOR = rb"\x00--"
-"""What ripgrep is told to print between groups."""
+"""The text that ripgrep prints between groups of lines."""
 _BINARY_NOTE = re.compile(
     rb"[^\0]*?: (?:binary file matches|WARNING: stopped searching binary file after match)"
     rb' \(found "\\0" byte around offset \d+\)\n',
@@ -129,11 +126,11 @@ class RipgrepRecord(NamedTuple):
     name: bytes
     """The file; empty for a separator or a note."""
     line: bytes
-    """What is printed behind the name."""
+    """The rest of the line, behind the name."""
 
 
 class RecordSplitter:
-    """Cuts output into records."""
+    """Splits output into records."""
 
     def __init__(self) -> None:
         self._file_name: bytes | None = None
@@ -141,7 +138,7 @@ class RecordSplitter:
         self._pending = b""
 
     def split_output(self, data: bytes) -> list[RipgrepRecord]:
-        """The records that are complete with this piece."""
+        """Return the records that are complete with this piece."""
         first, *others = (self._pending + data).split(b"\0")
         records: list[RipgrepRecord] = []
         self._pending = first
@@ -152,7 +149,7 @@ class RecordSplitter:
         return records
 
     def _complete_records(self, records: list[RipgrepRecord]) -> None:
-        """Give out the line at the beginning of the rest, and the notes behind it."""
+        """Append the line at the start of the pending bytes, and the notes behind it."""
         if self._file_name is not None:
             line, end, remainder = self._pending.partition(b"\n")
             if not end:
@@ -167,68 +164,50 @@ class RecordSplitter:
 RootKind = Literal["folder", "any"]
 
 
-@dataclass(frozen=True, slots=True)
-class SearchRoot:
-    """What is to be searched."""
+class SearchRoot(NamedTuple):
+    """The folder or file to search."""
 
     path: Path
     is_folder: bool
 
 
-def find_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot | Refusal:
-    """The folder or file that a path leads to; no path is the current folder.
-
-    Raises:
-        ToolError: no file can have this name, or the way there is closed.
-    """
-    path = resolve_search_path(raw_path, ctx)
-    values = ctx.profile.search
-    stat_result = stat_path(path)
-    if stat_result is None:
-        text = values.no_folder if kind == "folder" else values.no_path
-        return Refusal(
-            text.format(path=replace_surrogates(str(path)), cwd=replace_surrogates(str(ctx.cwd))), "not_found"
-        )
-    if stat.S_ISDIR(stat_result.st_mode):
-        return SearchRoot(path, is_folder=True)
-    if kind == "folder":
-        return Refusal(f"Path is not a directory: {replace_surrogates(str(path))}", "invalid_input")
-    if not stat.S_ISREG(stat_result.st_mode):  # searching a pipe or a device would never end
-        text = f"Path is neither a file nor a directory: {replace_surrogates(str(path))}"
-        return Refusal(text, "invalid_input")
-    return SearchRoot(path, is_folder=False)
-
-
-def resolve_search_path(raw_path: object, ctx: ToolContext) -> Path:
-    """The absolute path of what the model wrote.
-
-    Raises:
-        ToolError: no file can have this name.
-    """
-    home = ctx.workspace.environment.get("HOME")
-    return resolve_path(raw_path, ctx.cwd, home) if isinstance(raw_path, str) and raw_path else ctx.cwd
-
-
 async def check_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> Refusal | None:
-    """Why it cannot be searched there; None when it can."""
-    resolve_root = partial(find_search_root, raw_path, ctx, kind)
-    root = await to_thread.run_sync(resolve_root, abandon_on_cancel=True)
+    """Return a refusal if the path cannot be searched."""
+    find_root = partial(_find_search_root, raw_path, ctx, kind)
+    root = await to_thread.run_sync(find_root, abandon_on_cancel=True)
     return root if isinstance(root, Refusal) else None
 
 
 def require_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot:
-    """The same for a search that is about to run.
+    """Return the folder or file that a path of the input names; no path means the current folder.
 
     Raises:
-        ToolError: it cannot be searched.
+        ToolError: the path cannot be searched.
     """
-    root = find_search_root(raw_path, ctx, kind)
+    root = _find_search_root(raw_path, ctx, kind)
     if isinstance(root, Refusal):
-        early = ctx.profile.search.checks_early
-        raise ToolError(root.text, kind=root.kind, wrapped=early)
+        raise ToolError(root.text, kind=root.kind, wrapped=ctx.profile.search.checks_early)
     if ctx.profile.search.reports_unreadable:
         _check_readable(root.path)
     return root
+
+
+def _find_search_root(raw_path: object, ctx: ToolContext, kind: RootKind) -> SearchRoot | Refusal:
+    home = ctx.workspace.environment.get("HOME")
+    path = resolve_path(raw_path, ctx.cwd, home) if isinstance(raw_path, str) and raw_path else ctx.cwd
+    name = replace_surrogates(str(path))
+    values = ctx.profile.search
+    stat_result = stat_path(path)
+    if stat_result is None:
+        message = values.no_folder if kind == "folder" else values.no_path
+        return Refusal(message.format(path=name, cwd=replace_surrogates(str(ctx.cwd))), "not_found")
+    if stat.S_ISDIR(stat_result.st_mode):
+        return SearchRoot(path, is_folder=True)
+    if kind == "folder":
+        return Refusal(f"Path is not a directory: {name}", "invalid_input")
+    if not stat.S_ISREG(stat_result.st_mode):  # a search in a pipe or a device would never end
+        return Refusal(f"Path is neither a file nor a directory: {name}", "invalid_input")
+    return SearchRoot(path, is_folder=False)
 
 
 def _check_readable(path: Path) -> None:
@@ -243,17 +222,11 @@ def _check_readable(path: Path) -> None:
         ) from error
 
 
-class RelativeNames:
-    """Files as they are named: from the current folder when they are below it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = os.fsencode(folder).rstrip(b"/") + b"/"
-
-    def shorten(self, name: bytes) -> str:
-        """The name from the current folder, or the whole one."""
-        return decode_name(name.removeprefix(self._folder))
+def shorten_name(name: bytes, folder: bytes) -> str:
+    """Return a file name relative to the folder, which ends in a slash, if the file is below it."""
+    return decode_name(name.removeprefix(folder))
 
 
 def decode_name(name: bytes) -> str:
-    """A name, or a line, that can be printed and recorded."""
+    """Decode a name or a line; bytes that are not UTF-8 are replaced."""
     return name.decode("utf-8", "replace")

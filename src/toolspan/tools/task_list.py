@@ -1,7 +1,7 @@
-"""The four tools of the task list.
+"""TaskCreate, TaskUpdate, TaskGet and TaskList: the task list of a session.
 
-In: what is to be noted, changed or shown. Out: the client's words. The list is the session's and
-lies where clients keep it: `<home>/.claude/tasks/<session>/<n>.json`.
+The tools come first, then `TaskStore`, which keeps the list where clients do: one file per task,
+`<home>/.claude/tasks/<session>/<n>.json`. Several processes may change it at the same time.
 """
 
 from __future__ import annotations
@@ -15,94 +15,328 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from anyio import to_thread
 
 from toolspan.errors import ToolError
+from toolspan.files.atomic_replace import atomic_replace, make_folders
+from toolspan.files.paths import replace_surrogates, wrap_os_error
+from toolspan.files.safe_read import FileVersion, read_file, stat_path
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.hooks.events import HookPoint, SessionHookEvent
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, RunFunction, Tool
-from toolspan.tools.files.atomic_replace import atomic_replace, make_folders
-from toolspan.tools.files.paths import os_error_message, replace_surrogates
-from toolspan.tools.files.safe_read import FileVersion, read_file, stat_path
+from toolspan.tools.schemas import TEXTS, object_schema, text
 
-TaskFields = Mapping[str, object]
-
-_KEY_ORDER = (
-    "id", "subject", "description", "activeForm", "owner", "status", "blocks", "blockedBy",
-    "metadata",
-)  # fmt: skip
-"""In which clients write the keys; others follow."""
-STALE_KIND = "stale_file"
+_METADATA = {"type": "object", "additionalProperties": {}}
+_CREATE_SCHEMA = object_schema(
+    {
+        "subject": text("What is to be done, in a few words"),
+        "description": text("What is to be done"),
+        "activeForm": text("The same, as it is said while it is being done"),
+        "metadata": {**_METADATA, "description": "Anything else to keep with it"},
+    },
+    required=["subject", "description"],
+)
+_UPDATE_SCHEMA = object_schema(
+    {
+        "taskId": text("The task's number"),
+        "subject": text("A new subject"),
+        "description": text("A new description"),
+        "activeForm": text("A new form for while it is being done"),
+        "status": {
+            "anyOf": [
+                {"type": "string", "enum": ["pending", "in_progress", "completed"]},
+                {"type": "string", "const": "deleted"},
+            ],
+            "description": "How it stands now; `deleted` takes it off the list",
+        },
+        "addBlocks": {**TEXTS, "description": "Tasks that are to wait for it"},
+        "addBlockedBy": {**TEXTS, "description": "Tasks it is to wait for"},
+        "owner": text("Who does it"),
+        "metadata": {**_METADATA, "description": "Values to keep with it; null takes one away"},
+    },
+    required=["taskId"],
+)
+_GET_SCHEMA = object_schema({"taskId": text("The task's number")}, required=["taskId"])
+_LIST_SCHEMA = object_schema({})
+_NOT_FOUND = "Task not found"
+_BUSY_MESSAGE = "The task list is being changed by somebody else"
+_MAX_TRIES = 5
 _MAX_TASK_BYTES = 16 << 20
 _LOCK_TIMEOUT = 10.0
-"""Seconds to wait for another writer."""
 _LOCK_POLL_SECONDS = 0.01
+_TEXT_FIELDS = ("subject", "description", "activeForm", "owner")
+_KEY_ORDER = (
+    "id", "subject", "description", "activeForm", "owner", "status", "blocks", "blockedBy", "metadata",
+)  # fmt: skip
+"""The order in which clients write the keys of a task; other keys follow."""
+
+
+def task_create_tool(profile: Profile) -> Tool:
+    """Return the TaskCreate tool of a client version."""
+    return Tool(
+        name="TaskCreate",
+        description="Put a task on the list of this session.",
+        input_schema=_CREATE_SCHEMA,
+        parse=compile_checker(_CREATE_SCHEMA, coerce=profile.availability.coerces),
+        run=_create_task,
+        read_only=True,  # the project is not changed, so no permission is needed
+        kind="plan",
+    )
+
+
+def task_update_tool(profile: Profile) -> Tool:
+    """Return the TaskUpdate tool of a client version."""
+    return Tool(
+        name="TaskUpdate",
+        description="Change a task of the list: its state, its words, what it waits for.",
+        input_schema=_UPDATE_SCHEMA,
+        parse=compile_checker(_UPDATE_SCHEMA, coerce=profile.availability.coerces),
+        run=_update_task,
+        read_only=True,
+        kind="plan",
+    )
+
+
+def task_get_tool(profile: Profile) -> Tool:
+    """Return the TaskGet tool of a client version."""
+    return Tool(
+        name="TaskGet",
+        description="Show one task of the list.",
+        input_schema=_GET_SCHEMA,
+        parse=compile_checker(_GET_SCHEMA, coerce=profile.availability.coerces),
+        run=_run_in_thread(_get_task),
+        concurrent=True,
+        read_only=True,
+        idempotent=True,
+        kind="plan",
+    )
+
+
+def task_list_tool(profile: Profile) -> Tool:
+    """Return the TaskList tool of a client version."""
+    return Tool(
+        name="TaskList",
+        description="Show all tasks of the list.",
+        input_schema=_LIST_SCHEMA,
+        parse=compile_checker(_LIST_SCHEMA, coerce=profile.availability.coerces),
+        run=_run_in_thread(_list_tasks),
+        concurrent=True,
+        read_only=True,
+        idempotent=True,
+        kind="plan",
+    )
+
+
+def _run_in_thread(work: Callable[[Mapping[str, object], ToolContext], Output]) -> RunFunction:
+    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
+        return await to_thread.run_sync(partial(work, value, ctx))
+
+    return run
+
+
+def _task_store(ctx: ToolContext) -> TaskStore:
+    config = ctx.workspace.config
+    if ctx.session_id is None or not config.is_absolute():
+        return TaskStore(ctx.workspace.folder / "task-list")
+    return TaskStore(config / "tasks" / ctx.session_id)
+
+
+# TaskCreate and TaskUpdate
+
+
+async def _create_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    """Create the task, and delete it again if a hook objects."""
+    fields = {**value, "status": "pending", "blocks": [], "blockedBy": []}
+    store = _task_store(ctx)
+    task = await to_thread.run_sync(store.create, fields)
+    objection = await _hook_objection("TaskCreated", task, ctx)
+    if objection is not None:
+        await to_thread.run_sync(_update_with_retries, {"taskId": task.id, "status": "deleted"}, store)
+        raise ToolError(objection)
+    record = {"id": task.id, "subject": task.subject}
+    if ctx.profile.todo.records_description:
+        record["description"] = task.description
+    return Output(f"Task #{task.id} created successfully: {task.subject}", {"task": record})
+
+
+async def _update_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    """Update the task, unless a hook objects to its completion."""
+    task_id = str(value["taskId"])
+    store = _task_store(ctx)
+    if value.get("status") == "completed":
+        task = await to_thread.run_sync(store.find_task, task_id)
+        if task is not None and task.status != "completed":
+            objection = await _hook_objection("TaskCompleted", task, ctx)
+            if objection is not None:
+                return _failed_update(task_id, objection)
+    outcome = await to_thread.run_sync(_update_with_retries, value, store)
+    if outcome is None:
+        return _failed_update(task_id, _NOT_FOUND)
+    record: dict[str, object] = {"success": True, "taskId": task_id, "updatedFields": list(outcome.fields)}
+    if outcome.old_status != outcome.new_status:
+        record["statusChange"] = {"from": outcome.old_status, "to": outcome.new_status}
+    return Output(f"Updated task #{task_id} {', '.join(outcome.fields)}", record)
+
+
+def _failed_update(task_id: str, error: str) -> Output:
+    return Output(error, {"success": False, "taskId": task_id, "updatedFields": [], "error": error})
+
+
+async def _hook_objection(point: HookPoint, task: TaskEntry, ctx: ToolContext) -> str | None:
+    fields = {"task_id": task.id, "task_subject": task.subject, "task_description": task.description}
+    effects = await ctx.fire(SessionHookEvent(point=point, fields=fields))
+    feedback = "\n".join(message.strip() for message in effects.feedback)
+    return f"{point} hook feedback:\n{feedback}" if effects.feedback else None
+
+
+class UpdateOutcome(NamedTuple):
+    """The effect of an update."""
+
+    fields: tuple[str, ...]
+    old_status: str
+    new_status: str
+
+
+def _update_with_retries(value: Mapping[str, object], store: TaskStore) -> UpdateOutcome | None:
+    """Update the task, again if another process changed it meanwhile; return None if it does not exist."""
+    for _ in range(_MAX_TRIES):
+        try:
+            with store.transaction() as transaction:
+                task = transaction.get(str(value["taskId"]))
+                return None if task is None else apply_task_update(transaction, task, value)
+        except ToolError as error:
+            if error.kind != "stale_file":
+                raise
+    raise ToolError(_BUSY_MESSAGE)
+
+
+def apply_task_update(transaction: TaskTransaction, task: TaskEntry, value: Mapping[str, object]) -> UpdateOutcome:
+    """Apply the input of TaskUpdate to a task."""
+    status = str(value.get("status", task.status))
+    if status == "deleted":
+        transaction.delete(task)
+        return UpdateOutcome(("deleted",), task.status, "deleted")
+    changes = {name: value[name] for name in _TEXT_FIELDS if name in value and value[name] != task.fields.get(name)}
+    if isinstance(metadata := value.get("metadata"), Mapping):
+        old_metadata = task.fields.get("metadata")
+        merged = {**(old_metadata if isinstance(old_metadata, Mapping) else {}), **metadata}
+        removed = {key for key, item in metadata.items() if item is None}
+        changes["metadata"] = {key: item for key, item in merged.items() if key not in removed}
+    if status != task.status:
+        changes["status"] = status
+    if changes:
+        transaction.put(task.with_fields(changes))
+    blocked, blockers = _id_list(value.get("addBlocks")), _id_list(value.get("addBlockedBy"))
+    new_blocks = [transaction.add_block(task.id, other_id) for other_id in blocked]
+    new_blocked_by = [transaction.add_block(other_id, task.id) for other_id in blockers]
+    links = [*(["blocks"] if any(new_blocks) else []), *(["blockedBy"] if any(new_blocked_by) else [])]
+    return UpdateOutcome((*changes, *links), task.status, status)
+
+
+# TaskGet and TaskList
+
+
+def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
+    task = _task_store(ctx).find_task(str(value["taskId"]))
+    if task is None:
+        return Output(_NOT_FOUND, {"task": None})
+    lines = [f"Task #{task.id}: {task.subject}", f"Status: {task.status}", f"Description: {task.description}"]
+    if task.blocked_by:
+        lines.append(f"Blocked by: {_format_ids(task.blocked_by)}")
+    if task.blocks:
+        lines.append(f"Blocks: {_format_ids(task.blocks)}")
+    record = {
+        "id": task.id,
+        "subject": task.subject,
+        "description": task.description,
+        "status": task.status,
+        "blocks": task.blocks,
+        "blockedBy": task.blocked_by,
+    }
+    return Output("\n".join(lines), {"task": record})
+
+
+def _list_tasks(_value: Mapping[str, object], ctx: ToolContext) -> Output:
+    tasks = _task_store(ctx).read_tasks()
+    open_ids = {task.id for task in tasks if task.status != "completed"}
+    lines, records = [], []
+    for task in tasks:
+        blockers = [task_id for task_id in task.blocked_by if task_id in open_ids]
+        owner = f" ({task.owner})" if task.owner else ""
+        blocked = f" [blocked by {_format_ids(blockers)}]" if blockers else ""
+        lines.append(f"#{task.id} [{task.status}] {task.subject}{owner}{blocked}")
+        record: dict[str, object] = {"id": task.id, "subject": task.subject, "status": task.status}
+        if task.owner:
+            record["owner"] = task.owner
+        records.append({**record, "blockedBy": blockers})
+    return Output("\n".join(lines) or "No tasks found", {"tasks": records})
+
+
+def _format_ids(ids: list[str]) -> str:
+    return ", ".join(f"#{task_id}" for task_id in ids)
+
+
+# The store
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEntry:
     """One task."""
 
-    fields: TaskFields
-    """Everything in its file."""
+    fields: Mapping[str, object]
+    """The content of its file, which may have keys that other clients wrote."""
     version: FileVersion | None = field(default=None, compare=False)
-    """How its file looked when it was read; None: it has none yet."""
+    """The version of its file when it was read; None: not written yet."""
 
     @property
     def id(self) -> str:
-        """Its number, as text."""
+        """The number of the task, as text."""
         return str(self.fields["id"])
 
     @property
     def subject(self) -> str:
-        """What it is about, in short."""
+        """The short description."""
         return str(self.fields.get("subject", ""))
 
     @property
     def description(self) -> str:
-        """What it is about."""
+        """The full description."""
         return str(self.fields.get("description", ""))
 
     @property
     def status(self) -> str:
-        """How it stands."""
+        """`pending`, `in_progress` or `completed`."""
         return str(self.fields.get("status", "pending"))
 
     @property
     def owner(self) -> str | None:
-        """Who does it."""
+        """The agent that works on the task."""
         owner = self.fields.get("owner")
         return owner if isinstance(owner, str) and owner else None
 
     @property
     def blocks(self) -> list[str]:
-        """The tasks that wait for it."""
+        """The ids of the tasks that wait for this one."""
         return _id_list(self.fields.get("blocks"))
 
     @property
     def blocked_by(self) -> list[str]:
-        """The tasks it waits for."""
+        """The ids of the tasks that this one waits for."""
         return _id_list(self.fields.get("blockedBy"))
 
-    def with_fields(self, changes: TaskFields) -> TaskEntry:
-        """The same task with some fields changed."""
+    def with_fields(self, changes: Mapping[str, object]) -> TaskEntry:
+        """Return the task with some fields changed."""
         return replace(self, fields={**self.fields, **changes})
 
-    def without_link(self, task_id: str) -> TaskEntry:
-        """The same task, not hanging on another one any more."""
-        return self.with_fields({
-            "blocks": [other_id for other_id in self.blocks if other_id != task_id],
-            "blockedBy": [other_id for other_id in self.blocked_by if other_id != task_id],
-        })  # fmt: skip
-
     def to_json(self) -> bytes:
-        """Its file's content."""
+        """Return the content of the task's file."""
         ordered = {key: self.fields[key] for key in _KEY_ORDER if key in self.fields}
-        fields = {**ordered, **self.fields}
-        return replace_surrogates(json.dumps(fields, indent=2, ensure_ascii=False)).encode()
+        content = json.dumps({**ordered, **self.fields}, indent=2, ensure_ascii=False)
+        return replace_surrogates(content).encode()
 
 
 def _id_list(value: object) -> list[str]:
@@ -110,27 +344,32 @@ def _id_list(value: object) -> list[str]:
 
 
 class TaskStore:
-    """The tasks of one session."""
+    """The tasks of one session, one file each."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def read_tasks(self) -> list[TaskEntry]:
-        """All tasks, in the order of their numbers; files that hold none are passed over."""
+        """Return all tasks, ordered by number; files that hold no task are skipped."""
         try:
             names = [path.name for path in self._folder.iterdir()]
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise os_error_message(error, "scandir", self._folder) from error
-        numbers = sorted(int(stem) for name in names if (stem := _file_number(name)))
+            raise wrap_os_error(error, "scandir", self._folder) from error
+        stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+        numbers = sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
         return [task for number in numbers if (task := self._read_task(number))]
 
-    def create(self, fields: TaskFields) -> TaskEntry:
-        """Add a task, with the next number.
+    def find_task(self, task_id: str) -> TaskEntry | None:
+        """Return the task with this id."""
+        return next((task for task in self.read_tasks() if task.id == task_id), None)
+
+    def create(self, fields: Mapping[str, object]) -> TaskEntry:
+        """Add a task under the next number; numbers of deleted tasks are not used again.
 
         Raises:
-            ToolError: it cannot be written.
+            ToolError: the task cannot be written.
         """
         with self._hold_lock():
             number = 1 + max([self._highest_number(), *(int(task.id) for task in self.read_tasks())])
@@ -138,27 +377,27 @@ class TaskStore:
                 try:
                     return self.write_task(TaskEntry({**fields, "id": str(number)}))
                 except ToolError as error:
-                    if error.kind != STALE_KIND:
+                    if error.kind != "stale_file":
                         raise
-                    number += 1  # somebody who does not care for the lock has this one
+                    number += 1  # a process that ignores the lock took this one
 
     @contextmanager
     def transaction(self) -> Iterator[TaskTransaction]:
-        """The tasks, to be looked at and changed while nobody else does.
+        """Lock the store and yield its tasks, to be read and changed.
 
         Raises:
-            ToolError: somebody else does not come to an end, or a file cannot be written; of kind
-                `STALE` when somebody who does not care for the lock was faster.
+            ToolError: the lock cannot be had or a file cannot be written; of kind `stale_file` if a process that
+                ignores the lock changed the file.
         """
         with self._hold_lock():
             yield TaskTransaction(self, self.read_tasks())
 
     def write_task(self, task: TaskEntry) -> TaskEntry:
-        """Write a task's file, if it is as it was when it was read; for `Change`."""
+        """Write a task's file, if it still is as it was read. Hold the lock."""
         return replace(task, version=atomic_replace(self._task_path(int(task.id)), task.to_json(), task.version))
 
     def delete_task(self, task: TaskEntry) -> None:
-        """Delete a task's file, but not its number; for `Change`."""
+        """Delete a task's file and remember its number. Hold the lock."""
         path = self._folder / ".highwatermark"
         highest = max(self._highest_number(), int(task.id))
         stat_result = stat_path(path)
@@ -188,12 +427,12 @@ class TaskStore:
         try:
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise os_error_message(error, "open", path) from error
+            raise wrap_os_error(error, "open", path) from error
         try:
             _acquire_lock(lock)
             yield
         finally:
-            os.close(lock)  # which also lets go of it
+            os.close(lock)  # releases the lock
 
 
 def _acquire_lock(lock: int) -> None:
@@ -203,331 +442,46 @@ def _acquire_lock(lock: int) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise ToolError("The task list is being changed by somebody else") from None
+                raise ToolError(_BUSY_MESSAGE) from None
             time.sleep(_LOCK_POLL_SECONDS)
         else:
             return
 
 
-def _file_number(name: str) -> str | None:
-    """The number in a task's file name."""
-    stem, _, ending = name.partition(".")
-    return stem if ending == "json" and stem.isascii() and stem.isdigit() else None
-
-
 class TaskTransaction:
-    """The tasks while nobody else changes them."""
+    """The tasks of a locked store."""
 
     def __init__(self, store: TaskStore, tasks: Iterable[TaskEntry]) -> None:
         self._store = store
         self._tasks = {task.id: task for task in tasks}
 
     def get(self, task_id: str) -> TaskEntry | None:
-        """The task of this number."""
+        """Return the task with this id."""
         return self._tasks.get(task_id)
 
     def put(self, task: TaskEntry) -> None:
-        """Keep a task as it is now."""
+        """Write a task if it has changed."""
         if task != self._tasks[task.id]:
             self._tasks[task.id] = self._store.write_task(task)
 
     def delete(self, task: TaskEntry) -> None:
-        """Delete a task; no other one hangs on it any more."""
+        """Delete a task, also from the links of other tasks."""
         self._store.delete_task(task)
         del self._tasks[task.id]
         for other in tuple(self._tasks.values()):
             if task.id in (*other.blocks, *other.blocked_by):
-                self.put(other.without_link(task.id))
+                links = {
+                    "blocks": [task_id for task_id in other.blocks if task_id != task.id],
+                    "blockedBy": [task_id for task_id in other.blocked_by if task_id != task.id],
+                }
+                self.put(other.with_fields(links))
 
-
-_TEXT_FIELDS = ("subject", "description", "activeForm", "owner")
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateOutcome:
-    """What an update did."""
-
-    fields: tuple[str, ...]
-    old_status: str
-    """The status the task had."""
-    new_status: str
-
-    @property
-    def has_new_status(self) -> bool:
-        """The status changed."""
-        return self.old_status != self.new_status
-
-
-def apply_task_update(transaction: TaskTransaction, task: TaskEntry, value: Mapping[str, object]) -> UpdateOutcome:
-    """Change a task as asked."""
-    status = str(value.get("status", task.status))
-    if status == "deleted":
-        transaction.delete(task)
-        return UpdateOutcome(("deleted",), task.status, "deleted")
-    changes: dict[str, object] = {
-        name: value[name] for name in _TEXT_FIELDS if name in value and value[name] != task.fields.get(name)
-    }
-    if isinstance(metadata := value.get("metadata"), Mapping):
-        changes["metadata"] = _merge_metadata(task.fields.get("metadata"), metadata)
-    if status != task.status:
-        changes["status"] = status
-    if changes:
-        transaction.put(task.with_fields(changes))
-    links = [name for name, key in (("blocks", "addBlocks"), ("blockedBy", "addBlockedBy"))
-             if _link_tasks(transaction, task.id, value.get(key), back=name == "blockedBy")]  # fmt: skip
-    return UpdateOutcome((*changes, *links), task.status, status)
-
-
-def _merge_metadata(old: object, new: Mapping[str, object]) -> dict[str, object]:
-    """The old values with the new ones; null takes one away."""
-    merged = dict(old) if isinstance(old, Mapping) else {}
-    for key, value in new.items():
-        if value is None:
-            merged.pop(key, None)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _link_tasks(transaction: TaskTransaction, task_id: str, others: object, *, back: bool) -> bool:
-    """Let tasks wait for this one, or, `back`, this one for them; whether anything was new."""
-    has_new_link = False
-    for other in others if isinstance(others, list) else ():
-        blocker_id, blocked_id = (str(other), task_id) if back else (task_id, str(other))
-        has_new_link = _add_block(transaction, blocker_id, blocked_id) or has_new_link
-    return has_new_link
-
-
-def _add_block(transaction: TaskTransaction, blocker_id: str, blocked_id: str) -> bool:
-    blocker, blocked = transaction.get(blocker_id), transaction.get(blocked_id)
-    if blocker is None or blocked is None or blocked_id in blocker.blocks:
-        return False
-    transaction.put(blocker.with_fields({"blocks": [*blocker.blocks, blocked_id]}))
-    blocked = transaction.get(blocked_id) or blocked  # a task may block itself
-    transaction.put(blocked.with_fields({"blockedBy": [*blocked.blocked_by, blocker_id]}))
-    return True
-
-
-_TEXT_SCHEMA = {"type": "string"}
-_IDS_SCHEMA = {"type": "array", "items": _TEXT_SCHEMA}
-_METADATA_SCHEMA = {"type": "object", "additionalProperties": {}}
-_STATUS_SCHEMA = {
-    "anyOf": [
-        {"type": "string", "enum": ["pending", "in_progress", "completed"]},
-        {"type": "string", "const": "deleted"},
-    ],
-    "description": "How it stands now; `deleted` takes it off the list",
-}
-_CREATE_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "properties": {
-        "subject": {**_TEXT_SCHEMA, "description": "What is to be done, in a few words"},
-        "description": {**_TEXT_SCHEMA, "description": "What is to be done"},
-        "activeForm": {**_TEXT_SCHEMA, "description": "The same, as it is said while it is being done"},
-        "metadata": {**_METADATA_SCHEMA, "description": "Anything else to keep with it"},
-    },
-    "required": ["subject", "description"],
-    "additionalProperties": False,
-}
-_UPDATE_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "properties": {
-        "taskId": {**_TEXT_SCHEMA, "description": "The task's number"},
-        "subject": {**_TEXT_SCHEMA, "description": "A new subject"},
-        "description": {**_TEXT_SCHEMA, "description": "A new description"},
-        "activeForm": {**_TEXT_SCHEMA, "description": "A new form for while it is being done"},
-        "status": _STATUS_SCHEMA,
-        "addBlocks": {**_IDS_SCHEMA, "description": "Tasks that are to wait for it"},
-        "addBlockedBy": {**_IDS_SCHEMA, "description": "Tasks it is to wait for"},
-        "owner": {**_TEXT_SCHEMA, "description": "Who does it"},
-        "metadata": {**_METADATA_SCHEMA, "description": "Values to keep with it; null takes one away"},
-    },
-    "required": ["taskId"],
-    "additionalProperties": False,
-}
-_GET_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "properties": {"taskId": {**_TEXT_SCHEMA, "description": "The task's number"}},
-    "required": ["taskId"],
-    "additionalProperties": False,
-}
-_LIST_SCHEMA: dict[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
-_NOT_FOUND = "Task not found"
-_MAX_TRIES = 5
-
-
-def task_create_tool(profile: Profile) -> Tool:
-    """TaskCreate as a client version has it."""
-    return Tool(
-        name="TaskCreate",
-        description="Put a task on the list of this session.",
-        input_schema=_CREATE_SCHEMA,
-        parse=compile_checker(_CREATE_SCHEMA, coerce=profile.availability.coerces),
-        run=_create_task,
-        read_only=True,  # of the project: nobody has to consent to a note
-    )
-
-
-def task_update_tool(profile: Profile) -> Tool:
-    """TaskUpdate as a client version has it."""
-    return Tool(
-        name="TaskUpdate",
-        description="Change a task of the list: its state, its words, what it waits for.",
-        input_schema=_UPDATE_SCHEMA,
-        parse=compile_checker(_UPDATE_SCHEMA, coerce=profile.availability.coerces),
-        run=_update_task,
-        read_only=True,
-    )
-
-
-def task_get_tool(profile: Profile) -> Tool:
-    """TaskGet as a client version has it."""
-    return Tool(
-        name="TaskGet",
-        description="Show one task of the list.",
-        input_schema=_GET_SCHEMA,
-        parse=compile_checker(_GET_SCHEMA, coerce=profile.availability.coerces),
-        run=_run_in_thread(_get_task),
-        concurrent=True,
-        read_only=True,
-        idempotent=True,
-    )
-
-
-def task_list_tool(profile: Profile) -> Tool:
-    """TaskList as a client version has it."""
-    return Tool(
-        name="TaskList",
-        description="Show all tasks of the list.",
-        input_schema=_LIST_SCHEMA,
-        parse=compile_checker(_LIST_SCHEMA, coerce=profile.availability.coerces),
-        run=_run_in_thread(_list_tasks),
-        concurrent=True,
-        read_only=True,
-        idempotent=True,
-    )
-
-
-def _run_in_thread(work: Callable[[Mapping[str, object], ToolContext], Output]) -> RunFunction:
-    async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
-        return await to_thread.run_sync(partial(work, value, ctx))
-
-    return run
-
-
-def _task_store(ctx: ToolContext) -> TaskStore:
-    config = ctx.workspace.config
-    if ctx.session_id is None or not config.is_absolute():
-        return TaskStore(ctx.workspace.folder / "task-list")
-    return TaskStore(config / "tasks" / ctx.session_id)
-
-
-async def _create_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    """Put the task on the list; off again, if a hook objects to it."""
-    fields = {**value, "status": "pending", "blocks": [], "blockedBy": []}
-    store = _task_store(ctx)
-    task = await to_thread.run_sync(store.create, fields)
-    objection = await _hook_objection("TaskCreated", task, ctx)
-    if objection is not None:
-        await to_thread.run_sync(_update_with_retries, {"taskId": task.id, "status": "deleted"}, store)
-        raise ToolError(objection)
-    record = {"id": task.id, "subject": task.subject}
-    if ctx.profile.todo.records_description:
-        record["description"] = task.description
-    text = f"Task #{task.id} created successfully: {task.subject}"
-    return Output(text, {"task": record})
-
-
-async def _update_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    """Change the task; not at all, if a hook objects to its being done."""
-    task_id = str(value["taskId"])
-    store = _task_store(ctx)
-    if value.get("status") == "completed":
-        task = await to_thread.run_sync(_find_task, task_id, store)
-        if task is not None and task.status != "completed":
-            objection = await _hook_objection("TaskCompleted", task, ctx)
-            if objection is not None:
-                return Output(objection, _update_record(task_id, (), error=objection))
-    outcome = await to_thread.run_sync(_update_with_retries, value, store)
-    if outcome is None:
-        return Output(_NOT_FOUND, _update_record(task_id, (), error=_NOT_FOUND))
-    record = _update_record(task_id, outcome.fields)
-    if outcome.has_new_status:
-        record["statusChange"] = {"from": outcome.old_status, "to": outcome.new_status}
-    return Output(f"Updated task #{task_id} {', '.join(outcome.fields)}", record)
-
-
-async def _hook_objection(point: HookPoint, task: TaskEntry, ctx: ToolContext) -> str | None:
-    """What hooks have against it."""
-    fields = {"task_id": task.id, "task_subject": task.subject, "task_description": task.description}
-    effects = await ctx.fire(SessionHookEvent(point=point, fields=fields))
-    feedback = "\n".join(text.strip() for text in effects.feedback)
-    return f"{point} hook feedback:\n{feedback}" if effects.feedback else None
-
-
-def _find_task(task_id: str, store: TaskStore) -> TaskEntry | None:
-    return next((task for task in store.read_tasks() if task.id == task_id), None)
-
-
-def _update_with_retries(value: Mapping[str, object], store: TaskStore) -> UpdateOutcome | None:
-    """Make the change, again if somebody was faster; None: there is no such task."""
-    for _ in range(_MAX_TRIES):
-        try:
-            with store.transaction() as transaction:
-                task = transaction.get(str(value["taskId"]))
-                return None if task is None else apply_task_update(transaction, task, value)
-        except ToolError as error:
-            if error.kind != STALE_KIND:
-                raise
-    raise ToolError("The task list is being changed by somebody else")
-
-
-def _update_record(
-    task_id: str, fields: tuple[str, ...], error: str | None = None
-) -> dict[str, object]:  # fmt: skip
-    record: dict[str, object] = {"success": error is None, "taskId": task_id, "updatedFields": list(fields)}
-    return record if error is None else {**record, "error": error}
-
-
-def _get_task(value: Mapping[str, object], ctx: ToolContext) -> Output:
-    task = _find_task(str(value["taskId"]), _task_store(ctx))
-    if task is None:
-        return Output(_NOT_FOUND, {"task": None})
-    lines = [f"Task #{task.id}: {task.subject}", f"Status: {task.status}", f"Description: {task.description}"]
-    if task.blocked_by:
-        lines.append(f"Blocked by: {_format_ids(task.blocked_by)}")
-    if task.blocks:
-        lines.append(f"Blocks: {_format_ids(task.blocks)}")
-    record = {
-        "id": task.id,
-        "subject": task.subject,
-        "description": task.description,
-        "status": task.status,
-        "blocks": task.blocks,
-        "blockedBy": task.blocked_by,
-    }
-    return Output("\n".join(lines), {"task": record})
-
-
-def _list_tasks(_value: Mapping[str, object], ctx: ToolContext) -> Output:
-    tasks = _task_store(ctx).read_tasks()
-    open_ids = {task.id for task in tasks if task.status != "completed"}
-    lines, records = [], []
-    for task in tasks:
-        blockers = [task_id for task_id in task.blocked_by if task_id in open_ids]
-        lines.append(_format_task(task, blockers))
-        record: dict[str, object] = {"id": task.id, "subject": task.subject, "status": task.status}
-        if task.owner:
-            record["owner"] = task.owner
-        records.append({**record, "blockedBy": blockers})
-    return Output("\n".join(lines) or "No tasks found", {"tasks": records})
-
-
-def _format_task(task: TaskEntry, blockers: list[str]) -> str:
-    owner = f" ({task.owner})" if task.owner else ""
-    blocked = f" [blocked by {_format_ids(blockers)}]" if blockers else ""
-    return f"#{task.id} [{task.status}] {task.subject}{owner}{blocked}"
-
-
-def _format_ids(ids: list[str]) -> str:
-    return ", ".join(f"#{task_id}" for task_id in ids)
+    def add_block(self, blocker_id: str, blocked_id: str) -> bool:
+        """Let one task wait for another; return True if that is new."""
+        blocker, blocked = self.get(blocker_id), self.get(blocked_id)
+        if blocker is None or blocked is None or blocked_id in blocker.blocks:
+            return False
+        self.put(blocker.with_fields({"blocks": [*blocker.blocks, blocked_id]}))
+        blocked = self.get(blocked_id) or blocked  # a task may block itself
+        self.put(blocked.with_fields({"blockedBy": [*blocked.blocked_by, blocker_id]}))
+        return True

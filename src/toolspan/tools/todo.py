@@ -1,34 +1,35 @@
-"""TodoWrite and TodoRead: the model's own list of what is to be done.
+"""TodoWrite and TodoRead: the model's todo list.
 
-In: the whole new list. Out: the list before and after. It belongs to the conversation and lies in
-its context; the oldest clients keep a copy in a file. A list with nothing left to do counts as
-empty from then on.
+The list belongs to the conversation and is kept in its context; the oldest clients also keep a copy in a file. Each
+write replaces the whole list, and a list in which everything is completed is stored as empty.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 from anyio import to_thread
 
 from toolspan.errors import ToolError
+from toolspan.files.atomic_replace import atomic_replace
+from toolspan.files.safe_read import FileVersion, stat_path
 from toolspan.runtime.context import CallContext, ToolContext
 from toolspan.runtime.profiles import Profile, TodoValues
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.schema.issues import Invalid, Valid
 from toolspan.runtime.tool import Output, Tool
-from toolspan.tools.files.atomic_replace import atomic_replace
-from toolspan.tools.files.safe_read import FileVersion, stat_path
+from toolspan.tools.schemas import Schema, object_schema, text
 
 Todo = dict[str, object]
 
 _CONTEXT_KEY = "toolspan.todos"
-"""Where the list lies in `Context.values`."""
-_TODO_STATES = ["pending", "in_progress", "completed"]
+"""The key of the list in `CallContext.values`."""
 _LOOSE_KEYS = ("id", "content", "status", "priority", "activeForm")
+_READ_SCHEMA = object_schema({})
 _WRITTEN_MESSAGE = (
     "Todos have been modified successfully. Ensure that you continue to use the todo list to track"
     " your progress. Please proceed with the current tasks if applicable"
@@ -36,7 +37,7 @@ _WRITTEN_MESSAGE = (
 
 
 def todo_write_tool(profile: Profile) -> Tool:
-    """TodoWrite as a client version has it."""
+    """Return the TodoWrite tool of a client version."""
     schema = _todo_schema(profile.todo)
     check = compile_checker(schema, coerce=profile.availability.coerces)
 
@@ -51,53 +52,48 @@ def todo_write_tool(profile: Profile) -> Tool:
         parse=parse,
         run=_write_todos,
         read_only=True,
+        kind="plan",
+        slow_after=2.0,
+        replayable=True,
     )
 
 
 def todo_read_tool(profile: Profile) -> Tool:
-    """TodoRead, for the profile that has it."""
-    schema: dict[str, object] = {"type": "object", "properties": {}, "additionalProperties": False}
+    """Return the TodoRead tool of a client version."""
     return Tool(
         name="TodoRead",
         description="Show the list of what is to be done.",
-        input_schema=schema,
-        parse=compile_checker(schema, coerce=profile.availability.coerces),
+        input_schema=_READ_SCHEMA,
+        parse=compile_checker(_READ_SCHEMA, coerce=profile.availability.coerces),
         run=_read_todos,
         read_only=True,
         idempotent=True,
+        kind="plan",
+        slow_after=2.0,
+        replayable=True,
     )
 
 
-def _todo_schema(values: TodoValues) -> dict[str, object]:
-    text: dict[str, object] = {"type": "string", "minLength": 1}
-    item: dict[str, object] = {
-        "content": {**text, "description": "What is to be done"},
-        "status": {"type": "string", "enum": _TODO_STATES, "description": "How it stands"},
-        "activeForm": {**text, "description": "The same, as it is said while it is being done"},
+def _todo_schema(values: TodoValues) -> Schema:
+    item = {
+        "content": text("What is to be done", minLength=1),
+        "status": text("How it stands", enum=["pending", "in_progress", "completed"]),
+        "activeForm": text("The same, as it is said while it is being done", minLength=1),
     }
     required = ["content", "status", "activeForm"]
     if values.loose_items:
-        item |= {
-            "id": {"type": "string", "description": "A name for the item"},
-            "priority": {"type": "string", "description": "How urgent it is"},
-        }
+        item |= {"id": text("A name for the item"), "priority": text("How urgent it is")}
         required.remove("activeForm")
-    return {
-        "type": "object",
-        "properties": {
-            "todos": {
-                "type": "array",
-                "description": "The whole new list",
-                "items": {"type": "object", "properties": item, "required": required},
-            }
-        },
-        "required": ["todos"],
-        "additionalProperties": False,
+    todos = {
+        "type": "array",
+        "description": "The whole new list",
+        "items": {"type": "object", "properties": item, "required": required},
     }
+    return object_schema({"todos": todos}, required=["todos"])
 
 
 def _strip_items(valid: Valid, values: TodoValues) -> Valid:
-    """The input without what no client keeps of an item."""
+    """Drop the keys of items that clients do not record."""
     keys = _LOOSE_KEYS if values.loose_items else ("content", "status", "activeForm")
     todos = [{key: item[key] for key in keys if key in item} for item in valid.value["todos"]]
     value = {"todos": todos}
@@ -119,8 +115,8 @@ async def _write_todos(value: Mapping[str, object], ctx: ToolContext) -> Output:
 
 async def _read_todos(_value: Mapping[str, object], ctx: ToolContext) -> Output:
     todos = _current_todos(ctx.context)
-    text = json.dumps(todos, ensure_ascii=False) if todos else "The todo list is empty"
-    return Output(text, {"todos": todos})
+    content = json.dumps(todos, ensure_ascii=False) if todos else "The todo list is empty"
+    return Output(content, {"todos": todos})
 
 
 def _current_todos(context: CallContext) -> list[Todo]:
@@ -133,14 +129,12 @@ def _with_todos(todos: list[Todo], context: CallContext) -> CallContext:
 
 
 def _save_copy(todos: list[Todo], ctx: ToolContext) -> None:
-    """Keep a copy where the client does; a copy that cannot be written stops nobody."""
+    """Write the copy of the list that older clients keep."""
     config, session = ctx.workspace.config, ctx.session_id
     if session is None or not config.is_absolute():
         return
     path = config / "todos" / f"{session}-agent-{ctx.agent_id or session}.json"
     data = json.dumps(todos, indent=2, ensure_ascii=False).encode("utf-8", "replace")
-    try:
+    with suppress(ToolError):  # the copy is not needed here
         stat_result = stat_path(path)
         atomic_replace(path, data, None if stat_result is None else FileVersion.from_stat(stat_result))
-    except ToolError:
-        return

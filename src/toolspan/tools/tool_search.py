@@ -1,8 +1,7 @@
-"""ToolSearch: find tools that are there but were not shown to the model.
+"""ToolSearch: find deferred tools, which are not listed in the model's request.
 
-In: words, or `select:` and names. Out: references to the tools that fit, which the model's server
-turns into their schemas. Which tools are deferred is the profile's to say; a deferred tool can be
-called without having been searched for.
+The result has references to the matching tools, which the model's server expands to their schemas. The profile
+decides which tools are deferred; a deferred tool can also be called without a search.
 """
 
 from __future__ import annotations
@@ -15,27 +14,23 @@ from toolspan.runtime.context import ListedTool, ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Tool
+from toolspan.tools.schemas import number, object_schema, text
 
 _SELECT_PREFIX = "select:"
 _NO_MATCH_TEXT = "No matching deferred tools found"
 _WORD_PATTERN = re.compile(r"[a-z0-9]+")
 _CAMEL_CASE_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
-        "query": {
-            "type": "string",
-            "description": "Words to look for, +word for one that must be there, or select:A,B",
-        },
-        "max_results": {"type": "number", "default": 5, "description": "How many tools to give at most"},
+_SCHEMA = object_schema(
+    {
+        "query": text("Words to look for, +word for one that must be there, or select:A,B"),
+        "max_results": number("How many tools to give at most", default=5),
     },
-    "required": ["query"],
-    "additionalProperties": False,
-}
+    required=["query"],
+)
 
 
 def tool_search_tool(profile: Profile) -> Tool:
-    """ToolSearch as a client version has it."""
+    """Return the ToolSearch tool of a client version."""
     return Tool(
         name="ToolSearch",
         description=(
@@ -47,6 +42,7 @@ def tool_search_tool(profile: Profile) -> Tool:
         run=_search_tools,
         concurrent=True,
         read_only=True,
+        kind="search",
     )
 
 
@@ -59,8 +55,7 @@ async def _search_tools(value: Mapping[str, object], ctx: ToolContext) -> Output
     record = {
         "matches": matches,
         "query": query,
-        # As the client counts: what it defers by itself, built here or not, and what came with
-        # the session.
+        # Clients count all tools that they defer, available or not, and those of the session.
         "total_deferred_tools": len(offer.deferred | {tool.name for tool in deferred}),
     }
     if not matches:
@@ -96,17 +91,17 @@ class _SearchTerms:
         return cls(frozenset(_WORD_PATTERN.findall(query.lower())), required)
 
     def rank(self, tool: ListedTool) -> int:
-        """How well a tool fits: the name counts most; 0 for not at all."""
+        """Return how well a tool matches, 0 for not at all; words in the name count most."""
         name = set(_WORD_PATTERN.findall(_CAMEL_CASE_BOUNDARY.sub(" ", tool.name).lower().replace("_", " ")))
-        text = set(_WORD_PATTERN.findall(tool.description.lower()))
-        if not self.required <= name | text:
+        description = set(_WORD_PATTERN.findall(tool.description.lower()))
+        if not self.required <= name | description:
             return 0
-        return sum(_term_weight(word, name, text) for word in self.terms)
+        return sum(_term_weight(word, name, description) for word in self.terms)
 
 
-def _term_weight(word: str, name: set[str], text: set[str]) -> int:
+def _term_weight(word: str, name: set[str], description: set[str]) -> int:
     if word in name:
         return 10
     if any(part.startswith(word) for part in name):
         return 5
-    return 2 if word in text else 0
+    return 2 if word in description else 0

@@ -1,11 +1,12 @@
-"""WebFetch: a page of the web, and what a model has to say about it.
+"""WebFetch: fetch a web page and answer a question about it.
 
-In: an address and a prompt. Out: the answer of a model that reads the page, where the session has
-one; else the page as Markdown, with the prompt above it. How pages are fetched is in `fetch/`.
+If the session has a model for this, the result is the model's answer; otherwise it is the page as Markdown. `web.py`
+fetches and converts pages.
 """
 
 from __future__ import annotations
 
+import mimetypes
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -18,14 +19,15 @@ from toolspan.runtime.context import ToolContext
 from toolspan.runtime.output_limits import safe_file_name
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.tool import Output, Tool
+from toolspan.runtime.tool import Output, Tool, ToolHints, ToolSubject
+from toolspan.tools.schemas import object_schema, text
 from toolspan.tools.web import CrossHostRedirect, WebClient, WebPage, status_reason
 
 AnswerFunction = Callable[[str, str], Awaitable[str]]
-"""From a prompt and a page to what a model says; raises `ToolError` when it cannot."""
+"""Takes a prompt and a page and returns a model's answer; raises `ToolError` if there is none."""
 
 MAX_TEXT_CHARS = 100_000
-"""Characters of a page that are shown at once."""
+"""Characters of a page that are returned at once."""
 _REDIRECT_MESSAGE = """\
 REDIRECT DETECTED: The URL redirects to a different host.
 
@@ -39,8 +41,15 @@ The new address was not visited. To read it, use WebFetch again with:
 
 
 def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: AnswerFunction | None = None) -> Tool:
-    """WebFetch as a client version has it; `answer` is the model that reads pages."""
-    schema = _fetch_schema(offset=profile.fetch.has_offset)
+    """Return the WebFetch tool of a client version; `answer` is the model that reads pages."""
+    properties = {
+        "url": text("The page's address", format="uri"),
+        "prompt": text("What you want to know of the page"),
+    }
+    if profile.fetch.has_offset:
+        description = "The first character to read, for pages that are long"
+        properties["offset"] = {"type": "integer", "minimum": 0, "description": description}
+    schema = object_schema(properties, required=["url", "prompt"])
     client = web or WebClient()
 
     async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
@@ -57,22 +66,12 @@ def webfetch_tool(profile: Profile, *, web: WebClient | None = None, answer: Ans
         run=run,
         concurrent=True,
         idempotent=True,
-        output_limit=None,  # bounded by MOST_TEXT
+        output_limit=None,  # bounded by MAX_TEXT_CHARS
+        kind="web",
+        subject=ToolSubject("url", "url"),
+        slow_after=30.0,
+        hints=ToolHints("Fetch a page", read_only=True, open_world=True),
     )
-
-
-def _fetch_schema(*, offset: bool) -> dict[str, object]:
-    properties: dict[str, object] = {
-        "url": {"type": "string", "format": "uri", "description": "The page's address"},
-        "prompt": {"type": "string", "description": "What you want to know of the page"},
-    }
-    if offset:
-        properties["offset"] = {
-            "type": "integer",
-            "minimum": 0,
-            "description": "The first character to read, for pages that are long",
-        }
-    return {"type": "object", "properties": properties, "required": ["url", "prompt"], "additionalProperties": False}
 
 
 async def _fetch_page(
@@ -80,32 +79,27 @@ async def _fetch_page(
 ) -> Output:
     url, prompt = str(value["url"]), str(value["prompt"])
     started = time.monotonic()
-    if not web.allow_private:
-        _refuse_undotted(url, ctx)
+    host = urlsplit(url).hostname or ""
+    if not web.allow_private and "." not in host and ":" not in host:
+        raise ToolError(ctx.profile.fetch.undotted_host, kind="invalid_input")
     page = await web.fetch_page(url)
     if isinstance(page, CrossHostRedirect):
-        text = _REDIRECT_MESSAGE.format(
+        content = _REDIRECT_MESSAGE.format(
             url=url, to=page.target, status=page.status, reason=status_reason(page.status), prompt=prompt
         )
-        size = len(text.encode())
+        size = len(content.encode())
     else:
-        text = await _page_answer(page, value, ctx, answer)
+        content = await _page_answer(page, value, ctx, answer)
         size = page.size
     record = {
         "bytes": size,
         "code": page.status,
         "codeText": status_reason(page.status),
-        "result": text,
+        "result": content,
         "durationMs": round((time.monotonic() - started) * 1000),
         "url": url,
     }
-    return Output(text, record)
-
-
-def _refuse_undotted(url: str, ctx: ToolContext) -> None:
-    host = urlsplit(url).hostname or ""
-    if "." not in host and ":" not in host:
-        raise ToolError(ctx.profile.fetch.undotted_host, kind="invalid_input")
+    return Output(content, record)
 
 
 async def _page_answer(
@@ -115,16 +109,16 @@ async def _page_answer(
         path = await to_thread.run_sync(_save_page, page, ctx)
         return f"The page is no text ({page.media_type}, {page.size} bytes). Saved to: {path}"
     raw_offset = value.get("offset")
-    part = _slice_text(page.text, raw_offset if isinstance(raw_offset, int) else 0)
+    part = _slice_page(page.text, raw_offset if isinstance(raw_offset, int) else 0)
     prompt = str(value["prompt"])
     if answer is not None:
         return await answer(prompt, part)
     return f"Content of {page.url}, to be read for: {prompt}\n\n{part}"
 
 
-def _slice_text(text: str, offset: int) -> str:
-    part = text[offset : offset + MAX_TEXT_CHARS]
-    rest = len(text) - offset - len(part)
+def _slice_page(page: str, offset: int) -> str:
+    part = page[offset : offset + MAX_TEXT_CHARS]
+    rest = len(page) - offset - len(part)
     if rest <= 0:
         return part
     return f"{part}\n\n[{rest} more characters, from offset {offset + len(part)} on]"
@@ -133,12 +127,6 @@ def _slice_text(text: str, offset: int) -> str:
 def _save_page(page: WebPage, ctx: ToolContext) -> Path:
     folder = ctx.workspace.results_folder
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    path = folder / f"{safe_file_name(ctx.call.id)}{_file_extension(page)}"
+    path = folder / f"{safe_file_name(ctx.call.id)}{mimetypes.guess_extension(page.media_type) or '.bin'}"
     path.write_bytes(page.body)
     return path
-
-
-def _file_extension(page: WebPage) -> str:
-    import mimetypes
-
-    return mimetypes.guess_extension(page.media_type) or ".bin"

@@ -1,37 +1,34 @@
-"""WebSearch: pages that fit some words.
+"""WebSearch: search the web for pages.
 
-In: words, and domains to keep to or to leave out. Out: links and what the pages say. Who searches
-is a provider (`fetch/search.py`): one that is given, or the one whose key is in the environment.
+The provider is the one passed to `websearch_tool`, or the one whose key is in the environment (see `web.py`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from toolspan.errors import ToolError
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.tool import Output, Refusal, Tool
-from toolspan.tools.web import TAVILY_KEY, SearchProvider, TavilyProvider, WebSearchHit, WebSearchQuery
+from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
+from toolspan.tools.schemas import TEXTS, object_schema, text
+from toolspan.tools.web import TAVILY_KEY, SearchProvider, TavilyProvider, WebSearchQuery
 
-_DOMAINS_SCHEMA: Mapping[str, object] = {"type": "array", "items": {"type": "string"}}
-_SCHEMA: Mapping[str, object] = {
-    "type": "object",
-    "properties": {
-        "query": {"type": "string", "minLength": 2, "description": "What to look for"},
-        "allowed_domains": {**_DOMAINS_SCHEMA, "description": "Look only in these domains"},
-        "blocked_domains": {**_DOMAINS_SCHEMA, "description": "Leave these domains out"},
+_SCHEMA = object_schema(
+    {
+        "query": text("What to look for", minLength=2),
+        "allowed_domains": {**TEXTS, "description": "Look only in these domains"},
+        "blocked_domains": {**TEXTS, "description": "Leave these domains out"},
     },
-    "required": ["query"],
-    "additionalProperties": False,
-}
+    required=["query"],
+)
 
 
 def websearch_tool(profile: Profile, *, provider: SearchProvider | None = None) -> Tool:
-    """WebSearch as a client version has it."""
+    """Return the WebSearch tool of a client version."""
 
     async def run(value: Mapping[str, object], ctx: ToolContext) -> Output:
         return await _search_web(value, ctx, provider or _provider_from_environment(ctx))
@@ -45,10 +42,14 @@ def websearch_tool(profile: Profile, *, provider: SearchProvider | None = None) 
         validate=_validate_domains,
         concurrent=True,
         idempotent=True,
+        kind="web",
+        subject=ToolSubject("text", "query"),
+        slow_after=30.0,
+        hints=ToolHints("Search the web", read_only=True, open_world=True),
     )
 
 
-async def _validate_domains(value: Mapping[str, object], ctx: ToolContext) -> Refusal | None:  # noqa: ARG001
+async def _validate_domains(value: Mapping[str, object], _ctx: ToolContext) -> Refusal | None:
     if value.get("allowed_domains") and value.get("blocked_domains"):
         return Refusal(
             "Error: Cannot specify both allowed_domains and blocked_domains in the same request", "invalid_input"
@@ -73,7 +74,7 @@ async def _search_web(value: Mapping[str, object], ctx: ToolContext, provider: S
         WebSearchQuery(query, _text_tuple(value.get("allowed_domains")), _text_tuple(value.get("blocked_domains")))
     )
     links = [{"title": hit.title, "url": hit.url} for hit in hits]
-    summary = _summarize_hits(hits)
+    summary = "\n\n".join(f"{hit.title} ({hit.url}):\n{hit.content}" for hit in hits if hit.content)
     results: list[object] = [{"tool_use_id": ctx.call.id, "content": links}]
     record = {
         "query": query,
@@ -81,14 +82,10 @@ async def _search_web(value: Mapping[str, object], ctx: ToolContext, provider: S
         "durationSeconds": time.monotonic() - started,
         "searchCount": 1,
     }
-    text = f'Web search results for query: "{query}"\n\n'
-    text += f"Links: {json.dumps(links, ensure_ascii=False, separators=(',', ':'))}"
-    return Output(f"{text}\n\n{summary}" if summary else text, record)
+    content = f'Web search results for query: "{query}"\n\n'
+    content += f"Links: {json.dumps(links, ensure_ascii=False, separators=(',', ':'))}"
+    return Output(f"{content}\n\n{summary}" if summary else content, record)
 
 
 def _text_tuple(value: object) -> tuple[str, ...]:
     return tuple(str(item) for item in value) if isinstance(value, list | tuple) else ()
-
-
-def _summarize_hits(hits: Sequence[WebSearchHit]) -> str:
-    return "\n\n".join(f"{hit.title} ({hit.url}):\n{hit.content}" for hit in hits if hit.content)

@@ -1,8 +1,7 @@
-"""Write: a whole new content for a file, which may not exist yet.
+"""Write: give a file a whole new content, all or nothing.
 
-In: a path and a text. Out: a file that has it, all or nothing; what the model reads; hunks for the
-record. Refused over a file that the conversation has not seen, or that changed since, as far as
-the profile says. `_write` tells the story.
+`_plan_write` decides, `_write_content` writes. Depending on the client version, the call is refused if the
+conversation has not read the existing file or if the file has changed since.
 """
 
 from __future__ import annotations
@@ -16,43 +15,38 @@ from msgspec import to_builtins
 
 from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolError
+from toolspan.files.paths import number_lines, replace_surrogates
+from toolspan.files.safe_read import LoadedFile, read_file, stat_path
+from toolspan.files.text import Codec, DecodedText, decode_text, encode_text, match_newlines, normalize_newlines
 from toolspan.runtime.context import ToolContext
 from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.schema.check import compile_checker
-from toolspan.runtime.tool import Output, Refusal, Tool
+from toolspan.runtime.tool import Output, Refusal, Tool, ToolHints, ToolSubject
 from toolspan.tools.files.changes import (
+    CURRENT_NOTE,
+    MAX_EDITABLE_BYTES,
     PlannedTool,
     check_not_stale,
     find_file_state,
-    remember_written,
+    lock_by_path,
     resolve_tool_path,
     unread_file_refusal,
     write_file,
 )
-from toolspan.tools.files.paths import lock_name, number_lines, replace_surrogates
-from toolspan.tools.files.safe_read import LoadedFile, read_file, stat_path
-from toolspan.tools.files.text import Codec, DecodedText, decode_text, encode_text, match_newlines, normalize_newlines
+from toolspan.tools.schemas import TEXT, object_schema, result_schema, text
 
-MAX_OLD_BYTES = 128 << 20
-"""Bytes of an old content that can be replaced: it is read, compared and recorded."""
-_CURRENT_NOTE = " (file state is current in your context — no need to Read it back)"
 _DESCRIPTION = """\
 Give a file this content, whole; folders on the way are made. A file that exists has to be read
 first. To change a part of a file, edit it instead."""
-_SCHEMA: dict[str, object] = {
-    "type": "object",
-    "properties": {
-        "file_path": {"type": "string", "description": "The file to write"},
-        "content": {"type": "string", "description": "Everything the file is to contain"},
-    },
-    "required": ["file_path", "content"],
-    "additionalProperties": False,
-}
+_SCHEMA = object_schema(
+    {"file_path": text("The file to write"), "content": text("Everything the file is to contain")},
+    required=["file_path", "content"],
+)
 
 
 def write_tool(profile: Profile) -> Tool:
-    """Write as a client version has it."""
-    steps = PlannedTool(_plan_write, _write_file)
+    """Return the Write tool of a client version."""
+    steps = PlannedTool(_plan_write, _write_content)
     return Tool(
         name="Write",
         description=_DESCRIPTION,
@@ -62,67 +56,68 @@ def write_tool(profile: Profile) -> Tool:
         validate=steps.validate,
         records_intent=True,
         idempotent=True,
-        paths=lambda value: frozenset({lock_name(value["file_path"])}),
+        paths=lock_by_path("file_path"),
+        kind="write",
+        subject=ToolSubject("path", "file_path"),
+        slow_after=5.0,
+        hints=ToolHints("Write a file", destructive=True, idempotent=True),
+        output_schema=result_schema({"type": TEXT, "filePath": TEXT, "content": TEXT}),
+        replayable=True,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _WritePlan:
-    """What is to be written, over what."""
-
     name: str
     path: Path
     content: str
     old: LoadedFile | None
-    """None: there is no file yet."""
+    """None: the file does not exist yet."""
     values: FileValues
 
 
 def _plan_write(value: Mapping[str, object], ctx: ToolContext) -> _WritePlan | Refusal:
     values = ctx.profile.files
-    name = str(value["file_path"])
-    path = resolve_tool_path(name, ctx)
+    path = resolve_tool_path(str(value["file_path"]), ctx)
+    name = replace_surrogates(str(value["file_path"]))
     stat_result = stat_path(path)
     state = find_file_state(path, ctx)
     is_folder = stat_result is not None and stat.S_ISDIR(stat_result.st_mode)
+    folder_refusal = Refusal(f"{name} is a directory, not a file. Name a file inside it.", "is_directory")
     if is_folder and values.folder_first:
-        return _folder_refusal(replace_surrogates(name))
+        return folder_refusal
     if stat_result is not None and state is None and values.read_first:
         return unread_file_refusal()
     if is_folder:
-        return _folder_refusal(replace_surrogates(name))
-    old = None if stat_result is None else read_file(path, MAX_OLD_BYTES)
-    if old is not None and (changed := check_not_stale(old, state)):
-        return changed
-    return _WritePlan(replace_surrogates(name), path, replace_surrogates(str(value["content"])), old, values)
+        return folder_refusal
+    old = None if stat_result is None else read_file(path, MAX_EDITABLE_BYTES)
+    if old is not None and (stale := check_not_stale(old, state)):
+        return stale
+    return _WritePlan(name, path, replace_surrogates(str(value["content"])), old, values)
 
 
-def _folder_refusal(name: str) -> Refusal:
-    return Refusal(
-        f"{name} is a directory, not a file. Name a file inside it.", "is_directory"
-    )  # fmt: skip
-
-
-def _write_file(plan: _WritePlan, ctx: ToolContext) -> Output:
-    text = None if plan.old is None else _old_text(plan.old)
-    raw = plan.content if text is None else match_newlines(text, plan.content)
-    data = encode_text(raw, Codec("utf-8") if text is None else text.codec)
-    old, digest = (None, None) if plan.old is None else (plan.old.version, plan.old.digest)
-    version = write_file(plan.path, data, old, digest, ctx)
-    remember_written(plan.path, data, version, ctx, whole=True)
+def _write_content(plan: _WritePlan, ctx: ToolContext) -> Output:
+    if plan.old is None:
+        text = None
+        data = encode_text(plan.content, Codec("utf-8"))
+        write_file(plan.path, data, None, None, ctx, fully_seen=True)
+    else:
+        text = _old_text(plan.old)
+        data = encode_text(match_newlines(text, plan.content), text.codec)
+        write_file(plan.path, data, plan.old.version, plan.old.digest, ctx, fully_seen=True)
     return Output(_format_result(plan), _build_record(plan, text))
 
 
 def _old_text(old: LoadedFile) -> DecodedText:
     try:
         return decode_text(old.data)
-    except ToolError:  # broken UTF-16: it is replaced anyway, and shown as well as it can be
+    except ToolError:  # broken UTF-16; it is replaced anyway, so the record shows it as well as possible
         raw = old.data.decode("utf-8", "replace")
         return DecodedText(raw, normalize_newlines(raw), Codec("utf-8"))
 
 
 def _format_result(plan: _WritePlan) -> str:
-    note = _CURRENT_NOTE if plan.values.reports_current else ""
+    note = CURRENT_NOTE if plan.values.reports_current else ""
     if plan.old is None:
         return f"File created successfully at: {plan.name}{note}"
     if plan.values.snippet:
@@ -134,14 +129,14 @@ def _format_result(plan: _WritePlan) -> str:
     return f"The file {plan.name} has been updated successfully.{note}"
 
 
-def _build_record(plan: _WritePlan, text: DecodedText | None) -> dict[str, object]:
-    hunks = [] if text is None else make_hunks(text.printable, normalize_newlines(plan.content))
+def _build_record(plan: _WritePlan, old_text: DecodedText | None) -> dict[str, object]:
+    hunks = [] if old_text is None else make_hunks(old_text.printable, normalize_newlines(plan.content))
     record: dict[str, object] = {
-        "type": "create" if text is None else "update",
+        "type": "create" if old_text is None else "update",
         "filePath": plan.name,
         "content": plan.content,
         "structuredPatch": to_builtins(hunks),
-        "originalFile": None if text is None else text.printable,
+        "originalFile": None if old_text is None else old_text.printable,
     }
     if plan.values.records_user_modified:
         record["userModified"] = False

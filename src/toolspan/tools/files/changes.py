@@ -1,7 +1,7 @@
-"""May a file be changed, and what the conversation knows of it afterwards.
+"""The checks and steps that the tools which change files share.
 
-In: a path and what calls have seen so far. Out: a refusal in the client's words, or nothing. For
-tools that change parts of files; what they change is not known here.
+`PlannedTool` runs a tool in two steps: plan, then act. The other functions decide whether a file may be changed,
+write it, and remember the content that the conversation has seen.
 """
 
 from __future__ import annotations
@@ -11,40 +11,56 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from anyio import to_thread
 
 from toolspan.errors import ToolError
-from toolspan.runtime.context import FileState, ToolContext
-from toolspan.runtime.profiles import FileValues
-from toolspan.runtime.tool import Output, Refusal
-from toolspan.tools.files.atomic_replace import atomic_replace
-from toolspan.tools.files.paths import real_path, replace_surrogates, resolve_path, suggest_sibling
-from toolspan.tools.files.safe_read import FileVersion, LoadedFile, digest_bytes
-from toolspan.tools.files.text import (
+from toolspan.files.atomic_replace import atomic_replace
+from toolspan.files.paths import lock_name, real_path, replace_surrogates, resolve_path, suggest_sibling
+from toolspan.files.safe_read import FileVersion, LoadedFile, digest_bytes, read_file, stat_path
+from toolspan.files.text import (
+    Codec,
     DecodedText,
     TextRange,
+    decode_text,
     find_occurrences,
     match_quote_style,
     normalize_newlines,
     replace_ranges,
 )
+from toolspan.runtime.context import FileState, ToolContext
+from toolspan.runtime.profiles import FileValues
+from toolspan.runtime.tool import Output, Refusal
+from toolspan.tools.schemas import flag, text
 
 Input = Mapping[str, object]
 _Plan = TypeVar("_Plan")
 
-UNREAD_MESSAGE = "File has not been read yet. Read it first before writing to it."
-STALE_MESSAGE = (
+MAX_EDITABLE_BYTES = 128 << 20
+"""Larger files cannot be changed, because the old content is compared and recorded whole."""
+CURRENT_NOTE = " (file state is current in your context — no need to Read it back)"
+EDIT_PROPERTIES = {
+    "old_string": text("The text to replace"),
+    "new_string": text("The text to put there"),
+    "replace_all": flag("Replace it wherever it stands", default=False),
+}
+"""The input properties of one replacement."""
+_STALE_MESSAGE = (
     "File has been modified since read, either by the user or by a linter. Read it again before attempting to write it."
+)
+_AMBIGUOUS_MESSAGE = (
+    "Found {count} matches of the string to replace, but replace_all is false. To replace all"
+    " occurrences, set replace_all to true. To replace only one occurrence, please provide more"
+    " context to uniquely identify the instance.\nString: {old}"
 )
 
 
 class PlannedTool(Generic[_Plan]):
-    """The two steps of a tool that plans before it acts, both in a worker thread.
+    """A tool that plans before it acts, both in a worker thread.
 
-    A plan that turns out a refusal is the tool's veto. It is made again when the tool runs: the
-    file may have changed while somebody was asked for consent.
+    A plan that is a refusal vetoes the call. The plan is made again when the tool runs, because the file may have
+    changed while the call waited for permission.
     """
 
     def __init__(
@@ -54,12 +70,12 @@ class PlannedTool(Generic[_Plan]):
         self._act = act
 
     async def validate(self, value: Input, ctx: ToolContext) -> Refusal | None:
-        """Plan, to see whether it can be done."""
+        """Plan, and return the refusal if there is one."""
         plan = await to_thread.run_sync(partial(self._plan, value, ctx), abandon_on_cancel=True)
         return plan if isinstance(plan, Refusal) else None
 
     async def run(self, value: Input, ctx: ToolContext) -> Output:
-        """Plan again, and do it; not abandoned on cancel: what was begun is told as it ended."""
+        """Plan again and act. A cancelled call waits for the thread, so that its result tells what happened."""
         return await to_thread.run_sync(partial(self._plan_and_act, value, ctx))
 
     def _plan_and_act(self, value: Input, ctx: ToolContext) -> Output:
@@ -70,43 +86,80 @@ class PlannedTool(Generic[_Plan]):
 
 
 def resolve_tool_path(name: str, ctx: ToolContext) -> Path:
-    """The file a name means, as the client's file tools take it."""
+    """Return the absolute path for a name in a tool input; some clients expand `~`."""
     expands = ctx.profile.files.expands_home
     return resolve_path(name, ctx.cwd, ctx.workspace.environment.get("HOME") if expands else None)
 
 
-def resolved_target(path: Path, ctx: ToolContext) -> Path | None:
-    """What a path led to when consent was given; None when that differs between processes."""
-    end = ctx.links.resolve(str(path))
-    return Path(end) if not end.startswith("/proc/") else None
+def lock_by_path(field: str) -> Callable[[Input], frozenset[str]]:
+    """Return a `Tool.paths` function for the input field that names the file."""
+    return lambda value: frozenset({lock_name(str(value[field]))})
 
 
-def missing_file_refusal(path: Path, name: str, ctx: ToolContext) -> Refusal:
-    """There is no such file; perhaps another was meant."""
-    text = ctx.profile.files.missing.format(cwd=ctx.cwd, path=name)
-    other = suggest_sibling(path)
-    return Refusal(text + (f" Did you mean {other}?" if other else ""), "not_found")
+# Checks before a change
+
+
+class ExistingFile(NamedTuple):
+    """The content that an edit starts from; a file that does not exist yet is empty."""
+
+    text: DecodedText
+    version: FileVersion | None
+    """None: the file does not exist yet."""
+    digest: str | None
+    is_stale: bool
+    """The file has changed since the conversation saw it."""
+    is_fully_seen: bool
+    """The conversation has seen the whole file as it is now."""
+
+
+NO_FILE = ExistingFile(DecodedText("", "", Codec("utf-8")), None, None, is_stale=False, is_fully_seen=True)
+
+
+def load_for_edit(
+    path: Path, name: str, ctx: ToolContext, *, may_be_missing: bool, must_be_empty: bool = False
+) -> ExistingFile | Refusal:
+    """Read the file that is to be edited, or refuse the edit; `name` is the path for texts."""
+    values = ctx.profile.files
+    stat_result = stat_path(path)
+    if stat_result is None:
+        return NO_FILE if may_be_missing else _missing_file_refusal(path, name, ctx)
+    if refusal := check_regular_file(name, stat_result.st_mode):
+        return refusal
+    if path.suffix.lower() == ".ipynb":
+        message = "File is a Jupyter Notebook. Use the NotebookEdit to edit this file."
+        return Refusal(message, "invalid_input")
+    if must_be_empty and stat_result.st_size:
+        return file_exists_refusal()
+    state = find_file_state(path, ctx)
+    if state is None and values.read_first:
+        return unread_file_refusal()
+    loaded = read_file(path, MAX_EDITABLE_BYTES)
+    stale = check_not_stale(loaded, state)
+    if stale and not values.recovers_stale:
+        return stale
+    return ExistingFile(
+        decode_text(loaded.data),
+        loaded.version,
+        loaded.digest,
+        is_stale=stale is not None,
+        is_fully_seen=state is not None and state.whole and stale is None,
+    )
 
 
 def find_file_state(path: Path, ctx: ToolContext) -> FileState | None:
-    """What the conversation knows of a file, by its own name or that of what a link leads to."""
+    """Return the state in which the conversation last saw the file, under its own name or that of a link's target."""
     return ctx.files.get(real_path(path)) or ctx.files.get(path)
 
 
-def unread_file_refusal() -> Refusal:
-    """The file has to be read first."""
-    return Refusal(UNREAD_MESSAGE, "read_required")
-
-
 def check_not_stale(loaded: LoadedFile, state: FileState | None) -> Refusal | None:
-    """The file is not as the conversation has seen it."""
+    """Refuse a file that has changed since the conversation saw it."""
     if state is None or state.digest == loaded.digest:
         return None
-    return Refusal(STALE_MESSAGE, "stale_file")
+    return Refusal(_STALE_MESSAGE, "stale_file")
 
 
 def check_regular_file(name: str, mode: int) -> Refusal | None:
-    """There is something else than a regular file."""
+    """Refuse directories, devices and other things that are not regular files."""
     if stat.S_ISDIR(mode):
         return Refusal(f"{replace_surrogates(name)} is a directory, not a file.", "is_directory")
     if not stat.S_ISREG(mode):
@@ -114,102 +167,99 @@ def check_regular_file(name: str, mode: int) -> Refusal | None:
     return None
 
 
-def write_file(path: Path, data: bytes, stamp: FileVersion | None, before: str | None, ctx: ToolContext) -> FileVersion:
-    """Give a file this content; what is about to happen is written down first.
-
-    `before` is the digest of what it has, None for no file. See `disk.swap.swap` for the rest.
-
-    Raises:
-        ToolError: it could not be written, or is not what was expected; nothing has changed.
-    """
-    end = resolved_target(path, ctx)
-    journal = ctx.workspace.intent_log
-    if journal is not None:
-        target, after = str(end or real_path(path)), digest_bytes(data)
-        call = ctx.call
-        journal.begin(call.id, call.tool, call.arguments, path=target, before=before, after=after)
-    return atomic_replace(path, data, stamp, end)
+def unread_file_refusal() -> Refusal:
+    """Refuse to change a file that the conversation has not read."""
+    return Refusal("File has not been read yet. Read it first before writing to it.", "read_required")
 
 
-def remember_written(path: Path, data: bytes, stamp: FileVersion, ctx: ToolContext, *, whole: bool) -> None:
-    """A call gave the file this content."""
-    state = FileState(
-        digest=digest_bytes(data), mtime_ns=stamp.mtime_ns, size=stamp.size, whole=whole, call_id=ctx.call.id
-    )
-    for name in {path, real_path(path)}:
-        ctx.files.set_state(name, state)
+def file_exists_refusal() -> Refusal:
+    """Refuse to create a file where one with content exists."""
+    return Refusal("Cannot create new file - file already exists.", "invalid_input")
 
 
-MAX_FILE_BYTES = 128 << 20
-"""Bytes of a file that can be edited: it is compared and recorded whole."""
-EDIT_PROPERTIES: Mapping[str, object] = {
-    "old_string": {"type": "string", "description": "The text to replace"},
-    "new_string": {"type": "string", "description": "The text to put there"},
-    "replace_all": {"type": "boolean", "default": False, "description": "Replace it wherever it stands"},
-}
-"""How the model asks for it."""
-_AMBIGUOUS_MESSAGE = (
-    "Found {count} matches of the string to replace, but replace_all is false. To replace all"
-    " occurrences, set replace_all to true. To replace only one occurrence, please provide more"
-    " context to uniquely identify the instance.\nString: {old}"
-)
+def _missing_file_refusal(path: Path, name: str, ctx: ToolContext) -> Refusal:
+    message = ctx.profile.files.missing.format(cwd=ctx.cwd, path=name)
+    suggestion = suggest_sibling(path)
+    return Refusal(message + (f" Did you mean {suggestion}?" if suggestion else ""), "not_found")
+
+
+# Changes
 
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """One text for another; an empty old one makes a new file."""
+    """One text to replace by another; an empty old text creates a file."""
 
     old: str
     new: str
     replace_all: bool
 
     @classmethod
-    def from_arguments(cls, arguments: Mapping[str, object]) -> Self:
-        """As the model asked for it."""
+    def parse(cls, value: Input) -> Self:
+        """Build the replacement from a valid input."""
         return cls(
-            old=replace_surrogates(str(arguments["old_string"])),
-            new=replace_surrogates(str(arguments["new_string"])),
-            replace_all=arguments.get("replace_all") is True,
+            old=replace_surrogates(str(value["old_string"])),
+            new=replace_surrogates(str(value["new_string"])),
+            replace_all=value.get("replace_all") is True,
         )
 
     @property
     def creates_file(self) -> bool:
-        """Whether it makes a new file."""
+        """True if the old text is empty."""
         return not self.old
 
     def check_differs(self) -> Refusal | None:
-        """Both texts are the same."""
+        """Refuse a replacement whose two texts are the same."""
         if self.old != self.new:
             return None
         return Refusal("No changes to make: old_string and new_string are exactly the same.", "no_change")
 
     def find_matches(self, text: DecodedText, values: FileValues) -> Sequence[TextRange] | Refusal:
-        """Where the old text stands."""
-        spans = (
-            [TextRange(0, 0)] if self.creates_file else find_occurrences(text.normalized, normalize_newlines(self.old))
-        )
-        if not spans:
+        """Return the ranges to replace, or refuse if there are none or too many."""
+        if self.creates_file:
+            return [TextRange(0, 0)]
+        ranges = find_occurrences(text.normalized, normalize_newlines(self.old))
+        if not ranges:
             return Refusal(values.no_match.format(old=self.old), "no_match")
-        if len(spans) > 1 and not self.replace_all:
-            return Refusal(_AMBIGUOUS_MESSAGE.format(count=len(spans), old=self.old), "ambiguous_match")
-        return spans
+        if len(ranges) > 1 and not self.replace_all:
+            return Refusal(_AMBIGUOUS_MESSAGE.format(count=len(ranges), old=self.old), "ambiguous_match")
+        return ranges
 
-    def apply_to(self, text: DecodedText, spans: Sequence[TextRange], values: FileValues) -> DecodedText:
-        """The text with the new one at these places."""
-        replaced = text.normalized[spans[0].start : spans[0].end]
-        return replace_ranges(text, spans, match_quote_style(self.new, replaced) if values.keeps_curly else self.new)
-
-
-def check_editable(path: Path, name: str, mode: int) -> Refusal | None:
-    """There is something that has no text to replace."""
-    if refusal := check_regular_file(name, mode):
-        return refusal
-    if path.suffix.lower() == ".ipynb":
-        text = "File is a Jupyter Notebook. Use the NotebookEdit to edit this file."
-        return Refusal(text, "invalid_input")
-    return None
+    def apply_to(self, text: DecodedText, ranges: Sequence[TextRange], values: FileValues) -> DecodedText:
+        """Return the text with the new text in these ranges."""
+        replaced = text.normalized[ranges[0].start : ranges[0].end]
+        return replace_ranges(text, ranges, match_quote_style(self.new, replaced) if values.keeps_curly else self.new)
 
 
-def file_exists_refusal() -> Refusal:
-    """A new file was to be made where there is one."""
-    return Refusal("Cannot create new file - file already exists.", "invalid_input")
+def write_file(
+    path: Path, data: bytes, version: FileVersion | None, digest: str | None, ctx: ToolContext, *, fully_seen: bool
+) -> None:
+    """Log the intent, replace the file, and remember its content as seen by the conversation.
+
+    `version` and `digest` describe the content to be replaced, None for a new file.
+
+    Raises:
+        ToolError: the file cannot be written or has changed in the meantime; it is left as it was.
+    """
+    digest_after = digest_bytes(data)
+    target = _permitted_target(path, ctx)
+    if ctx.workspace.intent_log is not None:
+        call, target_name = ctx.call, str(target or real_path(path))
+        ctx.workspace.intent_log.begin(
+            call.id, call.tool, call.arguments, path=target_name, before=digest, after=digest_after
+        )
+    written = atomic_replace(path, data, version, target)
+    state = FileState(
+        digest=digest_after, mtime_ns=written.mtime_ns, size=written.size, whole=fully_seen, call_id=ctx.call.id
+    )
+    for name in {path, real_path(path)}:
+        ctx.files.set_state(name, state)
+
+
+def _permitted_target(path: Path, ctx: ToolContext) -> Path | None:
+    """Return the target that the path's links led to when the call was permitted.
+
+    None for paths in `/proc`, which differ between processes.
+    """
+    target = ctx.links.resolve(str(path))
+    return None if target.startswith("/proc/") else Path(target)

@@ -1,11 +1,13 @@
-"""What kind of image some bytes are, and how large: told by their first bytes.
+"""Recognize images and scale them down to the size that models accept.
 
-In: bytes. Out: a `Picture`, or None for anything but PNG, JPEG, GIF and WebP. Decodes no pixels.
+`read_image_info` looks only at the first bytes; `scale_to_limits` decodes the image.
 """
 
 from __future__ import annotations
 
 import io
+import struct
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,14 +24,21 @@ MEDIA_TYPES = {
     ".gif": "image/gif",
     ".webp": "image/webp",
 }
-"""By the name's ending."""
+"""Media types by file name suffix."""
 
+MAX_SIDE_PIXELS = 2000
+MAX_IMAGE_BYTES = (5 << 20) * 3 // 4
+"""Servers accept five megabytes of base64."""
+MAX_PIXELS = 150_000_000
+"""Larger images are not decoded: a small file can hold an image that fills the memory."""
+_QUALITIES = (85, 60, 40, 20)
 _JPEG_NO_SIZE = frozenset({0xC4, 0xC8, 0xCC})
+"""Markers in the range of the frame headers that are none."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageInfo:
-    """An image's type and size in pixels."""
+    """An image's type, and its size in pixels."""
 
     media_type: str
     width: int
@@ -37,36 +46,37 @@ class ImageInfo:
 
 
 def read_image_info(data: bytes) -> ImageInfo | None:
-    """The image in the bytes."""
+    """Read type and size from the first bytes; None for anything but PNG, JPEG, GIF and WebP."""
     try:
         return _parse_png(data) or _parse_gif(data) or _parse_webp(data) or _parse_jpeg(data)
-    except IndexError:
+    except (IndexError, struct.error):
         return None
 
 
 def _parse_png(data: bytes) -> ImageInfo | None:
     if not data.startswith(b"\x89PNG\r\n\x1a\n") or data[12:16] != b"IHDR":
         return None
-    return ImageInfo("image/png", _read_big_endian(data, 16, 4), _read_big_endian(data, 20, 4))
+    return ImageInfo("image/png", *struct.unpack_from(">II", data, 16))
 
 
 def _parse_gif(data: bytes) -> ImageInfo | None:
     if data[:6] not in (b"GIF87a", b"GIF89a"):
         return None
-    return ImageInfo("image/gif", _read_little_endian(data, 6, 2), _read_little_endian(data, 8, 2))
+    return ImageInfo("image/gif", *struct.unpack_from("<HH", data, 6))
 
 
 def _parse_webp(data: bytes) -> ImageInfo | None:
     if data[:4] != b"RIFF" or data[8:12] != b"WEBP":
         return None
     match data[12:16]:
-        case b"VP8X":
-            width, height = (1 + _read_little_endian(data, 24, 3), 1 + _read_little_endian(data, 27, 3))
-        case b"VP8L":
-            bits = _read_little_endian(data, 21, 4)
+        case b"VP8X":  # two sizes of 24 bits
+            low_width, high_width, low_height, high_height = struct.unpack_from("<HBHB", data, 24)
+            width, height = 1 + low_width + (high_width << 16), 1 + low_height + (high_height << 16)
+        case b"VP8L":  # two sizes of 14 bits
+            (bits,) = struct.unpack_from("<I", data, 21)
             width, height = 1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF)
         case b"VP8 ":
-            width, height = (_read_little_endian(data, 26, 2) & 0x3FFF, _read_little_endian(data, 28, 2) & 0x3FFF)
+            width, height = (size & 0x3FFF for size in struct.unpack_from("<HH", data, 26))
         case _:
             return None
     return ImageInfo("image/webp", width, height)
@@ -76,41 +86,20 @@ def _parse_jpeg(data: bytes) -> ImageInfo | None:
     if data[:3] != b"\xff\xd8\xff":
         return None
     at = 2
-    while True:  # ends by IndexError when no size follows
+    while True:  # ends with an error at the end of the data
         while data[at + 1] == 0xFF:  # fill bytes
             at += 1
         marker = data[at + 1]
         if 0xC0 <= marker <= 0xCF and marker not in _JPEG_NO_SIZE:
-            return ImageInfo("image/jpeg", _read_big_endian(data, at + 7, 2), _read_big_endian(data, at + 5, 2))
-        at += 2 + _read_big_endian(data, at + 2, 2)
-
-
-def _read_big_endian(data: bytes, at: int, count: int) -> int:
-    return int.from_bytes(_slice_exactly(data, at, count), "big")
-
-
-def _read_little_endian(data: bytes, at: int, count: int) -> int:
-    return int.from_bytes(_slice_exactly(data, at, count), "little")
-
-
-def _slice_exactly(data: bytes, at: int, count: int) -> bytes:
-    if at + count > len(data):
-        raise IndexError(at)
-    return data[at : at + count]
-
-
-MAX_SIDE_PIXELS = 2000
-"""Pixels."""
-MAX_IMAGE_BYTES = (5 << 20) * 3 // 4
-"""A server takes five megabytes, in base64."""
-MAX_PIXELS = 150_000_000
-"""More are not unpacked: a small file can hold a picture that fills the memory."""
-_QUALITIES = (85, 60, 40, 20)
+            height, width = struct.unpack_from(">HH", data, at + 5)
+            return ImageInfo("image/jpeg", width, height)
+        (length,) = struct.unpack_from(">H", data, at + 2)
+        at += 2 + length
 
 
 @dataclass(frozen=True, slots=True)
 class ScaledImage:
-    """An image as it is sent."""
+    """The image that is sent to the model."""
 
     data: bytes
     media_type: str
@@ -119,10 +108,10 @@ class ScaledImage:
 
 
 def scale_to_limits(data: bytes, info: ImageInfo) -> ScaledImage:
-    """The image, scaled down where a side is too long, packed tighter where it has too many bytes.
+    """Scale an image down if a side is too long, and compress it if it has too many bytes.
 
     Raises:
-        ToolError: it has to be made smaller and cannot be unpacked.
+        ToolError: the image is over the limits and cannot be decoded.
     """
     if max(info.width, info.height) <= MAX_SIDE_PIXELS and len(data) <= MAX_IMAGE_BYTES:
         return ScaledImage(data, info.media_type, info.width, info.height)
@@ -135,8 +124,6 @@ def scale_to_limits(data: bytes, info: ImageInfo) -> ScaledImage:
 
 
 def _shrink_image(data: bytes, info: ImageInfo) -> ScaledImage:
-    import warnings
-
     from PIL import Image
 
     try:
@@ -158,7 +145,7 @@ def _resize_image(image: Image.Image, info: ImageInfo) -> Image.Image:
 
 
 def _compress_image(image: Image.Image, media_type: str) -> ScaledImage:
-    """In its own format if that is small enough, else as JPEG, worse and worse."""
+    """Encode in the image's own format if that is small enough, otherwise as JPEG with falling quality."""
     if media_type != "image/jpeg":
         data = _encode_image(image, "WEBP" if media_type == "image/webp" else "PNG")
         output_type = "image/webp" if media_type == "image/webp" else "image/png"

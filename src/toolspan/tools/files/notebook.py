@@ -1,8 +1,7 @@
-"""The cells of a notebook's text, changed without touching the rest of it.
+"""Read the cells of Jupyter notebooks, and change them without touching the rest of the file.
 
-In: the text of an `.ipynb` file. Out: the same text with one cell changed, added or gone. What is
-not changed keeps its characters: indentation, line ends, order of keys, the way numbers and letters
-are written. What is new is written in the style of what is there. Pure functions.
+`parse_cells` is for reading, `parse_notebook` for changes. Unchanged parts keep their characters: indentation, line
+ends, order of keys, spelling of numbers and letters. New parts are written in the style of the file.
 """
 
 from __future__ import annotations
@@ -16,18 +15,22 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from toolspan.errors import ToolError
-from toolspan.tools.files.paths import replace_surrogates
+from toolspan.files.paths import replace_surrogates
 
 RawCell = Mapping[str, object]
+NotebookBlock = dict[str, object]
 
 _DECODER = json.JSONDecoder()
 _BLANK = re.compile(r"[ \t\r\n]*")
-NOT_JSON = "Notebook is not valid JSON."
-NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of objects."
+_NOT_JSON = "Notebook is not valid JSON."
+_NOT_A_NOTEBOOK = "The file is no notebook: its `cells` are not a list of objects."
+
+
+# Changing
 
 
 class _JsonNode(NamedTuple):
-    """A value in a text."""
+    """A value and its position in a text."""
 
     start: int
     end: int
@@ -44,16 +47,16 @@ class _JsonMember(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _JsonStyle:
-    """How a notebook is written."""
+    """The formatting of a notebook file."""
 
     newline: str
-    """Empty when it is all in one line."""
+    """Empty if the file is a single line."""
     indent: str
     comma: str
     colon: str
 
     def dumps(self, value: object, depth: int) -> str:
-        """A value as this notebook would have it."""
+        """Format a value in this style."""
         if not self.newline:
             separators = (self.comma, self.colon)
             return replace_surrogates(json.dumps(value, ensure_ascii=False, separators=separators))
@@ -61,32 +64,29 @@ class _JsonStyle:
         return replace_surrogates(text).replace("\n", self.newline + depth * self.indent)
 
     def line_start(self, depth: int) -> str:
-        """What stands before a value in a line of its own."""
+        """Return the characters before a value on a line of its own."""
         return self.newline + depth * self.indent if self.newline else ""
 
     @property
     def cell_separator(self) -> str:
-        """What stands between two cells."""
+        """The characters between two cells."""
         return "," + self.line_start(2) if self.newline else self.comma
 
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
-    """A notebook's text, and where its cells are in it."""
+    """A notebook's text and the positions of its cells."""
 
     text: str
     document: Mapping[str, object]
     cells: tuple[RawCell, ...]
     _cells_range: tuple[int, int]
-    """Behind the bracket that opens the list of cells, and before the one that closes it."""
+    """The range between the brackets of the cell list."""
     _cell_nodes: tuple[_JsonNode, ...]
     _style: _JsonStyle
 
     def change_cell(self, index: int, values: RawCell) -> str:
-        """The text with some values of a cell changed; None takes one away.
-
-        A value that is to be null is `NULL`.
-        """
+        """Return the text with some keys of a cell changed. None removes a key; `JSON_NULL` writes null."""
         node, cell = self._cell_nodes[index], self.cells[index]
         removed = [name for name, value in values.items() if value is None and name in cell]
         added = [name for name, value in values.items() if value is not None and name not in cell]
@@ -103,7 +103,7 @@ class Notebook:
         return text
 
     def insert_cell(self, index: int, cell: RawCell) -> str:
-        """The text with one more cell, at this place."""
+        """Return the text with a new cell at this index."""
         written, style = self._style.dumps(cell, 2), self._style
         if not self._cell_nodes:
             start, end = self._cells_range
@@ -115,7 +115,7 @@ class Notebook:
         return self._replace_slice(before, before, style.cell_separator + written)
 
     def delete_cell(self, index: int) -> str:
-        """The text without a cell."""
+        """Return the text without a cell."""
         nodes = self._cell_nodes
         if len(nodes) == 1:
             return self._replace_slice(*self._cells_range, "")
@@ -128,10 +128,11 @@ class Notebook:
 
 
 class _JsonNull:
-    """Null as a value to write, where None means that there is none."""
+    """The type of `JSON_NULL`."""
 
 
 JSON_NULL = _JsonNull()
+"""A null to be written, where None removes a key."""
 
 
 def _unwrap_null(value: object) -> object:
@@ -139,10 +140,10 @@ def _unwrap_null(value: object) -> object:
 
 
 def parse_notebook(text: str) -> Notebook:
-    """A notebook's text, read.
+    """Parse the text of a notebook.
 
     Raises:
-        ToolError: it is no JSON, or no notebook.
+        ToolError: the text is not JSON, or not a notebook.
     """
     try:
         document = json.loads(text)
@@ -150,13 +151,13 @@ def parse_notebook(text: str) -> Notebook:
         top = _object_members(text, start) if isinstance(document, dict) else []
         cells_member = next((member for member in reversed(top) if member.name == "cells"), None)
         if cells_member is None or not isinstance(cells_member.node.value, list):
-            raise ToolError(NOT_A_NOTEBOOK, kind="invalid_input")
+            raise ToolError(_NOT_A_NOTEBOOK, kind="invalid_input")
         nodes = _array_elements(text, cells_member.node.start)
     except (ValueError, RecursionError) as error:
-        raise ToolError(NOT_JSON, kind="invalid_input") from error
+        raise ToolError(_NOT_JSON, kind="invalid_input") from error
     cells = tuple(node.value for node in nodes if isinstance(node.value, dict))
     if len(cells) != len(nodes):
-        raise ToolError(NOT_A_NOTEBOOK, kind="invalid_input")
+        raise ToolError(_NOT_A_NOTEBOOK, kind="invalid_input")
     return Notebook(
         text=text,
         document=document,
@@ -187,7 +188,7 @@ def _decode_node(text: str, at: int) -> _JsonNode:
 
 
 def _object_members(text: str, start: int) -> list[_JsonMember]:
-    """The members of the object that begins here."""
+    """Return the members of the object that starts here."""
     members: list[_JsonMember] = []
     at = _skip_blanks(text, start + 1)
     while text[at] != "}":
@@ -199,7 +200,7 @@ def _object_members(text: str, start: int) -> list[_JsonMember]:
 
 
 def _array_elements(text: str, start: int) -> tuple[_JsonNode, ...]:
-    """The elements of the list that begins here."""
+    """Return the elements of the array that starts here."""
     nodes: list[_JsonNode] = []
     at = _skip_blanks(text, start + 1)
     while text[at] != "]":
@@ -209,25 +210,25 @@ def _array_elements(text: str, start: int) -> tuple[_JsonNode, ...]:
 
 
 def _next_element(text: str, end: int) -> int:
-    """Where the next one begins, or the bracket that closes the list."""
+    """Return the position of the next element or of the closing bracket."""
     at = _skip_blanks(text, end)
     return _skip_blanks(text, at + 1) if text[at] == "," else at
 
 
-NotebookBlock = dict[str, object]
+# Reading
 
 
 @dataclass(frozen=True, slots=True)
 class NotebookCellOutput:
-    """What a cell printed or gave."""
+    """One output of a cell."""
 
     kind: str
     text: str | None
     image: tuple[str, str] | None
-    """Media type and base64."""
+    """Media type and base64 data."""
 
     def to_record(self) -> dict[str, object]:
-        """As it is recorded."""
+        """Return the output as clients record it."""
         record: dict[str, object] = {"output_type": self.kind}
         if self.text is not None:
             record["text"] = self.text
@@ -238,7 +239,7 @@ class NotebookCellOutput:
 
 @dataclass(frozen=True, slots=True)
 class NotebookCell:
-    """One cell."""
+    """One cell, as Read shows it."""
 
     id: str
     kind: str
@@ -248,7 +249,7 @@ class NotebookCell:
     outputs: tuple[NotebookCellOutput, ...]
 
     def to_record(self) -> dict[str, object]:
-        """As it is recorded."""
+        """Return the cell as clients record it."""
         record: dict[str, object] = {"cellType": self.kind, "source": self.source}
         if self.execution_count is not None:
             record["execution_count"] = self.execution_count
@@ -260,7 +261,7 @@ class NotebookCell:
         return record
 
     def format_source(self) -> str:
-        """As the model reads it, without the outputs."""
+        """Return the source for the model, without the outputs."""
         kind = "" if self.kind == "code" else f"<cell_type>{self.kind}</cell_type>"
         foreign = self.language not in (None, "python")
         language = f"<language>{self.language}</language>" if foreign else ""
@@ -268,10 +269,10 @@ class NotebookCell:
 
 
 def parse_cells(data: bytes) -> tuple[NotebookCell, ...]:
-    """The cells of a notebook.
+    """Parse the cells of a notebook file.
 
     Raises:
-        ToolError: the bytes are no notebook.
+        ToolError: the bytes are not a notebook.
     """
     try:
         document = json.loads(data)
@@ -280,12 +281,12 @@ def parse_cells(data: bytes) -> tuple[NotebookCell, ...]:
     items = document.get("cells") if isinstance(document, dict) else None
     if not isinstance(items, list):
         raise ToolError("The notebook has no list of cells")
-    language = _kernel_language(_as_mapping(document.get("metadata")))
+    language = _kernel_language(document.get("metadata"))
     return tuple(_parse_cell(_as_mapping(item), index, language) for index, item in enumerate(items))
 
 
 def cell_blocks(cells: Sequence[NotebookCell]) -> list[NotebookBlock]:
-    """What the model reads."""
+    """Return the cells as content blocks for the model."""
     content: list[NotebookBlock] = []
     texts: list[str] = []
     for part in _cell_parts(cells):
@@ -313,23 +314,22 @@ def _text_block(texts: Sequence[str]) -> list[NotebookBlock]:
     return [{"text": "\n".join(texts), "type": "text"}] if texts else []
 
 
-def _kernel_language(metadata: Mapping[str, object]) -> str:
-    for section in ("language_info", "kernelspec"):
-        values = _as_mapping(metadata.get(section))
-        name = values.get("name" if section == "language_info" else "language")
-        if isinstance(name, str):
+def _kernel_language(metadata: object) -> str:
+    match metadata:
+        case {"language_info": {"name": str(name)}} | {"kernelspec": {"language": str(name)}}:
             return name
-    return "python"
+        case _:
+            return "python"
 
 
 def _parse_cell(item: Mapping[str, object], index: int, language: str) -> NotebookCell:
     kind = str(item.get("cell_type", "code"))
     code = kind == "code"
-    identity = item.get("id")
+    cell_id = item.get("id")
     count = item.get("execution_count")
     outputs = item.get("outputs")
     return NotebookCell(
-        id=identity if isinstance(identity, str) else f"cell-{index}",
+        id=cell_id if isinstance(cell_id, str) else f"cell-{index}",
         kind=kind,
         source=_join_lines(item.get("source")),
         language=language if code else None,
@@ -365,7 +365,7 @@ def _parse_image(data: Mapping[str, object]) -> tuple[str, str] | None:
 
 
 def _join_lines(value: object) -> str:
-    """A text that may be stored as a list of lines."""
+    """Return a text that may be stored as a list of lines."""
     if isinstance(value, list):
         return "".join(str(line) for line in value)
     return value if isinstance(value, str) else ""

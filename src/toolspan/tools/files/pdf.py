@@ -1,8 +1,4 @@
-"""Pages of a PDF.
-
-In: a document's bytes, and which pages. Out: those pages, each as a document of its own and all as
-one. Blocking; tools call it in a worker thread.
-"""
+"""Count and extract the pages of PDF documents. Blocking; tools call it in a worker thread."""
 
 from __future__ import annotations
 
@@ -18,24 +14,24 @@ if TYPE_CHECKING:
 
 
 MAX_PAGES = 20
-"""That can be asked for at once."""
+"""Pages that one call can extract."""
 MAX_WHOLE_PAGES = 100
-"""Pages of a document that is sent whole."""
+"""Pages of a document that a model's server accepts whole."""
 _SMALL_BYTES = 100 << 10
-"""Bytes that cannot hold more than `MOST_WHOLE` pages worth counting."""
+"""Documents below this size are assumed to have at most `MAX_WHOLE_PAGES` pages."""
 _PAGE_RANGE = re.compile(r"\s*(\d{1,6})\s*(?:(-)\s*(\d{1,6})?)?\s*")
 
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """From one page to another, counted from 1; no last one means to the end."""
+    """A range of pages, counted from 1; `last` is None for the end of the document."""
 
     first: int
     last: int | None
 
     @classmethod
     def parse(cls, text: str) -> PageRange | None:
-        """The range in `3`, `1-5` or `10-`; None when it is none."""
+        """Parse `3`, `1-5` or `10-`; return None for anything else."""
         match = _PAGE_RANGE.fullmatch(text)
         if match is None or int(match[1]) < 1:
             return None
@@ -45,7 +41,7 @@ class PageRange:
 
     @property
     def has_too_many_pages(self) -> bool:
-        """More than can be had at once."""
+        """True if the range is longer than `MAX_PAGES`."""
         return self.last is not None and self.last - self.first >= MAX_PAGES
 
 
@@ -54,22 +50,22 @@ class ExtractedPages:
     """Some pages of a document."""
 
     pages: tuple[bytes, ...]
-    """Each as a document."""
+    """One document per page."""
     combined: bytes
-    """All as one document."""
+    """One document with all of the pages."""
 
 
 def extract_pages(data: bytes, pages: PageRange) -> ExtractedPages:
-    """The pages that are asked for, as far as there are such.
+    """Extract the pages of the range that exist, `MAX_PAGES` at most.
 
     Raises:
-        ToolError: the document cannot be read, or ends before the first of them.
+        ToolError: the document is broken, or ends before the first page of the range.
     """
     try:
         return _extract_page_range(data, pages)
     except ToolError:
         raise
-    except Exception as error:  # broken documents break a parser in many ways
+    except Exception as error:  # broken documents make the parser fail in many ways
         raise ToolError(f"The PDF cannot be read: {error}", kind="invalid_input") from error
 
 
@@ -97,13 +93,13 @@ def _write_pages(reader: PdfReader, numbers: range | list[int], writer: PdfWrite
 
 
 def excess_page_count(data: bytes) -> int | None:
-    """The number of pages, when a model's server would not take so many; else None."""
+    """Return the number of pages if it exceeds `MAX_WHOLE_PAGES`, otherwise None."""
     if len(data) < _SMALL_BYTES:
         return None
     from pypdf import PdfReader
 
     try:
         count = len(PdfReader(io.BytesIO(data)).pages)
-    except Exception:  # noqa: BLE001 - as above; the server may still read it
+    except Exception:  # noqa: BLE001 - see above; the server may still be able to read it
         return None
     return count if count > MAX_WHOLE_PAGES else None

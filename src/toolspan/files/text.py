@@ -1,8 +1,7 @@
-r"""A file's bytes as text that can be changed and written back without touching the rest.
+r"""Decode a file so that parts of it can be replaced without changing the rest.
 
-In: bytes. Out: a `Text`, whose `plain` form is what models read and match against (no byte order
-mark, `\n` at line ends), and new bytes after some spans of the plain form were replaced. What is
-not replaced keeps its bytes: mixed line ends, bytes that are no UTF-8, the mark at the beginning.
+`DecodedText.normalized` is the text that models read and match against: no byte order mark, `\n` as line end.
+Everything outside of a replaced range keeps its bytes: mixed line ends, invalid UTF-8, the byte order mark.
 """
 
 from __future__ import annotations
@@ -20,15 +19,14 @@ _CRLF_PATTERN = re.compile("\r\n")
 
 
 class Codec(NamedTuple):
-    """How bytes are text."""
+    """The encoding of a file and its byte order mark."""
 
     encoding: str
     bom: bytes = b""
-    """The byte order mark the file begins with."""
 
     @property
     def errors(self) -> str:
-        """How bytes that are no text survive a round trip."""
+        """The error handler that lets invalid bytes survive a round trip."""
         return "surrogateescape" if self.encoding == "utf-8" else "surrogatepass"
 
 
@@ -40,7 +38,7 @@ _BOM_CODECS = (
 
 
 class TextRange(NamedTuple):
-    """A piece of a plain text, from the first character to the one behind the last."""
+    """A range of characters in a normalized text."""
 
     start: int
     end: int
@@ -48,29 +46,29 @@ class TextRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DecodedText:
-    """A decoded file."""
+    """The text of a file."""
 
     raw: str
-    """Every character, line ends as they are; encoding it gives the file's bytes back."""
+    """All characters with their line ends; encoding them gives the file's bytes."""
     normalized: str
     codec: Codec
 
     @property
     def printable(self) -> str:
-        """The plain form for records: bytes that are no text are U+FFFD."""
+        """The normalized text with U+FFFD for invalid bytes, for records."""
         return replace_undecodable(self.normalized, self.codec)
 
 
 def detect_codec(data: bytes) -> Codec:
-    """The codec that the first bytes tell; UTF-8 when they do not."""
+    """Return the codec that the byte order mark names, or UTF-8."""
     return next((codec for codec in _BOM_CODECS if data.startswith(codec.bom)), Codec("utf-8"))
 
 
 def decode_text(data: bytes) -> DecodedText:
-    """The text of a whole content.
+    """Decode a whole file.
 
     Raises:
-        ToolError: the bytes are UTF-16 with half a character at the end: no exact text exists.
+        ToolError: the file has a UTF-16 mark but is not valid UTF-16.
     """
     codec = detect_codec(data)
     try:
@@ -81,17 +79,17 @@ def decode_text(data: bytes) -> DecodedText:
 
 
 def encode_text(raw: str, codec: Codec) -> bytes:
-    """The bytes of a text with its mark."""
+    """Encode a text, with its byte order mark."""
     return codec.bom + raw.encode(codec.encoding, codec.errors)
 
 
 def normalize_newlines(raw: str) -> str:
-    r"""The text with `\n` for every `\r\n`."""
+    r"""Replace every `\r\n` by `\n`."""
     return raw.replace("\r\n", "\n") if "\r" in raw else raw
 
 
 def replace_undecodable(text: str, codec: Codec) -> str:
-    """The text with U+FFFD for what is not a character."""
+    """Replace escaped invalid bytes by U+FFFD."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -100,15 +98,15 @@ def replace_undecodable(text: str, codec: Codec) -> str:
 
 
 def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> DecodedText:
-    """The text with each of the plain spans replaced; they are in order and do not overlap.
+    """Replace each of the ranges, which are in order and do not overlap.
 
-    Line ends in `new` become those of the lines it replaces, or else those most lines have.
+    Line ends in `new` become those of the lines it replaces, or else those that most lines have.
     """
     newline_positions = [match.start() - index for index, match in enumerate(_CRLF_PATTERN.finditer(text.raw))]
     pieces: list[str] = []
     position = 0
     for text_range in ranges:
-        # A plain position is off by the carriage returns that were left out before it.
+        # A normalized position is off by the carriage returns that were removed before it.
         start = text_range.start + bisect_left(newline_positions, text_range.start)
         end = text_range.end + bisect_left(newline_positions, text_range.end)
         pieces += (text.raw[position:start], _with_newlines_of(new, text.raw[start:end], text.raw))
@@ -118,7 +116,7 @@ def replace_ranges(text: DecodedText, ranges: Sequence[TextRange], new: str) -> 
 
 
 def match_newlines(text: DecodedText, content: str) -> str:
-    r"""A whole new content with the line ends of the old text, when that has only `\r\n`."""
+    r"""Return a new content with `\r\n` line ends if the old text has only those."""
     count = text.raw.count("\r\n")
     is_uniform = count > 0 and count == text.raw.count("\n")
     return content.replace("\n", "\r\n") if is_uniform and "\r\n" not in content else content
@@ -136,18 +134,18 @@ _STRAIGHT_QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'"
 _CURLY_DOUBLE = re.compile("[“”]")
 _CURLY_SINGLE = re.compile("[‘’]")
 _OPENS_AFTER = frozenset(" \t\n\r([{—–“‘")
-"""A quote behind one of these, or at the beginning, opens; any other closes."""
+"""A quote at the start, or behind one of these, is an opening quote."""
 
 
 def find_occurrences(text: str, needle: str) -> list[TextRange]:
-    """Every place where the text stands; straight quotes match curly ones if nothing else fits."""
+    """Return all occurrences of the text; if there are none, straight quotes match curly ones."""
     return _find_exact(text, needle) or _find_exact(
         text.translate(_STRAIGHT_QUOTES), needle.translate(_STRAIGHT_QUOTES)
     )
 
 
 def match_quote_style(new: str, replaced: str) -> str:
-    """The new text with curly quotes of the kinds that the replaced text has."""
+    """Curl the quotes of the new text if the replaced text has curly quotes."""
     if _CURLY_DOUBLE.search(replaced):
         new = _curl_quotes(new, '"', "“", "”")
     if _CURLY_SINGLE.search(replaced):

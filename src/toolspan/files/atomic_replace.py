@@ -1,12 +1,11 @@
-"""A file's content replaced: all of it or nothing.
+"""Replace or delete a file: completely or not at all.
 
-In: a path, bytes, and how the file looked when the bytes were made. The new content is written
-beside the file, forced to disk and renamed over it, so that a full disk, a crash or a reader never
-meets half of it. Mode, owner and attributes stay; a link stays a link, its target changes. A file
-with several hard links is split from the others, as every such replacement does.
+`atomic_replace` writes the new content beside the file, syncs it and renames it, so that a full disk, a crash or a
+reader never meets half of it. Mode, owner and attributes are kept. A link stays a link and its target changes; of
+several hard links only one changes.
 
-Links are followed once, at the beginning. From then on everything goes through the descriptor of
-the folder (`folder.py`), so that nobody can lead a write elsewhere by putting a link in the way.
+Links are resolved once, at the start. From then on everything goes through the descriptor of the folder, so that a
+link put in the way later cannot redirect the write.
 """
 
 from __future__ import annotations
@@ -21,23 +20,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolspan.errors import ToolError
-from toolspan.tools.files.paths import os_error_message, replace_surrogates
-from toolspan.tools.files.safe_read import FileVersion
+from toolspan.files.paths import replace_surrogates, wrap_os_error
+from toolspan.files.safe_read import FileVersion
 
 _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def open_folder(folder: Path, *, make: bool = False) -> Iterator[int]:
-    """The descriptor of a folder; if so asked, it and those above it are made.
+    """Open a folder without following links; with `make`, create it and its parents.
 
     Raises:
-        ToolError: it is not there, may not be entered or made, or a link is in the way.
+        ToolError: the folder is missing, cannot be entered or created, or a link is in the way.
     """
     try:
         descriptor = _walk_to_folder(folder, make=make)
     except OSError as error:
-        raise os_error_message(error, "open", folder) from error
+        raise wrap_os_error(error, "open", folder) from error
     try:
         yield descriptor
     finally:
@@ -64,22 +63,22 @@ def _open_child(parent: int, name: str) -> int:
 
 
 def _open_or_make_child(parent: int, name: str, path: Path) -> int:
-    """The next folder on the way, made when it is not there; `path` is for texts only."""
+    """Open the next folder, and create it if it is missing; `path` is for error texts only."""
     with suppress(FileNotFoundError, NotADirectoryError):
         return _open_child(parent, name)
     try:
         os.mkdir(name, dir_fd=parent)
     except FileExistsError as error:
         with suppress(NotADirectoryError):
-            return _open_child(parent, name)  # somebody else was faster
-        raise os_error_message(error, "mkdir", path) from error
+            return _open_child(parent, name)  # another process created it meanwhile
+        raise wrap_os_error(error, "mkdir", path) from error
     except OSError as error:
-        raise os_error_message(error, "mkdir", path) from error
+        raise wrap_os_error(error, "mkdir", path) from error
     return _open_child(parent, name)
 
 
 def fsync_folder(folder: int) -> None:
-    """Make what was renamed in it last; where folders cannot be forced, it lasts soon."""
+    """Make renames in a folder durable, where the file system supports that."""
     with suppress(OSError):
         descriptor = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
         try:
@@ -90,22 +89,22 @@ def fsync_folder(folder: int) -> None:
 
 _MODIFIED_MESSAGE = "File has been unexpectedly modified. Read it again before attempting to write it."
 _RENAME_REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EBUSY, errno.EXDEV, errno.EROFS})
-"""A folder that takes no new file, or a file that is mounted: then it is written where it is."""
+"""Errors of a folder that takes no new file and of a mounted file, which is then written in place."""
 
 
 def atomic_replace(
     path: Path, data: bytes, expected: FileVersion | None, known_target: Path | None = None
 ) -> FileVersion:
-    """Give the file this content; missing folders are made.
+    """Give a file this content; missing folders are created.
 
     Args:
         path: The file; links are followed.
-        data: All of its new content.
-        expected: How it looked when it was read; None: there was no file.
-        end: What the path is known to lead to: nothing is followed any more.
+        data: The whole new content.
+        expected: The version that was read; None if there was no file.
+        known_target: The file that the path is known to lead to; no link is followed then.
 
     Raises:
-        ToolError: it could not be written, or is not what was expected; nothing has changed.
+        ToolError: the file cannot be written or is not as expected; nothing has changed.
     """
     resolved = _resolve_target(path)
     target = known_target or resolved
@@ -116,18 +115,18 @@ def atomic_replace(
             version = _replace_by_rename(file, data, current, expected)
         except OSError as error:
             if current is None or error.errno not in _RENAME_REFUSED:
-                raise os_error_message(error, "write", path) from error
+                raise wrap_os_error(error, "write", path) from error
             version = _write_in_place(file, data)
         fsync_folder(folder)
     return version
 
 
 class _FileInFolder(NamedTuple):
-    """A file by its folder's descriptor and its own name."""
+    """A file, by its folder's descriptor."""
 
     folder: int
     path: Path
-    """For texts only."""
+    """For error texts only."""
 
     @property
     def name(self) -> str:
@@ -135,10 +134,10 @@ class _FileInFolder(NamedTuple):
 
 
 def make_folders(folder: Path) -> None:
-    """Make a folder and those above it.
+    """Create a folder and its parents.
 
     Raises:
-        ToolError: one could not be made; its name is in the text.
+        ToolError: a folder cannot be created; the text names it.
     """
     missing: list[Path] = []
     while not folder.is_dir():
@@ -150,17 +149,17 @@ def make_folders(folder: Path) -> None:
         try:
             path.mkdir(exist_ok=True)
         except OSError as error:
-            raise os_error_message(error, "mkdir", path) from error
+            raise wrap_os_error(error, "mkdir", path) from error
 
 
 def _resolve_target(path: Path) -> Path:
-    """What a link leads to, so that the link itself is not replaced."""
+    """Resolve links, so that the link itself is not replaced."""
     try:
         return Path(os.path.realpath(path, strict=True))
     except FileNotFoundError:
         return Path(os.path.realpath(path))
     except OSError as error:
-        raise os_error_message(error, "open", path) from error
+        raise wrap_os_error(error, "open", path) from error
 
 
 def _check_unchanged(file: _FileInFolder, expected: FileVersion | None) -> os.stat_result | None:
@@ -169,7 +168,7 @@ def _check_unchanged(file: _FileInFolder, expected: FileVersion | None) -> os.st
     except FileNotFoundError:
         stat_result = None
     except OSError as error:
-        raise os_error_message(error, "stat", file.path) from error
+        raise wrap_os_error(error, "stat", file.path) from error
     if stat_result is not None and not stat.S_ISREG(stat_result.st_mode):
         raise ToolError(f"{replace_surrogates(str(file.path))} is not a regular file", kind="invalid_input")
     if (None if stat_result is None else FileVersion.from_stat(stat_result)) != expected:
@@ -186,7 +185,7 @@ def _replace_by_rename(
         if current is not None:
             _copy_attributes(descriptor, file, current)
         os.fsync(descriptor)
-        _check_unchanged(file, expected)  # writing took time; somebody may have been faster
+        _check_unchanged(file, expected)  # it may have changed while the new content was written
         if current is None:
             _link_new_file(temporary, file)
         else:
@@ -196,7 +195,7 @@ def _replace_by_rename(
 
 @contextmanager
 def _temporary_file(folder: int) -> Iterator[tuple[str, int]]:
-    """A new file in the folder, gone at the end unless it was renamed."""
+    """Create a file in the folder, which is removed at the end unless it was renamed."""
     temporary = f".toolspan-{secrets.token_hex(8)}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(temporary, flags, 0o666, dir_fd=folder)
@@ -209,7 +208,7 @@ def _temporary_file(folder: int) -> Iterator[tuple[str, int]]:
 
 
 def _link_new_file(temporary: str, file: _FileInFolder) -> None:
-    """Give the new file its name, unless somebody else took it in the meantime."""
+    """Give the new file its name, unless the name was taken meanwhile."""
     folder = file.folder
     try:
         os.link(temporary, file.name, src_dir_fd=folder, dst_dir_fd=folder)
@@ -226,7 +225,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _copy_attributes(descriptor: int, file: _FileInFolder, current: os.stat_result) -> None:
-    """Owner, mode and attributes of the old file; owner first, since changing it clears bits."""
+    """Copy owner, mode and attributes of the old file; owner first, because changing it clears mode bits."""
     status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (current.st_uid, current.st_gid):
         with suppress(OSError):
@@ -248,7 +247,7 @@ def _open_existing(file: _FileInFolder, flags: int) -> Iterator[int]:
 
 
 def _write_in_place(file: _FileInFolder, data: bytes) -> FileVersion:
-    """Write over the content; when that fails, put the old one back."""
+    """Overwrite the content, and restore the old one if that fails."""
     try:
         with _open_existing(file, os.O_RDONLY) as reading, os.fdopen(os.dup(reading), "rb") as stream:
             old = stream.read()
@@ -256,7 +255,7 @@ def _write_in_place(file: _FileInFolder, data: bytes) -> FileVersion:
             _overwrite_or_restore(descriptor, data, old, file)
             return FileVersion.from_stat(os.fstat(descriptor))
     except OSError as error:
-        raise os_error_message(error, "open", file.path) from error
+        raise wrap_os_error(error, "open", file.path) from error
 
 
 def _overwrite_or_restore(descriptor: int, data: bytes, old: bytes, file: _FileInFolder) -> None:
@@ -265,7 +264,7 @@ def _overwrite_or_restore(descriptor: int, data: bytes, old: bytes, file: _FileI
     except OSError as error:
         with suppress(OSError):
             _overwrite_content(descriptor, old)
-        raise os_error_message(error, "write", file.path) from error
+        raise wrap_os_error(error, "write", file.path) from error
 
 
 def _overwrite_content(descriptor: int, data: bytes) -> None:
@@ -276,15 +275,15 @@ def _overwrite_content(descriptor: int, data: bytes) -> None:
 
 
 def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> None:
-    """Take a file away.
+    """Delete a file, or rename it.
 
     Args:
         path: The file.
-        expected: How it looked when it was read.
-        kept_as: Its new name in the same folder; None: it is removed.
+        expected: The version that was read.
+        backup_name: Its new name in the same folder; None to delete it.
 
     Raises:
-        ToolError: it could not be done, or the file is not what was expected; nothing has changed.
+        ToolError: the file cannot be deleted or is not as expected; nothing has changed.
     """
     with open_folder(Path(os.path.realpath(path.parent))) as folder:
         try:
@@ -294,12 +293,12 @@ def safe_delete(path: Path, expected: FileVersion, backup_name: str | None) -> N
             else:
                 _rename_aside(path.name, backup_name, folder)
         except OSError as error:
-            raise os_error_message(error, "remove", path) from error
+            raise wrap_os_error(error, "remove", path) from error
         fsync_folder(folder)
 
 
 def _rename_aside(name: str, backup_name: str, folder: int) -> None:
-    """By a link first, so that a file that has the new name is not replaced."""
+    """Rename by a hard link first, so that a file with the new name is not overwritten."""
     try:
         os.link(name, backup_name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:

@@ -1,8 +1,4 @@
-"""From a path as a model wrote it to a place on disk.
-
-In: the text, the current folder, the home folder. Out: an absolute path; links are not followed,
-so that texts name what was asked for. Also: which file may have been meant by one that is missing.
-"""
+"""Resolve the paths that models write, and format names, sizes, lines and OS errors as clients do."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import errno
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -24,15 +20,15 @@ _SIZE_UNITS = ("KB", "MB", "GB", "TB")
 
 
 def replace_surrogates(text: str) -> str:
-    """The text without halves of characters, which no transcript can hold.
+    """Replace lone surrogates, which a transcript cannot hold, by U+FFFD.
 
-    They come from names with bytes that are no UTF-8, and from careless JSON.
+    They come from file names that are not UTF-8 and from invalid JSON escapes.
     """
     return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def format_size(count: int) -> str:
-    """A number of bytes for people: `584.9KB`."""
+    """Format a number of bytes for people: `584.9KB`."""
     if count < _SIZE_STEP:
         return f"{count} bytes"
     power = min(int(math.log(count, _SIZE_STEP)), len(_SIZE_UNITS))
@@ -40,17 +36,17 @@ def format_size(count: int) -> str:
 
 
 def number_lines(lines: Iterable[str], first: int, style: Literal["tab", "arrow"]) -> str:
-    """Lines with their numbers before them."""
+    """Prefix each line with its number."""
     if style == "tab":
         return "\n".join(f"{number}\t{line}" for number, line in enumerate(lines, first))
     return "\n".join(f"{number:>6}→{line}" for number, line in enumerate(lines, first))
 
 
 def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
-    """The absolute path; `~` is the home folder when one is given.
+    """Return the absolute path; `~` is expanded if `home` is given. Links are not followed.
 
     Raises:
-        ToolError: no file can have this name.
+        ToolError: the text cannot be a path.
     """
     if not path:
         raise ToolError("The path is empty", kind="invalid_input")
@@ -68,15 +64,15 @@ def resolve_path(path: str, cwd: Path, home: str | None = None) -> Path:
 
 
 def real_path(path: Path) -> Path:
-    """What the path leads to when links are followed, as far as they can be."""
+    """Resolve the links in a path as far as possible."""
     return Path(os.path.realpath(path))
 
 
 def lock_name(path: str) -> str:
-    """One name for a file, however an absolute path spells it; for locks.
+    """Return the canonical name of an absolute path, for locks.
 
     Raises:
-        ValueError: the path is not absolute, so its file is not known here.
+        ValueError: the path is not absolute.
     """
     if not Path(path).is_absolute():
         raise ValueError(path)
@@ -84,15 +80,11 @@ def lock_name(path: str) -> str:
 
 
 def suggest_sibling(path: Path) -> str | None:
-    """The name of a file beside a missing one that differs only in what follows the stem."""
-    return min(_same_stem(path), default=None)
-
-
-def _same_stem(path: Path) -> Iterator[str]:
+    """Return the name of a file beside a missing one that has the same stem."""
+    names: list[str] = []
     with suppress(OSError), os.scandir(path.parent) as entries:
-        for entry in entries:
-            if entry.name != path.name and Path(entry.name).stem == path.stem:
-                yield replace_surrogates(entry.name)
+        names = [entry.name for entry in entries if entry.name != path.name and Path(entry.name).stem == path.stem]
+    return min(map(replace_surrogates, names), default=None)
 
 
 _OS_MESSAGES = {
@@ -123,8 +115,8 @@ _OS_ERROR_KINDS: dict[int, ErrorKind] = {
 }
 
 
-def os_error_message(error: OSError, operation: str, path: str | os.PathLike[str]) -> ToolError:
-    """The error as a client tells it: `EACCES: permission denied, open '/x'`."""
+def wrap_os_error(error: OSError, operation: str, path: str | os.PathLike[str]) -> ToolError:
+    """Return a ToolError with the text of Node.js clients: `EACCES: permission denied, open '/x'`."""
     number = error.errno or 0
     name = errno.errorcode.get(number, "EUNKNOWN")
     message = _OS_MESSAGES.get(number) or os.strerror(number).lower()

@@ -1,8 +1,7 @@
-"""The bytes of a file, read without surprises.
+"""Read files without surprises: bounded, never from a pipe or a device.
 
-In: a path and how much may be read. Out: bytes with their digest and the file's stamp, or a
-`ToolError`. Never waits for a pipe or a device, and looks at the size before it reads: a sparse
-file of a terabyte costs nothing. Blocking; tools call it in a worker thread.
+`read_file` returns a whole file, `read_line_range` some of its lines. The size is checked before anything is read,
+so a sparse file of a terabyte costs nothing. Blocking; tools call it in a worker thread.
 """
 
 from __future__ import annotations
@@ -18,18 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import ToolError
-from toolspan.tools.files.paths import format_size, os_error_message, replace_surrogates
-from toolspan.tools.files.text import Codec, detect_codec
+from toolspan.files.paths import format_size, replace_surrogates, wrap_os_error
+from toolspan.files.text import Codec, detect_codec
 
 CHUNK_BYTES = 1 << 20
 MAX_FILE_BYTES = 1 << 30
-"""What is ever read of one file, to count its lines or to change it."""
+"""The most that is ever read of one file."""
 _DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """How a file looked from outside when it was read: cheap to compare, easy to outwit."""
+    """The identity, size and time of a file when it was read: cheap to compare, but not proof of equal content."""
 
     device: int
     inode: int
@@ -38,46 +37,33 @@ class FileVersion:
 
     @classmethod
     def from_stat(cls, stat_result: os.stat_result) -> FileVersion:
-        """The stamp in what `stat` tells."""
+        """Build the version from a stat result."""
         return cls(stat_result.st_dev, stat_result.st_ino, stat_result.st_size, stat_result.st_mtime_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedFile:
-    """A file's whole content."""
+    """The whole content of a file."""
 
     data: bytes
     digest: str
     version: FileVersion
 
 
-class IncrementalDigest:
-    """The digest of bytes that come in pieces."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-
-    def update(self, data: bytes) -> None:
-        """Take the next piece."""
-        self._hash.update(data)
-
-    def hexdigest(self) -> str:
-        """The digest of all pieces so far."""
-        return self._hash.hexdigest()
-
-
 def digest_bytes(data: bytes) -> str:
-    """The digest of a whole content."""
-    digest = IncrementalDigest()
-    digest.update(data)
-    return digest.hexdigest()
+    """Return the digest by which contents are compared."""
+    return _new_digest(data).hexdigest()
+
+
+def _new_digest(data: bytes = b"") -> hashlib.blake2b:
+    return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
 
 
 def stat_path(path: Path) -> os.stat_result | None:
-    """What is at the path, links followed; None when there is nothing.
+    """Return the stat result of a path, following links, or None if there is nothing.
 
     Raises:
-        ToolError: it cannot be told, say for a folder that may not be entered.
+        ToolError: the path cannot be inspected, for example in a folder without permission.
     """
     try:
         return path.stat()
@@ -86,11 +72,11 @@ def stat_path(path: Path) -> os.stat_result | None:
     except OSError as error:
         if error.errno == errno.ENOTDIR:
             return None
-        raise os_error_message(error, "stat", path) from error
+        raise wrap_os_error(error, "stat", path) from error
 
 
 def is_regular_or_null(stat_result: os.stat_result) -> bool:
-    """Whether reading it ends: a regular file, or the device that is always empty."""
+    """Return True for regular files and the null device, which can be read to the end."""
     return stat.S_ISREG(stat_result.st_mode) or _is_null_device(stat_result)
 
 
@@ -105,54 +91,50 @@ def _is_null_device(stat_result: os.stat_result) -> bool:
 
 @contextmanager
 def open_regular_file(path: Path) -> Iterator[int]:
-    """The file, open for reading; only plain files are let through.
+    """Open a file for reading if it is a regular file or the null device.
 
     Raises:
-        ToolError: it is missing, no plain file, or may not be read.
+        ToolError: the file is missing, not regular, or not readable.
     """
     try:
-        # Without O_NONBLOCK, opening a pipe that nobody writes to would wait for ever.
+        # Without O_NONBLOCK, opening a pipe without a writer would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except OSError as error:
-        raise os_error_message(error, "open", path) from error
+        raise wrap_os_error(error, "open", path) from error
     try:
         stat_result = os.fstat(descriptor)
         if stat.S_ISDIR(stat_result.st_mode):
-            raise os_error_message(IsADirectoryError(errno.EISDIR, ""), "read", path)
+            raise wrap_os_error(IsADirectoryError(errno.EISDIR, ""), "read", path)
         if not is_regular_or_null(stat_result):
             raise ToolError(f"{replace_surrogates(str(path))} is not a regular file", kind="invalid_input")
         yield descriptor
     except OSError as error:
-        raise os_error_message(error, "read", path) from error
+        raise wrap_os_error(error, "read", path) from error
     finally:
         os.close(descriptor)
 
 
 def read_file(path: Path, max_bytes: int = MAX_FILE_BYTES) -> LoadedFile:
-    """The whole content.
+    """Read a whole file.
 
     Raises:
-        ToolError: it cannot be read, or has more than `most` bytes.
+        ToolError: the file cannot be read, or has more than `max_bytes` bytes.
     """
     with open_regular_file(path) as descriptor:
         before = os.fstat(descriptor)
-        data = b"".join(iter_chunks(descriptor, path, max_bytes))
+        data = b"".join(_iter_chunks(descriptor, path, max_bytes))
     return LoadedFile(data, digest_bytes(data), FileVersion.from_stat(before))
 
 
-def iter_chunks(descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK_BYTES) -> Iterator[bytes]:
-    """What an open file holds, piece by piece.
-
-    Raises:
-        ToolError: it has more than `most` bytes.
-    """
+def _iter_chunks(descriptor: int, path: Path, max_bytes: int, chunk: int = CHUNK_BYTES) -> Iterator[bytes]:
+    """Yield the content of an open file; raise ToolError if it has more than `max_bytes` bytes."""
     size = os.fstat(descriptor).st_size
     if size > max_bytes:
         raise _too_large_error(path, size, max_bytes)
     size = 0
     while data := os.read(descriptor, chunk):
         size += len(data)
-        if size > max_bytes:  # it grows, or is of a kind that does not tell its size
+        if size > max_bytes:  # it grows, or its file system reports no size
             raise _too_large_error(path, size, max_bytes)
         yield data
 
@@ -167,7 +149,7 @@ def _too_large_error(path: Path, size: int, max_bytes: int) -> ToolError:
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """Which lines: those behind `skip`, at most `count`; negative `skip` counts from the end."""
+    """The lines after `skip`, at most `count`; a negative `skip` counts from the end."""
 
     skip: int = 0
     count: int | None = None
@@ -175,13 +157,13 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True)
 class LineWindow:
-    """Lines of a file, and what was seen of it on the way."""
+    """Some lines of a file, with facts about the whole file."""
 
     text: str
     line_count: int
     total_lines: int
     has_bad_bytes: bool
-    """Some bytes are no text; U+FFFD stands for them."""
+    """Some bytes are not valid text and appear as U+FFFD."""
     digest: str
     version: FileVersion
 
@@ -189,20 +171,20 @@ class LineWindow:
 def read_line_range(
     path: Path, line_range: LineRange, max_chars: int, *, utf16: bool = True, chunk: int = CHUNK_BYTES
 ) -> LineWindow:
-    """Read the lines; a newline at the end of the file begins one more, empty line.
+    """Read a range of lines; a newline at the end of the file starts one more, empty line.
 
     Raises:
-        ToolError: the file cannot be read, or the lines have more than `most` characters.
+        ToolError: the file cannot be read, or the lines have more than `max_chars` characters.
     """
     if line_range.skip < 0:
         total = read_line_range(path, LineRange(0, 0), max_chars, utf16=utf16, chunk=chunk).total_lines
         line_range = LineRange(max(0, total + line_range.skip), line_range.count)
     with open_regular_file(path) as descriptor:
         stat_result = os.fstat(descriptor)
-        digest = IncrementalDigest()
+        digest = _new_digest()
         collector = _LineCollector(line_range, max_chars)
         decoder = _ChunkDecoder(utf16=utf16)
-        for piece in iter_chunks(descriptor, path, MAX_FILE_BYTES, chunk):
+        for piece in _iter_chunks(descriptor, path, MAX_FILE_BYTES, chunk):
             digest.update(piece)
             collector.add(decoder.decode(piece))
         collector.add(decoder.finish())
@@ -215,7 +197,7 @@ def read_line_range(
 
 
 class _ChunkDecoder:
-    r"""Bytes in pieces to text in pieces, `\r\n` as `\n`."""
+    r"""Decodes bytes in pieces, with `\r\n` as `\n`."""
 
     def __init__(self, *, utf16: bool) -> None:
         self._allow_utf16 = utf16
@@ -248,18 +230,17 @@ class _ChunkDecoder:
             return decoder.decode(piece, final)
 
     def _hold_carriage_return(self, text: str) -> str:
-        """A carriage return at the end of a piece waits for what follows."""
+        """Hold back a carriage return at the end of a piece until the next one arrives."""
         text = self._pending_carriage + text
         self._pending_carriage = "\r" if text.endswith("\r") else ""
         return text.removesuffix("\r").replace("\r\n", "\n")
 
 
 class _LineCollector:
-    """The wanted lines out of text that comes in pieces."""
+    """Collects the lines of a range from text that arrives in pieces."""
 
     def __init__(self, line_range: LineRange, max_chars: int) -> None:
         self.newline_count = 0
-        """How many line ends came so far."""
         self._line_range = line_range
         self._max_chars = max_chars
         self._parts: list[str] = []
@@ -272,7 +253,7 @@ class _LineCollector:
         if self._line_range.count is not None:
             last = min(last, self._line_range.skip + self._line_range.count - self.newline_count)
         if first < last and first <= ends:
-            self._append_text(text if last - first > ends else _select_lines(text, first, last))
+            self._append_text(text if last - first > ends else "\n".join(text.split("\n")[first:last]))
         self.newline_count += ends
 
     def text(self) -> str:
@@ -287,7 +268,3 @@ class _LineCollector:
                 kind="too_large",
             )
         self._parts.append(text)
-
-
-def _select_lines(text: str, first: int, last: int) -> str:
-    return "\n".join(text.split("\n")[first:last])

@@ -1,0 +1,41 @@
+"""Short spellings of the JSON Schemas that the built-in tools publish as their inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+Schema = dict[str, object]
+
+
+def object_schema(properties: Mapping[str, object], required: Sequence[str] = ()) -> Schema:
+    """Return the schema of an object that has these properties and no others."""
+    schema: Schema = {"type": "object", "properties": dict(properties)}
+    if required:
+        schema["required"] = list(required)
+    return {**schema, "additionalProperties": False}
+
+
+def result_schema(required: Mapping[str, object], **optional: object) -> Schema:
+    """Return the schema of a structured result; it may have further keys."""
+    return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
+
+
+def text(description: str, **options: object) -> Schema:
+    """Return the schema of a string property."""
+    return {"type": "string", **options, "description": description}
+
+
+def number(description: str, **options: object) -> Schema:
+    """Return the schema of a number property."""
+    return {"type": "number", **options, "description": description}
+
+
+def flag(description: str, **options: object) -> Schema:
+    """Return the schema of a boolean property."""
+    return {"type": "boolean", **options, "description": description}
+
+
+TEXT: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+TEXTS: Schema = {"type": "array", "items": TEXT}
