@@ -1,7 +1,7 @@
 """Run user code in its own task, so that a call can be finalized even if that code ignores cancellation.
 
 Tools, hooks, policies, approvers, recoveries and async sinks are awaited through `IsolatedTasks.run`. When the wait
-is cancelled, the code gets a grace period to stop; then its task is abandoned, and closed with the runner at the latest.
+is cancelled, the code gets a grace period to stop; then its task is abandoned, and closed with the runner.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ class CancellableCall(Protocol):
     """A call that waits for user code."""
 
     @property
-    def call(self) -> Call: ...
+    def call(self) -> Call:
+        """The call itself."""
+        ...
 
     @property
     def is_blocking(self) -> bool:
@@ -79,13 +81,13 @@ class IsolatedTask(Generic[T]):
             self.task.add_done_callback(lambda _: self._changed.set())
 
     async def _run(self) -> None:
-        with suppress(RuntimeError):  # raised by the scopes if the code left one of its own open
-            with self._cancel_scope, self._shield_scope:
-                try:
-                    self._value = await self._work
-                except BaseException as error:  # noqa: BLE001 - raised again by `result`, or reported
-                    self.error = error
-                self._has_ended = True
+        # The scopes raise RuntimeError if the code left one of its own open.
+        with suppress(RuntimeError), self._cancel_scope, self._shield_scope:
+            try:
+                self._value = await self._work
+            except BaseException as error:  # noqa: BLE001 - raised again by `result`, or reported
+                self.error = error
+            self._has_ended = True
 
     async def wait(self) -> bool:
         """Wait until the code ends; return False if `cancel_wait` was called first."""

@@ -14,8 +14,7 @@ from toolspan.diffs.codex_patch import AddFile, DeleteFile, UpdateFile, apply_up
 from toolspan.errors import ToolError
 from toolspan.integrations.replay.plan import PATCH_TOOL
 from toolspan.integrations.replay.scratch import PathMapping
-from toolspan.runtime.define import tool
-from toolspan.runtime.tool import Tool
+from toolspan.runtime.tool import Tool, tool
 
 
 def patch_tool(mapping: PathMapping) -> Tool:
