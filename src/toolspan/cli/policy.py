@@ -15,8 +15,8 @@ from toolspan.cli.output import combine_options, escape_markup, format_count, ma
 from toolspan.cli.select import locate_files
 from toolspan.errors import ToolspanError
 from toolspan.reading.transcript import read
-from toolspan.runtime.live_bodies import LiveBodyStore
 from toolspan.runtime.outcome import approval_message
+from toolspan.runtime.pending_call import LiveBodyStore
 from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
 from toolspan.runtime.permissions.commands import expand_command_line
 from toolspan.runtime.permissions.decide import PermissionRequest, decide

@@ -18,8 +18,8 @@ import anyio
 from toolspan.files.safe_read import digest_bytes
 from toolspan.runtime.authorization import APPROVAL_FAILED
 from toolspan.runtime.batch import RunStep
-from toolspan.runtime.context import CallContext
-from toolspan.runtime.pending_call import RunnerContext
+from toolspan.runtime.context import CallContext, RunnerContext
+from toolspan.tools.files.safe_read import digest_bytes
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.events import Finished, RecoveryApplied
 from toolspan.types.ids import CallId

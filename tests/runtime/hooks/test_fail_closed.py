@@ -11,9 +11,9 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.made import call
 from toolspan.errors import ToolspanError
-from toolspan.runtime.define import tool
 from toolspan.runtime.hooks import HookEffects, Hooks, PreToolDecision
 from toolspan.runtime.runner import Runner
+from toolspan.runtime.tool import tool
 from toolspan.types.decision import Allow, Ask
 from toolspan.types.events import HookRan, LiveEvent
 from toolspan.types.span import Call

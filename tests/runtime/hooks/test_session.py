@@ -343,7 +343,7 @@ async def test_a_replaced_output_of_the_wrong_shape_is_ignored_and_recorded(tmp_
     for number, value in enumerate(("a text", {"a": 2})):
         call = {"type": "tool_use", "id": f"f{number}", "name": "facts", "input": {}}
         made = session(tmp_path, replaced(value))
-        made.runner.runner_context.tools = made.runner.runner_context.tools.combined([facts])
+        made.runner.set_tools(made.runner.runner_context.tools.combined([facts]))
         async with made:
             with anyio.fail_after(20):
                 await made.run({"role": "assistant", "content": [call]})

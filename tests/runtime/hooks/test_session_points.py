@@ -12,7 +12,6 @@ import pytest
 from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command, says
 from toolspan.formats.claude.work_results import TaskUpdateResult
-from toolspan.runtime.define import tool
 from toolspan.runtime.hooks import Hooks
 from toolspan.runtime.hooks.events import HookRunner, SessionHookEvent
 from toolspan.runtime.hooks.load import load_hooks
@@ -21,7 +20,7 @@ from toolspan.runtime.permissions.modes import mode_policy
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.settings import SettingsLayer, merge_settings
 from toolspan.runtime.settings.load import parse_settings
-from toolspan.runtime.tool import Tool
+from toolspan.runtime.tool import Tool, tool
 from toolspan.session import Agent, Session
 from toolspan.testing import ScriptedModel, fail, say
 from toolspan.tools import coding_tools

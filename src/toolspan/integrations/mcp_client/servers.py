@@ -23,7 +23,7 @@ from toolspan.integrations.mcp_client.tools import InputCheck, resource_tools, s
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import McpValues, Profile
 from toolspan.runtime.profiles import profile as named_profile
-from toolspan.runtime.toolset import Toolset
+from toolspan.runtime.tool import Toolset
 
 if TYPE_CHECKING:
     from toolspan.integrations.mcp_client.connection import Negotiation

@@ -140,10 +140,9 @@ class McpService:
             raise
 
     def _start_call(self, context: ServerRequestContext, params: CallToolRequestParams) -> ServedCall:
-        runner_context = self._session.runner.runner_context
-        if self._host_approver is None:  # one client: its latest capabilities count
+        if self._host_approver is None:  # there is one client, and its latest word counts
             can_ask = can_show_form(context.session.client_capabilities)
-            runner_context.approver = self._ask_client if can_ask else None
+            self._session.runner.set_approver(self._ask_client if can_ask else None)
         served = ServedCall(context)
         self._group.start_soon(self._run_call, served, params)
         return served
