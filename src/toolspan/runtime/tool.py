@@ -111,6 +111,26 @@ class ToolHints:
     """It may reach beyond this machine."""
 
 
+@dataclass(frozen=True, slots=True)
+class ToolSubject:
+    """The input field that a call acts on: permission rules match it and replay maps it."""
+
+    kind: Literal["command", "path", "url", "agent", "text"]
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolHints:
+    """The title of a tool and its worst possible effect, as an MCP server announces them."""
+
+    title: str
+    read_only: bool = False
+    destructive: bool = False
+    idempotent: bool = False
+    open_world: bool = False
+    """The tool may access other machines."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A named function with a schema, and what the runner must know about it."""
@@ -143,6 +163,18 @@ class Tool:
     """A question to ask before each call, whatever rules and modes allow."""
     render_result: Callable[[Any], Content] | None = None
     """Returns the content for a structured result, for hooks that replace it."""
+    kind: ToolKind | None = None
+    """None selects `tool_kind(name)`."""
+    subject: ToolSubject | None = None
+    """None: rules can match only the tool as a whole, and a replay has no paths to map."""
+    slow_after: float | None = None
+    """Seconds after which a call is reported as slow; None means never."""
+    hints: ToolHints | None = None
+    """None: derived from `read_only` and `idempotent`."""
+    output_schema: Mapping[str, object] | None = None
+    """Keys that the structured result always has; it may have more."""
+    replayable: bool = False
+    """True if a recorded call can run again in a copy of the project without network, model or user."""
     enabled: bool = True
     extra: Mapping[str, object] = field(default_factory=dict)
 

@@ -21,16 +21,14 @@ from toolspan.analysis.file_history.changes import (
     commands_of,
     patched_paths,
 )
-from toolspan.errors import SourceError, ToolspanError
-from toolspan.files.safe_read import read_file
-from toolspan.files.text import decode_text
+from toolspan.analysis.file_history.content import ABSENT, FileExcerpt
+from toolspan.analysis.file_history.shell_writes import FileObservation, absolute_path, printed_files
+from toolspan.errors import SourceError
 from toolspan.formats.claude import results
 from toolspan.formats.claude.file_backups import BACKUP_MARK, Backup, parse_backups
 from toolspan.formats.jsonl import read_lines
 from toolspan.reading.history import CallTable
 from toolspan.reading.transcript import Transcript
-from toolspan.types.hunk import Hunk
-from toolspan.types.ids import SourceLocation
 from toolspan.types.inputs import BashInput, ReadInput
 from toolspan.types.span import Span, parse_timestamp
 

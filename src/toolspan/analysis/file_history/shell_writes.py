@@ -15,10 +15,10 @@ from msgspec import Struct
 from toolspan.analysis.file_history.content import FileContent, FileExcerpt
 from toolspan.formats.codex.results import CommandResult
 from toolspan.shell.arguments import find_file_arguments
-from toolspan.shell.programs import Program, find_programs, find_simple_commands, program_basename
+from toolspan.shell.parse import Redirect, ShellWord, parse_line
+from toolspan.shell.programs import Program, find_programs
 from toolspan.shell.readonly import is_read_only, is_read_only_program
-from toolspan.shell.words import Redirect, ShellWord
-from toolspan.shell.wrappers import expand_wrappers
+from toolspan.shell.wrappers import expand_wrappers, program_basename
 from toolspan.types.span import Span
 
 _WINDOWS_ROOT = re.compile(r"[A-Za-z]:[\\/]|\\\\")
