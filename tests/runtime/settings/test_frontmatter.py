@@ -67,6 +67,7 @@ tools: Read
         ("", None),
         ("hooks:\n", None),
         ('hooks: {"Stop": []}\n', {"Stop": []}),
+        ('"hooks":\n  Stop: []\n', {"Stop": []}),
         ("hooks:\n  Stop: ~\n", {"Stop": None}),
         ("hooks:\n  Stop: {a: b}\n", {"Stop": {"a": "b"}}),
         ("hooks:\n  3: 2024-01-01\n", {"3": "2024-01-01"}),
@@ -123,3 +124,10 @@ maxTurns: 7
 def test_an_error_names_the_line_of_the_file() -> None:
     with pytest.raises(ValueError, match="line 5 is not understood: 'no key'"):
         parse_frontmatter_fields("name: a\nhooks:\n  Stop: []\nno key\n")
+
+
+@requirement("hooks.heads")
+@pytest.mark.parametrize("head", ["hooks: {}\nname: a\nhooks: {}\n", "{name: a, hooks: {}}\n", "? hooks\n: {}\n"])
+def test_hooks_that_would_be_overlooked_are_an_error(head: str) -> None:
+    with pytest.raises(ValueError, match="`hooks` is not understood"):
+        parse_frontmatter_fields(head)

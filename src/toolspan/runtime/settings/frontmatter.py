@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from toolspan.runtime.settings.load import SettingsError
 
 _FRONTMATTER = re.compile(r"\A\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$\n?(.*)\Z", re.DOTALL | re.MULTILINE)
-_HOOKS_KEY = re.compile(r"hooks[ \t]*:")
+_HOOKS_KEY = re.compile(r"""(["']?)hooks\1[ \t]*:""")
 _PLAIN_FIELD = re.compile(r"""^([A-Za-z][\w-]*)[ \t]*:[ \t]+(?!["'\[{|>#])(.+(?:\n[ \t]+.*)*)""", re.MULTILINE)
 
 
@@ -40,6 +40,8 @@ def parse_frontmatter_fields(head: str) -> dict[str, object]:
             raise ValueError(f"line {number + 2} is not understood: {line!r}") from error
     if fields is not None and not isinstance(fields, dict):
         raise ValueError(f"line 2 is not understood: {fields_head.strip()[:60]!r}")
+    if fields and "hooks" in fields:  # in a form that `parse_frontmatter_hooks` would overlook
+        raise ValueError("`hooks` is not understood: it must be one block at the start of a line")
     return {str(key): value for key, value in (fields or {}).items()}
 
 
