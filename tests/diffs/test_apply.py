@@ -87,7 +87,7 @@ def test_no_hunks_change_nothing(text: str) -> None:
 
 
 @pytest.mark.parametrize("old_start", [2, 3])
-def test_an_insertion_without_context_lands_where_its_new_start_says(old_start: int) -> None:
+def test_an_insertion_without_context_is_placed_by_its_new_start(old_start: int) -> None:
     insertion = hunk(f"-{old_start},0 +3,1", "+x")
 
     assert apply([insertion], "a\nb\nc\n") == "a\nb\nx\nc\n"
@@ -100,7 +100,7 @@ def test_an_insertion_without_context_lands_where_its_new_start_says(old_start: 
         (" a", "+x", " b", NO_NEWLINE, "-c", "+d", NO_NEWLINE),  # as older jsdiff puts it
     ],
 )
-def test_a_note_put_too_high_still_speaks_of_the_old_end(lines: tuple[str, ...]) -> None:
+def test_a_note_that_is_too_high_still_refers_to_the_old_end(lines: tuple[str, ...]) -> None:
     change = hunk("-1,3 +1,4", *lines)
 
     assert apply([change], "a\nb\nc") == "a\nx\nb\nd"
@@ -149,7 +149,7 @@ def test_reverting_the_old_text_is_refused() -> None:
     assert str(refused.value) == "Hunk 1 does not fit at line 3: expected 'C', found 'c'."
 
 
-def test_a_refusal_shows_the_part_of_a_long_line_that_differs() -> None:
+def test_the_error_shows_the_part_of_a_long_line_that_differs() -> None:
     change = hunk("-1,1 +1,0", "-" + "x" * 5_000 + "y" + "z" * 5_000)
 
     with pytest.raises(PatchError, match=r"expected 'x{40}yz{39}' .*, found 'x{40}z{40}' "):

@@ -100,7 +100,7 @@ def test_a_chunk_is_found_behind_the_lines_it_names() -> None:
         ("*** Begin Patch\n*** Delete File: a\n*** End Patch\nmore", 4, "nothing after"),
     ],
 )
-def test_what_is_no_patch_is_told_by_its_line(text: str, line: int, words: str) -> None:
+def test_an_invalid_patch_is_reported_with_its_line(text: str, line: int, words: str) -> None:
     with pytest.raises(EnvelopeError) as caught:
         parse_patch(text)
     assert caught.value.line == line
@@ -111,7 +111,7 @@ def test_what_is_no_patch_is_told_by_its_line(text: str, line: int, words: str) 
 @pytest.mark.parametrize(
     ("before", "shown"), [("a  \nb\n", "a"), ("\ta\nb\n", "a"), ("“a” – b\nb\n", '"a" - b'), ("x\na\nb\n", "a")]
 )
-def test_blanks_and_typographic_marks_are_forgiven(before: str, shown: str) -> None:
+def test_blanks_and_typographic_characters_are_ignored(before: str, shown: str) -> None:
     section = UpdateFile(path="f", chunks=(PatchChunk(lines=(f"-{shown}", "+c")),))
     assert apply_update(section, before) == before.replace(before.split("\n")[-3], "c")
 
@@ -190,7 +190,7 @@ sections: st.SearchStrategy[FileSection] = st.one_of(
 
 @requirement("files.apply-patch")
 @given(st.lists(sections, min_size=1, max_size=4).map(tuple))
-def test_what_is_written_is_read_back(patch: tuple[FileSection, ...]) -> None:
+def test_a_formatted_patch_parses_to_the_same_sections(patch: tuple[FileSection, ...]) -> None:
     assert parse_patch(format_patch(patch)) == patch
 
 
@@ -234,7 +234,7 @@ def test_the_hunks_of_a_diff_are_read_from_its_text(old: str, new: str) -> None:
 
 
 @requirement("files.unified-read")
-def test_a_diff_that_breaks_off_is_an_error() -> None:
+def test_an_incomplete_diff_is_an_error() -> None:
     with pytest.raises(PatchError, match="incomplete"):
         parse_hunks("@@ -1,2 +1,2 @@\n a\n")
     assert parse_hunks("no diff at all") == ()

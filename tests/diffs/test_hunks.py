@@ -11,7 +11,7 @@ from toolspan.types.hunk import Hunk
 FIRST = hunk("-1,3 +1,4", " a", "-b", "+B", "+bb", " c")
 
 
-def test_sound_hunks_have_no_problems() -> None:
+def test_valid_hunks_have_no_problems() -> None:
     second = hunk("-10,2 +11,1", " j", "-k", NO_NEWLINE)
 
     assert problems([FIRST, second]) == ()
@@ -50,7 +50,7 @@ def test_an_empty_side_may_start_at_zero_or_one(lone: Hunk) -> None:
         (hunk("-7,0 +3,1", "+a"), "Hunk 1 starts at old line 7 and new line 3, which are not the same place."),
     ],
 )
-def test_a_problem_of_one_hunk_is_told_in_a_sentence(bad: Hunk, sentence: str) -> None:
+def test_a_problem_of_one_hunk_is_described_in_a_sentence(bad: Hunk, sentence: str) -> None:
     assert problems([bad]) == (sentence,)
 
 
@@ -86,7 +86,7 @@ def test_added_and_removed_lines_are_counted_over_all_hunks() -> None:
 
 
 @given(texts, texts, st.integers(0, 3))
-def test_what_difflib_makes_is_sound(old: str, new: str, context: int) -> None:
+def test_hunks_made_by_difflib_are_valid(old: str, new: str, context: int) -> None:
     assert problems(hunks_between(old, new, context=context)) == ()
 
 
@@ -101,7 +101,7 @@ anything = st.builds(
 
 
 @given(st.lists(anything))
-def test_no_content_makes_checking_or_counting_raise(hunks: list[Hunk]) -> None:
+def test_checking_and_counting_never_raise(hunks: list[Hunk]) -> None:
     counted = added_removed(hunks)
 
     assert all(problem.startswith("Hunk ") for problem in problems(hunks))

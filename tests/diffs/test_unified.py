@@ -122,7 +122,7 @@ def test_a_raw_byte_in_a_name_is_written_in_octal() -> None:
     assert diff.split("\n")[0] == '--- "a/x\\377"'
 
 
-def test_no_change_is_no_text() -> None:
+def test_the_diff_of_no_change_is_empty() -> None:
     assert unified([], "x") == ""
 
 

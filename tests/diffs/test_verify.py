@@ -47,11 +47,11 @@ def test_a_creation_recorded_without_hunks_has_no_base() -> None:
         ("a\nb\n", "a\r\nB\r\n", "Only line ends differ: \\r\\n on one side, \\n on the other."),
     ],
 )
-def test_a_mismatch_says_where_and_how(before: str, after: str, reason: str) -> None:
+def test_a_mismatch_shows_the_place_and_the_difference(before: str, after: str, reason: str) -> None:
     assert verify([CHANGE], before, after) == Mismatch(reason=reason)
 
 
-def test_unsound_hunks_are_a_mismatch() -> None:
+def test_malformed_hunks_are_a_mismatch() -> None:
     assert verify([hunk("-1,2 +1,1", " a")], "a\nb\n", None) == Mismatch(
         reason="Hunk 1 promises 2 old lines, but has 1."
     )
@@ -68,19 +68,19 @@ def test_tabs_shown_as_spaces_are_named_as_the_reason(after: str | None) -> None
 
 
 @given(texts, texts, texts, st.none() | texts)
-def test_no_patch_and_no_text_make_verifying_raise(old: str, new: str, before: str, after: str | None) -> None:
+def test_verifying_never_raises(old: str, new: str, before: str, after: str | None) -> None:
     verdict = verify(hunks_between(old, new), before, after)
 
     assert isinstance(verdict, Fits | Mismatch)
 
 
-def test_verdicts_survive_json() -> None:
+def test_verification_results_survive_json() -> None:
     verdicts: list[Verification] = [Fits(), NoBase(), Mismatch(reason="no")]
 
     assert msgspec.json.decode(msgspec.json.encode(verdicts), type=list[Verification]) == verdicts
 
 
-def test_a_patch_of_one_text_does_not_pass_for_another() -> None:
+def test_a_patch_of_one_text_does_not_fit_another() -> None:
     hunks: tuple[Hunk, ...] = hunks_between("a\nb\n", "a\nc\n")
 
     assert isinstance(verify(hunks, "a\nb\n", "a\nd\n"), Mismatch)

@@ -40,7 +40,7 @@ async def test_every_client_has_the_tool_under_its_name(tmp_path: Path, version:
 @pytest.mark.parametrize(
     ("version", "keys"), [("2.0.65", {"resume"}), ("2.1.197", {"isolation"}), ("2.1.325", {"isolation", "effort"})]
 )
-def test_it_takes_what_the_client_takes(version: str, keys: set[str]) -> None:
+def test_the_inputs_are_those_of_the_client(version: str, keys: set[str]) -> None:
     always = {"description", "prompt", "subagent_type", "model", "run_in_background"}
     schema = agent_tool(profile(version)).input_schema
     properties = schema["properties"]
@@ -53,7 +53,7 @@ def test_it_takes_what_the_client_takes(version: str, keys: set[str]) -> None:
 
 @requirement("subagents.no-model")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.325"])
-async def test_without_a_model_a_call_is_told_so(tmp_path: Path, version: str) -> None:
+async def test_without_a_model_a_call_fails(tmp_path: Path, version: str) -> None:
     async with opened(box(tmp_path, version)) as tools:
         told = await tools.call("Task", description="d", prompt="p", subagent_type="general-purpose")
 
@@ -62,7 +62,7 @@ async def test_without_a_model_a_call_is_told_so(tmp_path: Path, version: str) -
 
 
 @requirement("subagents.no-model")
-async def test_without_a_model_nobody_can_be_told_anything(tmp_path: Path) -> None:
+async def test_without_a_model_no_message_can_be_sent(tmp_path: Path) -> None:
     made = Box(tmp_path, [send_message_tool(profile())])
     async with opened(made) as tools:
         empty = await tools.call("SendMessage", to="a1", message="  ")
@@ -73,7 +73,7 @@ async def test_without_a_model_nobody_can_be_told_anything(tmp_path: Path) -> No
 
 
 @requirement("subagents.tool")
-async def test_an_agent_without_work_is_not_started(tmp_path: Path) -> None:
+async def test_an_agent_without_a_prompt_is_not_started(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.325")) as tools:
         told = await tools.call("Agent", description="d", prompt=" \n")
 

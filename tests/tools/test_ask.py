@@ -48,7 +48,7 @@ def refuses(_question: PermissionRequest, _ask: Ask) -> Deny:
         ),
     ],
 )
-async def test_answers_of_the_person_come_back(tmp_path: Path, version: str, told: str) -> None:
+async def test_the_answers_of_the_user_are_returned(tmp_path: Path, version: str, told: str) -> None:
     tools = [ask_tool(profile(version))]
     box = Box(tmp_path, tools, version=version, approver=person)
 
@@ -59,7 +59,7 @@ async def test_answers_of_the_person_come_back(tmp_path: Path, version: str, tol
 
 
 @requirement("ask-tool.answers")
-async def test_a_person_can_agree_and_say_nothing(tmp_path: Path) -> None:
+async def test_a_user_can_approve_without_an_answer(tmp_path: Path) -> None:
     for version, told in (
         ("2.1.325", "The user did not answer the questions."),
         ("2.1.80", "User has answered your questions: . You can now continue with the user's answers in mind."),
@@ -73,7 +73,7 @@ async def test_a_person_can_agree_and_say_nothing(tmp_path: Path) -> None:
 
 
 @requirement("ask-tool.nobody-there")
-async def test_without_a_person_the_question_is_refused_or_the_tool_is_not_there(tmp_path: Path) -> None:
+async def test_without_a_user_the_question_is_refused_or_the_tool_is_missing(tmp_path: Path) -> None:
     for mode in ("default", "bypassPermissions"):
         box = Box(tmp_path, coding_tools(profile("2.1.80")), version="2.1.80", fallback=mode_policy(mode))
         done = await box.call("AskUserQuestion", questions=[WHICH])
@@ -90,7 +90,7 @@ async def test_without_a_person_the_question_is_refused_or_the_tool_is_not_there
 
 
 @requirement("ask-tool.nobody-there")
-async def test_a_person_can_refuse_to_answer(tmp_path: Path) -> None:
+async def test_a_user_can_refuse_to_answer(tmp_path: Path) -> None:
     box = Box(tmp_path, [ask_tool(profile())], approver=refuses)
 
     done = await box.call("AskUserQuestion", questions=[WHICH])

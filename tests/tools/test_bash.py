@@ -41,7 +41,7 @@ async def test_both_streams_come_back_in_the_order_they_were_printed(tmp_path: P
 
 
 @requirement("bash.output")
-async def test_an_old_client_tells_errors_first_when_a_command_fails(tmp_path: Path) -> None:
+async def test_an_old_client_shows_stderr_first_when_a_command_fails(tmp_path: Path) -> None:
     async with terminal(tmp_path, "2.0.65") as shell:
         ran = await shell.run("echo a; echo b >&2")
         failed = await shell.run("echo a; echo b >&2; exit 2")
@@ -60,7 +60,7 @@ async def test_blank_lines_around_an_output_are_cut_and_control_characters_kept(
 
 
 @requirement("bash.output")
-async def test_silence_is_said_to_be_silence(tmp_path: Path) -> None:
+async def test_a_command_without_output_is_reported_as_such(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:
         assert await shell.text("true") == "(Bash completed with no output)"
         assert await shell.text("") == "(Bash completed with no output)"
@@ -125,7 +125,7 @@ async def test_the_shells_own_errors_have_the_lines_of_the_command(tmp_path: Pat
 
 
 @requirement("bash.answers")
-async def test_an_exit_code_that_is_an_answer_is_no_failure(tmp_path: Path) -> None:
+async def test_an_exit_code_with_a_meaning_is_not_a_failure(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:
         none = await shell.run("echo a > a; echo b > b; grep x a")
         differ = await shell.run("diff a b")
@@ -202,7 +202,9 @@ async def test_the_folder_a_command_ends_in_is_where_the_next_one_starts(tmp_pat
         ("trap 'echo bye' EXIT; cd sub; exit 4", "Exit code 4\nbye"),
     ],
 )
-async def test_finding_the_folder_costs_neither_exit_code_nor_output(tmp_path: Path, command: str, told: str) -> None:
+async def test_learning_the_final_folder_changes_neither_exit_code_nor_output(
+    tmp_path: Path, command: str, told: str
+) -> None:
     async with terminal(tmp_path) as shell:
         (shell.workspace.project / "sub").mkdir()
 
@@ -237,7 +239,7 @@ async def test_a_project_known_by_a_link_keeps_that_name(tmp_path: Path) -> None
 
 
 @requirement("bash.folder-vanished")
-async def test_a_folder_that_is_gone_is_told_and_left(tmp_path: Path) -> None:
+async def test_a_deleted_current_folder_is_reported_and_left(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:
         await shell.run("mkdir sub; cd sub")
         await shell.run("rmdir ../sub")
@@ -252,7 +254,7 @@ async def test_a_folder_that_is_gone_is_told_and_left(tmp_path: Path) -> None:
 
 @requirement("bash.not-started")
 @pytest.mark.parametrize("command", ["echo a\0b", "echo \ud800", ": " + "a" * 3_000_000])
-async def test_a_command_that_no_program_can_be_given_is_told(tmp_path: Path, command: str) -> None:
+async def test_a_command_that_cannot_be_started_is_reported(tmp_path: Path, command: str) -> None:
     async with terminal(tmp_path) as shell:
         failed = await shell.run(command)
 
@@ -338,7 +340,7 @@ async def gated(folder: Path, version: str = "2.1.325") -> AsyncIterator[tuple[T
 
 @requirement("bash.timeout-moves")
 @pytest.mark.parametrize("version", CLIENTS)
-async def test_a_command_that_passes_its_timeout_goes_on_in_the_background(tmp_path: Path, version: str) -> None:
+async def test_a_command_that_exceeds_its_timeout_continues_in_the_background(tmp_path: Path, version: str) -> None:
     async with gated(tmp_path, version) as (shell, gate):
         moved = await shell.run("echo before; cat gate; echo after >&2; exit 4", timeout=1000)
         task = shell.task(moved)
@@ -366,7 +368,7 @@ async def test_a_command_that_passes_its_timeout_goes_on_in_the_background(tmp_p
 
 
 @requirement("bash.timeout-kills")
-async def test_a_command_that_only_waits_is_ended_by_its_timeout(tmp_path: Path) -> None:
+async def test_a_command_that_only_sleeps_is_killed_at_its_timeout(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:
         ended = await shell.run("sleep 60", timeout=200)
 
@@ -425,7 +427,7 @@ async def test_a_command_can_be_started_in_the_background(tmp_path: Path, versio
 
 
 @requirement("bash.background")
-async def test_a_timeout_below_nothing_sends_a_command_to_the_background_at_once(tmp_path: Path) -> None:
+async def test_a_negative_timeout_starts_a_command_in_the_background(tmp_path: Path) -> None:
     async with gated(tmp_path) as (shell, _):
         started = await shell.run("cat gate", timeout=-5)
 
@@ -455,7 +457,7 @@ async def test_an_interrupted_command_is_gone_with_everything_it_started(tmp_pat
 
 
 @requirement("bash.progress")
-async def test_a_running_command_tells_how_far_it_is(tmp_path: Path) -> None:
+async def test_a_running_command_reports_progress(tmp_path: Path) -> None:
     async with terminal(tmp_path) as shell:
         await shell.run("echo one")
 

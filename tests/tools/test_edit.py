@@ -127,9 +127,7 @@ async def test_an_empty_old_text_fills_an_empty_file(tmp_path: Path) -> None:
          "No changes to make: old_string and new_string are exactly the same."),
     ],
 )  # fmt: skip
-async def test_an_edit_that_is_not_clear_changes_nothing(
-    tmp_path: Path, old: str, new: str, error: str, text: str
-) -> None:
+async def test_an_ambiguous_edit_changes_nothing(tmp_path: Path, old: str, new: str, error: str, text: str) -> None:
     talk, path = await seen(tmp_path, b"a b b\n")
     before = path.stat()
 
@@ -145,7 +143,7 @@ async def test_an_edit_that_is_not_clear_changes_nothing(
 
 @pytest.mark.anyio
 @requirement("edit-tool.refuses")
-async def test_what_cannot_be_edited_is_told(tmp_path: Path) -> None:
+async def test_uneditable_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "nb.ipynb").write_text("{}", encoding="utf-8")
     os.mkfifo(tmp_path / "pipe")
     talk = Talk(tmp_path)
@@ -178,7 +176,7 @@ async def test_a_file_that_was_not_read_is_kept_as_client_and_model_demand(tmp_p
 
 @pytest.mark.anyio
 @requirement("edit-tool.read-first")
-async def test_a_partial_read_is_a_read_and_not_the_whole_picture(tmp_path: Path) -> None:
+async def test_a_partial_read_allows_edits_but_is_not_a_full_view(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\nb\nc\n")
     old, new = Talk(tmp_path, "2.1.197"), Talk(tmp_path, model="claude-sonnet-4-5")
@@ -229,7 +227,7 @@ async def test_a_changed_file_is_refused_or_edited_as_it_is_now(tmp_path: Path) 
 
 @pytest.mark.anyio
 @requirement("edit-tool.stale")
-async def test_edits_of_one_message_follow_each_other(tmp_path: Path) -> None:
+async def test_edits_of_one_message_run_one_after_the_other(tmp_path: Path) -> None:
     talk, path = await seen(tmp_path, b"0\n", "2.0.65")
     edits = [{"file_path": str(path), "old_string": str(number), "new_string": str(number + 1)} for number in range(9)]
 
@@ -240,7 +238,7 @@ async def test_edits_of_one_message_follow_each_other(tmp_path: Path) -> None:
 
 
 @requirement("edit-tool.locks")
-def test_calls_name_the_file_they_touch_one_way_or_not_at_all(tmp_path: Path) -> None:
+def test_calls_lock_the_canonical_path_of_their_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.touch()
     (tmp_path / "link").symlink_to(path)
@@ -269,7 +267,7 @@ async def test_straight_quotes_match_curly_ones(tmp_path: Path, version: str, te
 
 
 @requirement("edit-tool.trims")
-def test_blanks_at_the_ends_of_new_lines_are_dropped_and_recorded_so() -> None:
+def test_trailing_blanks_of_new_lines_are_dropped_and_not_recorded() -> None:
     tool = edit_tool(profile())
     given = {"file_path": "a.py", "old_string": "x ", "new_string": "a \t\nb  \n c "}
 
@@ -301,7 +299,7 @@ def test_blanks_at_the_ends_of_new_lines_are_dropped_and_recorded_so() -> None:
         (b"a\0b\rc", "b", "x", b"a\0x\rc"),
     ],
 )  # fmt: skip
-async def test_encoding_mark_and_line_ends_stay(
+async def test_byte_order_mark_and_line_ends_are_kept(
     tmp_path: Path, data: bytes, old: str, new: str, expected: bytes
 ) -> None:
     path = tmp_path / "a.txt"
@@ -342,7 +340,7 @@ def test_every_byte_outside_the_replaced_text_stays(before: bytes, after: bytes,
 
 @pytest.mark.anyio
 @requirement("edit-tool.all-or-nothing")
-async def test_an_edit_that_runs_out_of_room_leaves_everything_as_it_was(tmp_path: Path) -> None:
+async def test_an_edit_on_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     talk, path = await seen(tmp_path, b"a")
 
     with full_disk(after=10_000):
@@ -357,7 +355,7 @@ async def test_an_edit_that_runs_out_of_room_leaves_everything_as_it_was(tmp_pat
 
 @pytest.mark.anyio
 @requirement("edit-tool.refuses")
-async def test_broken_utf_16_is_told_and_kept(tmp_path: Path) -> None:
+async def test_broken_utf_16_is_reported_and_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xff\xfea\0b")
 

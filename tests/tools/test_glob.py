@@ -35,7 +35,7 @@ async def test_files_that_fit_are_named_the_oldest_first(tmp_path: Path, version
 
 @pytest.mark.anyio
 @requirement("glob-tool.finds")
-async def test_a_folder_and_a_pattern_from_the_root_say_where_to_look(tmp_path: Path) -> None:
+async def test_a_folder_or_an_absolute_pattern_selects_the_search_root(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
     async with client(tmp_path / "src", "Glob") as talk:
         assert await talk.text("Glob", pattern="*.py", path="../build") == str(tmp_path / "build/d.py")
@@ -47,7 +47,7 @@ async def test_a_folder_and_a_pattern_from_the_root_say_where_to_look(tmp_path: 
 @pytest.mark.anyio
 @requirement("glob-tool.limit")
 @pytest.mark.parametrize("version", ["2.1.325", "2.0.65"])
-async def test_a_hundred_names_are_listed_and_the_others_told_of(tmp_path: Path, version: str) -> None:
+async def test_a_hundred_names_are_listed_and_the_rest_is_counted(tmp_path: Path, version: str) -> None:
     fill(tmp_path, {f"f{number:03}": "" for number in range(MAX_NAMES + 5)})
     async with client(tmp_path, "Glob", version=version) as talk:
         finished = await talk.call("Glob", pattern="*")
@@ -83,7 +83,7 @@ async def test_a_missing_folder_and_a_file_are_refused(tmp_path: Path, version: 
 
 @pytest.mark.anyio
 @requirement("glob-tool.refuses")
-async def test_a_pattern_ripgrep_does_not_take_is_an_error_in_the_newest_client(tmp_path: Path) -> None:
+async def test_a_pattern_that_ripgrep_rejects_is_an_error_in_the_newest_client(tmp_path: Path) -> None:
     async with client(tmp_path, "Glob") as talk:
         finished = await talk.call("Glob", pattern="[")
         null = await talk.call("Glob", pattern="a\0b")
@@ -97,7 +97,7 @@ async def test_a_pattern_ripgrep_does_not_take_is_an_error_in_the_newest_client(
 
 @pytest.mark.anyio
 @requirement("glob-tool.odd-files")
-async def test_names_of_any_bytes_broken_links_and_pipes_do_no_harm(tmp_path: Path) -> None:
+async def test_odd_names_broken_links_and_pipes_are_handled(tmp_path: Path) -> None:
     fill(tmp_path, {"new\nline.txt": "", "plain.txt": ""})
     bad = os.path.join(os.fsencode(tmp_path), b"bad\xff.txt")  # noqa: PTH118 - bytes
     with open(bad, "wb"):  # noqa: PTH123 - bytes
@@ -122,7 +122,7 @@ def test_names_may_come_in_any_pieces() -> None:
 
 
 @requirement("glob-tool.limit")
-def test_a_client_that_counts_nothing_has_enough_after_one_more_than_it_lists() -> None:
+def test_a_client_without_counts_stops_after_one_more_name_than_it_lists() -> None:
     listing = FileListing(2, count_all=False)
 
     assert [listing.add_output(piece) for piece in (b"a\0b\0", b"c", b"\0")] == [False, False, True]

@@ -44,7 +44,7 @@ async def test_files_that_match_are_named_the_newest_first(tmp_path: Path) -> No
 
 @pytest.mark.anyio
 @requirement("grep-tool.lines")
-async def test_lines_have_names_and_numbers_unless_there_is_one_file_or_no_wish(tmp_path: Path) -> None:
+async def test_lines_have_names_and_numbers_unless_the_root_is_a_file_or_they_are_off(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
     async with client(tmp_path, "Grep") as talk:
 
@@ -80,7 +80,7 @@ async def test_lines_around_a_match_are_marked_and_groups_are_apart(tmp_path: Pa
 
 @pytest.mark.anyio
 @requirement("grep-tool.counts")
-async def test_counts_are_given_per_file_and_summed_up(tmp_path: Path) -> None:
+async def test_matches_are_counted_per_file_and_in_total(tmp_path: Path) -> None:
     fill(tmp_path, FILES)
     async with client(tmp_path, "Grep") as talk:
         finished = await talk.call("Grep", pattern="TODO", output_mode="count")
@@ -112,7 +112,7 @@ ROWS = {"rows": "".join(f"row {number}\n" for number in range(400))}
         ("2.1.80", {"offset": 399}, 399, 1, "limit: undefined, offset: 399"),
     ],
 )
-async def test_as_many_lines_are_given_as_the_limit_says(
+async def test_the_limit_bounds_the_number_of_lines(
     tmp_path: Path, version: str, given: dict[str, object], first: int, lines: int, footer: str
 ) -> None:
     fill(tmp_path, ROWS)
@@ -130,7 +130,7 @@ async def test_as_many_lines_are_given_as_the_limit_says(
 
 @pytest.mark.anyio
 @requirement("grep-tool.limit")
-async def test_an_offset_behind_the_end_is_told_from_no_match(tmp_path: Path) -> None:
+async def test_an_offset_past_the_end_differs_from_no_match(tmp_path: Path) -> None:
     fill(tmp_path, ROWS)
     async with client(tmp_path, "Grep") as talk:
         files = await talk.text("Grep", pattern="row", offset=9)
@@ -179,7 +179,7 @@ async def test_the_oldest_client_cuts_long_answers(tmp_path: Path) -> None:
         ({"pattern": "a\\nb"}, 'rg: the literal "\\n" is not allowed in a regex'),
     ],
 )
-async def test_what_ripgrep_does_not_take_is_an_error_in_the_newest_client(
+async def test_arguments_that_ripgrep_rejects_are_an_error_in_the_newest_client(
     tmp_path: Path, given: dict[str, object], error: str
 ) -> None:
     async with client(tmp_path, "Grep") as talk:
@@ -194,7 +194,7 @@ async def test_what_ripgrep_does_not_take_is_an_error_in_the_newest_client(
 
 @pytest.mark.anyio
 @requirement("grep-tool.refuses")
-async def test_ranges_and_paths_that_cannot_be_are_refused(tmp_path: Path) -> None:
+async def test_invalid_ranges_and_paths_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     async with client(tmp_path, "Grep") as talk:
         assert await talk.text("Grep", pattern="x", head_limit=-1) == refusal(
@@ -210,7 +210,7 @@ async def test_ranges_and_paths_that_cannot_be_are_refused(tmp_path: Path) -> No
 
 @pytest.mark.anyio
 @requirement("grep-tool.odd-files")
-async def test_odd_names_and_bytes_come_out_whole(tmp_path: Path) -> None:
+async def test_odd_names_and_bytes_are_returned_unchanged(tmp_path: Path) -> None:
     fill(
         tmp_path,
         {
@@ -249,7 +249,7 @@ async def test_odd_names_and_bytes_come_out_whole(tmp_path: Path) -> None:
 @pytest.mark.anyio
 @requirement("grep-tool.odd-files")
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-async def test_a_folder_that_may_not_be_read_hides_only_itself(tmp_path: Path) -> None:
+async def test_an_unreadable_folder_hides_only_its_own_content(tmp_path: Path) -> None:
     fill(tmp_path, {"open/a": "word\n", "shut/b": "word\n"})
     (tmp_path / "shut").chmod(0)
     try:
@@ -284,7 +284,7 @@ async def test_a_cancelled_search_leaves_no_process(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @requirement("grep-tool.early-end")
-async def test_a_client_that_tells_no_totals_stops_when_it_has_enough(tmp_path: Path) -> None:
+async def test_a_client_without_totals_stops_when_it_has_enough(tmp_path: Path) -> None:
     with (tmp_path / "endless").open("wb") as file:
         file.write(b"needle\n" * 100_000)
         file.truncate(1 << 42)
@@ -319,7 +319,7 @@ async def test_several_searches_of_one_message_each_have_their_own_result(tmp_pa
     ),
     st.integers(1, 7),
 )
-def test_records_are_the_same_in_whatever_pieces_they_come(records: list[tuple[bytes, bytes]], size: int) -> None:
+def test_records_do_not_depend_on_how_the_output_is_split(records: list[tuple[bytes, bytes]], size: int) -> None:
     data = b"".join(name + b"\0" + line + b"\n" for name, line in records)
     cutter = RecordSplitter()
     found = [one for at in range(0, len(data), size) for one in cutter.split_output(data[at : at + size])]
@@ -328,7 +328,7 @@ def test_records_are_the_same_in_whatever_pieces_they_come(records: list[tuple[b
 
 
 @requirement("grep-tool.limit")
-def test_a_limit_means_what_the_client_takes_it_for() -> None:
+def test_a_limit_means_what_the_client_version_makes_of_it() -> None:
     def reach(version: str, **given: object) -> int | None:
         return GrepOptions.parse({"pattern": "x", **given}, profile(version).search).needed_count
 

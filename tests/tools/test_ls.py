@@ -43,7 +43,9 @@ async def test_a_folder_is_shown_with_what_is_below_it(tmp_path: Path) -> None:
         (["lib/**", "**/a.tmp", "./node_modules"], ["main.go"]),
     ],
 )
-async def test_what_the_globs_name_is_left_out(tmp_path: Path, ignore: list[str], left: list[str]) -> None:
+async def test_entries_that_match_an_ignore_glob_are_omitted(
+    tmp_path: Path, ignore: list[str], left: list[str]
+) -> None:
     root = tmp_path / "app"
     fill(root, {"a.tmp": "", "main.go": "", "node_modules/m/i.js": "", "lib/deep.js": ""})
 
@@ -68,7 +70,7 @@ async def test_links_are_not_followed_and_odd_names_stay_one_entry(tmp_path: Pat
 
 @pytest.mark.anyio
 @requirement("ls-tool.limit")
-async def test_of_a_large_tree_the_nearest_entries_are_shown(tmp_path: Path) -> None:
+async def test_a_large_tree_is_cut_at_its_deepest_entries(tmp_path: Path) -> None:
     root = tmp_path / "app"
     fill(root, {f"a/f{number}": "" for number in range(MAX_ENTRIES)} | {"z": ""})
 
@@ -82,7 +84,7 @@ async def test_of_a_large_tree_the_nearest_entries_are_shown(tmp_path: Path) -> 
 
 @pytest.mark.anyio
 @requirement("ls-tool.refuses")
-async def test_what_is_no_folder_is_refused(tmp_path: Path) -> None:
+async def test_a_path_that_is_not_a_folder_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, {"f": ""})
     async with client(tmp_path, "LS", version="seed") as talk:
         missing = await talk.text("LS", path="nowhere")

@@ -29,7 +29,7 @@ async def edited(talk: Client, path: Path, *edits: dict[str, object]) -> Finishe
 
 @pytest.mark.anyio
 @requirement("multiedit-tool.sequence")
-async def test_each_edit_is_made_in_what_the_one_before_left(tmp_path: Path) -> None:
+async def test_each_edit_applies_to_the_result_of_the_previous_one(tmp_path: Path) -> None:
     path = tmp_path / "m.go"
     path.write_bytes(b"a() { one() }\r\nb() { one() }\r\n")
     async with client(tmp_path, version="seed") as talk:
@@ -63,9 +63,7 @@ async def test_each_edit_is_made_in_what_the_one_before_left(tmp_path: Path) -> 
         ([edit("x", "y")], "Found 2 matches of the string to replace, but replace_all is false."),
     ],
 )
-async def test_one_edit_that_cannot_be_made_keeps_all_from_being_made(
-    tmp_path: Path, edits: list[dict[str, object]], text: str
-) -> None:
+async def test_one_impossible_edit_prevents_all(tmp_path: Path, edits: list[dict[str, object]], text: str) -> None:
     path = tmp_path / "f"
     path.write_bytes(b"a x x\n")
     async with client(tmp_path, version="seed") as talk:
@@ -79,7 +77,7 @@ async def test_one_edit_that_cannot_be_made_keeps_all_from_being_made(
 
 @pytest.mark.anyio
 @requirement("multiedit-tool.refuses")
-async def test_a_file_has_to_be_there_read_and_unchanged(tmp_path: Path) -> None:
+async def test_a_file_must_exist_and_be_read_and_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("a\n", encoding="utf-8")
     (tmp_path / "n.ipynb").write_text("{}", encoding="utf-8")
@@ -120,7 +118,7 @@ async def test_an_empty_first_text_makes_a_new_file(tmp_path: Path) -> None:
     st.lists(st.tuples(st.sampled_from(["a", "b", "ab", "\n", "é"]), st.sampled_from(["", "a", "b\n"]))).filter(bool),
     st.booleans(),
 )
-def test_the_file_has_all_edits_or_is_as_it_was(data: bytes, pairs: list[tuple[str, str]], everywhere: bool) -> None:
+def test_the_file_has_all_edits_or_none(data: bytes, pairs: list[tuple[str, str]], everywhere: bool) -> None:
     with tempfile.TemporaryDirectory() as name:
         path = Path(name).resolve() / "f"
         before = b"ab\r\n" + data.removeprefix(b"\xff\xfe").removeprefix(b"\xfe\xff")

@@ -85,7 +85,7 @@ async def test_a_cell_is_replaced_and_its_outputs_are_gone(tmp_path: Path, path:
 
 @pytest.mark.anyio
 @requirement("notebook-tool.inserts")
-async def test_cells_are_added_behind_another_or_first_and_taken_out(tmp_path: Path, path: Path) -> None:
+async def test_cells_are_inserted_and_deleted(tmp_path: Path, path: Path) -> None:
     add = {"edit_mode": "insert", "cell_type": "code"}
     async with client(tmp_path) as talk:
         last = await edited(talk, path, cell_id="r1", new_source="last", **add)
@@ -110,7 +110,7 @@ async def test_cells_are_added_behind_another_or_first_and_taken_out(tmp_path: P
 
 @pytest.mark.anyio
 @requirement("notebook-tool.inserts")
-async def test_cells_of_older_notebooks_have_no_ids_but_places(tmp_path: Path) -> None:
+async def test_cells_of_older_notebooks_are_found_by_position(tmp_path: Path) -> None:
     path = tmp_path / "n.ipynb"
     old = json.loads(json.dumps({**BOOK, "nbformat_minor": 4}))
     for cell in old["cells"]:
@@ -164,7 +164,7 @@ async def test_a_cell_that_is_not_there_is_refused(
 
 @pytest.mark.anyio
 @requirement("notebook-tool.refuses")
-async def test_newer_clients_want_it_read_older_ones_want_it_there(tmp_path: Path, path: Path) -> None:
+async def test_newer_clients_require_a_read_and_older_ones_a_file(tmp_path: Path, path: Path) -> None:
     (tmp_path / "bad.ipynb").write_text("{nope", encoding="utf-8")
     (tmp_path / "list.ipynb").write_text("[]", encoding="utf-8")
     given = {"cell_id": "c1", "new_source": "x"}
@@ -206,7 +206,7 @@ STYLES = [
 
 @requirement("notebook-tool.format")
 @pytest.mark.parametrize("text", STYLES)
-def test_what_is_not_changed_keeps_its_characters(text: str) -> None:
+def test_unchanged_parts_keep_their_characters(text: str) -> None:
     book = parse_notebook(text)
     cell = {"cell_type": "markdown", "source": "a\nb", "metadata": {}}
 
@@ -225,7 +225,7 @@ def test_what_is_not_changed_keeps_its_characters(text: str) -> None:
 
 @requirement("notebook-tool.format")
 @pytest.mark.parametrize("text", ['{"cells":[]}', '{\n "cells": []\n}\n', '{\r\n\t"cells": [ ]\r\n}'])
-def test_the_first_cell_is_written_like_the_rest(text: str) -> None:
+def test_the_first_cell_is_formatted_like_the_rest(text: str) -> None:
     cell = {"cell_type": "markdown", "source": "", "metadata": {}}
 
     grown = parse_notebook(text).insert_cell(0, cell)
@@ -265,7 +265,7 @@ def test_any_notebook_can_be_changed_at_any_place(
 
 @requirement("notebook-tool.refuses")
 @given(st.text() | VALUES.map(json.dumps))
-def test_what_is_no_notebook_is_a_tool_error(text: str) -> None:
+def test_an_invalid_notebook_raises_a_tool_error(text: str) -> None:
     try:
         book = parse_notebook(text)
     except ToolError:

@@ -39,7 +39,7 @@ def mode(tools: Box) -> object:
 
 @requirement("plan-tools.mode")
 @pytest.mark.parametrize("version", ["2.0.65", "2.1.80", "2.1.197", "2.1.325"])
-async def test_planning_begins_and_ends_with_the_mode(tmp_path: Path, version: str) -> None:
+async def test_plan_mode_starts_and_ends_with_the_tools(tmp_path: Path, version: str) -> None:
     tools = box(tmp_path, version)
     async with tools.runner:
         entered = await tools.call("EnterPlanMode")
@@ -63,7 +63,7 @@ def _named_file(text: str) -> Path:
 
 
 @requirement("plan-tools.plan")
-async def test_where_the_plan_comes_from_hangs_on_the_client(tmp_path: Path) -> None:
+async def test_the_source_of_the_plan_depends_on_the_client(tmp_path: Path) -> None:
     newest = await box(tmp_path, "2.1.325").call("ExitPlanMode", plan="mine")
     newer = await box(tmp_path, "2.1.197").call("ExitPlanMode", plan="mine")
     older = await box(tmp_path, "2.1.80").call("ExitPlanMode", plan="mine")
@@ -82,7 +82,7 @@ async def test_where_the_plan_comes_from_hangs_on_the_client(tmp_path: Path) -> 
 
 
 @requirement("plan-tools.nobody-there")
-async def test_without_a_person_nobody_agrees(tmp_path: Path) -> None:
+async def test_without_a_user_nothing_is_approved(tmp_path: Path) -> None:
     old = box(tmp_path, "2.0.65", person=False)
     newer = box(tmp_path, "2.1.80", person=False)
 

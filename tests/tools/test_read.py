@@ -94,7 +94,7 @@ async def test_lines_deep_in_a_large_file_are_found(tmp_path: Path) -> None:
 
 
 @requirement("read-tool.empty")
-async def test_an_empty_file_is_told_as_empty(tmp_path: Path) -> None:
+async def test_an_empty_file_is_reported_as_empty(tmp_path: Path) -> None:
     (tmp_path / "a.txt").touch()
     talk = Talk(tmp_path)
 
@@ -127,7 +127,7 @@ async def test_text_is_decoded_by_its_mark_and_shown_with_plain_line_ends(
 
 
 @requirement("read-tool.missing")
-async def test_a_missing_file_is_told_with_the_one_that_may_be_meant(tmp_path: Path) -> None:
+async def test_a_missing_file_is_reported_with_a_suggestion(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
 
     new = await Talk(tmp_path).read("config.yml")
@@ -153,7 +153,7 @@ async def test_devices_and_pipes_are_refused_not_read(tmp_path: Path, version: s
 
 
 @requirement("read-tool.never-hangs")
-async def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(tmp_path: Path) -> None:
+async def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("pipe")
     os.mkfifo(tmp_path / "pipe")
 
@@ -200,7 +200,7 @@ async def test_a_file_over_the_limit_needs_a_range(tmp_path: Path) -> None:
         ("blob", b"\0\1", "a binary file."),
     ],
 )
-async def test_what_is_no_text_is_refused(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+async def test_binary_files_are_refused(tmp_path: Path, name: str, data: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(data)
 
     finished = await Talk(tmp_path).read(name)
@@ -211,7 +211,7 @@ async def test_what_is_no_text_is_refused(tmp_path: Path, name: str, data: bytes
 
 
 @requirement("read-tool.faults")
-async def test_a_folder_is_told_as_the_system_tells_it(tmp_path: Path) -> None:
+async def test_a_folder_is_reported_with_the_system_error(tmp_path: Path) -> None:
     new = await Talk(tmp_path).read(tmp_path)
     old = await Talk(tmp_path, "2.0.65").read(tmp_path)
 
@@ -221,7 +221,7 @@ async def test_a_folder_is_told_as_the_system_tells_it(tmp_path: Path) -> None:
 
 @requirement("read-tool.faults")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-async def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+async def test_an_unreadable_file_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.touch(mode=0o200)
 
@@ -232,7 +232,7 @@ async def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
 
 @requirement("read-tool.strange-paths")
 @pytest.mark.parametrize("name", ["a\nb.txt", "tab\tname", "ü", " ", "\udcff\udcfe.txt"])
-async def test_strange_names_are_names(tmp_path: Path, name: str) -> None:
+async def test_odd_path_names_are_quoted(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"x")
 
     assert (await Talk(tmp_path).read(tmp_path / name)).content == "1\tx"
@@ -240,7 +240,7 @@ async def test_strange_names_are_names(tmp_path: Path, name: str) -> None:
 
 @requirement("read-tool.strange-paths")
 @pytest.mark.parametrize("name", ["", "a\0b", "half \ud800", "x" * 300, "loop"])
-async def test_names_that_no_file_can_have_are_told(tmp_path: Path, name: str) -> None:
+async def test_impossible_file_names_are_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / "loop").symlink_to("loop")
 
     finished = await Talk(tmp_path).read(name)
@@ -263,7 +263,7 @@ async def test_the_home_folder_is_filled_in(tmp_path: Path, monkeypatch: pytest.
 
 
 @requirement("read-tool.unchanged")
-async def test_one_client_answers_a_repeated_read_with_a_pointer(tmp_path: Path) -> None:
+async def test_one_client_answers_a_repeated_read_with_a_reference(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"x")
     talk = Talk(tmp_path, "2.1.197")
@@ -286,7 +286,7 @@ def png(width: int, height: int) -> bytes:
 
 
 @requirement("read-tool.images")
-async def test_an_image_comes_as_an_image_with_its_size(tmp_path: Path) -> None:
+async def test_an_image_is_returned_with_its_size(tmp_path: Path) -> None:
     data = png(3, 2)
     (tmp_path / "a.png").write_bytes(data)
     encoded = base64.b64encode(data).decode()
@@ -301,7 +301,7 @@ async def test_an_image_comes_as_an_image_with_its_size(tmp_path: Path) -> None:
 
 
 @requirement("read-tool.images")
-async def test_what_only_has_the_name_of_an_image_is_an_error(tmp_path: Path) -> None:
+async def test_an_image_suffix_without_image_content_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"no image")
 
     new = await Talk(tmp_path).read("a.png")
@@ -328,14 +328,14 @@ async def test_a_pdf_comes_as_a_document(tmp_path: Path) -> None:
 
 
 @requirement("read-tool.documents")
-async def test_what_only_has_the_name_of_a_pdf_is_told(tmp_path: Path) -> None:
+async def test_a_pdf_suffix_without_pdf_content_is_reported(tmp_path: Path) -> None:
     (tmp_path / "b.pdf").write_bytes(b"text")
 
     assert "its content is none" in str((await Talk(tmp_path).read("b.pdf")).content)
 
 
 @requirement("read-tool.notebooks")
-async def test_a_notebook_comes_as_its_cells_with_their_outputs(tmp_path: Path) -> None:
+async def test_a_notebook_is_shown_as_cells_with_outputs(tmp_path: Path) -> None:
     picture = base64.b64encode(png(1, 1)).decode()
     outputs = [
         {"output_type": "stream", "name": "stdout", "text": ["hi\n", "there"]},
@@ -365,7 +365,7 @@ async def test_a_notebook_comes_as_its_cells_with_their_outputs(tmp_path: Path) 
 
 @requirement("read-tool.notebooks")
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 5}'])
-async def test_a_notebook_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+async def test_an_invalid_notebook_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.ipynb").write_text(text, encoding="utf-8")
 
     assert "notebook" in str((await Talk(tmp_path).read("a.ipynb")).content)
@@ -400,7 +400,7 @@ def test_a_profile_has_the_coding_tools_with_closed_schemas(version: str) -> Non
 
 
 @requirement("builtin.offered")
-def test_the_newest_client_is_meant_when_none_is_named() -> None:
+def test_the_newest_client_is_the_default() -> None:
     properties = next(tool for tool in coding_tools() if tool.name == "Read").input_schema
 
     assert "allow_large" in properties["properties"]  # type: ignore[operator]

@@ -83,7 +83,7 @@ async def test_every_kind_of_image_can_be_scaled(tmp_path: Path, name: str, mode
 
 
 @requirement("read-tool.scales-images")
-async def test_an_image_of_too_many_bytes_is_packed_tighter(tmp_path: Path) -> None:
+async def test_an_image_with_too_many_bytes_is_compressed(tmp_path: Path) -> None:
     noise = Image.effect_noise((1400, 1400), 100).convert("RGB")
     noise.save(tmp_path / "noise.png", compress_level=0)
 
@@ -96,7 +96,7 @@ async def test_an_image_of_too_many_bytes_is_packed_tighter(tmp_path: Path) -> N
 
 
 @requirement("read-tool.scales-images")
-async def test_an_image_that_cannot_be_unpacked_is_told(tmp_path: Path) -> None:
+async def test_an_image_that_cannot_be_decoded_is_reported(tmp_path: Path) -> None:
     save(tmp_path / "cut.png", (3000, 3000))
     whole = (tmp_path / "cut.png").read_bytes()
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
@@ -121,7 +121,7 @@ def widths(data: bytes) -> list[int]:
 
 
 @requirement("read-tool.pages")
-async def test_some_pages_of_a_document_come_as_a_document(tmp_path: Path) -> None:
+async def test_selected_pages_are_returned_as_a_document(tmp_path: Path) -> None:
     document(tmp_path / "a.pdf", 9)
     talk = Talk(tmp_path)
 
@@ -157,12 +157,12 @@ async def test_some_pages_of_a_document_come_as_a_document(tmp_path: Path) -> No
         ("", None),
     ],
 )
-def test_ranges_of_pages_are_understood(text: str, pages: PageRange | None) -> None:
+def test_page_ranges_are_parsed(text: str, pages: PageRange | None) -> None:
     assert PageRange.parse(text) == pages
 
 
 @requirement("read-tool.pages")
-async def test_pages_that_cannot_be_had_are_told(tmp_path: Path) -> None:
+async def test_pages_that_cannot_be_fetched_are_reported(tmp_path: Path) -> None:
     document(tmp_path / "a.pdf", 3)
     (tmp_path / "broken.pdf").write_bytes(b"%PDF-1.4\nnothing")
     talk = Talk(tmp_path)
@@ -181,7 +181,7 @@ async def test_pages_that_cannot_be_had_are_told(tmp_path: Path) -> None:
 
 
 @requirement("read-tool.pages")
-async def test_a_document_of_too_many_pages_has_to_be_read_in_parts(tmp_path: Path) -> None:
+async def test_a_document_with_too_many_pages_must_be_read_in_parts(tmp_path: Path) -> None:
     document(tmp_path / "long.pdf", 101, padding=200 << 10)
     document(tmp_path / "short.pdf", 100, padding=200 << 10)
     talk = Talk(tmp_path)

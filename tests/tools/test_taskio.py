@@ -44,7 +44,7 @@ async def over(tools: Box, command: str) -> str:
 
 @requirement("task-tools.output")
 @pytest.mark.parametrize("version", OLD)
-async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(tmp_path: Path, version: str) -> None:
+async def test_a_running_task_is_not_ready_and_its_end_is_shown(tmp_path: Path, version: str) -> None:
     async with opened(box(tmp_path, version)) as tools:
         fifo = tools.project / "go"
         command = "echo start; mkfifo go; read x < go; echo end; exit 4"
@@ -80,7 +80,7 @@ async def test_a_task_that_runs_is_not_ready_and_is_told_when_it_ended(tmp_path:
 
 
 @requirement("task-tools.output")
-async def test_of_a_long_output_the_end_comes_back_and_where_the_rest_is(tmp_path: Path) -> None:
+async def test_a_long_output_is_cut_to_its_end_with_the_path_of_the_rest(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.197")) as tools:
         task = await sent_off(tools, "seq 20000; echo last")
         output = record(await tools.call("TaskOutput", task_id=task))["task"]["output"]
@@ -92,7 +92,7 @@ async def test_of_a_long_output_the_end_comes_back_and_where_the_rest_is(tmp_pat
 
 
 @requirement("task-tools.output")
-async def test_an_older_name_and_input_lead_to_the_same_tool(tmp_path: Path) -> None:
+async def test_an_older_name_and_input_select_the_same_tool(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.197")) as tools:
         task = await over(tools, "true")
         found = await tools.call("BashOutput", bash_id=task)
@@ -150,7 +150,7 @@ async def test_a_task_that_ended_cannot_be_stopped(tmp_path: Path) -> None:
 
 
 @requirement("tasks.news")
-async def test_the_end_of_a_task_is_news_once(tmp_path: Path) -> None:
+async def test_the_end_of_a_task_is_reported_once(tmp_path: Path) -> None:
     async with opened(box(tmp_path, "2.1.325")) as tools:
         ran = await tools.call("Bash", command="exit 4", description="count", run_in_background=True)
         await all_ended(tools)

@@ -84,7 +84,7 @@ async def test_only_what_changes_counts_as_updated(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 @requirement("task-tools.unknown")
-async def test_an_unknown_number_is_told_and_leads_nowhere(tmp_path: Path) -> None:
+async def test_an_unknown_task_number_is_reported(tmp_path: Path) -> None:
     (tmp_path / ".home" / ".claude").mkdir(parents=True)
     secret = tmp_path / ".home" / ".claude" / "x.json"
     secret.write_text("{}", encoding="utf-8")
@@ -116,7 +116,7 @@ async def test_each_task_is_a_file_as_the_client_writes_it(tmp_path: Path) -> No
 
 @pytest.mark.anyio
 @requirement("task-tools.files")
-async def test_what_others_wrote_is_kept_and_what_is_broken_is_passed_over(tmp_path: Path) -> None:
+async def test_foreign_keys_are_kept_and_broken_files_are_skipped(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / ".home")
     folder.mkdir(parents=True)
     foreign = {"id": "3", "subject": "theirs", "status": "pending", "colour": ["red"]}
@@ -136,7 +136,7 @@ async def test_what_others_wrote_is_kept_and_what_is_broken_is_passed_over(tmp_p
 
 @pytest.mark.anyio
 @requirement("task-tools.files")
-async def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
+async def test_a_task_number_is_never_reused(tmp_path: Path) -> None:
     async with client(tmp_path, *TOOLS) as talk:
         await made(talk, "a", "b")
         await talk.call("TaskUpdate", taskId="2", status="deleted")
@@ -179,7 +179,7 @@ for number in range(8):
 
 
 @requirement("task-tools.writers")
-def test_what_somebody_wrote_without_the_lock_is_not_written_over(tmp_path: Path) -> None:
+def test_a_change_made_without_the_lock_is_not_overwritten(tmp_path: Path) -> None:
     store = TaskStore(tmp_path)
     store.create({"subject": "ours", "blocks": [], "blockedBy": []})
     theirs = json.dumps({"id": "1", "subject": "theirs, and longer"})
@@ -195,7 +195,7 @@ def test_what_somebody_wrote_without_the_lock_is_not_written_over(tmp_path: Path
 
 @pytest.mark.anyio
 @requirement("task-tools.offered")
-async def test_who_has_the_task_list_hangs_on_client_and_model(tmp_path: Path) -> None:
+async def test_the_task_list_is_offered_depending_on_client_and_model(tmp_path: Path) -> None:
     async def answer(version: str, model: str | None = None) -> str:
         async with client(tmp_path, version=version, model=model) as talk:
             return await talk.text("TaskCreate", subject="s", description="d")

@@ -34,7 +34,7 @@ async def test_the_record_has_the_list_before_and_after(tmp_path: Path, version:
 
 @pytest.mark.anyio
 @requirement("todo-tool.lists")
-async def test_a_list_with_nothing_left_to_do_is_empty_the_next_time(tmp_path: Path) -> None:
+async def test_a_completed_list_is_empty_the_next_time(tmp_path: Path) -> None:
     async with client(tmp_path, version="2.0.65") as talk:
         done = await talk.record("TodoWrite", todos=[todo("a", "completed")])
         after = await talk.record("TodoWrite", todos=[todo("b")])
@@ -86,7 +86,7 @@ async def test_the_oldest_client_keeps_a_copy_in_its_home(tmp_path: Path) -> Non
 
 @pytest.mark.anyio
 @requirement("todo-tool.offered")
-async def test_newer_clients_do_not_have_it_even_by_name(tmp_path: Path) -> None:
+async def test_newer_clients_do_not_offer_it_even_by_name(tmp_path: Path) -> None:
     for version in ("2.1.197", "2.1.325"):
         async with client(tmp_path, "TodoWrite", "Read", version=version) as talk:
             text = await talk.text("TodoWrite", todos=[])

@@ -52,7 +52,7 @@ async def test_deferred_tools_are_found_by_name_and_words(tmp_path: Path, query:
 
 
 @requirement("toolsearch-tool.finds")
-async def test_no_more_are_given_than_asked_for(tmp_path: Path) -> None:
+async def test_no_more_results_are_returned_than_requested(tmp_path: Path) -> None:
     box = Box(tmp_path, [*coding_tools(), orders, cancel])
 
     done = await box.call("ToolSearch", query="order", max_results=1)
@@ -78,7 +78,7 @@ async def test_an_unknown_skill_is_refused(tmp_path: Path, name: str) -> None:
 
 
 @requirement("skill-tool.finds")
-async def test_a_skill_is_told_beside_the_result(tmp_path: Path) -> None:
+async def test_the_text_of_a_skill_is_sent_beside_the_result(tmp_path: Path) -> None:
     box = Box(tmp_path, [skill_tool(profile())])
     for folder, text in ((box.project, "the project's"), (tmp_path / "home", "the person's")):
         place = folder / ".claude/skills/bake"

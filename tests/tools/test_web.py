@@ -26,7 +26,7 @@ def local() -> Tool:
 
 
 @requirement("webfetch-tool.page")
-async def test_without_a_model_the_page_comes_back_with_the_prompt(tmp_path: Path) -> None:
+async def test_without_a_model_the_page_is_returned_with_the_prompt(tmp_path: Path) -> None:
     body = "<title>Shop</title><p>Open till <b>nine</b>.</p>"
     async with site({"/": html(body)}) as here:
         done = await Box(tmp_path, [local()]).call("WebFetch", url=here.url + "/", prompt="When?")
@@ -38,7 +38,7 @@ async def test_without_a_model_the_page_comes_back_with_the_prompt(tmp_path: Pat
 
 
 @requirement("webfetch-tool.page")
-async def test_with_a_model_its_answer_comes_back(tmp_path: Path) -> None:
+async def test_with_a_model_its_answer_is_returned(tmp_path: Path) -> None:
     async def answer(prompt: str, page: str) -> str:
         return f"{prompt} {page.upper()}"
 
@@ -64,7 +64,7 @@ async def test_a_long_page_is_read_on_from_an_offset(tmp_path: Path) -> None:
 
 
 @requirement("webfetch-tool.page")
-async def test_what_is_no_text_is_saved(tmp_path: Path) -> None:
+async def test_a_page_that_is_not_text_is_saved(tmp_path: Path) -> None:
     picture = HttpResponse(status=200, body=b"\x89PNG", content_type="image/png")
     async with site({"/": picture}) as here:
         box = Box(tmp_path, [local()])
@@ -76,7 +76,7 @@ async def test_what_is_no_text_is_saved(tmp_path: Path) -> None:
 
 
 @requirement("webfetch-tool.moved")
-async def test_a_page_on_another_host_is_told_and_not_visited(tmp_path: Path) -> None:
+async def test_a_redirect_to_another_host_is_reported_and_not_followed(tmp_path: Path) -> None:
     async with site({"/": to("https://other.test/new", 301)}) as here:
         done = await Box(tmp_path, [local()]).call("WebFetch", url=here.url + "/", prompt="Read")
 
@@ -120,7 +120,7 @@ class Found:
 
 
 @requirement("websearch-tool.results")
-async def test_hits_come_back_as_links_and_what_they_say(tmp_path: Path) -> None:
+async def test_hits_are_returned_as_links_and_excerpts(tmp_path: Path) -> None:
     provider = Found(WebSearchHit("One", "https://one.test", "First words."), WebSearchHit("Two", "https://two.test"))
     box = Box(tmp_path, [websearch_tool(profile(), provider=provider)])
 
@@ -153,7 +153,7 @@ async def test_domains_are_either_allowed_or_blocked(tmp_path: Path) -> None:
 
 
 @requirement("websearch-tool.provider")
-async def test_without_a_key_the_search_says_what_is_missing(tmp_path: Path) -> None:
+async def test_without_a_key_the_search_reports_the_missing_variable(tmp_path: Path) -> None:
     done = await Box(tmp_path, [websearch_tool(profile())]).call("WebSearch", query="words")
 
     assert "TAVILY_API_KEY is not set" in str(done.content)
@@ -161,7 +161,7 @@ async def test_without_a_key_the_search_says_what_is_missing(tmp_path: Path) -> 
 
 
 @requirement("websearch-tool.provider")
-async def test_the_provider_is_asked_with_the_key_and_the_domains() -> None:
+async def test_the_provider_gets_the_key_and_the_domains() -> None:
     def found(request: HttpRequest) -> HttpResponse:
         asked = json.loads(request.body)
         assert asked == {"query": "words", "max_results": 10, "exclude_domains": ["b.test"]}
@@ -187,7 +187,7 @@ async def test_the_provider_is_asked_with_the_key_and_the_domains() -> None:
         (200, b"<html>", "no usable answer"),
     ],
 )
-async def test_what_goes_wrong_at_the_provider_is_told(tmp_path: Path, status: int, body: bytes, told: str) -> None:
+async def test_errors_of_the_provider_are_reported(tmp_path: Path, status: int, body: bytes, told: str) -> None:
     async with site({"/search": HttpResponse(status=status, body=body)}) as here:
         provider = TavilyProvider("k-1", endpoint=f"{here.url}/search")
         box = Box(tmp_path, [websearch_tool(profile(), provider=provider)])

@@ -40,7 +40,7 @@ async def test_a_new_file_is_made_with_its_folders(tmp_path: Path) -> None:
 
 
 @requirement("write-tool.creates")
-async def test_a_new_file_gets_the_mode_the_umask_leaves(tmp_path: Path) -> None:
+async def test_a_new_file_gets_the_mode_of_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         await Talk(tmp_path).write("a.txt", "")
@@ -75,7 +75,7 @@ async def test_a_file_that_was_read_gets_its_new_content(tmp_path: Path) -> None
 
 
 @requirement("write-tool.replaces")
-async def test_what_was_written_need_not_be_read_to_be_written_again(tmp_path: Path) -> None:
+async def test_a_written_file_can_be_written_again_without_a_read(tmp_path: Path) -> None:
     talk = Talk(tmp_path, "2.1.197")
 
     contents = [(await talk.write("a.txt", text)).content for text in ("a", "b", "b")]
@@ -190,7 +190,7 @@ async def test_pipes_and_devices_are_not_replaced(tmp_path: Path) -> None:
 
 
 @requirement("write-tool.faults")
-async def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
+async def test_a_file_in_place_of_a_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
 
     finished = await Talk(tmp_path).write("a/b.txt", "x")
@@ -201,7 +201,7 @@ async def test_a_file_where_a_folder_should_be_is_told(tmp_path: Path) -> None:
 
 @requirement("write-tool.faults")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+async def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
 
     finished = await Talk(tmp_path).write(tmp_path / "d" / "a.txt", "x")
@@ -223,7 +223,7 @@ def full_disk(after: int) -> Iterator[None]:
 
 
 @requirement("write-tool.all-or-nothing")
-async def test_a_write_that_runs_out_of_room_leaves_everything_as_it_was(tmp_path: Path) -> None:
+async def test_a_write_to_a_full_disk_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     talk = Talk(tmp_path)
@@ -240,7 +240,7 @@ async def test_a_write_that_runs_out_of_room_leaves_everything_as_it_was(tmp_pat
 
 
 @requirement("write-tool.strange-text")
-async def test_halves_of_characters_in_a_content_are_replaced(tmp_path: Path) -> None:
+async def test_lone_surrogates_in_a_content_are_replaced(tmp_path: Path) -> None:
     await Talk(tmp_path).write("a.txt", "a\ud800b")
 
     assert (tmp_path / "a.txt").read_text(encoding="utf-8") == "a\ufffdb"

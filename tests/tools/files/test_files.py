@@ -29,7 +29,7 @@ SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], m
     count=st.none() | st.integers(0, 6),
     chunk=st.integers(1, 7),
 )
-def test_a_window_is_what_the_whole_text_has_there_however_it_is_cut(
+def test_a_line_range_is_the_same_for_every_chunk_size(
     tmp_path: Path, parts: list[str], skip: int, count: int | None, chunk: int
 ) -> None:
     data = b"." + "".join(parts).encode("utf-8", "surrogateescape")
@@ -48,7 +48,7 @@ def test_a_window_is_what_the_whole_text_has_there_however_it_is_cut(
 
 
 @requirement("disk.swaps")
-def test_a_file_that_is_not_as_expected_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_not_as_expected_is_not_changed(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     stamp = read_file(path).version
@@ -76,7 +76,7 @@ def test_a_file_that_vanished_is_not_made_again(tmp_path: Path) -> None:
 
 
 @requirement("disk.swaps")
-def test_a_swap_tells_the_stamp_that_the_file_has(tmp_path: Path) -> None:
+def test_a_replacement_returns_the_version_of_the_new_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
 
     first = atomic_replace(path, b"one", None)
@@ -111,7 +111,7 @@ def test_a_read_only_file_is_replaced_and_stays_read_only(tmp_path: Path) -> Non
 
 @requirement("disk.swaps")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_in_a_folder_that_takes_no_files_a_file_is_written_where_it_is(tmp_path: Path) -> None:
+def test_a_file_in_a_read_only_folder_is_written_in_place(tmp_path: Path) -> None:
     folder = tmp_path / "closed"
     folder.mkdir()
     path = folder / "a.txt"
@@ -160,7 +160,7 @@ def test_paths_are_made_absolute_and_links_stay(tmp_path: Path) -> None:
         (b"", None),
     ],
 )  # fmt: skip
-def test_images_tell_their_size_in_their_first_bytes(data: bytes, found: ImageInfo | None) -> None:
+def test_the_size_of_an_image_is_read_from_its_header(data: bytes, found: ImageInfo | None) -> None:
     assert read_image_info(data) == found
 
 
@@ -169,5 +169,5 @@ def test_images_tell_their_size_in_their_first_bytes(data: bytes, found: ImageIn
     head=st.sampled_from([b"", b"GIF89a", b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", b"RIFF\0\0\0\0WEBPVP8 "]),
     rest=st.binary(),
 )
-def test_no_bytes_are_too_strange_to_be_looked_at(head: bytes, rest: bytes) -> None:
+def test_any_bytes_can_be_checked_for_an_image(head: bytes, rest: bytes) -> None:
     read_image_info(head + rest)

@@ -54,7 +54,7 @@ def test_a_link_on_the_way_to_a_folder_is_not_followed(tmp_path: Path) -> None:
 @requirement("disk.no-detour")
 @pytest.mark.parametrize("name", ["deep/new", "deep/more/new"])
 @pytest.mark.parametrize("step", [lambda path: path, lambda path: path / "deep"])
-def test_a_link_put_in_the_way_ends_a_write_whose_place_was_known(
+def test_a_link_that_appears_on_the_way_fails_a_write_with_a_known_target(
     inside: Path, name: str, step: Callable[[Path], Path]
 ) -> None:
     end = inside / name
@@ -69,7 +69,7 @@ def test_a_link_put_in_the_way_ends_a_write_whose_place_was_known(
 
 
 @requirement("disk.no-detour")
-def test_a_file_is_not_replaced_by_way_of_a_link_that_is_new(inside: Path) -> None:
+def test_a_file_is_not_replaced_through_a_link_that_appeared_later(inside: Path) -> None:
     end = inside / "deep" / "file"
     seen = read_file(end, 1_000)
     outside = switch(inside)
@@ -83,7 +83,7 @@ def test_a_file_is_not_replaced_by_way_of_a_link_that_is_new(inside: Path) -> No
 
 
 @requirement("disk.no-detour")
-def test_a_folder_that_is_held_stays_the_same_whatever_its_name_becomes(inside: Path) -> None:
+def test_an_open_folder_stays_the_same_when_its_path_changes(inside: Path) -> None:
     with open_folder(inside / "deep", make=True) as folder:
         outside = switch(inside)
         os.close(os.open("new", os.O_CREAT | os.O_WRONLY, dir_fd=folder))
@@ -93,7 +93,7 @@ def test_a_folder_that_is_held_stays_the_same_whatever_its_name_becomes(inside: 
 
 
 @requirement("disk.no-detour")
-def test_folders_are_made_on_the_way_unless_a_link_or_a_file_stands_there(inside: Path) -> None:
+def test_parent_folders_are_created_unless_a_link_or_a_file_is_in_the_way(inside: Path) -> None:
     with open_folder(inside / "a" / "b", make=True) as folder:
         assert os.path.samestat(os.fstat(folder), (inside / "a" / "b").stat())
     (inside / "link").symlink_to(inside.parent / "out")

@@ -37,7 +37,7 @@ def test_decoding_and_encoding_give_the_same_bytes(mark: bytes, data: bytes) -> 
 
 @requirement("disk.splice-is-exact")
 @given(parts=MIXED, draw=st.data())
-def test_a_splice_changes_its_span_and_nothing_else(parts: list[str], draw: st.DataObject) -> None:
+def test_a_replacement_changes_its_range_and_nothing_else(parts: list[str], draw: st.DataObject) -> None:
     text = decode_text("".join(parts).encode("utf-8", "surrogateescape"))
     start = draw.draw(st.integers(0, len(text.normalized)))
     end = draw.draw(st.integers(start, len(text.normalized)))

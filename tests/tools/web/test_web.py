@@ -78,7 +78,7 @@ def test_only_addresses_of_the_internet_are_public(address: str, *, public: bool
         "http://[::1]:{port}/",
     ],
 )
-async def test_this_machine_is_not_asked_however_it_is_written(url: str) -> None:
+async def test_this_machine_is_refused_in_every_spelling(url: str) -> None:
     async with site({"/": html("secret")}) as here:
         with pytest.raises(ToolError, match=r"is not an address of the public internet|cannot be"):
             await WebClient(upgrade_to_https=False).fetch_page(url.format(port=here.port))
@@ -87,7 +87,7 @@ async def test_this_machine_is_not_asked_however_it_is_written(url: str) -> None
 
 
 @requirement("fetch.public-only")
-async def test_one_hidden_address_among_public_ones_is_enough() -> None:
+async def test_one_private_address_among_public_ones_is_refused() -> None:
     async def lookup(_host: str, _port: int) -> tuple[str, ...]:
         return ("93.184.216.34", "127.0.0.1")
 
@@ -108,13 +108,13 @@ async def test_one_hidden_address_among_public_ones_is_enough() -> None:
         "https://example.com/" + "a" * 2000,
     ],
 )
-async def test_what_is_no_address_of_the_web_is_refused(url: str) -> None:
+async def test_invalid_urls_are_refused(url: str) -> None:
     with pytest.raises(ToolError, match=r"^Invalid URL$"):
         await WebClient().fetch_page(url)
 
 
 @requirement("fetch.address")
-async def test_pages_are_asked_for_by_https() -> None:
+async def test_pages_are_requested_by_https() -> None:
     assert WebClient().normalize_url("http://example.com:8080/a?b#c") == "https://example.com:8080/a?b#c"
     async with site({"/": html("plain")}) as here:
         with pytest.raises(ToolError, match=r"https://127.* did not answer"):  # no TLS there
@@ -124,7 +124,7 @@ async def test_pages_are_asked_for_by_https() -> None:
 
 
 @requirement("fetch.pinned")
-async def test_the_host_is_resolved_once_and_asked_by_its_name() -> None:
+async def test_the_host_is_resolved_once_and_requested_by_name() -> None:
     answers = [("127.0.0.1",)]
 
     async def lookup(host: str, _port: int) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ async def test_the_host_is_resolved_once_and_asked_by_its_name() -> None:
 
 
 @requirement("fetch.redirects")
-async def test_a_redirect_within_the_host_is_followed_and_one_to_another_is_told() -> None:
+async def test_a_redirect_is_followed_only_within_the_host() -> None:
     pages = {"/a": to("/b"), "/b": to("b/c", 308), "/b/c": html("<p>c</p>")}
     async with site({**pages, "/x": to("https://other.test/y", 301)}) as here:
         web = local()
@@ -153,7 +153,7 @@ async def test_a_redirect_within_the_host_is_followed_and_one_to_another_is_told
 
 @requirement("fetch.redirects")
 @pytest.mark.parametrize("place", ["http://127.0.0.1:1/", "http://me@127.0.0.1/", "http://127.0.0.2/", "ftp://x/"])
-async def test_another_port_login_host_or_scheme_is_another_place(place: str) -> None:
+async def test_another_port_login_host_or_scheme_is_another_site(place: str) -> None:
     async with site({"/": to(place)}) as here:
         assert isinstance(await local().fetch_page(f"{here.url}/"), CrossHostRedirect)
 
@@ -168,7 +168,7 @@ async def test_a_circle_of_redirects_ends() -> None:
 
 
 @requirement("fetch.limits")
-async def test_a_page_that_is_too_large_is_not_taken_in() -> None:
+async def test_a_page_over_the_size_limit_is_not_read() -> None:
     def packed(size: int) -> HttpResponse:
         body = gzip.compress(bytes(size))
         return HttpResponse(status=200, body=body, headers={"content-encoding": "gzip"})
@@ -181,7 +181,7 @@ async def test_a_page_that_is_too_large_is_not_taken_in() -> None:
 
 
 @requirement("fetch.limits")
-async def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
+async def test_a_server_that_does_not_answer_times_out() -> None:
     async def silent(stream: anyio.abc.SocketStream) -> None:
         async with stream:
             await anyio.sleep_forever()
@@ -197,7 +197,7 @@ async def test_a_server_that_does_not_answer_is_not_waited_for() -> None:
 
 
 @requirement("fetch.limits")
-async def test_what_goes_wrong_is_told() -> None:
+async def test_errors_are_reported() -> None:
     async with site({"/gone": HttpResponse(status=410, body=b"")}) as here:
         with pytest.raises(ToolError, match=r"^Request failed with status code 410$"):
             await local().fetch_page(f"{here.url}/gone")
@@ -233,7 +233,7 @@ async def test_only_the_latest_pages_are_kept() -> None:
 
 
 @requirement("fetch.markdown")
-async def test_kinds_of_content_come_as_what_they_are() -> None:
+async def test_each_kind_of_content_is_returned_in_its_own_form() -> None:
     def as_kind(kind: str, body: bytes) -> HttpResponse:
         return HttpResponse(status=200, body=body, content_type=kind)
 
@@ -251,7 +251,7 @@ async def test_kinds_of_content_come_as_what_they_are() -> None:
 
 
 @requirement("fetch.markdown")
-def test_html_becomes_markdown_without_what_nobody_reads() -> None:
+def test_html_becomes_markdown_without_scripts_and_styles() -> None:
     source = """<html><head><title>The  title</title><style>p {}</style></head><body>
     <script>alert(1)</script><h2>Part</h2><p>See <a href="/x">this</a>.</p>
     <ul><li>one</li><li>two</li></ul><svg><text>no</text></svg></body></html>"""
@@ -265,5 +265,5 @@ def test_html_becomes_markdown_without_what_nobody_reads() -> None:
 
 
 @requirement("fetch.markdown")
-def test_html_that_is_nested_without_end_is_still_read() -> None:
+def test_deeply_nested_html_is_still_read() -> None:
     assert "deep" in to_markdown(b"<div>" * 3000 + b"deep", None)
