@@ -5,8 +5,8 @@ FUZZ_SECONDS ?= 60
 # Test processes; more than the cores, because many tests wait for processes.
 JOBS ?= 3
 BENCH_SIZE ?= 300MB
-# The tests nearest to the packages that coverage is measured of, without those that run them again.
-COVERED ?= $(addprefix tests/,types formats reading runtime session/recording)
+# The tests nearest to the packages that coverage is measured of.
+COVERED ?= $(addprefix tests/,model wire read run permission hooks record)
 # Test material too large for this repository; what needs it says so when it is missing.
 SHARED ?= ../shared
 
@@ -17,7 +17,7 @@ TOTALS := $(if $(wildcard $(SHARED)/corpus/generate.py),$(ARCHIVE)/expected-tota
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: run test coverage check fix lint types contracts docs bench compatibility oracle soak fuzz mutants dist lock clean help
+.PHONY: run test coverage mutants check fix lint types contracts docs bench compatibility oracle soak fuzz lock clean help
 
 run: $(SETUP)  ## set up, then the main job: toolspan demo
 	$(BIN)/toolspan demo $(ARGS)
@@ -31,6 +31,9 @@ coverage: $(SETUP)  ## which branches do the tests take? fails below 90 % of a p
 	HYPOTHESIS_PROFILE=ci $(BIN)/coverage run -m pytest -m "not slow" $(COVERED) $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage json --quiet -o - | $(BIN)/python scripts/coverage_table.py
+
+mutants: $(SETUP)  ## do the tests of the runtime notice planted faults? (ARGS: --only queue --every 1)
+	$(BIN)/python tests/runtime/mutants.py $(ARGS)
 
 check: lint types contracts test  ## all checks: format, lint, types, contracts, tests
 

@@ -1,14 +1,15 @@
-"""Policies that mend failed calls by further ones; none is used unless it is asked for.
+"""Policies that recover from failed calls with further calls; none is used by default.
 
-Each step is a call of its own: visible, recorded, subject to hooks and consent, tied to the call it
-mends. A call that a person, a rule or a hook refused is never mended: that would be evasion. A
-failed edit is only done another way when the file is provably what it was before.
+Each step is a call of its own: recorded, and subject to hooks and permissions. A call that a person, a rule or a hook
+refused is never recovered, because that would be evasion. A failed edit is done in another way only if the file
+provably did not change.
 
     Session(recoveries=[ReadFirst(), ReadAndRetry(), Degrade(), Retry()])
 """
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +19,7 @@ import anyio
 from toolspan.files.safe_read import digest_bytes
 from toolspan.runtime.authorization import APPROVAL_FAILED
 from toolspan.runtime.batch import RunStep
-from toolspan.runtime.context import CallContext, RunnerContext
-from toolspan.tools.files.safe_read import digest_bytes
+from toolspan.runtime.context import RunnerContext
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.events import Finished, RecoveryApplied
 from toolspan.types.ids import CallId
@@ -32,62 +32,62 @@ _TRANSIENT_KINDS: frozenset[ErrorKind] = frozenset({"mcp_no_response", "network"
 
 
 class ReadFirst:
-    """Before an edit of a file nobody has read: read it."""
+    """Read a file before an edit, if no call has read it."""
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
-        """Read the file, if it is there and not known."""
+        """Read the file, if it exists and no call has read it."""
         path = _edited_path(call, context)
         if path is None or not path.is_file() or context.workspace.files.get(path) is not None:
             return
         await run("Read", {"file_path": str(path)})
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Nothing: this policy only prevents."""
+        """Do nothing: this policy only prevents failures."""
 
 
 class ReadAndRetry:
-    """After an edit that needed a fresh look at the file: read it, then try once more."""
+    """Read a file and try again after an edit that failed because the file was not read or has changed."""
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
-        """Nothing: this policy only mends."""
+        """Do nothing: this policy only acts on failures."""
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Read, check that the edit still fits, run the same call again."""
+        """Read the file, check that the edit still fits, and run the same call again."""
         span = failed.span
         path = _edited_path(span.call, context)
         if path is None or span.error_kind not in ("read_required", "stale_file"):
             return
         seen = await run("Read", {"file_path": str(path)})
         steps = [seen.call_id]
-        good = _has_succeeded(seen) and _still_fits(failed, path)
-        if good:
+        succeeded = _has_succeeded(seen) and _still_fits(failed, path)
+        if succeeded:
             again = await run(span.tool, dict(span.call.arguments))
             steps.append(again.call_id)
-            good = _has_succeeded(again)
-        _emit_recovered(context, span.id, "read and retry", steps, succeeded=good)
+            succeeded = _has_succeeded(again)
+        _emit_recovered(context, span.id, "read and retry", steps, succeeded=succeeded)
 
 
 class Degrade:
-    """When an editing tool does not answer: its edits one by one, and at last the whole file."""
+    """If an editing tool does not answer, run its edits one by one, and finally write the whole file."""
 
     def __init__(self) -> None:
         self._digests_before: dict[CallId, str | None] = {}
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:  # noqa: ARG002
-        """Remember what the file was, so that an edit that did happen is not done twice."""
+        """Store the digest of the file, so that an edit that did happen is not done twice."""
         path = _edited_path(call, context)
         if path is not None and call.tool in ("Edit", "MultiEdit"):
             self._digests_before[call.id] = await _file_digest(path)
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """MultiEdit becomes edits; an edit becomes a write of the whole."""
+        """Replace a MultiEdit by edits, and an edit by a write of the whole file."""
         span = failed.span
         before = self._digests_before.pop(span.id, None)
         path = _edited_path(span.call, context)
         if path is None or before is None or not _is_unanswered(failed):
             return
         if await _file_digest(path) != before:
-            return  # it did happen, or somebody else changed the file
+            return  # the edit did happen, or something else changed the file
         steps: list[CallId] = []
         remaining: Edits | None = parse_edits(span.call)
         if span.tool == "MultiEdit":
@@ -97,7 +97,7 @@ class Degrade:
         _emit_recovered(context, span.id, "degrade", steps, succeeded=remaining is not None)
 
     async def _run_edits_separately(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
-        """Run the edits as calls of their own; those left when one fails unrefused, or None."""
+        """Run the edits as separate calls; return those that remain if one fails without a refusal, else None."""
         for number, edit in enumerate(edits):
             before = await _file_digest(path)
             done = await run("Edit", {"file_path": str(path), **edit})
@@ -108,7 +108,7 @@ class Degrade:
         return ()
 
     async def _write_whole_file(self, edits: Edits, path: Path, run: RunStep, steps: list[CallId]) -> Edits | None:
-        """Apply all that is left to the text and write it; nothing is left then, or None."""
+        """Apply the edits to the text and write the file; return no remaining edits, or None on failure."""
         text = await anyio.to_thread.run_sync(_read_text, path)
         changed = apply_edits(text, edits) if text is not None else None
         if changed is None:
@@ -120,7 +120,7 @@ class Degrade:
 
 
 class Retry:
-    """Run a call again that failed on its way, when running it twice does no harm."""
+    """Run a call again that failed for a transient reason, if running it twice does no harm."""
 
     def __init__(
         self,
@@ -138,10 +138,10 @@ class Retry:
         self._chance = chance
 
     async def before_call(self, call: Call, context: RunnerContext, run: RunStep) -> None:
-        """Nothing: this policy only mends."""
+        """Do nothing: this policy only acts on failures."""
 
     async def on_failure(self, failed: Finished, context: RunnerContext, run: RunStep) -> None:
-        """Try again, each time after a longer pause."""
+        """Run the call again, each time after a longer pause."""
         span = failed.span
         tool = context.tools.find(span.tool)
         if tool is None or not (tool.idempotent or tool.read_only) or not _is_transient(failed):
@@ -162,7 +162,7 @@ class Retry:
 
 
 def parse_edits(call: Call) -> Edits:
-    """The edits that an editing call asks for, in order."""
+    """Return the edits of an editing call, in order."""
     arguments = call.arguments
     edits = arguments.get("edits")
     if isinstance(edits, Sequence) and not isinstance(edits, str):
@@ -174,7 +174,7 @@ _EDIT_KEYS = ("old_string", "new_string", "replace_all")
 
 
 def apply_edits(text: str, edits: Edits) -> str | None:
-    """All edits, each on the result of the one before; None when one does not fit."""
+    """Apply the edits one after the other; return None if one does not fit."""
     for edit in edits:
         old, new = str(edit.get("old_string", "")), str(edit.get("new_string", ""))
         matches = text.count(old) if old else 0
@@ -185,16 +185,15 @@ def apply_edits(text: str, edits: Edits) -> str | None:
 
 
 def _edited_path(call: Call, context: RunnerContext) -> Path | None:
-    """The file that an editing call is about."""
+    """Return the file that a call edits; None for other calls."""
     file_path = call.arguments.get("file_path")
     if call.tool not in EDITING_TOOLS or not isinstance(file_path, str) or "\0" in file_path:
         return None
-    call_context: CallContext = context.call_context
-    return call_context.cwd / Path(file_path).expanduser()
+    return context.call_context.cwd / Path(file_path).expanduser()
 
 
 def _still_fits(failed: Finished, path: Path) -> bool:
-    """An edit is tried again only on a text that it fits; nothing new is overwritten blindly."""
+    """Return whether the call can be repeated: an edit must fit the text, and no other change may be overwritten."""
     if failed.span.tool == "Write":
         return failed.span.error_kind == "read_required"
     text = _read_text(path)
@@ -206,14 +205,14 @@ def _has_succeeded(finished: Finished) -> bool:
 
 
 def _is_unanswered(finished: Finished) -> bool:
-    """The tool did not answer; nobody refused."""
+    """Return whether the tool did not answer, and the call was not refused."""
     span = finished.span
     no_answer = span.state == "timed_out" or span.error_kind in _NO_ANSWER_KINDS
     return no_answer and _is_unrefused_failure(finished)
 
 
 def _is_unrefused_failure(finished: Finished) -> bool:
-    """The tool failed, for whatever reason; nobody refused, or left the question open."""
+    """Return whether the tool itself failed: the call was not refused, and its approver did not fail."""
     span = finished.span
     if any(evidence.rule == APPROVAL_FAILED for evidence in span.evidence):
         return False
@@ -234,7 +233,7 @@ def _read_text(path: Path) -> str | None:
 async def _file_digest(path: Path) -> str | None:
     def read_digest() -> str | None:
         try:
-            return digest_bytes(path.read_bytes())
+            return hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError:
             return None
 
