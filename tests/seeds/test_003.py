@@ -23,8 +23,8 @@ from toolspan.integrations.mcp_client.approver import prompt_tool_approver
 from toolspan.runtime.batch import Recovery, expected_seconds
 from toolspan.runtime.permissions.modes import mode_policy
 from toolspan.runtime.profiles import profile
-from toolspan.runtime.recovery import Degrade, ReadFirst
 from toolspan.runtime.tool import Tool
+from toolspan.tools.recovery import Degrade, ReadFirst
 from toolspan.types.error_kinds import ErrorKind
 from toolspan.types.events import BatchFinished
 

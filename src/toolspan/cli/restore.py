@@ -15,7 +15,7 @@ from toolspan.cli.output import make_console, plain_line, print_json
 from toolspan.cli.restore_file import CannotRestore, RestorePlan, carry_out, check_confidence, plan_restore
 from toolspan.cli.select import current_folder, is_folder, locate_files
 from toolspan.errors import ToolspanError
-from toolspan.files.paths import resolve_path
+from toolspan.tools.files.paths import resolve_path
 
 _MAX_DIFF_LINES = 120
 _ACTION_LABELS = {"write": "write", "create": "create", "delete": "DELETE", "nothing": "leave"}

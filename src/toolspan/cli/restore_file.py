@@ -17,9 +17,9 @@ from toolspan.analysis.file_history.archive import diff_between, known_text
 from toolspan.analysis.file_history.content import ABSENT, Absent, FileContent, RecoveredContent
 from toolspan.analysis.file_history.shell_writes import printable_path
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.files.atomic_replace import atomic_replace, safe_delete
-from toolspan.files.safe_read import FileVersion, LoadedFile, read_file, stat_path
-from toolspan.files.text import Codec, decode_text, encode_text, match_newlines
+from toolspan.tools.files.atomic_replace import atomic_replace, safe_delete
+from toolspan.tools.files.safe_read import FileVersion, LoadedFile, read_file, stat_path
+from toolspan.tools.files.text import Codec, decode_text, encode_text, match_newlines
 
 RestoreAction = Literal["write", "create", "delete", "nothing"]
 

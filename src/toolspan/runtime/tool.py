@@ -93,26 +93,6 @@ Interrupt = Literal["cancel", "block"]
 
 @dataclass(frozen=True, slots=True)
 class ToolSubject:
-    """The input field that says what a call acts on: permission rules match it and replay maps it."""
-
-    kind: Literal["command", "path", "url", "agent", "text"]
-    field: str
-
-
-@dataclass(frozen=True, slots=True)
-class ToolHints:
-    """The title of a tool and its worst possible effect, as an MCP server announces them."""
-
-    title: str
-    read_only: bool = False
-    destructive: bool = False
-    idempotent: bool = False
-    open_world: bool = False
-    """It may reach beyond this machine."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolSubject:
     """The input field that a call acts on: permission rules match it and replay maps it."""
 
     kind: Literal["command", "path", "url", "agent", "text"]

@@ -93,13 +93,14 @@ class HttpConnection:
         Raises:
             MalformedRequest: the received bytes are not a valid request.
         """
-        while (request := await self._read_request()) is not None:
+        while (request := await self.read_request()) is not None:
             yield request
             if self._protocol.our_state is h11.MUST_CLOSE:
                 return
             self._protocol.start_next_cycle()
 
-    async def _read_request(self) -> HttpRequest | None:
+    async def read_request(self) -> HttpRequest | None:
+        """Return the next request, or None if the client has left."""
         head: h11.Request | None = None
         body = bytearray()
         while True:

@@ -13,11 +13,11 @@ from pathlib import Path
 from anyio import to_thread
 
 from toolspan.errors import ToolError, ToolspanError
-from toolspan.files.safe_read import read_file
 from toolspan.runtime.context import AdoptHooks, ToolContext
 from toolspan.runtime.profiles import Profile
 from toolspan.runtime.schema.check import compile_checker
 from toolspan.runtime.tool import Output, Refusal, Tool, ToolSubject
+from toolspan.tools.files.safe_read import read_file
 from toolspan.tools.schemas import object_schema, text
 
 MAX_SKILL_BYTES = 1 << 20

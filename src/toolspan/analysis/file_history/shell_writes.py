@@ -15,10 +15,10 @@ from msgspec import Struct
 from toolspan.analysis.file_history.content import FileContent, FileExcerpt
 from toolspan.formats.codex.results import CommandResult
 from toolspan.shell.arguments import find_file_arguments
-from toolspan.shell.parse import Redirect, ShellWord, parse_line
-from toolspan.shell.programs import Program, find_programs
+from toolspan.shell.programs import Program, find_programs, find_simple_commands, program_basename
 from toolspan.shell.readonly import is_read_only, is_read_only_program
-from toolspan.shell.wrappers import expand_wrappers, program_basename
+from toolspan.shell.words import Redirect, ShellWord
+from toolspan.shell.wrappers import expand_wrappers
 from toolspan.types.span import Span
 
 _WINDOWS_ROOT = re.compile(r"[A-Za-z]:[\\/]|\\\\")
@@ -141,8 +141,8 @@ def printed_files(span: Span, commands: Sequence[str], cwd: str | None) -> Itera
 
 def _plain_arguments(command: str) -> list[str]:
     """Return the arguments of a single command without redirections and expansions; otherwise empty."""
-    commands = parse_line(command) or []
-    if len(commands) != 1 or commands[0].redirects or commands[0].ended_by:
+    commands = find_simple_commands(command)
+    if len(commands) != 1 or commands[0].redirects or commands[0].variables or commands[0].ended_by:
         return []
     words = commands[0].words
     return [] if any(word.has_expansion or word.has_substitution for word in words) else [word.text for word in words]

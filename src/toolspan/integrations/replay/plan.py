@@ -17,8 +17,7 @@ from toolspan.analysis.file_history.changes import command_in, command_line
 from toolspan.analysis.file_history.shell_writes import absolute_path
 from toolspan.diffs import PatchError
 from toolspan.diffs.codex_patch import UpdateFile, find_embedded_patches, parse_patch
-from toolspan.errors import NotFound, SourceError
-from toolspan.files.text import decode_text
+from toolspan.errors import SourceError
 from toolspan.integrations.replay.scratch import PathMapping
 from toolspan.types.inputs import decode_json_or_text
 from toolspan.types.span import Span

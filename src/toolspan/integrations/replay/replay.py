@@ -45,12 +45,11 @@ from toolspan.integrations.replay.plan import (
 from toolspan.integrations.replay.scratch import PathMapping, ScratchProject
 from toolspan.reading.transcript import Transcript
 from toolspan.runtime.context import Workspace
-from toolspan.runtime.define import tool
 from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.process import ProcessSupervisor
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
 from toolspan.runtime.runner import Runner
-from toolspan.runtime.tool import Tool
+from toolspan.runtime.tool import Tool, tool
 from toolspan.tools import coding_tools
 from toolspan.tools.files.text import decode_text
 from toolspan.types.decision import Deny

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from toolspan.errors import ToolError
-from toolspan.files.paths import replace_surrogates, wrap_os_error
-from toolspan.files.safe_read import FileVersion
+from toolspan.tools.files.paths import replace_surrogates, wrap_os_error
+from toolspan.tools.files.safe_read import FileVersion
 
 _FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolspan.errors import ToolError
-from toolspan.files.paths import format_size, replace_surrogates, wrap_os_error
-from toolspan.files.text import Codec, detect_codec
+from toolspan.tools.files.paths import format_size, replace_surrogates, wrap_os_error
+from toolspan.tools.files.text import Codec, detect_codec
 
 CHUNK_BYTES = 1 << 20
 MAX_FILE_BYTES = 1 << 30

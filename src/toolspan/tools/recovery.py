@@ -16,7 +16,6 @@ from pathlib import Path
 
 import anyio
 
-from toolspan.files.safe_read import digest_bytes
 from toolspan.runtime.authorization import APPROVAL_FAILED
 from toolspan.runtime.batch import RunStep
 from toolspan.runtime.context import RunnerContext
