@@ -99,8 +99,6 @@ _CLIENT_TOOLS = frozenset(
     for availability in [find_profile(version).availability]
     for name in availability.tools | availability.optional_tools
 )
-    *(offer.tools | offer.optional_tools for offer in (find_profile(version).availability for version in VERSIONS))
-)
 
 
 def coding_tools(
