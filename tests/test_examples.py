@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.blocks import ROOT, Block
 from tests.docs.programs import programs
-from toolspan.testing.sample import archive
+from toolspan.reading.sample import archive
 
 PROGRAMS = programs()
 ARGUMENTS = {

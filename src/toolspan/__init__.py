@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from toolspan.formats import blocks
     from toolspan.formats.blocks import extract, parse_result
     from toolspan.formats.claude import results
+    from toolspan.reading import sample as sample
     from toolspan.reading.diagnostics import check
     from toolspan.reading.follow import follow
     from toolspan.reading.history import History, history, transcripts
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from toolspan.runtime.runner import Runner
     from toolspan.runtime.tool import Output, Toolset, tool
     from toolspan.session.session import Session
-    from toolspan.testing import sample as sample
     from toolspan.tools import coding_tools
     from toolspan.types import inputs
     from toolspan.types.decision import Allow, Ask, Deny
@@ -75,7 +75,7 @@ _MODULES = {
     "patch": "diffs",
     "inputs": "types.inputs",
     "results": "formats.claude.results",
-    "sample": "testing.sample",
+    "sample": "reading.sample",
 }
 
 __all__ = [

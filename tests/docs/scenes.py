@@ -24,9 +24,9 @@ from pathlib import Path
 from tests.docs.spoken import environment
 from tests.journeys.world import SHOWN_HOME
 from toolspan.reading.cache import Cache, cached_scan_files
+from toolspan.reading.sample import archive
 from toolspan.testing import ModelServer, ScriptedModel, TranscriptBuilder, project_name, say
 from toolspan.testing.claude_results import ran, read
-from toolspan.testing.sample import archive
 
 _LATER = 10_000_000_000
 """Nanoseconds after which a file is not new any more."""

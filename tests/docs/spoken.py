@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.docs.blocks import ROOT, Block, blocks
-from toolspan.testing.sample import archive
+from toolspan.reading.sample import archive
 
 JQ = shutil.which("jq")
 COLUMNS = 92

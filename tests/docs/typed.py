@@ -15,9 +15,9 @@ from tests.docs.spoken import Step, commands
 from tests.journeys.settle import Settled
 from tests.journeys.world import World
 from toolspan.formats.claude.paths import hook_log_path
+from toolspan.reading.sample import archive
 from toolspan.testing import TranscriptBuilder, say, use
 from toolspan.testing.claude_results import ran
-from toolspan.testing.sample import archive
 
 Scene = Callable[[World], None]
 Story = Callable[[World, Block], Iterator[tuple[str, str]]]

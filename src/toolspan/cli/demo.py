@@ -11,13 +11,13 @@ import anyio
 import click
 
 from toolspan.cli.output import STATE_STYLES, escape_markup, format_duration, make_console, print_json
+from toolspan.reading.sample import archive
 from toolspan.runtime.hooks.callbacks import Hooks
 from toolspan.runtime.permissions import Rules
 from toolspan.runtime.process import become_subreaper
 from toolspan.session import Session
 from toolspan.session.models.scripted import ScriptedModel, say, use
 from toolspan.session.recording import transcript_path
-from toolspan.testing.sample import archive
 from toolspan.types.decision import Allow, Deny
 from toolspan.types.events import Finished, LiveEvent
 from toolspan.types.ids import SessionId

@@ -8,4 +8,4 @@ from pathlib import Path
 
 def archive() -> Path:
     """Return the folder of the archive; its `claude` subfolder is a client folder."""
-    return Path(str(resources.files("toolspan.testing") / "sample_archive"))
+    return Path(str(resources.files("toolspan.reading") / "sample_archive"))
