@@ -17,7 +17,8 @@ from click.testing import CliRunner
 from tests.cli import command
 from tests.requirement import requirement
 from toolspan.cli.app import COMMANDS, app
-from toolspan.testing import TranscriptBuilder, claude_results, sample
+from toolspan.reading import sample
+from toolspan.testing import TranscriptBuilder, claude_results
 
 COMMAND = [sys.executable, "-c", "from toolspan.cli import main; main()"]
 READING = ("calls", "errors", "stats", "sessions", "doctor")

@@ -14,8 +14,9 @@ from scripts.make_sample import Desk
 from toolspan import diffs as patch
 from toolspan.formats import json_repair
 from toolspan.formats.claude import records
+from toolspan.reading import sample
 from toolspan.reading.transcript import Transcript, read
-from toolspan.testing import project_name, sample
+from toolspan.testing import project_name
 from toolspan.types.hunk import Hunk
 from toolspan.types.state import OPEN_STATES, STATES
 
