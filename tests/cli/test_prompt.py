@@ -14,8 +14,7 @@ import toolspan
 from tests.cli.person import Person, message, person
 from tests.requirement import requirement
 from tests.runtime.permissions.asked import question
-from toolspan.cli.prompt.approver import preview_change
-from toolspan.cli.prompt.grants import SessionPermissions
+from toolspan.cli.prompt.approver import SessionPermissions, preview_change
 from toolspan.runtime.permissions import Permissions, decide
 from toolspan.runtime.profiles import profile
 from toolspan.runtime.profiles.files import FileValues
