@@ -72,7 +72,7 @@ def test_nothing_is_drawn_over_the_question_of_an_agent_below(tmp_path: Path) ->
     script = [[work], [use("Bash", command="touch a.txt")], [say("Done.")], [say("It is done.")]]
     with talking(tmp_path, script) as somebody:
         somebody.types("Go.\n")
-        drawn = somebody.sees("asks for consent")
+        drawn = somebody.sees("needs permission")
         assert "\x1b[2K" in drawn  # the line of the call above is taken away first
         somebody.sees(MENU)
         somebody.types("o\n")

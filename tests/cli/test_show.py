@@ -214,7 +214,7 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(name: list[str], f
     [
         (["list.txt"], "list.txt: not a transcript"),
         ([""], "a name is empty"),
-        (["s.jsonl", "--json", "--html"], "--json and --html: one of them"),
+        (["s.jsonl", "--json", "--html"], "use either --json or --html"),
     ],
 )
 def test_what_is_no_session_or_has_two_forms_is_refused(

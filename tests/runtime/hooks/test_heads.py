@@ -96,7 +96,7 @@ def test_hooks_of_a_skill_of_a_project_that_is_not_trusted_are_left_out(tmp_path
     done = run_agent(tmp_path, [[use("Skill", skill="doit")], [bash("true")], say("Done.")])
 
     assert (done.returncode, heard(log)) == (0, [])
-    assert "SKILL.md: the folder is not trusted; its hooks are left out" in done.stderr
+    assert "SKILL.md: ignoring the hooks of this untrusted folder" in done.stderr
 
 
 @requirement("hooks.heads")

@@ -216,7 +216,7 @@ class TerminalApprover:
     def _format_header(self, request: PermissionRequest) -> str:
         width = self.terminal.size.columns
         others = self._waiting_count - 1
-        title = f"--- {escape_invisible(request.tool)} asks for permission "
+        title = f"--- {escape_invisible(request.tool)} needs permission "
         right = f" {others} more waiting ---" if others else ""
         return f"\n{title}{'-' * max(width - text_width(title) - len(right), 3)}{right}\n"
 
