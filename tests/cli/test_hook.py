@@ -71,7 +71,7 @@ def test_what_was_put_in_is_taken_out_to_the_byte(home: Path, before: bytes | No
 
     assert hook(home, "uninstall", "--yes").returncode == 0
     assert (file.read_bytes() if file.exists() else None) == before
-    assert hook(home, "uninstall", "--yes").stdout == "There are none.\n"
+    assert hook(home, "uninstall", "--yes").stdout == "The hooks are not installed.\n"
 
 
 @requirement("hook.restores")

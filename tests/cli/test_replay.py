@@ -53,7 +53,7 @@ def test_a_session_that_comes_out_the_same_exits_with_0(project: Path) -> None:
     assert "shell commands are skipped; --bash runs them" in done.stdout
     assert "4 calls: 2 the same, 0 different, 2 skipped" in done.stdout
     assert "\x1b" not in done.stdout
-    assert "as client 2.1.325" in done.stdout
+    assert "client 2.1.325" in done.stdout
 
 
 @requirement("replay.command")

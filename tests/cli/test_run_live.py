@@ -130,7 +130,7 @@ def test_ctrl_c_ends_the_turn_and_the_conversation_goes_on(tmp_path: Path) -> No
 def test_a_second_ctrl_c_leaves(tmp_path: Path) -> None:
     with talking(tmp_path, []) as somebody:
         somebody.types(CTRL_C)
-        somebody.sees("Ctrl-C again leaves.")
+        somebody.sees("Press Ctrl-C again to quit.")
         somebody.types(CTRL_C)
         assert somebody.child.wait(PATIENCE) == 130
 

@@ -334,7 +334,7 @@ def test_a_call_is_told_with_its_diff_and_what_stands_around_it(tmp_path: Path) 
     assert "succeeded: ran and reported no error" in fact(output, "state")
     assert "no error flag" in fact(output, "evidence")
     assert "Rename it" in fact(output, "prompt")
-    assert re.search(rf"asked +{re.escape(str(path))}:\d+", output)
+    assert re.search(rf"requested +{re.escape(str(path))}:\d+", output)
     assert "-old = 1\n+new = 1\n" in output
     assert "old_string old" in output
     assert "Read  a.py" in fact(output, "before")

@@ -151,7 +151,7 @@ class CallDetail(Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
     batch: TimelineBatch | None = None
     before: tuple[Neighbour, ...] = ()
-    """What the same agent said and did just before, up to the previous call; oldest first."""
+    """Messages of the same agent just before, and the previous call; oldest first."""
     after: tuple[Neighbour, ...] = ()
     diff: str | None = None
     changed_paths: tuple[str, ...] = ()

@@ -72,7 +72,7 @@ def _write_project(folder: Path) -> None:
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def _make_session(folder: Path, transcript: Path, session_id: str, show: Callable[[LiveEvent], None]) -> Session:
+def _make_session(folder: Path, transcript: Path, session_id: str, on_event: Callable[[LiveEvent], None]) -> Session:
     """Return a session that allows everything except `git push`, with a hook that blocks `rm -rf`."""
     hooks = Hooks()
 
@@ -85,7 +85,7 @@ def _make_session(folder: Path, transcript: Path, session_id: str, show: Callabl
         cwd=folder,
         hooks=hooks,
         policies=[Rules(deny=["Bash(git push:*)"]), lambda _: Allow()],
-        direct=[show],
+        direct=[on_event],
         transcript=transcript,
         session_id=session_id,
     )

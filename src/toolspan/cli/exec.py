@@ -30,7 +30,7 @@ _READ_SIZE = 1 << 16
 @click.option("--events", is_flag=True, help="Also print the events of each call.")
 @click.option("--json", is_flag=True, expose_value=False, help="No effect: the output is always JSON lines.")
 @click.pass_context
-def command(ctx: click.Context, /, **_: object) -> None:
+def command(ctx: click.Context, /, model: str | None, *, events: bool, **_: object) -> None:
     """Run tool calls from standard input, one message per line, and print their results.
 
     A line is {"type":"assistant","message":{"content":[{"type":"tool_use",...}]}}; every call in
@@ -45,23 +45,16 @@ def command(ctx: click.Context, /, **_: object) -> None:
     results of a message as {"type":"notice"}.
     """
     become_subreaper()
-    options = msgspec.convert(ctx.params, _ExecOptions)
-    ctx.exit(anyio.run(_run_exec, options, msgspec.convert(ctx.params, HostOptions)))
+    ctx.exit(anyio.run(_run_exec, msgspec.convert(ctx.params, HostOptions), model, EventPrinter(events=events)))
 
 
-class _ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
-    model: str | None
-    events: bool
-
-
-async def _run_exec(options: _ExecOptions, session_options: HostOptions) -> int:
-    if session_options.ask and sys.stdin is not None and sys.stdin.isatty():
+async def _run_exec(options: HostOptions, model: str | None, printer: EventPrinter) -> int:
+    if options.ask and sys.stdin is not None and sys.stdin.isatty():
         raise ToolspanError("--ask needs the terminal for your answers; send the messages through a pipe")
-    printer = EventPrinter(events=options.events)
-    with open_terminal(enabled=session_options.ask) as terminal:
-        async with open_host(session_options, model=options.model, terminal=terminal) as host:
-            source = SessionSource(transcript=session_options.transcript_target)
-            session = host.make_session(source, model=options.model, direct=[printer.on_event])
+    with open_terminal(enabled=options.ask) as terminal:
+        async with open_host(options, model=model, terminal=terminal) as host:
+            source = SessionSource(transcript=options.transcript_target)
+            session = host.make_session(source, model=model, direct=[printer.on_event])
             try:
                 return await _serve_lines(session, printer)
             finally:

@@ -184,16 +184,16 @@ def _read_archives(files: Sequence[TranscriptFile]) -> Iterator[FileArchive]:
         yield from archives_by_project(files, advance, warn)
 
 
-def find_archive(files: Sequence[TranscriptFile], word: str) -> tuple[FileArchive, str]:
-    """Return the history of the file that `word` names, and its path.
+def find_archive(files: Sequence[TranscriptFile], path: str) -> tuple[FileArchive, str]:
+    """Return the history of the file that `path` names or ends, and its full path.
 
     Raises:
         NotFound: no call changed it, or several changed files match.
     """
-    name = PurePath(word.replace("\\", "/")).name
+    name = PurePath(path.replace("\\", "/")).name
     with progress_bar(sum(file.size for file in files), "reading") as advance:
-        archive = archive_about(files, name, lambda path: path_ends_with(path, name), advance, warn)
-    return archive, archive.find_path(word, str(current_folder()))
+        archive = archive_about(files, name, lambda changed: path_ends_with(changed, name), advance, warn)
+    return archive, archive.find_path(path, str(current_folder()))
 
 
 class _ContentRow(Struct, frozen=True, kw_only=True):

@@ -40,8 +40,7 @@ def command(ctx: click.Context, /, structured: bool, **_: object) -> None:  # no
     if sys.stdin.isatty():
         click.echo("toolspan mcp: waiting for an MCP client on standard input; press Ctrl-C to stop", err=True)
     become_subreaper()
-    keys = HostOptions.__struct_fields__
-    session_options = msgspec.convert({key: ctx.params[key] for key in keys}, HostOptions)
+    session_options = msgspec.convert(ctx.params, HostOptions)
     session_options = msgspec.structs.replace(session_options, tools=session_options.tools or DEFAULT_TOOLS)
     with private_stdio() as transport:
         code = anyio.run(_run_server, session_options, transport, structured)

@@ -144,7 +144,7 @@ def replace_unprintable(text: str) -> str:
 
 
 def escape_unprintable(line: str, keep: str = "") -> str:
-    """Return a line of somebody else's file with control characters as escapes, except those in `keep`."""
+    """Return a line of an untrusted file with control characters as escapes, except those in `keep`."""
     return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in line)
 
 

@@ -105,7 +105,7 @@ class PermissionExplanation(Struct, frozen=True, kw_only=True):
     hooks: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     said: str | None = None
-    """What the model was told about a call that did not run."""
+    """The result that the model got for a call that did not run."""
     file: str
     line: int | None
 
@@ -158,12 +158,7 @@ def explain_permission(span: Span) -> PermissionExplanation:
         about=span.call.target,
         state=span.state,
         allowed=_is_allowed(span, permission),
-        decision=permission.decision if permission else None,
-        source=permission.source if permission else None,
-        reason=permission.reason if permission else None,
-        origin=permission.origin if permission else None,
-        code=permission.code if permission else None,
-        scope=permission.scope if permission else None,
+        **{key: getattr(permission, key, None) for key in ("decision", "source", "reason", "origin", "code", "scope")},
         asked_ms=noted_wait(span),
         hooks=tuple(map(_describe_hook, hooks)),
         evidence=tuple(f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence),

@@ -111,16 +111,16 @@ async def _run_replay(options: ReplayOptions) -> int:
         source.folder, commit=source.commit, max_bytes=options.most_mb << 20, keep=options.keep
     ) as scratch:
         replay = Replay(transcripts, scratch, recorded=recorded, limits=ReplayLimits(bash=options.bash), client=client)
-        show = _ReplayPrinter(options, replay, recorded_version(transcripts))
-        show.print_start(source, scratch)
-        stopped = await _run_until_signal(replay, show)
+        printer = _ReplayPrinter(options, replay, recorded_version(transcripts))
+        printer.print_start(source, scratch)
+        stopped = await _run_until_signal(replay, printer)
         if stopped is not None:
             return stopped
-        show.print_summary(scratch)
+        printer.print_summary(scratch)
     return EXIT_DIFFERENT if replay.summary.differs else 0
 
 
-async def _run_until_signal(replay: Replay, show: _ReplayPrinter) -> int | None:
+async def _run_until_signal(replay: Replay, printer: _ReplayPrinter) -> int | None:
     """Run the replay; return the exit code if a signal ends it."""
     code: int | None = None
     failure: Exception | None = None
@@ -133,7 +133,7 @@ async def _run_until_signal(replay: Replay, show: _ReplayPrinter) -> int | None:
     async with anyio.create_task_group() as group:
         await group.start(watch_signals, on_signal, group.cancel_scope)
         try:
-            await replay.run(show.print_outcome)
+            await replay.run(printer.print_outcome)
         except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
             failure = error
         group.cancel_scope.cancel()

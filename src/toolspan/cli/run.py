@@ -246,40 +246,40 @@ class _AgentFactory:
         self._model = model
         self._source = source
 
-    def make_agent(self, show: SessionDisplay) -> Agent:
+    def make_agent(self, display: SessionDisplay) -> Agent:
         """Return an agent that reports to a display; call `start_display` once its session is entered."""
         options = self._options
-        session = self._host.make_session(self._source, model=self._model.name, direct=[show.on_event])
+        session = self._host.make_session(self._source, model=self._model.name, direct=[display.on_event])
         extra = options.append_system_prompt
         system = system_prompt(session.cwd, extra=extra)
         if options.system_prompt is not None:
             system = "\n\n".join(part for part in (options.system_prompt, extra) if part)
         budget = Budget(tokens=options.context_tokens)
         limits = AgentLimits(turns=options.max_turns, tokens=options.max_tokens, budget=budget)
-        agent = Agent(session, self._model, system=system, limits=limits, on_event=show.on_model_event)
+        agent = Agent(session, self._model, system=system, limits=limits, on_event=display.on_model_event)
         Subagents(agent, self._subagent_config)
         return agent
 
-    def start_display(self, show: SessionDisplay, agent: Agent) -> None:
+    def start_display(self, display: SessionDisplay, agent: Agent) -> None:
         """Tell the display that the session has started."""
         mode = self._host.permission_mode
-        show.on_session_start(agent.session, self._host.servers, model=self._model.name, mode=mode)
+        display.on_session_start(agent.session, self._host.servers, model=self._model.name, mode=mode)
 
 
-async def _run_headless(prompt: str, agent_factory: _AgentFactory, show: TextOutput) -> int:
-    agent = agent_factory.make_agent(show)
+async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: TextOutput) -> int:
+    agent = agent_factory.make_agent(display)
     early_exit = EarlyExit(agent)
-    show.out.on_broken = early_exit.request_exit
+    display.out.on_broken = early_exit.request_exit
     ended: TurnResult | None = None
     async with agent.session, anyio.create_task_group() as group:
         await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
-        agent_factory.start_display(show, agent)
+        agent_factory.start_display(display, agent)
         ended = await agent.run_to_completion(prompt)
         if early_exit.exit_code is not None:
             await agent.session.runner.runner_context.workspace.tasks.stop_all()  # print their results first
-        show.on_turn_end(ended)
+        display.on_turn_end(ended)
         group.cancel_scope.cancel()
-    show.close()
+    display.close()
     if early_exit.exit_code is not None:
         return early_exit.exit_code
     return _EXIT_FAILED if ended is None or ended.is_error else 0

@@ -13,7 +13,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import anyio
 import click
@@ -45,26 +44,6 @@ _MAX_STATUS_ROWS = 8
 _RESULT_SUBTYPES = {"completed": "success", "max_turns": "error_max_turns"}
 
 
-class SessionDisplay(Protocol):
-    """Shows a session. Its methods must not raise."""
-
-    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
-        """Handle the start of the session."""
-        ...
-
-    def on_model_event(self, event: ModelEvent) -> None:
-        """Handle an event of the model's stream."""
-        ...
-
-    def on_event(self, event: LiveEvent) -> None:
-        """Handle an event of the runner."""
-        ...
-
-    def on_turn_end(self, ended: TurnResult) -> None:
-        """Handle the end of a turn."""
-        ...
-
-
 class TextOutput:
     """Prints the final text of the model."""
 
@@ -73,7 +52,7 @@ class TextOutput:
         self._fault_reporter = FaultReporter()
         self._session: Session | None = None
 
-    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:  # noqa: ARG002 - part of SessionDisplay
+    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:  # noqa: ARG002 - the same for all displays
         """Keep the session."""
         self._session = session
 
@@ -362,50 +341,51 @@ def _diff_lines(event: Finished) -> Iterator[Text]:
         yield Text(f"  … {len(lines) - _MAX_DIFF_LINES} more lines", "dim")
 
 
-SessionStartCallback = Callable[[SessionDisplay, Agent], None]
+SessionDisplay = TextOutput | TerminalDisplay
+"""Where a session reports its events. The methods must not raise."""
 
 
 async def run_conversation(
-    make: Callable[[SessionDisplay], Agent], begin: SessionStartCallback, terminal: Terminal
+    make: Callable[[SessionDisplay], Agent], begin: Callable[[SessionDisplay, Agent], None], terminal: Terminal
 ) -> int:
     """Read prompts and run turns until the user quits; return the exit code."""
-    show = TerminalDisplay(make_console())
-    agent = make(show)
-    stop = _InterruptHandler(agent, show)
+    display = TerminalDisplay(make_console())
+    agent = make(display)
+    stop = _InterruptHandler(agent, display)
     async with agent.session, anyio.create_task_group() as group:
         await group.start(watch_signals, stop.on_signal, group.cancel_scope)
-        begin(show, agent)
-        while (typed := await _wait_for_input(terminal, show, agent.session)) is not None:
+        begin(display, agent)
+        while (typed := await _wait_for_input(terminal, display, agent.session)) is not None:
             stop.press_count = 0
             if typed == "/help":
-                show.print_note(_HELP_TEXT)
+                display.print_note(_HELP_TEXT)
             elif typed == _WOKEN_BY_HOOK:
-                show.on_turn_end(await agent.run_started_turn())
+                display.on_turn_end(await agent.run_started_turn())
             elif typed:
-                await _run_turn(typed, agent, show)
+                await _run_turn(typed, agent, display)
             stop.press_count = 0
         agent.session.end_reason = "prompt_input_exit"
         group.cancel_scope.cancel()
-    show.close()
+    display.close()
     return stop.exit_code
 
 
-async def _run_turn(typed: str, agent: Agent, show: TerminalDisplay) -> None:
+async def _run_turn(typed: str, agent: Agent, display: TerminalDisplay) -> None:
     """Run a prompt, after a deferred call if there is one."""
     if agent.session.deferred_call is not None:
-        show.on_turn_end(await agent.resume_deferred())
+        display.on_turn_end(await agent.resume_deferred())
     if agent.session.deferred_call is not None:
-        show.print_note("A hook has deferred a call; you cannot send a prompt until it allows the call.")
+        display.print_note("A hook has deferred a call; you cannot send a prompt until it allows the call.")
         return
-    show.on_turn_end(await agent.prompt(typed))
+    display.on_turn_end(await agent.prompt(typed))
 
 
 class _InterruptHandler:
     """Ctrl-C interrupts the turn; pressed again, or any other signal, ends the command."""
 
-    def __init__(self, agent: Agent, show: TerminalDisplay) -> None:
+    def __init__(self, agent: Agent, display: TerminalDisplay) -> None:
         self._agent = agent
-        self._show = show
+        self._display = display
         self.press_count = 0
         """How often Ctrl-C was pressed since the last line was typed or the turn ended."""
         self.exit_code = 0
@@ -425,11 +405,11 @@ class _InterruptHandler:
         if self._agent.is_busy:
             self._agent.interrupt()
         else:
-            self._show.print_note("Press Ctrl-C again to quit.")
+            self._display.print_note("Press Ctrl-C again to quit.")
         return False
 
 
-async def _wait_for_input(terminal: Terminal, show: TerminalDisplay, session: Session) -> str | None:
+async def _wait_for_input(terminal: Terminal, display: TerminalDisplay, session: Session) -> str | None:
     """Return the typed prompt, None when the user quits, or `_WOKEN_BY_HOOK`."""
     sys.stdout.flush()
     typed: str | None = _WOKEN_BY_HOOK
@@ -438,7 +418,7 @@ async def _wait_for_input(terminal: Terminal, show: TerminalDisplay, session: Se
         if await session.wait_for_wake():
             scope.cancel()
 
-    with show.prompt_context():
+    with display.prompt_context():
         async with anyio.create_task_group() as group:
             group.start_soon(wake_on_hook, group.cancel_scope)
             typed = await _read_prompt_lines(terminal)

@@ -80,8 +80,8 @@ def command(
         if not as_json:
             verb = "watching" if follower.path.exists() else "waiting for"
             click.echo(f"{verb} {', '.join(map(str, _followed_paths(follower)))}", err=True)
-        show = _JsonPrinter(call_filter).print_update if as_json else _LinePrinter(call_filter).print_update
-        _watch_updates(follower, show, since_start=since_start, idle_exit=idle_exit)
+        print_update = _JsonPrinter(call_filter).print_update if as_json else _LinePrinter(call_filter).print_update
+        _watch_updates(follower, print_update, since_start=since_start, idle_exit=idle_exit)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
 
@@ -120,7 +120,7 @@ def _main_file(files: Iterable[TranscriptFile]) -> Path:
 
 def _watch_updates(
     follower: SessionFollower | FolderFollower,
-    show: Callable[[FollowUpdate], None],
+    print_update: Callable[[FollowUpdate], None],
     *,
     since_start: bool,
     idle_exit: float | None,
@@ -133,7 +133,7 @@ def _watch_updates(
         if updates:
             last_update = monotonic()
         for update in updates if since_start else _without_repeats(updates):
-            show(update)
+            print_update(update)
         sys.stdout.flush()
         for problem in set(follower.problems.values()) - reported:
             reported.add(problem)

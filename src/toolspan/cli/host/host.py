@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 import click
@@ -27,8 +26,8 @@ from toolspan.cli.host.settings import (
     SETTING_SOURCES,
     HookOptions,
     HostSettings,
-    SkillHooks,
     load_host_settings,
+    load_skill_hooks,
     rule_warnings,
     unknown_tool_warnings,
 )
@@ -52,7 +51,7 @@ from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
 from toolspan.runtime.settings import TrustStore, default_trust_path
 from toolspan.runtime.sinks import Sink
 from toolspan.runtime.toolset import Toolset
-from toolspan.session import Session
+from toolspan.session import Agent, Session
 from toolspan.session.agent import HookModelAccess
 from toolspan.session.subagents import SubagentConfig, load_agent_definitions
 from toolspan.session.subagents.definitions import FindModel
@@ -195,7 +194,7 @@ class Host:
         if self.model_access is not None:
             self.model_access.make_session = partial(self._read_only_session, client_profile, permissions)
         make_hooks = settings.hook_factory(client_profile, self.servers, hook_options)
-        session.skills.make_hooks = SkillHooks(settings, make_hooks)
+        session.skills.make_hooks = partial(load_skill_hooks, settings, make_hooks)
         self.servers.on_change = partial(self._refresh_tools, session, rules)
         return session
 
@@ -364,23 +363,10 @@ def _describe_hook(ran: HookRan) -> str:
     return f"the {ran.point} hook {command!r} failed and is ignored"
 
 
-class Interruptible(Protocol):
-    """A session or an agent."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Return whether something is running."""
-        ...
-
-    def interrupt(self) -> None:
-        """Interrupt what is running."""
-        ...
-
-
 class EarlyExit:
     """Ends a command early. `exit_code` is set once something asked for it."""
 
-    def __init__(self, target: Interruptible) -> None:
+    def __init__(self, target: Session | Agent) -> None:
         self._target = target
         self.exit_code: int | None = None
 

@@ -298,23 +298,18 @@ def _suggest_name(name: str, candidates: Iterable[str]) -> str:
     return f"; did you mean {by_case[close[0]]}?" if close else ""
 
 
-@dataclass(frozen=True, slots=True)
-class SkillHooks:
-    """Loads the hooks in the frontmatter of skills."""
+def load_skill_hooks(
+    settings: HostSettings, make_hooks: FrontmatterHookFactory, frontmatter: str, path: Path
+) -> HookRunner | None:
+    """Return the hooks in the frontmatter of a skill; None if there are none or they are not trusted.
 
-    settings: HostSettings
-    make_hooks: FrontmatterHookFactory
-
-    def __call__(self, head: str, path: Path) -> HookRunner | None:
-        """Return the hooks in a frontmatter; None if there are none or they are not trusted.
-
-        Raises:
-            ToolspanError: they are invalid.
-        """
-        block = parse_frontmatter_hooks(head)
-        if block is None:
-            return None
-        if self.settings.is_trusted_path(path):
-            return self.make_hooks("skill", block, path)
-        warn(f"{path}: ignoring the hooks of this untrusted folder (run `toolspan trust` to accept them)")
+    Raises:
+        ToolspanError: they are invalid.
+    """
+    block = parse_frontmatter_hooks(frontmatter)
+    if block is None:
         return None
+    if settings.is_trusted_path(path):
+        return make_hooks("skill", block, path)
+    warn(f"{path}: ignoring the hooks of this untrusted folder (run `toolspan trust` to accept them)")
+    return None

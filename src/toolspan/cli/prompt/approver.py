@@ -157,8 +157,8 @@ class TerminalApprover:
         if reply is None:
             await self._write_text("\nNo answer: denied.\n")
             return _DENIED
-        word, _, rest = reply.partition(" ")
-        match _CHOICES.get(word.lower()):
+        choice, _, rest = reply.partition(" ")
+        match _CHOICES.get(choice.lower()):
             case "o" if not rest:
                 return Allow(None, "user_temporary")
             case "a" if offer is not None and not rest:
