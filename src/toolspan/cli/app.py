@@ -11,7 +11,7 @@ COMMANDS = {
     "demo": "Run, record and read a short sample session.",
     "run": "Let a model work with the tools: one prompt, or a conversation.",
     "exec": "Run tool calls from a pipe: messages in, results out.",
-    "mcp": "Serve the tools to an MCP client, with permissions and a transcript.",
+    "mcp": "Serve the tools to an MCP client.",
     "tools": "List the tools of a session and how their calls run.",
     "trust": "Accept the hooks, rules and MCP servers of a project folder.",
     "hook": "Make Claude Code record when it asks for permission.",

@@ -267,7 +267,7 @@ _policy_options = combine_options(
                  help="Read rules from this settings file."),
     click.option("--permission-mode", "mode", type=click.Choice(MODES),
                  help="The mode that decides calls without a matching rule."),
-    click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT,
+    click.option("--profile", "profile_name", type=click.Choice(VERSIONS), default=DEFAULT,
                  help="The client version whose messages are used."),
     click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line."),
 )  # fmt: skip
@@ -329,7 +329,7 @@ def replay(names: tuple[str, ...], **option_values: object) -> None:
 class _PolicyOptions(Struct, frozen=True, kw_only=True):
     settings_file: Path | None
     mode: Mode | None
-    name: str
+    profile_name: str
     as_json: bool
     tool: str
     input_json: str | None
@@ -338,7 +338,7 @@ class _PolicyOptions(Struct, frozen=True, kw_only=True):
     def load_permissions(self, rules: Rules) -> Permissions:
         """Return the permissions from the command line and the settings file."""
         settings = load_settings(self.settings_file) if self.settings_file else Settings()
-        client_profile = profile(self.name)
+        client_profile = profile(self.profile_name)
         folder = self.settings_file.absolute().parent if self.settings_file else None
         block = settings.permissions
         default_mode: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")

@@ -6,6 +6,7 @@ import os
 import sys
 import uuid
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -32,8 +33,6 @@ _MODEL_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable"})
 """Short names of models, resolved by the environment variables that clients use."""
 _FROM_STDIN = "-"
 """Value of `-p` that reads the prompt from standard input."""
-
-
 _EXIT_FAILED = 1
 
 
@@ -131,6 +130,55 @@ async def _run_command(options: _RunOptions, session_options: HostOptions) -> in
                 return await _run_headless(prompt, agent_factory, _choose_output(options))
             assert terminal is not None
             return await run_conversation(agent_factory.make_agent, agent_factory.start_display, terminal)
+
+
+async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: TextOutput) -> int:
+    agent = agent_factory.make_agent(display)
+    early_exit = EarlyExit(agent)
+    display.out.on_broken = early_exit.request_exit
+    ended: TurnResult | None = None
+    async with agent.session, anyio.create_task_group() as group:
+        await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
+        agent_factory.start_display(display, agent)
+        ended = await agent.run_to_completion(prompt)
+        if early_exit.exit_code is not None:
+            await agent.session.runner.runner_context.workspace.tasks.stop_all()  # print their results first
+        display.on_turn_end(ended)
+        group.cancel_scope.cancel()
+    display.close()
+    if early_exit.exit_code is not None:
+        return early_exit.exit_code
+    return _EXIT_FAILED if ended is None or ended.is_error else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _AgentFactory:
+    """Makes an agent from the options, the host and the model."""
+
+    options: _RunOptions
+    host: Host
+    model: Model
+    source: SessionSource
+    subagent_config: SubagentConfig
+
+    def make_agent(self, display: SessionDisplay) -> Agent:
+        """Return an agent that reports to a display; call `start_display` once its session is entered."""
+        options = self.options
+        session = self.host.make_session(self.source, model=self.model.name, direct=[display.on_event])
+        extra = options.append_system_prompt
+        system = system_prompt(session.cwd, extra=extra)
+        if options.system_prompt is not None:
+            system = "\n\n".join(part for part in (options.system_prompt, extra) if part)
+        budget = Budget(tokens=options.context_tokens)
+        limits = AgentLimits(turns=options.max_turns, tokens=options.max_tokens, budget=budget)
+        agent = Agent(session, self.model, system=system, limits=limits, on_event=display.on_model_event)
+        Subagents(agent, self.subagent_config)
+        return agent
+
+    def start_display(self, display: SessionDisplay, agent: Agent) -> None:
+        """Tell the display that the session has started."""
+        mode = self.host.permission_mode
+        display.on_session_start(agent.session, self.host.servers, model=self.model.name, mode=mode)
 
 
 def _choose_output(options: _RunOptions) -> TextOutput:
@@ -232,54 +280,3 @@ def _parse_uuid(text: str | None) -> str | None:
         return None if text is None else str(uuid.UUID(text))
     except ValueError as error:
         raise ToolspanError(f"--session-id: {text!r} is not a UUID") from error
-
-
-class _AgentFactory:
-    """Makes an agent from the options, the host and the model."""
-
-    def __init__(
-        self, options: _RunOptions, host: Host, model: Model, source: SessionSource, subagent_config: SubagentConfig
-    ) -> None:
-        self._options = options
-        self._subagent_config = subagent_config
-        self._host = host
-        self._model = model
-        self._source = source
-
-    def make_agent(self, display: SessionDisplay) -> Agent:
-        """Return an agent that reports to a display; call `start_display` once its session is entered."""
-        options = self._options
-        session = self._host.make_session(self._source, model=self._model.name, direct=[display.on_event])
-        extra = options.append_system_prompt
-        system = system_prompt(session.cwd, extra=extra)
-        if options.system_prompt is not None:
-            system = "\n\n".join(part for part in (options.system_prompt, extra) if part)
-        budget = Budget(tokens=options.context_tokens)
-        limits = AgentLimits(turns=options.max_turns, tokens=options.max_tokens, budget=budget)
-        agent = Agent(session, self._model, system=system, limits=limits, on_event=display.on_model_event)
-        Subagents(agent, self._subagent_config)
-        return agent
-
-    def start_display(self, display: SessionDisplay, agent: Agent) -> None:
-        """Tell the display that the session has started."""
-        mode = self._host.permission_mode
-        display.on_session_start(agent.session, self._host.servers, model=self._model.name, mode=mode)
-
-
-async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: TextOutput) -> int:
-    agent = agent_factory.make_agent(display)
-    early_exit = EarlyExit(agent)
-    display.out.on_broken = early_exit.request_exit
-    ended: TurnResult | None = None
-    async with agent.session, anyio.create_task_group() as group:
-        await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
-        agent_factory.start_display(display, agent)
-        ended = await agent.run_to_completion(prompt)
-        if early_exit.exit_code is not None:
-            await agent.session.runner.runner_context.workspace.tasks.stop_all()  # print their results first
-        display.on_turn_end(ended)
-        group.cancel_scope.cancel()
-    display.close()
-    if early_exit.exit_code is not None:
-        return early_exit.exit_code
-    return _EXIT_FAILED if ended is None or ended.is_error else 0

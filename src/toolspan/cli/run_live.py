@@ -342,7 +342,7 @@ def _diff_lines(event: Finished) -> Iterator[Text]:
 
 
 SessionDisplay = TextOutput | TerminalDisplay
-"""Where a session reports its events. The methods must not raise."""
+"""Receives the events of a session. Its methods must not raise."""
 
 
 async def run_conversation(

@@ -19,7 +19,7 @@ class ToolRow(Struct, frozen=True, kw_only=True):
 
     name: str
     concurrent: bool | None
-    """Whether calls may run in parallel; null if it depends on the call."""
+    """Calls may run in parallel; null if it depends on the call."""
     read_only: bool
     deferred: bool
     """The model gets the tool only after searching for it."""

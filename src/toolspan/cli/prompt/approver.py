@@ -255,7 +255,7 @@ async def notify_permission_prompt(session: Session, tool: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _PromptSubject:
-    """What the user has to see before allowing a call."""
+    """The part of a request that the user has to see before allowing it."""
 
     text: str
     is_diff: bool = False
