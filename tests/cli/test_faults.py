@@ -40,7 +40,7 @@ def test_a_hook_that_fails_is_told_of_once_and_how_often_at_the_end(tmp_path: Pa
     assert len(told) == len(missing) + len(late)
     assert "/no/such/guard" in missing[0]
     assert late[0] == "timed out after 0.05 s"
-    assert missing[1:] == late[1:] == ["3 times in all"]
+    assert missing[1:] == late[1:] == ["3 times in total"]
 
 
 @requirement("cli.hook-faults")
@@ -101,7 +101,7 @@ def test_a_server_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path)
 
     about = f"toolspan mcp: {MISSING}"
     assert [line.startswith(about) for line in told] == [True, True]
-    assert told[1] == f"{about}2 times in all"
+    assert told[1] == f"{about}2 times in total"
 
 
 @requirement("cli.plain-complaints")

@@ -98,7 +98,7 @@ def test_another_folder_can_stand_for_the_recorded_one(tmp_path: Path, project: 
     moved = project.rename(tmp_path / "moved")
 
     assert rows(replay(path, "--json", "--project", moved))[-1]["same"] == 2
-    assert "is not there" in replay(path).stdout
+    assert "does not exist" in replay(path).stdout
 
 
 @requirement("replay.command")

@@ -242,7 +242,7 @@ def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> Non
     assert answer(call, path)["asked_ms"] == 3_000
     assert "waited   3.0 s" in why(short_id(call), path).stdout
     shown = CliRunner().invoke(app, ["show", call, str(path)]).stdout
-    assert "somebody was asked for 3.0 s of it" in shown
+    assert "3.0 s of it waiting for permission" in shown
 
 
 @requirement("why.search")

@@ -86,7 +86,7 @@ def test_hooks_of_a_project_run_only_after_they_were_accepted(world: World) -> N
     assert "Not trusted." in shown.stdout
     assert world.toolspan("trust", "--check").returncode == 1
 
-    assert "Trusted, until" in world.toolspan("trust", told="y\n").stdout
+    assert "Trusted until" in world.toolspan("trust", told="y\n").stdout
     assert world.toolspan("trust", "--check").returncode == 0
     assert world.toolspan("trust", "--list").stdout == f"{world.project}\n"
     assert world.state() == ("succeeded", "")
@@ -169,8 +169,8 @@ def test_names_that_nobody_knows_are_told_and_the_rest_goes_on(world: World) -> 
         f"{world.home}/.claude/settings.json: `permissions.alow` is not known, and not used; there"
         " are allow, ask, deny, defaultMode, additionalDirectories,"
         " disableBypassPermissionsMode, disableAutoMode",
-        "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; is it Bash?",
-        "the rule Wirte (cliArg): there is no tool 'Wirte'; is it Write?",
+        "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; did you mean Bash?",
+        "the rule Wirte (cliArg): there is no tool 'Wirte'; did you mean Write?",
     ]
     assert json.loads(done.stdout)["content"] == "hi"
 
@@ -187,4 +187,4 @@ def test_a_tool_that_nobody_has_is_refused_where_it_is_asked_for(world: World, c
     done = world.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", told="")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "toolspan: --tools: there is no tool 'read'; is it Read?\n"
+    assert done.stderr == "toolspan: --tools: there is no tool 'read'; did you mean Read?\n"
