@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,7 @@ def test_help_lists_every_command() -> None:
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_command_has_help_and_json(name: str) -> None:
-    command = import_module(f"toolspan.cli.{name}").command
+    command = app.get_command(click.Context(app), name)
 
     assert isinstance(command, click.Command)
     assert command.name == name

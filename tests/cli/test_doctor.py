@@ -70,7 +70,7 @@ def test_the_report_says_what_is_wrong_and_what_the_client_makes_of_it(tmp_path:
     output = doctor(torn().write(tmp_path / "s.jsonl")).stdout
 
     assert re.search(r"error +torn_line +5 +1 +A line in the middle", output)
-    assert "needs mending; the client skips damaged lines" in output
+    assert "needs repair; the client skips damaged lines" in output
 
 
 @requirement("doctor.exit-code")
@@ -83,7 +83,7 @@ def test_one_sick_file_among_many_is_exit_code_1(tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "b.jsonl" in done.stdout
     assert "a.jsonl" not in done.stdout
-    assert "2 files examined, 1 needs mending" in done.stdout
+    assert "2 files checked, 1 needs repair" in done.stdout
 
 
 @requirement("doctor.exit-code")
@@ -166,7 +166,7 @@ def test_a_folder_without_sessions_asks_for_a_name(tmp_path: Path, monkeypatch: 
     done = doctor(root=tmp_path)
 
     assert done.exit_code == 2
-    assert "no session of this folder" in done.stderr
+    assert "this folder has no session" in done.stderr
 
 
 @requirement("cli.wrong-words-are-one-line")
@@ -259,4 +259,4 @@ def test_a_damaged_subagent_is_repaired_with_its_session(tmp_path: Path, cwd: Pa
 
 @requirement("doctor.advice")
 def test_a_folder_without_transcripts_is_said_to_have_none(tmp_path: Path) -> None:
-    assert doctor(tmp_path).stdout == "0 files examined: there is no transcript\n"
+    assert doctor(tmp_path).stdout == "0 files checked: there is no transcript\n"

@@ -75,15 +75,15 @@ def test_each_group_tells_cause_and_solution(tmp_path: Path) -> None:
 def test_the_first_line_tells_how_many_calls_of_all_went_wrong(tmp_path: Path) -> None:
     path = night().write(tmp_path / "s.jsonl")
 
-    assert errors(path).stdout.startswith("4 of 5 calls did not succeed (80%)\n")
-    assert errors(path, "--tool", "Bash").stdout.startswith("3 of 3 calls did not succeed (100%)\n")
+    assert errors(path).stdout.startswith("4 of 5 calls failed (80%)\n")
+    assert errors(path, "--tool", "Bash").stdout.startswith("3 of 3 calls failed (100%)\n")
 
 
 @requirement("errors.share")
 def test_results_without_a_call_are_no_calls(tmp_path: Path) -> None:
     path = night().result("toolu_gone", claude_results.failed("late")).write(tmp_path / "s.jsonl")
 
-    assert errors(path).stdout.startswith("4 of 5 calls did not succeed (80%); 1 orphan result\n")
+    assert errors(path).stdout.startswith("4 of 5 calls failed (80%); 1 orphan result\n")
     (orphan,) = (group for group in groups(path) if group["kind"] == "orphan_result")
     assert "another file" in orphan["cause"]
 
@@ -140,7 +140,7 @@ def test_a_success_beats_the_interrupted_copy_that_a_fork_kept(words: list[str],
     for each in (story, twin):
         each.write(tmp_path / f"{each.session_id}.jsonl")
 
-    assert errors(tmp_path, *words).stdout.startswith("0 of 1 call did not succeed (0%)\n")
+    assert errors(tmp_path, *words).stdout.startswith("0 of 1 call failed (0%)\n")
     assert [group["kind"] for group in groups(tmp_path / "twin.jsonl", *words)] == ["interrupted"]
 
 
@@ -155,7 +155,7 @@ def test_the_limit_says_how_many_groups_are_left(tmp_path: Path) -> None:
 
 
 def test_nothing_wrong_has_no_groups(tmp_path: Path) -> None:
-    assert errors(tmp_path).stdout.startswith("0 of 0 calls did not succeed\n")
+    assert errors(tmp_path).stdout.startswith("0 of 0 calls failed\n")
     assert groups(tmp_path) == []
 
 
@@ -179,7 +179,7 @@ def test_the_hint_names_where_the_call_is(tmp_path: Path) -> None:
     story = TranscriptBuilder().prompt("go")
     story.result(story.call("Bash", {"command": "x"}, id="toolu_x"), claude_results.exited(1))
     path = story.write(tmp_path / "my own.jsonl")
-    hint = f"toolspan show CALL '{path}' tells one call in full."
+    hint = f"toolspan show CALL '{path}' shows one call in detail."
 
     assert hint in run("errors", path, env={"COLUMNS": "50"}).stdout
     assert hint in run("search", "x", path).stdout

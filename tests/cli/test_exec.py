@@ -212,7 +212,7 @@ def test_a_record_that_cannot_be_kept_is_told_of_and_the_calls_run(tmp_path: Pat
     lost = [line.removeprefix(about) for line in done.stderr.splitlines() if about in line]
     assert lost[0] == "Not a directory"
     assert len(lost) == len(set(lost)) == 4  # three reasons, and the sum
-    assert lost[-1].endswith(" times in all")
+    assert lost[-1].endswith(" times in total")
 
 
 @requirement("exec.output")
@@ -230,7 +230,7 @@ def test_an_output_that_cannot_be_written_ends_the_command(tmp_path: Path) -> No
         )
 
     assert done.returncode == 3
-    assert done.stderr.count(b"cannot be written") == 1
+    assert done.stderr.count(b"cannot write to standard output") == 1
     assert not (tmp_path / "later").exists()
 
 

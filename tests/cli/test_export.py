@@ -74,7 +74,7 @@ def test_nothing_to_export_is_said(tmp_path: Path) -> None:
     done = run("export", ARCHIVE, "--tool", "nobody")
     lost = run("export", ARCHIVE, "-o", tmp_path / "no" / "folder")
 
-    assert (done.exit_code, done.stderr) == (2, "toolspan: nothing to export: no session or call is left\n")
+    assert (done.exit_code, done.stderr) == (2, "toolspan: nothing to export: no session or call matches the filters\n")
     assert (lost.exit_code, lost.stderr.count("\n")) == (2, 1)
 
 
@@ -126,9 +126,9 @@ def test_a_page_can_be_redacted_or_bare(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--redact"], "go with --html"),
-        (["-o", "x"], "go with --html"),
-        (["toolu_0145IkOqkruzzczKVV24MgDI", "--html"], "not of one call"),
+        (["--redact"], "need --html"),
+        (["-o", "x"], "need --html"),
+        (["toolu_0145IkOqkruzzczKVV24MgDI", "--html"], "not one call"),
     ],
 )
 def test_a_page_that_cannot_be_is_refused_in_one_line(words: list[str], said: str) -> None:

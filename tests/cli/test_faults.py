@@ -15,8 +15,8 @@ from tests.requirement import requirement
 from tests.runtime.hooks.stage import at, command, run_agent
 from toolspan.testing import say, use
 
-MISSING = "the PreToolUse hook '/no/such/guard' failed and has no say: "
-LATE = "the PreToolUse hook 'sleep 1000' failed and has no say: "
+MISSING = "the PreToolUse hook '/no/such/guard' failed and is ignored: "
+LATE = "the PreToolUse hook 'sleep 1000' failed and is ignored: "
 CLIENT = {"name": "somebody", "version": "1"}
 FAILING = at("PreToolUse", command("/no/such/guard"), command("sleep 1000", timeout=0.05))
 
@@ -39,8 +39,8 @@ def test_a_hook_that_fails_is_told_of_once_and_how_often_at_the_end(tmp_path: Pa
     late = [line.removeprefix(LATE) for line in told if line.startswith(LATE)]
     assert len(told) == len(missing) + len(late)
     assert "/no/such/guard" in missing[0]
-    assert late[0] == "it did not end within 0.05 s"
-    assert missing[1:] == late[1:] == ["3 times in all"]
+    assert late[0] == "timed out after 0.05 s"
+    assert missing[1:] == late[1:] == ["3 times in total"]
 
 
 @requirement("cli.hook-faults")
@@ -68,8 +68,8 @@ def test_a_run_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path, fo
     assert (tmp_path / "work" / "ran").exists()
     first, last = done.stderr.splitlines()
     assert first.startswith("toolspan: the PreToolUse hook ")
-    assert first.endswith("failed and has no say: Failed with non-blocking status code: red")
-    assert last.startswith("toolspan: the SessionEnd hook '/no/such/guard' failed and has no say: ")
+    assert first.endswith("failed and is ignored: Failed with non-blocking status code: red")
+    assert last.startswith("toolspan: the SessionEnd hook '/no/such/guard' failed and is ignored: ")
 
 
 @requirement("cli.hook-faults")
@@ -101,7 +101,7 @@ def test_a_server_tells_of_a_hook_that_fails_on_the_error_output(tmp_path: Path)
 
     about = f"toolspan mcp: {MISSING}"
     assert [line.startswith(about) for line in told] == [True, True]
-    assert told[1] == f"{about}2 times in all"
+    assert told[1] == f"{about}2 times in total"
 
 
 @requirement("cli.plain-complaints")
@@ -117,5 +117,5 @@ def test_what_a_folder_is_called_steers_no_terminal(tmp_path: Path) -> None:
     )
 
     assert [row["state"] for row in rows] == ["succeeded"]
-    assert "the folder is not trusted" in done.stderr
+    assert "untrusted folder" in done.stderr
     assert not set(done.stderr) & {"\x1b", "\x07"}

@@ -80,7 +80,7 @@ def test_the_history_of_a_file_has_every_diff(desk: Desk) -> None:
     made, changed = rows(transcript(desk), "--path", "a.py")
     assert (made["kind"], changed["kind"]) == ("created", "edited")
     assert changed["diff"].endswith("-two\n+2\n+3\n")
-    assert "1 further call did not succeed" in printed(transcript(desk), "b.md")
+    assert "1 further call failed" in printed(transcript(desk), "b.md")
 
 
 @requirement("files.command")
@@ -103,7 +103,7 @@ def test_its_content_is_printed_as_it_was(desk: Desk) -> None:
         (["a.py", "b.md"], "one path at a time"),
         (["--content"], "need the path of a file"),
         (["a.py", "--after", "zzz"], "no call begins with 'zzz'"),
-        (["a.py", "--after", "t", "--before", "t"], "one of them"),
+        (["a.py", "--after", "t", "--before", "t"], "use either"),
         (["nowhere.jsonl"], "no such file"),
     ],
 )
@@ -186,7 +186,7 @@ def test_a_current_folder_that_is_gone_is_told(desk: Desk, tmp_path: Path, monke
     for words in (["files", transcript, "a.py"], ["doctor"]):
         done = CliRunner().invoke(app, words)
         assert (done.exit_code, done.stdout) == (2, "")
-        assert "the current folder is gone" in done.stderr
+        assert "the current folder no longer exists" in done.stderr
 
 
 def changed(cwd: str, path: str) -> TranscriptBuilder:

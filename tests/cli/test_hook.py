@@ -66,12 +66,12 @@ def test_what_was_put_in_is_taken_out_to_the_byte(home: Path, before: bytes | No
     assert set(ALWAYS) <= set(found["hooks"])
     installed = file.read_bytes()
     again = hook(home, "install", "--yes")
-    assert again.stdout == "They are there already.\n"
+    assert again.stdout == "The hooks are already installed.\n"
     assert file.read_bytes() == installed
 
     assert hook(home, "uninstall", "--yes").returncode == 0
     assert (file.read_bytes() if file.exists() else None) == before
-    assert hook(home, "uninstall", "--yes").stdout == "There are none.\n"
+    assert hook(home, "uninstall", "--yes").stdout == "The hooks are not installed.\n"
 
 
 @requirement("hook.restores")
@@ -87,7 +87,7 @@ def test_what_others_changed_since_stays(home: Path) -> None:
 
     done = hook(home, "uninstall", "--yes")
 
-    assert "was changed since" in done.stdout
+    assert "has other changes since" in done.stdout
     assert json.loads(file.read_bytes()) == {
         "model": "other",
         "hooks": {"Stop": [{"hooks": [own]}], "PreToolUse": [{"hooks": [own]}]},

@@ -166,4 +166,4 @@ def test_an_entry_of_the_clients_list_that_is_damaged_stops_nothing(home: Path, 
 def test_live_is_about_now(home: Path) -> None:
     done = run(home, "sessions", "--live", "--since", "7d")
     assert done.exit_code == 2
-    assert "about now" in done.output
+    assert "do not apply to --live" in done.output

@@ -74,9 +74,9 @@ def test_other_tools_are_checked_by_their_input_and_settings_count(tmp_path: Pat
     ("words", "says"),
     [
         (["check", "settings.json", "--", "ls"], "--settings settings.json"),
-        (["check"], "say what is called"),
-        (["check", "--input", "{"], "no JSON"),
-        (["check", "--input", "[]"], "no JSON object"),
+        (["check"], "no call to check"),
+        (["check", "--input", "{"], "not JSON"),
+        (["check", "--input", "[]"], "not a JSON object"),
         (["check", "Bash(", "--", "ls"], "not a permission rule"),
     ],
 )

@@ -14,8 +14,7 @@ import toolspan
 from tests.cli.person import Person, message, person
 from tests.requirement import requirement
 from tests.runtime.permissions.asked import question
-from toolspan.cli.prompt.approver import preview_change
-from toolspan.cli.prompt.grants import SessionPermissions
+from toolspan.cli.prompt.approver import SessionPermissions, preview_change
 from toolspan.runtime.permissions import Permissions, decide
 from toolspan.runtime.profiles import FileValues, profile
 from toolspan.types.decision import Ask
@@ -87,7 +86,7 @@ def test_always_can_be_written_to_settings_and_holds_in_the_next_session(
     with person(tmp_path) as somebody:
         somebody.ask(bash("a", "npm run nothing"))
         somebody.always(number)
-        somebody.sees("Written to ")
+        somebody.sees("Saved to ")
         rows = somebody.leaves()
     with person(tmp_path) as somebody:
         somebody.ask(bash("b", "npm run other"))
@@ -114,7 +113,7 @@ def test_a_broken_settings_file_is_left_alone_and_the_question_stays(tmp_path: P
         somebody.types("a\n")
         somebody.sees("Where?")
         somebody.types("3\n")
-        told = somebody.sees("Not written")
+        told = somebody.sees("Not saved")
         somebody.answers("d")
         rows = somebody.leaves()
 
@@ -204,12 +203,12 @@ def test_several_questions_are_asked_in_turn_and_one_answer_may_do(tmp_path: Pat
         second = somebody.always(1)
         rows = somebody.leaves()
 
-    assert "1 more to answer" in second
+    assert "1 more waiting" in second
     assert [source for _, source in decisions(rows)] == [
         "user_temporary", "user_session", "user_session",
     ]  # fmt: skip
     assert {row["state"] for row in rows if row["type"] == "result"} == {"succeeded"}
-    assert somebody.screen.count("asks for consent") == 2
+    assert somebody.screen.count("needs permission") == 2
 
 
 @requirement("prompt.hostile")
@@ -327,7 +326,7 @@ def test_only_one_can_give_consent(tmp_path: Path) -> None:
     done = without_a_terminal(tmp_path, "--permission-prompt-tool", "mcp__a__b")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "only one can give consent" in done.stderr
+    assert "use either --ask or --permission-prompt-tool" in done.stderr
 
 
 @requirement("prompt.hook-asks")
@@ -393,13 +392,13 @@ def test_in_the_background_nobody_is_asked_either(tmp_path: Path) -> None:
         somebody.leaves()
 
     assert (row["state"], row["content"]) == ("denied", "This command requires approval")
-    assert "asks for consent" not in somebody.screen
+    assert "needs permission" not in somebody.screen
 
 
 @requirement("prompt.nobody")
 def test_messages_are_not_typed_where_answers_are(tmp_path: Path) -> None:
     with person(tmp_path, around=("sh", "-c", 'exec "$@" < /dev/tty', "-")) as somebody:
-        somebody.sees("--ask needs the terminal for answers")
+        somebody.sees("--ask needs the terminal for your answers")
         assert somebody.child.wait(30) == 2
 
 

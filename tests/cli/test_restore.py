@@ -59,7 +59,7 @@ def test_a_deleted_file_comes_back_as_it_was_last(desk: Desk) -> None:
     assert names(desk) == ["a.py"]
 
     done = restore("a.py", "--yes", desk=desk)
-    assert "is so already" in done.stdout
+    assert "already has this content" in done.stdout
     assert names(desk) == ["a.py"]
 
 
@@ -68,7 +68,7 @@ def test_a_file_that_was_not_there_yet_is_taken_away(desk: Desk) -> None:
     made = desk.write("a.py", "one\n")
     done = restore("a.py", "--before", made, "--yes", desk=desk)
     assert done.exit_code == 0, done.output
-    assert "there was no such file" in done.stdout
+    assert "the file did not exist" in done.stdout
     assert names(desk) == ["a.py" + BACKUP_SUFFIX]
 
     (desk.folder / "a.py").write_text("new\n", encoding="utf-8")
@@ -110,7 +110,7 @@ def test_a_folder_is_no_place_for_a_content(desk: Desk, tmp_path: Path) -> None:
     done = restore("a.py", "--output", tmp_path, "--yes", desk=desk)
 
     assert (done.exit_code, done.stdout) == (2, "")
-    assert f"{tmp_path}: that is a folder; name a file in it" in done.stderr
+    assert f"{tmp_path}: is a folder; name a file in it" in done.stderr
 
 
 @requirement("restore.command")
@@ -258,7 +258,7 @@ def test_unasked_only_a_file_is_written_that_was_named_whole_or_is_near(
     words = ["restore", "a.py", desk.transcript().file, "--yes"]
     done = CliRunner().invoke(app, words)
     assert (done.exit_code, names(desk)) == (2, [])
-    assert "name it by its whole path" in done.stderr
+    assert "name it by its full path" in done.stderr
 
     monkeypatch.chdir(desk.folder)
     assert CliRunner().invoke(app, words).exit_code == 0

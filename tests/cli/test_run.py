@@ -249,7 +249,7 @@ def test_what_is_missing_is_told_in_one_line(tmp_path: Path) -> None:
     script = tmp_path / "bad.json"
     script.write_text("{}")
     for options, words in (
-        (("-p", "x"), "which model?"),
+        (("-p", "x"), "no model named"),
         (("-p", "x", "--model", "llama"), "names no model"),
         (("-p", "x", "--model", "anthropic:m"), "ANTHROPIC_API_KEY"),
         (("-p", "x", "--model", "openai:m"), "OPENAI_API_KEY"),

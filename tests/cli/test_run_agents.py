@@ -102,7 +102,7 @@ def test_agents_of_a_folder_count_once_it_is_trusted(tmp_path: Path) -> None:
 
     assert "broken.md: it does not begin with" in mine.stderr
     assert str(first.requests("Left")[0]["system"]).count("I am mine.") == 1
-    assert "the folder is not trusted" in refused.stderr
+    assert "untrusted folder" in refused.stderr
     assert "Agent type 'ours' not found. Available agents: general-purpose, mine" in json.dumps(
         second.requests("Main")[1]
     )

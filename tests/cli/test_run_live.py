@@ -72,7 +72,7 @@ def test_nothing_is_drawn_over_the_question_of_an_agent_below(tmp_path: Path) ->
     script = [[work], [use("Bash", command="touch a.txt")], [say("Done.")], [say("It is done.")]]
     with talking(tmp_path, script) as somebody:
         somebody.types("Go.\n")
-        drawn = somebody.sees("asks for consent")
+        drawn = somebody.sees("needs permission")
         assert "\x1b[2K" in drawn  # the line of the call above is taken away first
         somebody.sees(MENU)
         somebody.types("o\n")
@@ -130,7 +130,7 @@ def test_ctrl_c_ends_the_turn_and_the_conversation_goes_on(tmp_path: Path) -> No
 def test_a_second_ctrl_c_leaves(tmp_path: Path) -> None:
     with talking(tmp_path, []) as somebody:
         somebody.types(CTRL_C)
-        somebody.sees("Ctrl-C again leaves.")
+        somebody.sees("Press Ctrl-C again to quit.")
         somebody.types(CTRL_C)
         assert somebody.child.wait(PATIENCE) == 130
 

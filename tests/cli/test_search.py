@@ -125,13 +125,13 @@ def test_places_follow_the_words_and_the_first_is_always_a_word() -> None:
 
 @requirement("search.command")
 def test_a_place_that_is_not_there_is_told_when_nothing_was_found(archive: Path) -> None:
-    assert "./nowhere is no folder" in search("light", "./nowhere", archive).stdout
+    assert "./nowhere is not a folder" in search("light", "./nowhere", archive).stdout
 
 
 @requirement("search.command")
 @pytest.mark.usefixtures("at_home")
 def test_a_folder_without_a_slash_is_a_word_and_that_is_told(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hint = "projects was a word; to look in the folder write ./projects"
+    hint = "projects was searched for as a word; to search in the folder, write ./projects"
 
     assert hint in search("lantern", "projects").output
     assert hint not in search("lantern", "./projects").output

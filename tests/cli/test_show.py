@@ -214,7 +214,7 @@ def test_hostile_text_prints_no_escape_codes_and_is_no_markup(name: list[str], f
     [
         (["list.txt"], "list.txt: not a transcript"),
         ([""], "a name is empty"),
-        (["s.jsonl", "--json", "--html"], "--json and --html: one of them"),
+        (["s.jsonl", "--json", "--html"], "use either --json or --html"),
     ],
 )
 def test_what_is_no_session_or_has_two_forms_is_refused(
@@ -334,7 +334,7 @@ def test_a_call_is_told_with_its_diff_and_what_stands_around_it(tmp_path: Path) 
     assert "succeeded: ran and reported no error" in fact(output, "state")
     assert "no error flag" in fact(output, "evidence")
     assert "Rename it" in fact(output, "prompt")
-    assert re.search(rf"asked +{re.escape(str(path))}:\d+", output)
+    assert re.search(rf"requested +{re.escape(str(path))}:\d+", output)
     assert "-old = 1\n+new = 1\n" in output
     assert "old_string old" in output
     assert "Read  a.py" in fact(output, "before")

@@ -220,7 +220,7 @@ def test_the_health_of_mcp_servers_is_told_by_server(tmp_path: Path) -> None:
 
 @requirement("stats.mcp")
 def test_an_archive_without_mcp_servers_says_so(tmp_path: Path) -> None:
-    assert "No calls of MCP servers" in printed(timed(5).write(tmp_path / "s.jsonl"), "--mcp")
+    assert "No calls to MCP servers" in printed(timed(5).write(tmp_path / "s.jsonl"), "--mcp")
 
 
 @requirement("cli.narrow-screens")

@@ -37,9 +37,7 @@ def day(session_id: str = "day", tool: str = "Bash") -> TranscriptBuilder:
 def test_the_answer_stands_first_then_parts_tools_and_the_slowest_calls(tmp_path: Path) -> None:
     shown = time(day().write(tmp_path / "s.jsonl")).stdout
 
-    assert shown.startswith(
-        "1m 42s in 1 session, 42.0 s of it at work: most of that went to waiting for permission (71%)"
-    )
+    assert shown.startswith("1m 42s in 1 session, 42.0 s of it busy: most of it went to waiting for permission (71%)")
     assert "30.0 s known" in shown
     assert shown.index("model") < shown.index("tool  ") < shown.index("slowest")
 
@@ -99,7 +97,7 @@ def test_the_time_of_a_session_of_which_only_a_subagent_is_left_is_the_subagents
 
     assert (found["split"]["model_ms"], found["split"]["tools_ms"]) == (2_000, 1_000)
     assert (found["sessions"], found["agents"], found["calls"]) == (1, 1, 1)
-    assert time(tmp_path).stdout.startswith("3.0 s in 1 session, 3.0 s of it at work")
+    assert time(tmp_path).stdout.startswith("3.0 s in 1 session, 3.0 s of it busy")
 
 
 @requirement("time.one-duration")
@@ -131,12 +129,12 @@ def test_only_one_clients_sessions_count_when_it_is_named(tmp_path: Path) -> Non
     day().write(tmp_path / "s.jsonl")
 
     assert told(tmp_path, "--dialect", "claude") == told(tmp_path)
-    assert "No times here" in time(tmp_path, "--dialect", "codex").stdout
+    assert "No times recorded" in time(tmp_path, "--dialect", "codex").stdout
 
 
 @requirement("time.command")
 def test_a_folder_without_times_says_so_and_hostile_names_are_shown_harmless(tmp_path: Path) -> None:
-    assert time(tmp_path).stdout == "No times here.\n"
+    assert time(tmp_path).stdout == "No times recorded.\n"
     day(tool="Ev\x1b[2Jil[red]").write(tmp_path / "s.jsonl")
     shown = time(tmp_path).stdout
 
@@ -151,5 +149,5 @@ def test_an_edit_that_took_long_is_told_as_a_likely_wait_and_still_counts_as_too
     story.result(call, claude_results.edited("/w/a", "a", "a", "b"), after_ms=600_000)
     file = story.write(tmp_path / "s.jsonl")
 
-    assert "Edits or lookups of more than 10.0 s among those: 1, 10m 00s in all" in time(file).stdout
+    assert "Of those, 1 reads, searches or edits took more than 10.0 s (10m 00s in total)" in time(file).stdout
     assert told(file)["split"]["tools_ms"] == 600_000

@@ -61,5 +61,5 @@ def test_people_get_a_table() -> None:
 
     assert done.exit_code == 0
     first, *lines = done.output.splitlines()
-    assert first.split()[:2] == ["tool", "together"]
+    assert first.split()[:2] == ["tool", "parallel"]
     assert len(lines) >= len(coding_tools(profile("2.1.325")))

@@ -205,7 +205,7 @@ def test_news_of_background_work_is_told(tmp_path: Path) -> None:
     append(path, *lines)
 
     with watching(path, "--since-start") as seen:
-        assert seen.line().endswith("serve  0 ms  ⟳ goes on in the background")
+        assert seen.line().endswith("serve  0 ms  ⟳ continues in the background")
         append(path, news)
         assert seen.line().endswith("◆ Bash        serve  task completed: Background command completed")
 

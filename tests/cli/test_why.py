@@ -192,7 +192,7 @@ async def test_which_handler_said_what_is_told_with_its_command(tmp_path: Path) 
     assert (second["state"], second["source"], second["code"]) == (
         "blocked_by_hook", "hook", "hook:PermissionRequest",
     )  # fmt: skip
-    assert "what a hook said in a person's place" in why("toolu_1", path).stdout
+    assert "the answer of a PermissionRequest hook" in why("toolu_1", path).stdout
 
 
 @requirement("why.lines")
@@ -240,9 +240,9 @@ def test_a_wait_that_hooks_have_noted_is_told_of_its_call(tmp_path: Path) -> Non
     notes.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
     assert answer(call, path)["asked_ms"] == 3_000
-    assert "asked    3.0 s" in why(short_id(call), path).stdout
+    assert "waited   3.0 s" in why(short_id(call), path).stdout
     shown = CliRunner().invoke(app, ["show", call, str(path)]).stdout
-    assert "somebody was asked for 3.0 s of it" in shown
+    assert "3.0 s of it waiting for permission" in shown
 
 
 @requirement("why.search")

@@ -125,7 +125,7 @@ TYPED: dict[tuple[str, str], tuple[Scene, Story]] = {
         answered,
     ),
     ("docs/hook.md", "$ toolspan hook install"): (a_noted_session, answered),
-    ("docs/permissions.md", f"--- Bash asks for consent {'-' * 74}"): (nothing, asked),
+    ("docs/permissions.md", f"--- Bash needs permission {'-' * 74}"): (nothing, asked),
     ("docs/run.md", "> make it two"): (nothing, talked),
     ("docs/settings.md", "$ toolspan trust"): (a_guard, answered),
 }

@@ -96,4 +96,4 @@ def _measured(house: House) -> Iterator[str]:
         why = " ".join(house.types(f"toolspan why {call}").out.split())
         yield from differ(f"{command}: {why}", "by a person" in why and "asked" in why, True)
         shown = " ".join(house.types(f"toolspan show {call}").out.split())
-        yield from differ(f"{command}: {shown}", "somebody was asked for" in shown, True)
+        yield from differ(f"{command}: {shown}", "waiting for permission" in shown, True)

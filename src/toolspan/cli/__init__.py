@@ -1,4 +1,4 @@
-"""The command line: thin, a file or a folder per command. `app.py` holds the table of commands."""
+"""The command line. `app.py` lists the commands; each command is one module, imported only when it runs."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ import sys
 _EXIT_UNWRITABLE = 3
 _EXIT_INTERRUPTED = 130
 _GC_THRESHOLD = 50_000
-"""So many new objects before the collector looks for cycles: importing makes many, and none."""
+"""Importing creates many objects and few cycles, so the collector may run less often than by default."""
 
 
 def main() -> None:
-    """Run `toolspan`."""
-    if sys.argv[1:] == ["hook", "record"]:  # a client waits for it: nothing else is loaded
+    """Run `toolspan` with the arguments of this process, and exit."""
+    if sys.argv[1:] == ["hook", "record"]:  # perf: a client waits for this command, so nothing else is imported
         from toolspan.cli.hook_record import record_hook_input
 
         record_hook_input()
         sys.exit(0)
     gc.set_threshold(_GC_THRESHOLD, *gc.get_threshold()[1:])
-    if sys.stdout is None:  # started without one
+    if sys.stdout is None:  # started with standard output closed
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     try:
         code = _run_command()
-    except KeyboardInterrupt:  # while something was loaded
+    except KeyboardInterrupt:  # during an import
         code = _EXIT_INTERRUPTED
-    gc.freeze()  # what is left is not looked through once more before the end
+    gc.freeze()  # perf: skip the last collection before the process ends
     sys.exit(code)
 
 
 def _run_command() -> int:
-    """Run the command and send what it printed; the exit code."""
-    try:
-        from toolspan.cli.app import EXIT_OUTPUT_CLOSED
+    """Run the command, flush standard output and return the exit code."""
+    from toolspan.cli.app import EXIT_OUTPUT_CLOSED
 
+    try:
         code = _invoke_app()
         if code == EXIT_OUTPUT_CLOSED:
-            _drop_output()
+            _discard_output()
         sys.stdout.flush()
     except BrokenPipeError:
         code = EXIT_OUTPUT_CLOSED
-        _drop_output()
+        _discard_output()
     except OSError as error:
         code = _EXIT_UNWRITABLE
-        _drop_output()
-        sys.stderr.write(f"toolspan: cannot write: {error.strerror}\n")
+        _discard_output()
+        sys.stderr.write(f"toolspan: cannot write to standard output: {error.strerror}\n")
     return code
 
 
@@ -63,7 +63,7 @@ def _invoke_app() -> int:
         return error.exit_code
 
 
-def _drop_output() -> None:
-    """Nobody reads on: keep the interpreter from trying to write what is left."""
+def _discard_output() -> None:
+    """Redirect standard output to /dev/null, so that the interpreter does not fail when it flushes at exit."""
     devnull = os.open(os.devnull, os.O_WRONLY)
     os.dup2(devnull, sys.stdout.fileno())

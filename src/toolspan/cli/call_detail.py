@@ -1,7 +1,6 @@
-"""One call in full: what was asked, how it ended and why, what it changed, what stands around it.
+"""One call in detail: input, state, error, result, diff, recovery and neighbours, as lines or as JSON.
 
-In: a `Portrait`. Out: lines for people, or an object for programs. Knows no options and finds no
-files; `find.py` does. Read `portrait_of` first, then `call_lines`.
+Start at `build_call_detail`, then `call_lines`. `show.py` finds the call.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ from toolspan.cli.output import (
 )
 from toolspan.diffs import DiffKind, added_removed, problems, unified
 from toolspan.errors import SourceError
-from toolspan.formats.claude import results
-from toolspan.formats.claude import work_results as work
+from toolspan.formats.claude import results, work_results
 from toolspan.formats.claude.messages import read_content
 from toolspan.formats.claude.paths import config_dir, relative_to_folder
 from toolspan.formats.claude.results import UnknownResult
@@ -50,78 +48,17 @@ from toolspan.types.span import Call, Event, Hook, Note, Notification, Permissio
 from toolspan.types.state import STATE_MEANINGS, STATE_SYMBOLS
 
 _EDIT_RESULTS = (results.EditResult, results.MultiEditResult, results.WriteResult)
-
-
-def result_summary(span: Span) -> str:
-    """The structured result in a few words; empty where it has nothing short to say."""
-    if span.result is None or span.result.is_error:
-        return ""
-    try:
-        return summarize_result(span.result.structured)
-    except SourceError:
-        return ""
-
-
-def summarize_result(structured: object) -> str:
-    """A structured result in a few words."""
-    return _files_summary(structured) or _work_summary(structured)
-
-
-def _files_summary(structured: object) -> str:
-    match structured:
-        case (
-            results.EditResult(structured_patch=hunks)
-            | results.MultiEditResult(structured_patch=hunks)
-            | results.WriteResult(structured_patch=(_, *_) as hunks)
-        ):
-            added, removed = added_removed(hunks)
-            return f"+{added} −{removed}"
-        case results.WriteResult(content=str(content)):
-            return f"new, {format_count(len(content.splitlines()), 'line')}"
-        case results.ReadText(file=results.TextFile(num_lines=int(some), total_lines=int(every))):
-            lines = format_count(every, "line")
-            return f"{some:,} of {lines}" if some < every else lines
-        case results.GrepResult(mode="content", num_lines=int(lines)):
-            return format_count(lines, "line")
-        case results.GlobResult() | results.GrepResult():
-            return format_count(structured.num_files or len(structured.filenames), "file")
-        case _:
-            return ""
-
-
-def _work_summary(structured: object) -> str:
-    match structured:
-        case results.BashResult(stdout=stdout, stderr=stderr):
-            lines = len(stdout.splitlines()) + len(stderr.splitlines())
-            interpretation = structured.return_code_interpretation
-            return interpretation or (format_count(lines, "line") if lines else "no output")
-        case work.AgentResult():
-            calls, tokens = structured.total_tool_use_count, structured.total_tokens
-            counts = [format_count(n, noun) for n, noun in ((calls, "call"), (tokens, "token")) if n]
-            return "sent off" if structured.is_launched else ", ".join(counts)
-        case work.TodoResult(new_todos=todos):
-            return f"{sum(item.status == 'completed' for item in todos)}/{len(todos)} done"
-        case work.WebFetchResult(code=int(code)):
-            return f"HTTP {code}"
-        case results.TaskOutputResult(task=results.BackgroundTask(status=str(status))):
-            return status
-        case _:
-            return ""
-
-
-def result_diff(structured: object) -> str | None:
-    """What an edit changed, as a diff or the reason why there is none; None for other results."""
-    if not isinstance(structured, _EDIT_RESULTS):
-        return None
-    hunks = structured.structured_patch
-    unsound = problems(hunks)
-    if unsound:
-        return "The recorded patch is not sound: " + " ".join(unsound[:3])
-    change: DiffKind = "create" if getattr(structured, "type", "") == "create" else "update"
-    return unified(hunks, structured.file_path, change=change) or None
-
-
-VOICE_STYLES: dict[MessageAuthor, tuple[str, str]] = {
+_SPAN_FLAGS = ("ambiguous", "background", "deferred", "synthetic")
+_MAX_RESULT_LINES = 40
+_MAX_INPUT_LINES = 16
+_MAX_LINE_LENGTH = 2_000
+_MAX_MESSAGES_AROUND = 3
+"""Messages shown between a call and the one before or after it."""
+_MAX_RESTORE_HINTS = 3
+_MAX_ID_LENGTH = 100
+_MIN_TEXT_WIDTH = 40
+"""Minimum width of the text before the id at the right."""
+AUTHOR_STYLES: dict[MessageAuthor, tuple[str, str]] = {
     "prompt": ("❯ ", "bold"),
     "command": ("❯ ", "bold"),
     "text": ("  ", "dim"),
@@ -133,33 +70,35 @@ VOICE_STYLES: dict[MessageAuthor, tuple[str, str]] = {
     "error": ("! ", "red"),
     "system": ("── ", "yellow"),
 }
-_MARKER_VOICES = frozenset({"interrupt", "system", "error"})
-"""Voices that are told even where words are not wanted."""
+_MARKER_AUTHORS = frozenset({"interrupt", "system", "error"})
+"""Shown even with `--no-messages`."""
+
+Neighbour = TimelineMessage | Span
 
 
 class RowFormat(NamedTuple):
-    """How a session is to be drawn."""
+    """Options of the timeline."""
 
     width: int
     cwd: str | None = None
-    """Paths below it are shown without it."""
+    """Paths below it are shown relative to it."""
     messages: bool = True
     thinking: bool = False
     full: bool = False
-    """Words are told in full length."""
+    """Texts are not shortened."""
 
     def includes_message(self, message: Message) -> bool:
-        """Whether these words are shown."""
+        """Return whether a message is shown."""
         if message.voice == "thinking":
             return self.thinking
-        return self.messages or message.voice in _MARKER_VOICES
+        return self.messages or message.voice in _MARKER_AUTHORS
 
     def shorten_path(self, text: str) -> str:
-        """A path without the working folder before it; any other text as it is."""
+        """Return a path relative to the working folder; any other text unchanged."""
         return relative_to_folder(text, self.cwd)
 
     def format_target(self, call: Call) -> str:
-        """What a call is about, paths shortened; for tools nobody knows, its input."""
+        """Return the target of a call with paths shortened; the input for tools without a target."""
         text = self.shorten_path(call.target or "")
         if not text and call.kind in ("mcp", "question", "other"):
             with suppress(SourceError):
@@ -168,13 +107,13 @@ class RowFormat(NamedTuple):
 
 
 def message_text(message: Message, row_format: RowFormat) -> Text:
-    """What somebody said, in one line."""
-    mark, style = VOICE_STYLES[message.voice]
+    """Return a message as one line."""
+    mark, style = AUTHOR_STYLES[message.voice]
     return Text(mark + plain_line(display_text(message), row_format.width), style=style)
 
 
 def call_text(span: Span, row_format: RowFormat) -> Text:
-    """One call in one line: how it ended, the tool, what it is about."""
+    """Return a call as one line: state symbol, tool, target."""
     text = Text()
     text.append(f"{STATE_SYMBOLS[span.state]} ", style=STATE_STYLES[span.state])
     text.append(f"{plain_line(span.tool or 'orphan', 60):5} ", style="bold")
@@ -185,7 +124,7 @@ def call_text(span: Span, row_format: RowFormat) -> Text:
 
 
 def event_note(event: Event) -> str:
-    """One thing that happened around a call, in words."""
+    """Return an event of a call in words."""
     match event:
         case Hook():
             hook_text = (event.text or "").strip('" ')
@@ -203,24 +142,8 @@ def event_note(event: Event) -> str:
             return join_parts(event.kind.replace("_", " "), event.text)
 
 
-_MAX_RESULT_LINES = 40
-_MAX_INPUT_LINES = 16
-_MAX_LINE_LENGTH = 2_000
-_MAX_MESSAGES_AROUND = 3
-"""Things said that are told between a call and the one before or after it."""
-
-_MAX_RESTORE_HINTS = 3
-"""Files for which it is told how to get them back."""
-_MAX_ID_LENGTH = 100
-"""Letters of an id that are shown; a client's own have far fewer."""
-_MIN_TEXT_WIDTH = 40
-"""Columns that what a neighbour is about keeps beside its id."""
-
-Neighbour = TimelineMessage | Span
-
-
 class CallDetail(Struct, frozen=True, kw_only=True):
-    """One call and where it stands."""
+    """A call with its surroundings."""
 
     span: Span
     file: str
@@ -228,20 +151,19 @@ class CallDetail(Struct, frozen=True, kw_only=True):
     turn: Turn | None = None
     batch: TimelineBatch | None = None
     before: tuple[Neighbour, ...] = ()
-    """What the same agent said and did right before, the last call included; oldest first."""
+    """Messages of the same agent just before, and the previous call; oldest first."""
     after: tuple[Neighbour, ...] = ()
     diff: str | None = None
-    """What it changed."""
     changed_paths: tuple[str, ...] = ()
-    """The files that it changed and did not make."""
+    """Files that it changed but did not create."""
     chain: RecoveryChain | None = None
-    """What was done about its failure, or the failure that it took up."""
+    """The recovery of its failure, or the recovery that it is part of."""
     other_sessions: tuple[str, ...] = ()
     """Other sessions that have a call with this id, the newest first."""
 
 
 def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...] = ()) -> CallDetail:
-    """A call with what stands around it in its own file."""
+    """Collect the surroundings of a call from its own file."""
     detail = CallDetail(
         span=span,
         file=transcript.file,
@@ -250,39 +172,39 @@ def build_call_detail(span: Span, transcript: Transcript, others: tuple[str, ...
         changed_paths=_changed_paths(span, transcript),
         other_sessions=others,
     )
-    strands = list(build_timeline([read_content(transcript)]).iter_timelines())
-    detail = msgspec.structs.replace(detail, chain=_find_chain(span, transcript, strands))
-    for strand in strands:
-        items = list(_flatten_strand(strand))
+    timelines = list(build_timeline([read_content(transcript)]).iter_timelines())
+    detail = msgspec.structs.replace(detail, chain=_find_chain(span, transcript, timelines))
+    for timeline in timelines:
+        items = list(_flatten_timeline(timeline))
         at = next((n for n, item in enumerate(items) if _is_call(item, span.id)), None)
         if at is not None:
             detail = msgspec.structs.replace(
                 detail,
-                turn=next(turn for turn in strand.turns if span.id in _call_ids(turn)),
-                batch=next(batch for batch in strand.batches if span.id in _call_ids(batch)),
+                turn=next(turn for turn in timeline.turns if span.id in _call_ids(turn)),
+                batch=next(batch for batch in timeline.batches if span.id in _call_ids(batch)),
                 before=_nearest_neighbours(items[:at][::-1])[::-1],
                 after=_nearest_neighbours(items[at + 1 :]),
             )
     return detail
 
 
-def _find_chain(span: Span, transcript: Transcript, strands: Sequence[AgentTimeline]) -> RecoveryChain | None:
-    """The chain a call is part of: the one that its failure began, before one that it took up."""
+def _find_chain(span: Span, transcript: Transcript, timelines: Sequence[AgentTimeline]) -> RecoveryChain | None:
+    """Return the recovery chain that the call started, or else one that it is part of."""
     turns: dict[str, str] = {
-        placed.span.id: placed.span.call.prompt_id or f"{strand.agent_id} {n}"
-        for strand in strands
-        for n, turn in enumerate(strand.turns)
+        placed.span.id: placed.span.call.prompt_id or f"{timeline.agent_id} {n}"
+        for timeline in timelines
+        for n, turn in enumerate(timeline.turns)
         for placed in turn.calls
     }
-    all_chains = find_chains(transcript.spans, transcript.file, turns=turns)
-    begun = (candidate for candidate in all_chains if span.id in (candidate.start.id, *candidate.siblings))
-    joins = (candidate for candidate in all_chains if any(link.id == span.id for link in candidate.links))
+    chains = find_chains(transcript.spans, transcript.file, turns=turns)
+    begun = (candidate for candidate in chains if span.id in (candidate.start.id, *candidate.siblings))
+    joins = (candidate for candidate in chains if any(link.id == span.id for link in candidate.links))
     return next(chain.from_iterable((begun, joins)), None)
 
 
-def _flatten_strand(strand: AgentTimeline) -> Iterator[Neighbour]:
-    """What one agent said and did, in order; its subagents tell their own stories."""
-    for item in chain.from_iterable(turn.items for turn in strand.turns):
+def _flatten_timeline(timeline: AgentTimeline) -> Iterator[Neighbour]:
+    """Yield the messages and calls of one agent in order, without its subagents."""
+    for item in chain.from_iterable(turn.items for turn in timeline.turns):
         match item:
             case TimelineMessage():
                 yield item
@@ -297,7 +219,7 @@ def _is_call(neighbour: Neighbour, name: str) -> bool:
 
 
 def _nearest_neighbours(items: Sequence[Neighbour]) -> tuple[Neighbour, ...]:
-    """The words up to the next call, and that call."""
+    """Return the messages up to the next call, and that call."""
     messages: list[Neighbour] = []
     for item in items:
         if isinstance(item, Span):
@@ -307,7 +229,7 @@ def _nearest_neighbours(items: Sequence[Neighbour]) -> tuple[Neighbour, ...]:
 
 
 def _call_diff(span: Span, transcript: Transcript) -> str | None:
-    """What a call changed; for files it made, the input says so already."""
+    """Return the change of a call as a diff; None for created files, whose content is the input."""
     structured = span.result.structured if span.result else None
     recorded_diff = result_diff(structured)
     if recorded_diff is not None:
@@ -330,7 +252,7 @@ def _call_ids(part: Turn | TimelineBatch) -> list[str]:
 
 
 def format_period(start: datetime | None, end: datetime | None) -> str:
-    """From when to when, and how long that is."""
+    """Return start, end and duration."""
     if start is None or end is None:
         return format_time(start or end)
     took = format_duration(max((end - start).total_seconds(), 0) * 1000)
@@ -338,7 +260,7 @@ def format_period(start: datetime | None, end: datetime | None) -> str:
 
 
 def call_json(detail: CallDetail) -> dict[str, object]:
-    """A call as one object."""
+    """Return the object that `show CALL --json` prints."""
     span = detail.span
     prompt = detail.turn.prompt if detail.turn else None
     return {
@@ -383,7 +305,6 @@ def _result_json(span: Span) -> dict[str, object] | None:
 
 
 def _structured_json(structured: object) -> object:
-    """A structured result as plain JSON."""
     if isinstance(structured, UnknownResult):
         return structured.json()
     try:
@@ -393,12 +314,12 @@ def _structured_json(structured: object) -> object:
 
 
 def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
-    """A call as lines."""
+    """Yield the lines that `show CALL` prints."""
     span, width = detail.span, row_format.width
     yield call_text(span, row_format)
     yield Text()
     yield from _call_fact_lines(detail, width)
-    kind = "no known type" if isinstance(span.input, UnknownInput) else type(span.input).__name__
+    kind = "unknown type" if isinstance(span.input, UnknownInput) else type(span.input).__name__
     yield from _section_lines(join_parts("input", kind), _input_lines(span, row_format), row_format)
     if span.result is not None:
         text = plain_lines(span.result.text.rstrip("\n"))
@@ -416,14 +337,14 @@ def call_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
 
 
 def _restore_hints(detail: CallDetail) -> Iterator[Text]:
-    """How to undo what it did to files; not for names that a terminal would obey."""
+    """Yield the commands that undo the changes; none for names with control characters."""
     name = detail.span.id[:_MAX_ID_LENGTH]
     paths = [path for path in detail.changed_paths if path.isprintable() and name.isprintable()]
     file = Path(detail.file).absolute()
     is_default_location = file.is_relative_to(config_dir().absolute())
     where = "" if is_default_location else f" {shlex.quote(detail.file)}"
     if paths:
-        yield Text("\nTo take it back:")
+        yield Text("\nTo undo it:")
     for path in paths[:_MAX_RESTORE_HINTS]:
         arguments = f"{shlex.quote(path)}{where if where.isprintable() else ''}"
         yield Text(f"  toolspan restore {arguments} --before {shlex.quote(name)}")
@@ -460,21 +381,18 @@ def _call_fact_lines(detail: CallDetail, width: int) -> Iterator[Text]:
     yield from _location_lines(detail, width)
 
 
-_SPAN_FLAGS = ("ambiguous", "background", "deferred", "synthetic")
-
-
 def _format_call_times(span: Span) -> str:
     reported_ms = span.result.reported_ms if span.result else None
-    reported = f"the tool itself says {format_duration(reported_ms)}" if reported_ms is not None else None
+    reported = f"{format_duration(reported_ms)} reported by the tool" if reported_ms is not None else None
     wait_ms = noted_wait(span)
-    waited = f"somebody was asked for {format_duration(wait_ms)} of it" if wait_ms is not None else None
+    waited = f"{format_duration(wait_ms)} of it waiting for permission" if wait_ms is not None else None
     return join_parts(format_period(span.requested, span.finished), reported, waited)
 
 
 def _location_lines(detail: CallDetail, width: int) -> Iterator[Text]:
-    """Where a call stands: in files, in its batch, on its branch, above its subagents."""
+    """Yield where a call is recorded, its batch, its branch and its subagent."""
     span = detail.span
-    yield from fact_lines("asked", str(span.call.place or "nobody recorded it"), _MAX_LINE_LENGTH)
+    yield from fact_lines("requested", str(span.call.place or "not recorded"), _MAX_LINE_LENGTH)
     yield from fact_lines("answered", str(span.result.place) if span.result else "never", _MAX_LINE_LENGTH)
     if detail.batch and len(detail.batch.calls) > 1:
         ids = _call_ids(detail.batch)
@@ -509,7 +427,7 @@ def _input_lines(span: Span, row_format: RowFormat) -> Iterator[Text]:
 
 
 def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) -> Iterator[Text]:
-    """Lines, as many and as much of each as people read, unless all is wanted."""
+    """Yield at most `max_lines` shortened lines, or all of them in full with `--full`."""
     if row_format.full:
         yield from (Text(line) for line in lines)
         return
@@ -519,12 +437,12 @@ def _limit_lines(lines: Sequence[str], row_format: RowFormat, max_lines: int) ->
 
 
 def _chain_title(recovery: RecoveryChain) -> str:
-    name = (recovery.name or "nothing was tried").replace("_", " ")
+    name = (recovery.name or "not attempted").replace("_", " ")
     return join_parts("recovery", name, recovery.outcome, "possible evasion" if recovery.evasion else None)
 
 
 def _chain_lines(detail: CallDetail, row_format: RowFormat) -> Iterator[Text]:
-    """The failure and the calls that took it up."""
+    """Yield the failure and the calls that followed it up."""
     recovery = detail.chain
     if recovery is None:
         return
@@ -576,3 +494,69 @@ def _neighbour_line(label: str, at: datetime | None, text: Text, row_format: Row
     if not row_format.full:
         line.truncate(max(row_format.width - len(name) - 2, _MIN_TEXT_WIDTH), overflow="ellipsis")
     return line.append(f"  {name}", style="dim") if name else line
+
+
+def result_summary(span: Span) -> str:
+    """Return a structured result in a few words, such as `+3 −1` or `12 lines`; empty if there is no short
+    form.
+    """
+    if span.result is None or span.result.is_error:
+        return ""
+    try:
+        structured = span.result.structured
+    except SourceError:
+        return ""
+    return _files_summary(structured) or _work_summary(structured)
+
+
+def _files_summary(structured: object) -> str:
+    match structured:
+        case (
+            results.EditResult(structured_patch=hunks)
+            | results.MultiEditResult(structured_patch=hunks)
+            | results.WriteResult(structured_patch=(_, *_) as hunks)
+        ):
+            added, removed = added_removed(hunks)
+            return f"+{added} −{removed}"
+        case results.WriteResult(content=str(content)):
+            return f"new, {format_count(len(content.splitlines()), 'line')}"
+        case results.ReadText(file=results.TextFile(num_lines=int(shown), total_lines=int(total))):
+            lines = format_count(total, "line")
+            return f"{shown:,} of {lines}" if shown < total else lines
+        case results.GrepResult(mode="content", num_lines=int(lines)):
+            return format_count(lines, "line")
+        case results.GlobResult() | results.GrepResult():
+            return format_count(structured.num_files or len(structured.filenames), "file")
+        case _:
+            return ""
+
+
+def _work_summary(structured: object) -> str:
+    match structured:
+        case results.BashResult(stdout=stdout, stderr=stderr):
+            lines = len(stdout.splitlines()) + len(stderr.splitlines())
+            interpretation = structured.return_code_interpretation
+            return interpretation or (format_count(lines, "line") if lines else "no output")
+        case work_results.AgentResult():
+            calls, tokens = structured.total_tool_use_count, structured.total_tokens
+            counts = [format_count(n, noun) for n, noun in ((calls, "call"), (tokens, "token")) if n]
+            return "sent off" if structured.is_launched else ", ".join(counts)
+        case work_results.TodoResult(new_todos=todos):
+            return f"{sum(item.status == 'completed' for item in todos)}/{len(todos)} done"
+        case work_results.WebFetchResult(code=int(code)):
+            return f"HTTP {code}"
+        case results.TaskOutputResult(task=results.BackgroundTask(status=str(status))):
+            return status
+        case _:
+            return ""
+
+
+def result_diff(structured: object) -> str | None:
+    """Return the change of an edit as a diff, or why there is none; None for results of other tools."""
+    if not isinstance(structured, _EDIT_RESULTS):
+        return None
+    hunks = structured.structured_patch
+    if errors := problems(hunks):
+        return "The recorded patch is not sound: " + " ".join(errors[:3])
+    change: DiffKind = "create" if getattr(structured, "type", "") == "create" else "update"
+    return unified(hunks, structured.file_path, change=change) or None

@@ -1,4 +1,4 @@
-"""`toolspan calls`: every tool call, one row each."""
+"""`toolspan calls`: list tool calls, one row each."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from toolspan.cli.select import (
     check_session,
     filter_calls,
     filter_options,
+    last_option,
     limit_note,
     limit_option,
     locate_files,
-    make_filter,
     names_argument,
     read_selection,
 )
@@ -38,21 +38,23 @@ from toolspan.reading.rows import CallRow, has_client_id, make_call_row
 from toolspan.reading.transcript import read
 from toolspan.types.span import parse_timestamp
 
+_NARROW_WIDTH = 110
+"""Narrower terminals show fewer columns."""
+
 
 @click.command("calls")
 @names_argument
-@click.option("--last", is_flag=True, help="The session written to last.")
-@limit_option(50, "Rows")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@last_option
+@limit_option(50, "calls")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call.")
 @filter_options
 def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
-    """Every tool call, one row each.
+    """List tool calls, one row each.
 
-    Files are read alone; a folder or a session's id joins subagents, resumes and forks, and each
-    call is listed once. Without a name: all of this user's transcripts.
+    Named files are read one by one. A folder or a session id joins subagents, resumes and forks,
+    and lists each call once. Without a name, all of your transcripts are read.
     """
-    call_filter = make_filter(filter_values)
-    rows = _select_rows(names, call_filter, last=last)
+    rows = _select_rows(names, CallFilter.from_options(filter_values), last=last)
     if as_json:
         for row in deque(rows, limit) if limit else rows:
             print_json(row if has_client_id(row) else replace(row, id=""))
@@ -61,7 +63,7 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **
 
 
 def _select_rows(names: tuple[str, ...], call_filter: CallFilter, *, last: bool) -> Iterable[CallRow]:
-    """The calls of what is named; those of a single file one by one, however many there are."""
+    """Return the selected calls; those of a single file lazily, because there may be very many."""
     files, joined = locate_files(names, last=last)
     if joined or len(files) > 1:
         return filter_calls(read_selection(names, last=last), call_filter)
@@ -69,10 +71,6 @@ def _select_rows(names: tuple[str, ...], call_filter: CallFilter, *, last: bool)
     check_session(call_filter.session, [transcript.info])
     rows = (make_call_row(span, transcript.file) for span in transcript.iter_spans())
     return (row for row in rows if call_filter.accepts_call(row, transcript.info.cwd))
-
-
-_NARROW_WIDTH = 110
-"""Fewer columns of the screen than this leave no room for all of ours."""
 
 
 def _format_cells(row: CallRow, *, narrow: bool) -> dict[str, str]:
@@ -92,15 +90,15 @@ def _format_cells(row: CallRow, *, narrow: bool) -> dict[str, str]:
 
 def _print_rows(rows: Sequence[CallRow], limit: int) -> None:
     out = make_console()
-    visible_rows = rows[-limit:] if limit else rows
+    visible_rows = rows[-limit:]  # all of them if the limit is 0
     columns = ["requested", "session", "call", "tool", "state", "took", "about"]
     narrow = out.width < _NARROW_WIDTH
     if narrow:
         columns = ["call", "tool", "state", "took", "about"]
-    listing = make_table(*columns, right=("took",), cut=("about",))
+    table = make_table(*columns, right=("took",), cut=("about",))
     for row in visible_rows:
         cells = _format_cells(row, narrow=narrow)
-        listing.add_row(*(cells[column] for column in columns))
+        table.add_row(*(cells[column] for column in columns))
     if visible_rows:
-        out.print(listing)
+        out.print(table)
     out.print(format_call_count(rows) + limit_note(len(visible_rows), len(rows)))

@@ -1,4 +1,4 @@
-"""`toolspan demo`: run, record and read a short session; no key and no network needed."""
+"""`toolspan demo`: run, record and read a short session, without an API key or a network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolspan.types.ids import SessionId
 from toolspan.types.span import Call
 from toolspan.types.state import STATE_SYMBOLS
 
-DEMO_PROMPT = "The test fails. Mend it, then clean up and push."
+_PROMPT = "The test fails. Fix it, then clean up and push."
 
 _PROJECT_FILES = {
     "greet.py": 'def greet(name: str) -> str:\n    return f"Helo, {name}!"\n',
@@ -38,15 +38,42 @@ _PROJECT_FILES = {
 }
 
 
-def write_project(folder: Path) -> None:
-    """The files that the story begins with."""
+@click.command("demo")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the files and the calls.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Use this folder instead of a new one.")
+@click.pass_context
+def command(ctx: click.Context, *, as_json: bool, folder: Path | None) -> None:
+    """Run, record and read a short session with real tools and a scripted model.
+
+    The demo creates a small project with a bug in a scratch folder. The model reads it, runs its
+    test and edits a file; one command fails, one is denied by a rule and one is blocked by a hook.
+    Then the demo reads back what was recorded.
+    """
+    become_subreaper()
+    scratch = (folder or Path(tempfile.mkdtemp(prefix="toolspan-demo-"))).absolute()
+    project = scratch / "project"
+    name = SessionId(str(uuid.uuid4()))
+    transcript = transcript_path(name, project, scratch / "config")
+    _write_project(project)
+    session = _make_session(project, transcript, name, (lambda _: None) if as_json else _print_event)
+    if not as_json:
+        make_console().rule("[bold]Run: a scripted model, real tools[/]", align="left")
+        make_console().print(f"[bold]❯ {escape_markup(_PROMPT)}[/]")
+    anyio.run(_run_session, session, project, not as_json)
+    if as_json:
+        print_json(_session_summary(session))
+        return
+    _print_recorded_session(ctx, transcript)
+
+
+def _write_project(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in _PROJECT_FILES.items():
         (folder / name).write_text(text, encoding="utf-8")
 
 
-def make_session(folder: Path, transcript: Path, session_id: str, show: Callable[[LiveEvent], None]) -> Session:
-    """A session on the project: everything is allowed but pushing, and a hook guards against rm."""
+def _make_session(folder: Path, transcript: Path, session_id: str, on_event: Callable[[LiveEvent], None]) -> Session:
+    """Return a session that allows everything except `git push`, with a hook that blocks `rm -rf`."""
     hooks = Hooks()
 
     @hooks.pre_tool_use("Bash")
@@ -58,14 +85,13 @@ def make_session(folder: Path, transcript: Path, session_id: str, show: Callable
         cwd=folder,
         hooks=hooks,
         policies=[Rules(deny=["Bash(git push:*)"]), lambda _: Allow()],
-        direct=[show],
+        direct=[on_event],
         transcript=transcript,
         session_id=session_id,
     )
 
 
-def make_model(folder: Path) -> ScriptedModel:
-    """The model, and what it is going to say."""
+def _make_model(folder: Path) -> ScriptedModel:
     greet = str(folder / "greet.py")
     run_tests = use("Bash", command="python3 test_greet.py", description="Run the test")
     return ScriptedModel(
@@ -86,7 +112,7 @@ def make_model(folder: Path) -> ScriptedModel:
             ],
             [
                 say(
-                    "The greeting is mended and the test passes. Cleaning up was blocked by a hook"
+                    "The greeting is fixed and the test passes. Cleaning up was blocked by a hook"
                     " and pushing is not allowed here, so both are left to you."
                 )
             ],
@@ -95,39 +121,11 @@ def make_model(folder: Path) -> ScriptedModel:
     )
 
 
-@click.command("demo")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: where, and which calls.")
-@click.option("--folder", type=click.Path(path_type=Path), help="Play in this folder, not a new one.")
-@click.pass_context
-def command(ctx: click.Context, *, as_json: bool, folder: Path | None) -> None:
-    """Run, record and read a short session: real tools, a model that follows a script.
-
-    A small project with a bug is made in a scratch folder. The model reads it, runs its test, edits
-    a file; one command fails, one is denied by a rule, one is blocked by a hook. What was recorded
-    is then read back.
-    """
-    become_subreaper()
-    scratch = (folder or Path(tempfile.mkdtemp(prefix="toolspan-demo-"))).absolute()
-    project = scratch / "project"
-    name = SessionId(str(uuid.uuid4()))
-    transcript = transcript_path(name, project, scratch / "config")
-    write_project(project)
-    session = make_session(project, transcript, name, _ignore_event if as_json else _print_event)
-    if not as_json:
-        make_console().rule("[bold]Run: a scripted model, real tools[/]", align="left")
-        make_console().print(f"[bold]❯ {escape_markup(DEMO_PROMPT)}[/]")
-    anyio.run(_run_session, session, project, not as_json)
-    if as_json:
-        print_json(_session_summary(session))
-        return
-    _print_recorded_session(ctx, transcript)
-
-
 async def _run_session(session: Session, project: Path, verbose: bool) -> None:  # noqa: FBT001 - anyio.run
-    """The loop of an agent, whole."""
-    model = make_model(project)
+    """Run the agent loop: model, calls, results."""
+    model = _make_model(project)
     async with session:
-        session.say(DEMO_PROMPT)
+        session.say(_PROMPT)
         while True:
             reply = await model.create(messages=session.messages, tools=session.schemas())
             if verbose:
@@ -143,12 +141,8 @@ def _print_reply(reply: dict[str, object]) -> None:
         make_console().print(f"  {escape_markup(text)}", style="dim")
 
 
-def _ignore_event(_event: LiveEvent) -> None:
-    """Nobody reads along."""
-
-
 def _print_event(event: LiveEvent) -> None:
-    """A line for each call that ended."""
+    """Print a line for each finished call."""
     if not isinstance(event, Finished):
         return
     span = event.span
@@ -177,15 +171,17 @@ def _print_recorded_session(ctx: click.Context, transcript: Path) -> None:
     out.print(f"\n[dim]Recorded in {escape_markup(str(transcript))}[/]\n")
     for title, arguments in (
         ("Read: the same session, from its transcript", ["show", "--no-messages"]),
-        ("What went wrong, and what helps?", ["errors"]),
+        ("Errors: causes, solutions and recoveries", ["errors"]),
     ):
         _run_toolspan_command(ctx, title, [*arguments, str(transcript)])
-    out.print("[bold]Now yours:[/] toolspan sessions · toolspan errors --since 7d · toolspan show --last")
-    out.print(f"[dim]More to look at: toolspan sessions {escape_markup(str(archive()))}[/]")
+    out.print(
+        "[bold]Now try your own sessions:[/] toolspan sessions · toolspan errors --since 7d · toolspan show --last"
+    )
+    out.print(f"[dim]More sample sessions: toolspan sessions {escape_markup(str(archive()))}[/]")
 
 
 def _run_toolspan_command(ctx: click.Context, title: str, arguments: list[str]) -> None:
-    """Run one command as a person would type it."""
+    """Run a command as if it were typed."""
     from toolspan.cli.app import app
 
     out = make_console()

@@ -1,4 +1,4 @@
-"""`toolspan doctor`: what is wrong with a transcript, and what the client would make of it."""
+"""`toolspan doctor`: problems of transcripts and how the client reacts to them; `--cache` shows the cache."""
 
 from __future__ import annotations
 
@@ -11,159 +11,187 @@ import click
 import msgspec
 
 from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json, progress_bar, warn
-from toolspan.cli.select import locate_files, names_argument, newest_session_here
-from toolspan.errors import NotFound, SourceError
+from toolspan.cli.select import last_option, locate_files, names_argument, newest_session_here
+from toolspan.errors import SourceError, ToolspanError
 from toolspan.formats.claude.paths import config_dir, parse_file_name
 from toolspan.formats.detect import DetectedDialect, detect_dialect
 from toolspan.formats.source import source_for_path
 from toolspan.reading.diagnostics import DiagnosticReport, check
-from toolspan.reading.discovery import TranscriptFile
 from toolspan.reading.finding_codes import RESUME_BEHAVIOR
 from toolspan.types.finding import Finding
 
 _MAX_ROWS_PER_CODE = 20
-"""Rows of one kind that are shown; a file with more of them is no clearer with all."""
 _SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "info": "dim"}
 _CLIENT_REACTIONS = {
     "accepts": "accepts it",
     "skips": "skips the line",
     "loses": "loses part of the conversation",
     "refuses": "refuses it",
-    "unknown": "not known",
+    "unknown": "unknown",
 }
 _CLIENT_SUMMARIES = {
     "accepts": "the client accepts it",
-    "skips": "the client skips damaged lines and goes on",
-    "loses": "on resume the client loses part of the conversation",
+    "skips": "the client skips damaged lines",
+    "loses": "the client loses part of the conversation when it resumes",
     "refuses": "the client cannot resume it",
-    "unknown": "what the client does with it is not known",
+    "unknown": "how the client reacts is unknown",
 }
 
 
 @click.command("doctor")
 @names_argument
-@click.option("--last", is_flag=True, help="The session written to last.")
-@click.option("--roundtrip", is_flag=True, help="Re-encode every line and compare.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per file.")
+@last_option
+@click.option("--roundtrip", is_flag=True, help="Also check that every line can be re-encoded to equal JSON.")
+@click.option("--cache", is_flag=True, help="Show the cache of results per file instead.")
+@click.option("--clear", is_flag=True, help="With --cache: delete the cached results.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per file.")
 @click.pass_context
-def command(ctx: click.Context, names: tuple[str, ...], *, last: bool, roundtrip: bool, as_json: bool) -> None:
-    """Diagnose transcripts: damage, orphans, broken links, drift.
+def command(
+    ctx: click.Context, names: tuple[str, ...], *, last: bool, roundtrip: bool, cache: bool, clear: bool, as_json: bool
+) -> None:
+    """Check transcripts for damage, orphan results, broken links and unknown fields.
 
-    Without a name: the newest session of the current folder. Exit code 1 when something needs
-    mending.
+    Without a name, the newest session of the current folder is checked. Exits with code 1 if a
+    transcript needs repair.
+
+    With --cache, shows where results are cached between commands. The cache only saves time;
+    TOOLSPAN_NO_CACHE=1 turns it off.
     """
-    files = locate_files(names, last=last, allow_unknown=True)[0] if names or last else [_require_newest_session()]
+    if cache:
+        _print_cache(clear=clear, as_json=as_json)
+        return
+    if clear:
+        raise click.UsageError("--clear needs --cache")
+    files = locate_files(names, last=last, allow_unknown=True)[0] if names or last else [newest_session_here()]
     unhealthy = unreadable = 0
-    with progress_bar(sum(file.size for file in files), "examining") as advance:
+    with progress_bar(sum(file.size for file in files), "checking") as advance:
         for file in files:
             advance(file.size)
             try:
-                checkup = check(file.path, roundtrip=roundtrip)
+                report = check(file.path, roundtrip=roundtrip)
             except SourceError as error:
                 if len(files) == 1:
                     raise
                 warn(error)
                 unreadable += 1
                 continue
-            unhealthy += not checkup.is_healthy
+            unhealthy += not report.is_healthy
             if as_json:
-                print_json(_checkup_row(checkup))
+                print_json(_report_row(report))
             else:
-                _print_checkup(checkup, quiet=len(files) > 1)
+                _print_report(report, quiet=len(files) > 1)
     if not as_json and len(files) != 1:
         make_console().print(_format_total(len(files), unhealthy, unreadable))
     ctx.exit(1 if unhealthy or unreadable else 0)
 
 
 def _format_total(files: int, unhealthy: int, unreadable: int) -> str:
-    """What came out, in one line."""
     if not files:
-        return "0 files examined: there is no transcript"
+        return "0 files checked: there is no transcript"
     needs = "needs" if unhealthy == 1 else "need"
-    summary = f"{format_count(files, 'file')} examined, {unhealthy or 'none'} {needs} mending"
+    summary = f"{format_count(files, 'file')} checked, {unhealthy or 'none'} {needs} repair"
     return f"{summary}, {unreadable:,} cannot be read" if unreadable else summary
 
 
-def _require_newest_session() -> TranscriptFile:
-    newest = newest_session_here()
-    if newest is None:
-        raise NotFound("no session of this folder; name a file, a folder or a session")
-    return newest
+@click.command("cache", hidden=True)
+@click.option("--clear", is_flag=True, help="Delete the cached results.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def cache_command(*, clear: bool, as_json: bool) -> None:
+    """Show the cache, as `toolspan doctor --cache` does."""
+    _print_cache(clear=clear, as_json=as_json)
 
 
-def _checkup_row(checkup: DiagnosticReport) -> dict[str, object]:
-    resume_effects = RESUME_BEHAVIOR if detect_dialect(source_for_path(checkup.file)) == "claude" else {}
+def _print_cache(*, clear: bool, as_json: bool) -> None:
+    from toolspan.reading.cache import Cache, default_folder
+
+    folder = default_folder()
+    if folder is None:
+        raise ToolspanError("there is no cache: TOOLSPAN_NO_CACHE is set, or you have no home folder")
+    cache = Cache(folder)
+    if clear:
+        cache.clear()
+    files, size = cache.usage()
+    if as_json:
+        print_json({"path": str(cache.file), "files": files, "bytes": size})
+    else:
+        click.echo(f"{cache.file}: {format_count(files, 'file')}, {size / 1_000_000:.1f} MB")
+
+
+def _report_row(report: DiagnosticReport) -> dict[str, object]:
+    resume_effects = RESUME_BEHAVIOR if detect_dialect(source_for_path(report.file)) == "claude" else {}
     return {
-        "file": checkup.file,
-        "healthy": checkup.is_healthy,
-        "client": checkup.client_acceptance,
-        **msgspec.to_builtins(checkup.counts),
-        "entries": checkup.entries,
-        "calls": checkup.calls,
-        "roundtrip_equal": checkup.roundtrip_equal,
+        "file": report.file,
+        "healthy": report.is_healthy,
+        "client": report.client_acceptance,
+        **msgspec.to_builtins(report.counts),
+        "entries": report.entries,
+        "calls": report.calls,
+        "roundtrip_equal": report.roundtrip_equal,
         "findings": [
             {
                 **msgspec.to_builtins(finding),
                 "place": str(finding.place) if finding.place else None,
                 "on_resume": resume_effects[finding.code]._asdict() if finding.code in resume_effects else None,
             }
-            for finding in checkup.findings
+            for finding in report.findings
         ],
     }
 
 
-def _print_checkup(checkup: DiagnosticReport, *, quiet: bool) -> None:
-    if quiet and not any(finding.severity != "info" for finding in checkup.findings):
+def _print_report(report: DiagnosticReport, *, quiet: bool) -> None:
+    if quiet and not any(finding.severity != "info" for finding in report.findings):
         return
     out = make_console()
-    counts = checkup.counts
-    out.print(f"[bold]{escape_markup(checkup.file)}[/]")
-    facts = [format_count(counts.lines, "line"), format_count(checkup.calls, "call"), f"{counts.malformed} malformed"]
-    if checkup.roundtrip_equal is not None:
-        facts.append(f"{checkup.roundtrip_equal:,} re-encode to equal JSON")
+    counts = report.counts
+    out.print(f"[bold]{escape_markup(report.file)}[/]")
+    facts = [format_count(counts.lines, "line"), format_count(report.calls, "call"), f"{counts.malformed} malformed"]
+    if report.roundtrip_equal is not None:
+        facts.append(f"{report.roundtrip_equal:,} re-encode to equal JSON")
     out.print("  " + " · ".join(facts), style="dim")
-    dialect = detect_dialect(source_for_path(checkup.file))
-    _print_findings(checkup, dialect)
+    dialect = detect_dialect(source_for_path(report.file))
+    _print_findings(report, dialect)
     if dialect == "claude":
-        _print_on_resume(checkup)
-    out.print(f"  {_format_diagnosis(checkup, dialect)}")
-    remedy = _repair_argument(checkup) if dialect == "claude" else None
+        _print_on_resume(report)
+    out.print(f"  {_format_diagnosis(report, dialect)}")
+    remedy = _repair_argument(report) if dialect == "claude" else None
     if remedy is not None:
-        hint = f"  toolspan repair {escape_markup(remedy)}  [dim]makes a sound copy of it[/]"
+        hint = f"  toolspan repair {escape_markup(remedy)}  [dim]makes a repaired copy[/]"
         out.print(hint, soft_wrap=True)
     out.print()
 
 
-def _format_diagnosis(checkup: DiagnosticReport, dialect: DetectedDialect) -> str:
-    """How it is, and what its client makes of that."""
-    state = "[green]healthy[/]" if checkup.is_healthy else "[bold red]needs mending[/]"
+def _format_diagnosis(report: DiagnosticReport, dialect: DetectedDialect) -> str:
+    state = "[green]healthy[/]" if report.is_healthy else "[bold red]needs repair[/]"
     match dialect:
         case "claude":
-            return f"{state}; {_CLIENT_SUMMARIES[checkup.client_acceptance]}"
+            return f"{state}; {_CLIENT_SUMMARIES[report.client_acceptance]}"
         case "codex":
-            return state if checkup.is_healthy else f"{state}; repair is for Claude Code's sessions"
+            return state if report.is_healthy else f"{state}; only sessions of Claude Code can be repaired"
         case "empty":
-            return f"{state}; it is empty"
+            return f"{state}; the file is empty"
         case "unknown":
-            return "[bold red]no transcript[/]; there is nothing to mend"
+            return "[bold red]not a transcript[/]; there is nothing to repair"
 
 
-def _repair_argument(checkup: DiagnosticReport) -> str | None:
-    """What to name for `toolspan repair`, where it can help: a session, not its subagents."""
-    if not any(finding.severity == "error" and finding.code in RESUME_BEHAVIOR for finding in checkup.findings):
+def _repair_argument(report: DiagnosticReport) -> str | None:
+    """Return the argument for `toolspan repair`; None if repair cannot help.
+
+    A session is repaired together with its subagents, so a subagent's file names its session.
+    """
+    if not any(finding.severity == "error" and finding.code in RESUME_BEHAVIOR for finding in report.findings):
         return None
-    path = Path(checkup.file)
+    path = Path(report.file)
     if parse_file_name(path).role == "agent":
         session_path = _find_session_file(path)
         if session_path is None:
             return None
         path = session_path
-    ours = path.absolute().is_relative_to(config_dir().absolute())
-    return parse_file_name(path).stem if ours else shlex.quote(str(path))
+    is_in_config_dir = path.absolute().is_relative_to(config_dir().absolute())
+    return parse_file_name(path).stem if is_in_config_dir else shlex.quote(str(path))
 
 
 def _find_session_file(agent: Path) -> Path | None:
-    """The transcript of the session in whose folder a subagent's lies."""
+    """Return the session file for a file in its `subagents` folder."""
     for folder in agent.parents:
         if folder.name == "subagents":
             session_folder = folder.parent
@@ -174,15 +202,15 @@ def _find_session_file(agent: Path) -> Path | None:
     return None
 
 
-def _print_findings(checkup: DiagnosticReport, dialect: DetectedDialect) -> None:
-    columns = ["", "finding", "line", "times", "what it means"]
+def _print_findings(report: DiagnosticReport, dialect: DetectedDialect) -> None:
+    columns = ["", "finding", "line", "times", "meaning"]
     if dialect == "claude":
-        columns.append("the client")
-    listing = make_table(*columns, right=("line", "times"))
+        columns.append("client")
+    table = make_table(*columns, right=("line", "times"))
     counts: Counter[str] = Counter()
-    for finding in _sort_by_severity(checkup):
+    for finding in _sort_by_severity(report):
         if dialect == "unknown" and finding.code != "no_transcript":
-            continue  # whatever it is, its lines are not damaged records
+            continue  # the lines of another kind of file are not damaged records
         counts[finding.code] += 1
         if counts[finding.code] > _MAX_ROWS_PER_CODE:
             continue
@@ -194,29 +222,29 @@ def _print_findings(checkup: DiagnosticReport, dialect: DetectedDialect) -> None
             escape_markup(finding.explanation),
             _CLIENT_REACTIONS[finding.client],
         )
-        listing.add_row(*cells[: len(columns)])
-    if checkup.findings:
-        make_console().print(listing)
+        table.add_row(*cells[: len(columns)])
+    if report.findings:
+        make_console().print(table)
     for code, n in counts.items():
         if n > _MAX_ROWS_PER_CODE:
             make_console().print(f"  [dim]and {n - _MAX_ROWS_PER_CODE:,} more of {code} (--json: all)[/]")
 
 
-def _print_on_resume(checkup: DiagnosticReport) -> None:
-    """What the client was seen to do with each kind of damage."""
+def _print_on_resume(report: DiagnosticReport) -> None:
+    """Print how the client was observed to react to each kind of damage."""
     effects = {
-        finding.code: RESUME_BEHAVIOR[finding.code] for finding in checkup.findings if finding.code in RESUME_BEHAVIOR
+        finding.code: RESUME_BEHAVIOR[finding.code] for finding in report.findings if finding.code in RESUME_BEHAVIOR
     }
     if not effects:
         return
-    listing = make_table("when resumed", "Claude Code 2.1.197 to 2.1.325", "2.1.80 and before")
+    table = make_table("when resumed", "Claude Code 2.1.197 to 2.1.325", "2.1.80 and before")
     for code, effect in effects.items():
-        listing.add_row(code, escape_markup(effect.now), escape_markup(effect.older or "the same"))
-    make_console().print(listing)
+        table.add_row(code, escape_markup(effect.now), escape_markup(effect.older or "the same"))
+    make_console().print(table)
 
 
-def _sort_by_severity(checkup: DiagnosticReport) -> Sequence[Finding]:
+def _sort_by_severity(report: DiagnosticReport) -> Sequence[Finding]:
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted(
-        checkup.findings, key=lambda finding: (rank[finding.severity], finding.place.line if finding.place else 0)
+        report.findings, key=lambda finding: (rank[finding.severity], finding.place.line if finding.place else 0)
     )

@@ -1,7 +1,8 @@
-"""`toolspan errors`: what went wrong, grouped, with causes and solutions."""
+"""`toolspan errors`: failed calls in groups, with cause, solution and how they were recovered."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
@@ -18,16 +19,16 @@ from toolspan.analysis.errors import (
 )
 from toolspan.analysis.recovery import ChainEnding
 from toolspan.cli.output import escape_markup, format_count, format_time, make_console, print_json, shorten_line
-from toolspan.cli.read_selected import read_selected_files
 from toolspan.cli.select import (
     CallFilter,
     CallSelection,
     call_hint,
     filter_calls,
     filter_options,
+    last_option,
     limit_option,
-    make_filter,
     names_argument,
+    read_selected_files,
 )
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import FileJob
@@ -37,14 +38,18 @@ from toolspan.types.span import parse_timestamp
 
 @click.command("errors")
 @names_argument
-@click.option("--last", is_flag=True, help="The session written to last.")
-@limit_option(15, "Groups")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per group.")
+@last_option
+@limit_option(15, "groups")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per group.")
 @filter_options
 def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
-    """What went wrong, grouped by kind and wording, with cause, solution and an example."""
-    call_filter = make_filter(filter_values)
-    everything = call_filter == CallFilter()  # then those that went well need no rows
+    """Group failed calls by error kind and message.
+
+    Each group shows its cause, a solution, how many of its failures later calls recovered and
+    how, and an example.
+    """
+    call_filter = CallFilter.from_options(filter_values)
+    everything = call_filter == CallFilter()  # then calls that succeeded need no rows
     selection, endings = _read_failures(names, last=last, everything=everything)
     rows = _failed_calls(selection) if everything else filter_calls(selection, call_filter)
     groups = group_errors(rows, recovery_by_call(endings))
@@ -56,20 +61,18 @@ def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **
 
 
 def _read_failures(names: Sequence[str], *, last: bool, everything: bool) -> tuple[CallSelection, list[ChainEnding]]:
-    """What was named, and what was done about its failures."""
     job = FileJob(file_recovery if everything else file_recovery_all, FileRecovery)
     files, joined = read_selected_files(names, job, last=last)
-    ledger = CallTable([file.facts for file in files])
-    return CallSelection(ledger, joined), [ending for file in files for ending in file.endings]
+    call_table = CallTable([file.facts for file in files])
+    return CallSelection(call_table, joined), [ending for file in files for ending in file.endings]
 
 
 def _failed_calls(selection: CallSelection) -> Sequence[CallRow]:
-    """Every call that went wrong."""
     return selection.call_table.failures if selection.is_joined else selection.list_calls()
 
 
 def _count_calls(selection: CallSelection, rows: Sequence[CallRow]) -> int:
-    """Of how many calls these are the rows; a survey of failures only names the others."""
+    """Return the number of calls that the rows were selected from."""
     succeeded = sum(len(file.successes) for file in selection.call_table.files)
     if succeeded and selection.is_joined:
         return selection.call_table.call_count
@@ -78,15 +81,15 @@ def _count_calls(selection: CallSelection, rows: Sequence[CallRow]) -> int:
 
 def _print_groups(groups: Sequence[ErrorGroup], limit: int, calls: int, hint: str) -> None:
     out = make_console()
-    visible_groups = groups[:limit] if limit else groups
-    lines = [_format_headline(groups, calls), ""]
+    visible_groups = groups[: limit or None]
+    lines = [_format_headline(groups, calls), *_recovery_summary(groups), ""]
     for group in visible_groups:
         lines += [*_group_lines(group, out.width), ""]
     if hidden := len(groups) - len(visible_groups):
         lines.append(f"{format_count(hidden, 'more group')} (--limit 0: all)")
-    out.print("\n".join(lines))  # all at once, which is much quicker
+    out.print("\n".join(lines))  # perf: one print is much faster
     if groups:
-        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=True)  # to be typed: not broken
+        out.print(f"[dim]{escape_markup(hint)}[/]", soft_wrap=True)  # to be copied, so not wrapped
 
 
 def _format_headline(groups: Sequence[ErrorGroup], calls: int) -> str:
@@ -95,12 +98,21 @@ def _format_headline(groups: Sequence[ErrorGroup], calls: int) -> str:
     share = f" ({total / calls:.0%})" if calls else ""
     more = f"; {format_count(orphans, 'orphan result')}" if orphans else ""
     recovered = sum(group.recovered or 0 for group in groups)
-    recovery_note = f", {recovered:,} of them made good by later calls" if recovered else ""
-    return f"[bold]{total:,}[/] of {format_count(calls, 'call')} did not succeed{share}{recovery_note}{more}"
+    was = "was" if recovered == 1 else "were"
+    recovery_note = f"; {recovered:,} {was} recovered by later calls" if recovered else ""
+    return f"[bold]{total:,}[/] of {format_count(calls, 'call')} failed{share}{recovery_note}{more}"
+
+
+def _recovery_summary(groups: Sequence[ErrorGroup]) -> Iterator[str]:
+    """Yield a line with the ways in which failures were recovered, the most frequent first."""
+    ways: Counter[str] = Counter()
+    for group in groups:
+        ways.update(group.recovered_by)
+    if ways:
+        yield f"[dim]recovered by {', '.join(f'{name} {n:,}' for name, n in ways.most_common())}[/]"
 
 
 def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
-    """What is told of one group."""
     example = group.example
     line = example.request_line or example.result_line
     yield (
@@ -116,9 +128,8 @@ def _group_lines(group: ErrorGroup, width: int) -> Iterator[str]:
 
 
 def _format_recovery(group: ErrorGroup) -> str:
-    """How many were made good, and how."""
     if not group.recovered:
-        return "[dim]never recovered[/]"
+        return "[dim]not recovered[/]"
     ways = [f"{name} {n}" for name, n in group.recovered_by.items()]
     how = f" by {next(iter(group.recovered_by))}" if len(ways) == 1 else f": {', '.join(ways[:3])}"
     return f"recovered [bold]{group.recovered:,}[/] of {group.count:,}{how if ways else ''}"

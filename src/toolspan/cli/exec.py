@@ -1,69 +1,60 @@
-"""`toolspan exec`: a runner over a pipe. Assistant messages in, results out, JSON lines."""
+"""`toolspan exec`: run tool calls from a pipe. Assistant messages in, results out, as JSON lines."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 
 import anyio
 import click
 import msgspec
+from msgspec import structs
 
 from toolspan.cli.host import HostOptions, SessionSource, host_options, open_host, open_terminal
-from toolspan.cli.host.host import EarlyExit, FaultReporter, StandardOutput, watch_signals
-from toolspan.cli.host.json_rows import JsonRow, event_row, init_row, result_row
+from toolspan.cli.host.host import EarlyExit, FaultReporter, JsonRow, StandardOutput, watch_signals
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client.protocol import replace_lone_surrogates
 from toolspan.runtime.process import become_subreaper
 from toolspan.runtime.process.output import stream_from_thread
 from toolspan.session import Session
-from toolspan.types.events import Duplicate, Finished, LiveEvent
+from toolspan.types.events import Duplicate, Finished, LiveEvent, Relayed, Requested
 
 _READ_SIZE = 1 << 16
 
 
 @click.command("exec")
-@click.option("--model", help="The model's name; some behaviour hangs on it.")
+@click.option("--model", help="The name of the model, which changes some tools.")
 @host_options
-@click.option("--events", is_flag=True, help="Also print what happens on the way.")
-@click.option("--json", is_flag=True, expose_value=False, help="As always here: the output is JSON lines.")
+@click.option("--events", is_flag=True, help="Also print the events of each call.")
+@click.option("--json", is_flag=True, expose_value=False, help="No effect: the output is always JSON lines.")
 @click.pass_context
-def command(ctx: click.Context, /, **_: object) -> None:
-    """Run tool calls from standard input, a message per line, and print their results.
+def command(ctx: click.Context, /, model: str | None, *, events: bool, **_: object) -> None:
+    """Run tool calls from standard input, one message per line, and print their results.
 
     A line is {"type":"assistant","message":{"content":[{"type":"tool_use",...}]}}; every call in
-    it gets one line {"type":"result","tool_use_id":...}. A line that cannot be read gets an error
-    line. At the end of the input everything is finished, background work is ended, and the command
-    ends. Ctrl-C ends the running calls, prints their results, and exits with 130.
+    it gets one line {"type":"result","tool_use_id":...}. A line that cannot be parsed gets an error
+    line. At the end of the input, running calls are finished and background tasks are stopped.
+    Ctrl-C stops the running calls, prints their results and exits with code 130.
 
-    Further lines, for the sake of hooks: {"type":"user","message":{"content":"..."}} is a prompt
-    and gets {"type":"prompt","accepted":...}; {"type":"run_deferred"} comes back to a call that was
-    put off. A turn that hooks end gets {"type":"stopped"}, one they want to go on
-    {"type":"feedback"} with the words for the model. What the model is to read beside all results
-    of a message (words of hooks, news of the background) comes after them as {"type":"notice"}.
+    For hooks: {"type":"user","message":{"content":"..."}} is a prompt and gets
+    {"type":"prompt","accepted":...}; {"type":"run_deferred"} resumes a deferred call. A turn that a
+    hook ends gets {"type":"stopped"}; a turn that a hook continues gets {"type":"feedback"} with the
+    text for the model. Other text for the model (from hooks and background tasks) follows the
+    results of a message as {"type":"notice"}.
     """
     become_subreaper()
-    options = msgspec.convert(ctx.params, _ExecOptions)
-    ctx.exit(anyio.run(_run_exec, options, msgspec.convert(ctx.params, HostOptions)))
+    ctx.exit(anyio.run(_run_exec, msgspec.convert(ctx.params, HostOptions), model, EventPrinter(events=events)))
 
 
-class _ExecOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for, beside the session's surroundings."""
-
-    model: str | None
-    events: bool
-
-
-async def _run_exec(options: _ExecOptions, session_options: HostOptions) -> int:
-    if session_options.ask and sys.stdin is not None and sys.stdin.isatty():
-        raise ToolspanError("--ask needs the terminal for answers: messages come from a pipe then")
-    printer = EventPrinter(events=options.events)
-    with open_terminal(enabled=session_options.ask) as terminal:
-        async with open_host(session_options, model=options.model, terminal=terminal) as host:
-            source = SessionSource(transcript=session_options.transcript_target)
-            session = host.make_session(source, model=options.model, direct=[printer.on_event])
+async def _run_exec(options: HostOptions, model: str | None, printer: EventPrinter) -> int:
+    if options.ask and sys.stdin is not None and sys.stdin.isatty():
+        raise ToolspanError("--ask needs the terminal for your answers; send the messages through a pipe")
+    with open_terminal(enabled=options.ask) as terminal:
+        async with open_host(options, model=model, terminal=terminal) as host:
+            source = SessionSource(transcript=options.transcript_target)
+            session = host.make_session(source, model=model, direct=[printer.on_event])
             try:
                 return await _serve_lines(session, printer)
             finally:
@@ -71,21 +62,21 @@ async def _run_exec(options: _ExecOptions, session_options: HostOptions) -> int:
 
 
 async def _serve_lines(session: Session, printer: EventPrinter) -> int:
-    stop = EarlyExit(session)
-    printer.on_broken = stop.request_exit
+    early_exit = EarlyExit(session)
+    printer.on_broken = early_exit.request_exit
     async with session, anyio.create_task_group() as group:
         printer.on_session_start(session)
-        await group.start(watch_signals, stop.on_signal, group.cancel_scope)
+        await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
         async for number, line in _input_lines(None if sys.stdin is None else sys.stdin.fileno()):
-            await handle_line(number, line, session, printer)
-            if stop.exit_code is not None:
+            await _handle_line(number, line, session, printer)
+            if early_exit.exit_code is not None:
                 break
         group.cancel_scope.cancel()
-    return stop.exit_code or 0
+    return early_exit.exit_code or 0
 
 
 class EventPrinter(StandardOutput):
-    """Prints what happens in a session, a row a line."""
+    """Prints the results and events of a session as JSON lines."""
 
     def __init__(self, *, events: bool) -> None:
         super().__init__("toolspan exec")
@@ -93,21 +84,21 @@ class EventPrinter(StandardOutput):
         self._fault_reporter = FaultReporter("toolspan exec")
 
     def on_session_start(self, session: Session) -> None:
-        """With the events, first of all what the session is and which tools it has."""
+        """With `--events`, print the session and its tools."""
         if self._include_events:
-            self.write_row(init_row(session))
+            self.write_row(_init_row(session))
 
     def close(self) -> None:
-        """Nothing more will come."""
+        """Report faults that were counted but not printed."""
         self._fault_reporter.close()
 
     def on_event(self, event: LiveEvent) -> None:
-        """An event of the runner: results always, the rest when asked for, faults on stderr."""
+        """Print results; other events only with `--events`; faults on standard error."""
         if self._include_events:
-            self.write_row(event_row(event))
+            self.write_row(_event_row(event))
         match event:
             case Finished():
-                self.write_row(result_row(event))
+                self.write_row(_result_row(event))
             case Duplicate():
                 message = f"call {event.call_id} was there before and is not run again"
                 self.write_row({"type": "error", "tool_use_id": event.call_id, "message": message})
@@ -115,8 +106,8 @@ class EventPrinter(StandardOutput):
                 self._fault_reporter.on_event(event)
 
 
-async def handle_line(number: int, line: bytes, session: Session, printer: EventPrinter) -> None:
-    """One line of the input: run its calls, or say what is wrong with it."""
+async def _handle_line(number: int, line: bytes, session: Session, printer: EventPrinter) -> None:
+    """Run the calls of one input line, or print what is wrong with it."""
     if not line.strip():
         return
     try:
@@ -128,11 +119,7 @@ async def handle_line(number: int, line: bytes, session: Session, printer: Event
 
 
 def _decode_message(line: bytes) -> dict[str, object]:
-    """The object of a line; what strict readers refuse in it is mended, for calls want an answer.
-
-    Raises:
-        MsgspecError, UnicodeDecodeError, RecursionError: it is none, also to a lenient reader.
-    """
+    """Decode a line. Invalid escapes that strict parsers reject are repaired, so that the calls get results."""
     try:
         return msgspec.json.decode(line, type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -171,7 +158,7 @@ async def _handle_message(message: dict[str, object], session: Session, printer:
 
 
 async def _input_lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
-    """The lines of the input, until its end; none when there is no input."""
+    """Yield the numbered lines of the input; nothing if it is closed."""
     if source is None:
         return
     number = 0
@@ -182,7 +169,10 @@ async def _input_lines(source: int | None) -> AsyncIterator[tuple[int, bytes]]:
 
 
 def _split_lines(source: int) -> Iterator[bytes]:
-    """The lines of a descriptor; without a buffer object, whose lock a daemon would take along."""
+    """Yield the lines of a descriptor.
+
+    Uses no buffered reader, because a daemon thread that holds its lock would block the interpreter's exit.
+    """
     rest: list[bytes] = []
     while data := os.read(source, _READ_SIZE):
         *whole, last = data.split(b"\n")
@@ -192,3 +182,62 @@ def _split_lines(source: int) -> Iterator[bytes]:
         rest.append(last)
     if any(rest):
         yield b"".join(rest)
+
+
+def _init_row(session: Session) -> JsonRow:
+    return {
+        "type": "system",
+        "subtype": "init",
+        "session_id": session.session_id,
+        "cwd": str(session.cwd),
+        "profile": session.profile.name,
+        "transcript": None if session.transcript is None else str(session.transcript),
+        "tools": [str(schema["name"]) for schema in session.schemas()],
+    }
+
+
+def _result_row(finished: Finished) -> JsonRow:
+    """Return the row of a finished call: what the model gets, what is recorded, and the state."""
+    span = finished.span
+    row: JsonRow = {"type": "result", "tool_use_id": span.id}
+    if span.result is not None and span.result.is_error is not None:
+        row["is_error"] = span.result.is_error
+    row["content"] = finished.content
+    if finished.structured is not None:
+        row["toolUseResult"] = finished.structured
+    row["state"] = span.state
+    if span.error_kind is not None:
+        row["error_kind"] = span.error_kind
+    if finished.structured_output is not None:
+        row["structured_output"] = finished.structured_output
+    if finished.contexts:
+        row["contexts"] = [context.text for context in finished.contexts]
+    row["duration_ms"] = round(finished.duration_ms, 3)
+    return row
+
+
+def _event_row(event: LiveEvent) -> JsonRow:
+    """Return the row of any other event."""
+    kind = str(type(event).__struct_config__.tag)
+    match event:
+        case Finished():
+            return {"type": kind, "tool_use_id": event.call_id, "state": event.span.state}
+        case Requested():
+            call = event.call
+            row: JsonRow = {"type": kind, "tool_use_id": call.id, "name": call.tool}
+            row["input"] = _to_plain_dict(call.arguments)
+            row["at"] = event.at
+            if event.recovers is not None:
+                row["recovered_from"] = event.recovers
+            return row
+        case Relayed():
+            below = {"parent_tool_use_id": event.call_id, "agent_id": event.agent_id}
+            return {**_event_row(event.event), **below}
+        case _:
+            fields = structs.asdict(event)
+            named = {"tool_use_id" if k == "call_id" else k: v for k, v in fields.items()}
+            return {"type": kind, **{k: _to_plain_dict(v) for k, v in named.items() if v is not None}}
+
+
+def _to_plain_dict(value: object) -> object:
+    return dict(value) if isinstance(value, Mapping) else value

@@ -1,12 +1,10 @@
-"""`toolspan flows`: what was done about errors; sequences, batches, missed parallelism."""
+"""`toolspan flows`: sequences of calls, batches and missed parallelism; recovery chains with `--chain`."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Sequence
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 import click
@@ -25,21 +23,24 @@ from toolspan.cli.output import (
     print_table,
     shorten_line,
 )
-from toolspan.cli.read_selected import read_filtered_files
-from toolspan.cli.select import CallFilter, filter_options, limit_option, make_filter, names_argument
+from toolspan.cli.select import (
+    CallFilter,
+    filter_options,
+    last_option,
+    limit_option,
+    names_argument,
+    read_filtered_files,
+)
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import parse_timestamp
 
 _STEP_SEPARATOR = " → "
 _MAX_EXAMPLES = 3
-_UNTRIED_LABEL = "(nothing tried)"
 
 
 class _FlowReport(Struct, frozen=True, kw_only=True):
-    """What is to be told."""
-
     calls: int | None
-    """Of how many calls; None where a filter chose among them."""
+    """The number of calls; None if a filter selected some of them."""
     chains: list[RecoveryChain]
     flows: list[Flow]
     batches: list[MultiCallBatch]
@@ -49,27 +50,28 @@ class _FlowReport(Struct, frozen=True, kw_only=True):
 
 @click.command("flows")
 @names_argument
-@click.option("--last", is_flag=True, help="The session written to last.")
+@last_option
 @click.option(
     "--chain", multiple=True, type=click.Choice(CHAIN_NAMES), metavar="NAME",
-    help="Only these recovery chains, each in full (repeatable).",
+    help="Show each recovery chain of this name (repeatable).",
 )  # fmt: skip
 @click.option("--length", default=3, show_default=True, type=click.IntRange(2, 8),
-              help="Steps of a sequence.")  # fmt: skip
-@click.option("--every", is_flag=True, help="In sequences, one tool used twice is two steps.")
-@limit_option(10, "Rows of each table")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per chain, flow, batch, …")
+              help="Number of calls in a sequence.")  # fmt: skip
+@click.option("--every", is_flag=True, help="Count repeated calls of one tool as separate steps.")
+@limit_option(10, "rows per table")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per chain, flow, batch, …")
 @filter_options
 def command(
     names: tuple[str, ...], *, last: bool, chain: tuple[str, ...], limit: int, as_json: bool, **filter_values: Any
 ) -> None:
-    """What was done about errors, and how calls follow each other.
+    """Show how calls follow each other: sequences, batches and missed parallelism.
 
-    Filters that choose calls (tool, state, error, agent, time) choose recovery chains by the call
-    that failed; sequences are of whole sessions, those of which some part lies in that time.
+    `toolspan errors` shows how failures were recovered; --chain lists the recoveries one by one.
+    Filters on calls (tool, state, error, agent, time) select recovery chains by the call that
+    failed. Sequences always cover whole sessions, those that overlap the selected time.
     """
     length, every = filter_values.pop("length"), filter_values.pop("every")
-    call_filter = make_filter(filter_values)
+    call_filter = CallFilter.from_options(filter_values)
     flows = Flows(_read_flows(names, call_filter, last=last))
     report = _filter_flows(flows, call_filter, chain, flows.count_sequences(length, runs=not every))
     if as_json:
@@ -82,24 +84,19 @@ def command(
 
 def _read_flows(names: Sequence[str], call_filter: CallFilter, *, last: bool) -> list[FileFlows]:
     def is_in_period(file: FileFlows) -> bool:
-        return _overlaps_period(file, call_filter)
+        first, last = parse_timestamp(file.info.started_at), parse_timestamp(file.info.ended_at)
+        return (call_filter.since is None or last is None or last >= call_filter.since) and (
+            call_filter.until is None or first is None or first < call_filter.until
+        )
 
     return read_filtered_files(names, FileJob(file_flows, FileFlows), call_filter, last=last, predicate=is_in_period)
-
-
-def _overlaps_period(file: FileFlows, call_filter: CallFilter) -> bool:
-    """Whether a file tells of the time that is asked about."""
-    first, last = parse_timestamp(file.info.started_at), parse_timestamp(file.info.ended_at)
-    return (call_filter.since is None or last is None or last >= call_filter.since) and (
-        call_filter.until is None or first is None or first < call_filter.until
-    )
 
 
 def _filter_flows(
     flows: Flows, call_filter: CallFilter, names: Sequence[str], steps: Counter[tuple[str, ...]]
 ) -> _FlowReport:
-    rest = call_filter._replace(project=None, session=None, dialect=None)  # files were chosen by these
-    in_time = _period_predicate(call_filter)
+    rest = call_filter.without_file_filters()
+    in_time = call_filter.accepts_time
     return _FlowReport(
         calls=flows.calls if rest == CallFilter() else None,
         chains=[
@@ -112,24 +109,12 @@ def _filter_flows(
     )
 
 
-def _period_predicate(call_filter: CallFilter) -> Callable[[str | None], bool]:
-    if call_filter.since is None and call_filter.until is None:
-        return lambda _: True
-    since, until = call_filter.since, call_filter.until
-
-    def is_inside(timestamp: str | None) -> bool:
-        at: datetime | None = parse_timestamp(timestamp)
-        return at is not None and (since is None or at >= since) and (until is None or at < until)
-
-    return is_inside
-
-
 def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> None:
     kinds: dict[str, Sequence[Struct]] = {"chain": report.chains}
     if not only_chains:
         kinds |= {"flow": report.flows, "batch": report.batches, "missed": report.missed}
     for kind, rows in kinds.items():
-        for row in rows[-limit:]:  # all of them, when it is 0
+        for row in rows[-limit:]:  # all of them if the limit is 0
             print_json({"type": kind, **msgspec.to_builtins(row)})
     if not only_chains:
         for tools, n in report.steps.most_common(limit or None):
@@ -138,7 +123,6 @@ def _print_json_rows(report: _FlowReport, limit: int, *, only_chains: bool) -> N
 
 def _print_report(report: _FlowReport, limit: int) -> None:
     _print_headline(report)
-    _print_chains(report.chains)
     _print_evasions(report.chains, limit)
     _print_batches(report.batches)
     _print_missed(report.missed)
@@ -160,35 +144,8 @@ def _print_headline(report: _FlowReport) -> None:
     out.print(
         f"[bold]{len(recovered):,}[/] of {format_count(len(report.chains), 'failure')}{again}{calls} "
         f"{'was' if len(recovered) == 1 else 'were'} recovered "
-        f"({len(recovered) / len(report.chains):.0%}){mostly}"
+        f"({len(recovered) / len(report.chains):.0%}){mostly}  [dim](see toolspan errors)[/]"
     )
-
-
-def _print_chains(chains: Sequence[RecoveryChain]) -> None:
-    if not chains:
-        return
-    numbers = ("chains", "recovered", "abandoned", "blocked", "p50", "tokens")
-    listing = make_table("what was tried", *numbers, right=numbers)
-    rows = Counter(chain.name for chain in chains).most_common()
-    for name, n in sorted(rows, key=lambda row: row[0] is None):
-        members = [chain for chain in chains if chain.name == name]
-        ends = Counter(chain.outcome for chain in members)
-        walls = [chain.wall_ms for chain in members if chain.wall_ms is not None]
-        spent = sum(chain.tokens.output_tokens for chain in members if chain.tokens)
-        listing.add_row(
-            name or f"[dim]{_UNTRIED_LABEL}[/]",
-            f"{n:,}",
-            *(f"{ends[end]:,}" if ends[end] else "" for end in ("recovered", "abandoned", "blocked")),
-            format_duration(median(walls)) if name and walls else "",
-            _format_thousands(spent) if name else "",
-        )
-    print_table(listing)
-
-
-def _format_thousands(n: int) -> str:
-    if n < 1_000:
-        return str(n) if n else ""
-    return f"{n / 1000:,.1f}k"
 
 
 def _print_evasions(chains: Sequence[RecoveryChain], limit: int) -> None:
@@ -198,7 +155,7 @@ def _print_evasions(chains: Sequence[RecoveryChain], limit: int) -> None:
     out = make_console()
     out.print(
         f"\n[bold yellow]{format_count(len(evasions), 'possible evasion')}[/]: another tool did what had "
-        "just been refused"
+        "just been denied"
     )
     _print_each(evasions, limit)
 
@@ -213,7 +170,7 @@ def _print_chains_in_full(chains: Sequence[RecoveryChain], limit: int) -> None:
 def _print_each(chains: Sequence[RecoveryChain], limit: int) -> None:
     out = make_console()
     ordered = sorted(chains, key=lambda chain: chain.start.requested or "")
-    for chain in ordered[-limit:] if limit else ordered:
+    for chain in ordered[-limit:]:  # all of them if the limit is 0
         start = chain.start
         steps = [_format_step(start.tool or "?", start.error_kind or start.state)]
         steps += [_format_step(link.tool, link.error_kind or _state_note(link.state)) for link in chain.links]
@@ -237,7 +194,7 @@ def _state_note(state: str) -> str:
 
 
 def _collapse_repeats(steps: Sequence[str]) -> list[str]:
-    """The steps, with the same one again and again told once."""
+    """Return the steps with repeated ones merged, as in `Bash ×3`."""
     runs = [(step, sum(1 for _ in same)) for step, same in groupby(steps)]
     return [step if n == 1 else f"{step} ×{n}" for step, n in runs]
 
@@ -250,9 +207,9 @@ def _print_batches(batches: Sequence[MultiCallBatch]) -> None:
     saved = sum(batch.saved_ms for batch in wide)
     most = max(batch.concurrency for batch in batches)
     make_console().print(
-        f"\n[bold]{_format_batch_count(len(batches))}[/] of several calls: {len(wide):,} ran at the same time "
+        f"\n[bold]{_format_batch_count(len(batches))}[/] of several calls: {len(wide):,} ran in parallel "
         f"(up to {most} at once, {format_duration(saved)} of overlap), "
-        f"{serial:,} one after another (batched, serial)"
+        f"{serial:,} one after another"
     )
 
 
@@ -268,8 +225,8 @@ def _print_missed(missed: Sequence[MissedBatch]) -> None:
     spent = sum(batch.messages for batch in missed)
     out.print(
         f"\n[bold]{_format_batch_count(len(missed), 'missed ')}[/]: "
-        f"{spent:,} messages asked one by one for reads and searches that did not need each other; "
-        f"together, up to [bold]{format_duration(saved)}[/] less"
+        f"{spent:,} messages requested independent reads and searches one by one; "
+        f"in parallel they would have taken up to [bold]{format_duration(saved)}[/] less"
     )
     ranked = sorted(missed, key=lambda batch: -batch.saved_ms)
     for batch in ranked[:_MAX_EXAMPLES]:
@@ -281,7 +238,7 @@ def _print_missed(missed: Sequence[MissedBatch]) -> None:
 
 
 def _shorten_target(target: str | None) -> str:
-    """The end of a path, or the beginning of anything else."""
+    """Return the last part of a path, or the beginning of any other text."""
     text = (target or "").replace("\\", "/")
     return text[:40] if " " in text.partition("/")[0] else text.rpartition("/")[2][:40]
 
@@ -289,18 +246,18 @@ def _shorten_target(target: str | None) -> str:
 def _print_flows(flows: Sequence[Flow]) -> None:
     if not flows:
         return
-    listing = make_table("known flow", "times", "e.g.", right=("times",), cut=("e.g.",))
+    table = make_table("known flow", "times", "e.g.", right=("times",), cut=("e.g.",))
     for name, n in Counter(flow.name for flow in flows).most_common():
         example = next(flow for flow in flows if flow.name == name)
         steps = [escape_markup(shorten_line(tool, 30)) for tool in example.tools]
-        listing.add_row(name, f"{n:,}", _STEP_SEPARATOR.join(_collapse_repeats(steps)))
-    print_table(listing)
+        table.add_row(name, f"{n:,}", _STEP_SEPARATOR.join(_collapse_repeats(steps)))
+    print_table(table)
 
 
 def _print_steps(steps: Counter[tuple[str, ...]], limit: int) -> None:
     if not steps:
         return
-    listing = make_table("times", "sequence", right=("times",), cut=("sequence",))
+    table = make_table("times", "sequence", right=("times",), cut=("sequence",))
     for tools, n in steps.most_common(limit or None):
-        listing.add_row(f"{n:,}", _STEP_SEPARATOR.join(escape_markup(shorten_line(tool, 40)) for tool in tools))
-    print_table(listing)
+        table.add_row(f"{n:,}", _STEP_SEPARATOR.join(escape_markup(shorten_line(tool, 40)) for tool in tools))
+    print_table(table)

@@ -1,4 +1,4 @@
-"""`toolspan hook`: hooks of ours in a client's settings; they note what transcripts do not tell."""
+"""`toolspan hook`: install hooks that record when Claude Code asks for permission."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 
 import click
 
-from toolspan.cli.output import print_json
+from toolspan.cli.output import combine_options, escape_unprintable, format_count, print_json
 from toolspan.formats.claude.paths import HOOK_LOG_NAME, config_dir
 from toolspan.integrations.claude_hooks import (
     SettingsChange,
@@ -27,49 +26,44 @@ from toolspan.runtime.settings import SettingsPaths
 
 _VERSION_PATTERN = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})")
 _VERSION_TIMEOUT_SECONDS = 10
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @click.group("hook")
 def command() -> None:
-    """Have Claude Code note when it asks for consent, and when it has it.
+    """Make Claude Code record when it asks for permission and when you answer.
 
-    Transcripts do not tell how long somebody was asked. Hooks do: with them, `toolspan time` knows
-    each wait. They note times, names and ids beside the transcript, no contents, and never decide
-    anything. All but `record`, which the hooks run, print JSON with --json.
+    Transcripts do not record how long a call waited for permission. With these hooks, `toolspan
+    time` shows each wait. They write times, names and ids next to the transcript, no contents, and
+    never decide anything. All commands except `record`, which the hooks run, print JSON with --json.
     """
 
 
-def _target_options(function: Callable[P, R]) -> Callable[P, R]:
-    options = (
-        click.option("--project", is_flag=True, help="The settings of this folder alone"
-                     " (.claude/settings.local.json), not the user's."),
-        click.option("--yes", is_flag=True, help="Without being asked."),
-        click.option("--json", "as_json", is_flag=True, help="One JSON object; nobody is asked."),
-    )  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+_target_options = combine_options(
+    click.option("--project", is_flag=True, help="Change the settings of this folder"
+                 " (.claude/settings.local.json), not your user settings."),
+    click.option("--yes", is_flag=True, help="Do not ask for confirmation."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object; needs --yes to change anything."),
+)  # fmt: skip
 
 
 @command.command("install")
 @_target_options
-@click.option("--client", help="The client's version, if it is not the `claude` on the PATH.")
+@click.option("--client", help="The client version.  [default: that of `claude` on the PATH]")
 @click.pass_context
 def install(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, client: str | None) -> None:
-    """Add the hooks to the client's settings, after showing what changes.
+    """Add the hooks to the client's settings, after showing the change.
 
-    Only hooks that the client knows are added: an old one does not read settings with others.
+    Only hooks that the client version supports are added, because old clients reject settings
+    with others.
     """
     version = _parse_version(client) if client is not None else _installed_client_version()
     change = plan_install(_settings_file(project=project), _record_command_line(), events_for(version))
     if not change:
-        _print_result(change, "They are there already.", as_json=as_json, done=False)
+        _print_result(change, "The hooks are already installed.", as_json=as_json, done=False)
         return
     if _confirm_change(change, "Add these hooks?", yes=yes, as_json=as_json):
         change.apply(installs=True)
-        _print_result(change, "Added. Sessions that begin from now on are noted.", as_json=as_json)
+        _print_result(change, "Hooks added. New sessions will be recorded.", as_json=as_json)
     else:
         ctx.exit(1)
 
@@ -78,17 +72,17 @@ def install(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool, c
 @_target_options
 @click.pass_context
 def uninstall(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool) -> None:
-    """Take the hooks out again: the file is as it was before them."""
+    """Remove the hooks and restore the settings file."""
     change = plan_uninstall(_settings_file(project=project))
     if not change:
-        _print_result(change, "There are none.", as_json=as_json, done=False)
+        _print_result(change, "The hooks are not installed.", as_json=as_json, done=False)
         return
-    if _confirm_change(change, "Take these hooks out?", yes=yes, as_json=as_json):
+    if _confirm_change(change, "Remove these hooks?", yes=yes, as_json=as_json):
         change.apply(installs=False)
         text = (
-            "Taken out. The file is as it was before."
+            "Hooks removed. The settings file is as it was before."
             if change.is_exact
-            else "Taken out. The file was changed since they were added, so nothing else was."
+            else "Hooks removed. The settings file has other changes since then, which were kept."
         )
         _print_result(change, text, as_json=as_json)
     else:
@@ -96,9 +90,9 @@ def uninstall(ctx: click.Context, /, *, project: bool, yes: bool, as_json: bool)
 
 
 @command.command("status")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def status(*, as_json: bool) -> None:
-    """Where the hooks are, and how many sessions were noted."""
+    """Show which settings have the hooks, and how many sessions were recorded."""
     files = {"user": _settings_file(project=False), "project": _settings_file(project=True)}
     events_by_scope = {name: dict(installed_hooks(path)) for name, path in files.items()}
     sessions = sum(1 for _ in _recorded_files())
@@ -109,15 +103,15 @@ def status(*, as_json: bool) -> None:
     for name, events in events_by_scope.items():
         click.echo(f"{name:8} {', '.join(events) or 'none'}")
         click.echo(f"{'':8} in {files[name]}")
-    click.echo(f"{sessions} session{'' if sessions == 1 else 's'} noted so far")
+    click.echo(f"{format_count(sessions, 'session')} recorded so far")
 
 
 @command.command("record")
 def record_command() -> None:
-    """What the hooks run: note what standard input says. Never fails."""
-    from toolspan.cli.hook_record import record_hook_input as note
+    """Record the hook input on standard input. The hooks run this; it never fails."""
+    from toolspan.cli.hook_record import record_hook_input
 
-    note()
+    record_hook_input()
 
 
 def _settings_file(*, project: bool) -> Path:
@@ -126,7 +120,7 @@ def _settings_file(*, project: bool) -> Path:
 
 
 def _installed_client_version() -> VersionTuple | None:
-    """The version of the client on the PATH; None when there is none that tells."""
+    """Return the version of `claude` on the PATH; None if there is none or it prints no version."""
     program = shutil.which("claude")
     if program is None:
         return None
@@ -143,7 +137,7 @@ def _installed_client_version() -> VersionTuple | None:
 def _parse_version(text: str) -> VersionTuple:
     match = _VERSION_PATTERN.fullmatch(text)
     if match is None:
-        raise click.BadParameter(f"{text!r} is no version like 2.1.325")
+        raise click.BadParameter(f"{text!r} is not a version such as 2.1.325")
     return tuple(map(int, match.groups()))
 
 
@@ -155,7 +149,7 @@ def _recorded_files() -> Iterator[Path]:
 
 
 def _record_command_line() -> str:
-    """How a shell runs us, wherever it is; quiet, and never a failure."""
+    """Return the shell command for the hooks: absolute, silent, and always successful."""
     program = Path(sys.argv[0])
     if program.name.startswith("toolspan") and program.is_file():
         arguments = [str(program.absolute())]
@@ -170,7 +164,7 @@ def _confirm_change(change: SettingsChange, question: str, *, yes: bool, as_json
             _print_result(change, "", as_json=True, done=False)
         return yes
     for line in change.diff_lines():
-        click.echo(_escape_unprintable(line))
+        click.echo(escape_unprintable(line, keep="\t"))
     return yes or click.confirm(question, default=False)
 
 
@@ -180,10 +174,3 @@ def _print_result(change: SettingsChange, text: str, *, as_json: bool, done: boo
         print_json(row | {"exact": change.is_exact})
     else:
         click.echo(text)
-
-
-def _escape_unprintable(line: str) -> str:
-    """Without what a terminal would obey: the file need not be ours."""
-    return "".join(
-        character if character.isprintable() or character == "\t" else repr(character)[1:-1] for character in line
-    )

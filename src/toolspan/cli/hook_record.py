@@ -1,9 +1,8 @@
-"""`toolspan hook record`: what a client tells its hooks, noted beside the transcript.
+"""`toolspan hook record`: append the input of a hook to `<session>/toolspan-hooks.jsonl`.
 
-In: a hook's JSON on standard input. Out: one line in `<session>/toolspan-hooks.jsonl`, and nothing
-else: no output, exit code 0, whatever happens, for a client waits for this. So it imports next to
-nothing. Contents are not kept: of a call its id, its tool and a checksum of its input, by which a
-question of consent, which has no id, finds its call again.
+A client waits for this command, so it imports almost nothing, prints nothing and always exits with code 0.
+Contents are not recorded: only the call's id, its tool and a checksum of its input, which links a permission
+request (it has no id) to its call.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _MAX_VALUE_LENGTH = 200
 
 
 def record_hook_input() -> None:
-    """Note what standard input says; never raises, never waits for a person."""
+    """Record the hook input on standard input. Never raises, and never waits for a terminal."""
     at = time.time()
     try:
         if sys.stdin is None or sys.stdin.isatty():
@@ -39,7 +38,7 @@ def record_hook_input() -> None:
         folder = _session_folder(hook_input.get("transcript_path"))
         if folder is not None:
             _append_row(folder, _encode_row(hook_input, at))
-    except Exception:  # noqa: BLE001 - a client must not suffer from being watched
+    except Exception:  # noqa: BLE001 - recording must never disturb the client
         return
 
 
@@ -58,7 +57,7 @@ def _encode_row(hook_input: dict[str, object], at: float) -> bytes:
 
 
 def _session_folder(transcript: object) -> str | None:
-    """The session's folder; None for a transcript that is not where the client keeps its own."""
+    """Return the folder of the session; None if the transcript is not in the client's projects folder."""
     if not isinstance(transcript, str) or not transcript.endswith(".jsonl"):
         return None
     config = os.environ.get("CLAUDE_CONFIG_DIR") or "~/.claude"
@@ -68,7 +67,7 @@ def _session_folder(transcript: object) -> str | None:
 
 
 def _append_row(folder: str, row: bytes) -> None:
-    """One write, so that lines of hooks that run at once do not mix."""
+    """Append with a single write, so that lines of concurrent hooks do not mix."""
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103 - pathlib costs milliseconds
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(os.path.join(folder, HOOKS_FILE_NAME), flags, 0o600)  # noqa: PTH118

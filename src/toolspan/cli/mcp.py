@@ -1,8 +1,7 @@
-"""`toolspan mcp`: the tools for any MCP client, over standard input and output."""
+"""`toolspan mcp`: serve the tools to an MCP client over standard input and output."""
 
 from __future__ import annotations
 
-import signal
 import sys
 
 import anyio
@@ -10,45 +9,45 @@ import click
 import msgspec
 
 from toolspan.cli.host import HostOptions, SessionSource, host_options, open_host, open_terminal
-from toolspan.cli.host.host import FaultReporter
+from toolspan.cli.host.host import FaultReporter, watch_signals
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_server import StdioTransport, private_stdio, serve
 from toolspan.runtime.process import become_subreaper
 from toolspan.session import Session
 
 DEFAULT_TOOLS = "Bash,Read,Edit,Write,Glob,Grep,NotebookEdit,WebFetch,TaskOutput,TaskStop"
-"""What is offered unless tools are named: what another agent has use for."""
+"""The tools that are useful to another agent; `--tools` replaces them."""
 
 
 @click.command("mcp")
-@click.option("--structured", is_flag=True, help="Also give results as values for programs; many"
-              " clients then show those to the model instead of the text.")  # fmt: skip
+@click.option("--structured", is_flag=True, help="Also send structured results; many clients"
+              " then show those to the model instead of the text.")  # fmt: skip
 @host_options
-@click.option("--json", is_flag=True, expose_value=False, help="As always here: the output is JSON-RPC.")
+@click.option("--json", is_flag=True, expose_value=False, help="No effect: the output is always JSON-RPC.")
 @click.pass_context
 def command(ctx: click.Context, /, structured: bool, **_: object) -> None:  # noqa: FBT001
-    """Offer the tools to an MCP client, over standard input and output.
+    """Serve the tools to an MCP client over standard input and output.
 
-    Calls run under the permissions, hooks and settings that `toolspan exec` has, and are recorded
-    as one session. What needs consent is put to the person behind the client, if the client can ask
-    them; else it is refused. The end of the input ends everything that still runs, and the server.
+    Calls run with the same permissions, hooks and settings as in `toolspan exec`, and are recorded
+    as one session. If a call needs permission, the user of the client is asked if the client
+    supports it; otherwise the call is denied. The end of the input stops all running calls and the
+    server.
 
     Claude Code: claude mcp add toolspan -- toolspan mcp
     """
     if sys.stdin is None or sys.stdout is None:
-        raise ToolspanError("an MCP server needs an input and an output")
+        raise ToolspanError("an MCP server needs standard input and output")
     if sys.stdin.isatty():
-        click.echo("toolspan mcp: waiting for an MCP client on the input; Ctrl-C ends it", err=True)
+        click.echo("toolspan mcp: waiting for an MCP client on standard input; press Ctrl-C to stop", err=True)
     become_subreaper()
-    keys = HostOptions.__struct_fields__
-    session_options = msgspec.convert({key: ctx.params[key] for key in keys}, HostOptions)
+    session_options = msgspec.convert(ctx.params, HostOptions)
     session_options = msgspec.structs.replace(session_options, tools=session_options.tools or DEFAULT_TOOLS)
-    with private_stdio() as wire:
-        code = anyio.run(_run_server, session_options, wire, structured)
+    with private_stdio() as transport:
+        code = anyio.run(_run_server, session_options, transport, structured)
     ctx.exit(code)
 
 
-async def _run_server(session_options: HostOptions, wire: StdioTransport, structured: bool) -> int:  # noqa: FBT001
+async def _run_server(session_options: HostOptions, transport: StdioTransport, structured: bool) -> int:  # noqa: FBT001
     with open_terminal(enabled=session_options.ask) as terminal:
         async with open_host(session_options, model=None, terminal=terminal) as host:
             faults = FaultReporter("toolspan mcp")
@@ -57,23 +56,21 @@ async def _run_server(session_options: HostOptions, wire: StdioTransport, struct
             )
             try:
                 async with session:
-                    return await _serve_session(session, wire, structured=structured)
+                    return await _serve_session(session, transport, structured=structured)
             finally:
                 faults.close()
 
 
-async def _serve_session(session: Session, wire: StdioTransport, *, structured: bool) -> int:
+async def _serve_session(session: Session, transport: StdioTransport, *, structured: bool) -> int:
     code = 0
+
+    def on_signal(number: int) -> bool:
+        nonlocal code
+        code = 128 + number
+        return True
+
     async with anyio.create_task_group() as group:
-
-        async def watch_signals() -> None:
-            nonlocal code
-            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-                async for number in signals:
-                    code = 128 + number
-                    group.cancel_scope.cancel()
-
-        group.start_soon(watch_signals)
-        await serve(session, wire, structured=structured)
+        await group.start(watch_signals, on_signal, group.cancel_scope)
+        await serve(session, transport, structured=structured)
         group.cancel_scope.cancel()
     return code

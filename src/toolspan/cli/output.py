@@ -1,4 +1,4 @@
-"""How commands print: JSON lines for programs, tables for people, a progress bar for patience."""
+"""How commands print: JSON lines, tables, styled lines, warnings, a progress bar; and redacted output files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+import click
 from click.decorators import FC
 from msgspec import Struct
 from rich.cells import cell_len
@@ -17,23 +19,33 @@ from rich.color import ColorSystem
 from rich.console import Console
 from rich.text import Text
 
+from toolspan.errors import ToolspanError
 from toolspan.reading.rows import encode_json_line
 from toolspan.types.state import State
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from toolspan.export.redact import Redactor
     from toolspan.reading.rows import CallRow
 
 
 _PROGRESS_THRESHOLD = 40 << 20
-"""Fewer bytes than this are read before a bar could be drawn."""
+"""Smaller amounts are read before a progress bar would be seen."""
 
 _MIN_CUT_WIDTH = 8
-"""Columns of the screen that what gives way in a table keeps."""
+"""Minimum width of a table column that shrinks on a narrow terminal."""
 
 _TERMINAL_CONTROLS = re.compile(rb"\x7f|\xc2[\x80-\x9f]|\xe2\x80[\xaa-\xae]|\xe2\x81[\xa6-\xa9]")
-"""Characters that JSON takes as they are and that steer a terminal, or turn text around."""
+"""Characters that JSON leaves alone although terminals act on them or they reverse the text direction."""
+
+TIME_COLUMN_WIDTH = 10
+MIN_BODY_WIDTH = 24
+"""Minimum width of the main text before the column at the right is dropped."""
+_COLOUR_SYSTEMS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
+_SINGLE_WIDTH = re.compile(r"[ -~✓✗⊘■◷▸❯∴≡◆…·─│┌└┬┴╷╎╵┊┄]+")
+"""Characters that take one column each."""
+_ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 STATE_STYLES: dict[State, str] = {
     "succeeded": "green",
@@ -52,7 +64,7 @@ STATE_STYLES: dict[State, str] = {
 
 
 def print_json(row: Struct | dict[str, object]) -> None:
-    """One row as one line of JSON; nothing in it steers a terminal."""
+    """Print one line of JSON, with all terminal control characters escaped."""
     line = encode_json_line(row)
     if not line.isascii() or b"\x7f" in line:
         line = _TERMINAL_CONTROLS.sub(_escape_match, line)
@@ -64,9 +76,7 @@ def _escape_match(match: re.Match[bytes]) -> bytes:
 
 
 def make_console(*, stderr: bool = False) -> Console:
-    """Where people read; plain and as wide as needed when it is no terminal."""
-    from rich.console import Console
-
+    """Return a console for people; plain and 160 columns wide if it is not a terminal."""
     stream = sys.stderr if stderr else sys.stdout
     with contextlib.suppress(AttributeError, OSError):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -81,34 +91,34 @@ def _raise_broken_pipe() -> None:
 
 
 def make_table(*columns: str, right: Sequence[str] = (), cut: Sequence[str] = ()) -> Table:
-    """An empty table with these columns; the cut ones give way where the screen is narrow."""
+    """Return an empty table. Columns in `right` are right-aligned; those in `cut` shrink on a narrow terminal."""
     from rich import box
     from rich.table import Table
 
-    listing = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", expand=bool(cut))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold", expand=bool(cut))
     for column in columns:
-        gives_way = column in cut
-        listing.add_column(
+        is_cut = column in cut
+        table.add_column(
             column,
             justify="right" if column in right else "left",
             overflow="ellipsis" if cut else "fold",
             no_wrap=bool(cut),
-            ratio=1 if gives_way else None,
-            width=_MIN_CUT_WIDTH if gives_way else None,  # with a ratio, that is the least
+            ratio=1 if is_cut else None,
+            width=_MIN_CUT_WIDTH if is_cut else None,  # with a ratio, this is the minimum
         )
-    return listing
+    return table
 
 
-def print_table(listing: Table) -> None:
-    """A table, apart from what stands above it."""
+def print_table(table: Table) -> None:
+    """Print an empty line and a table."""
     out = make_console()
     out.print()
-    out.print(listing)
+    out.print(table)
 
 
 @contextlib.contextmanager
 def progress_bar(total: int, label: str) -> Iterator[Callable[[int], None]]:
-    """A bar over bytes on a terminal, nothing in a pipe."""
+    """Show a progress bar over bytes on a terminal; yields the function that advances it."""
     if total < _PROGRESS_THRESHOLD or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -121,35 +131,38 @@ def progress_bar(total: int, label: str) -> Iterator[Callable[[int], None]]:
 
 
 def shorten_line(text: str | None, width: int) -> str:
-    """One line of a text, cut to a width; control characters shown, never sent."""
+    """Return a text as one line of at most `width` characters, without control characters."""
     line = replace_unprintable(" ".join((text or "").split()))
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def replace_unprintable(text: str) -> str:
-    """A text without anything that would move the cursor or change colours."""
-    if text.isprintable():  # nearly always
+    """Return a text with a replacement character for each control character."""
+    if text.isprintable():  # perf: nearly always
         return text
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
-def warn(message: object, file: TextIO | None = None) -> None:
-    """What is wrong, in one line on the error output; names in it steer no terminal."""
-    import click
+def escape_unprintable(line: str, keep: str = "") -> str:
+    """Return a line of an untrusted file with control characters as escapes, except those in `keep`."""
+    return "".join(c if c.isprintable() or c in keep else repr(c)[1:-1] for c in line)
 
+
+def warn(message: object, file: TextIO | None = None) -> None:
+    """Print a warning or an error on standard error, without control characters."""
     text = "\n".join(map(replace_unprintable, str(message).split("\n")))
     click.echo(f"toolspan: {text}", file=file, err=file is None)
 
 
 def escape_markup(text: str) -> str:
-    """A text that rich prints as it is, control characters shown and never sent."""
+    """Return a text that rich prints literally, without control characters."""
     from rich.markup import escape as rich_escape
 
     return rich_escape(replace_unprintable(text))
 
 
 def format_duration(ms: float | None) -> str:
-    """A span of time as people say it."""
+    """Return a duration such as `350 ms`, `2.5 s`, `3m 04s` or `1h 20m`; empty for None."""
     if ms is None:
         return ""
     if ms < 1000:
@@ -164,51 +177,45 @@ def format_duration(ms: float | None) -> str:
 
 
 def format_time(moment: datetime | None, *, date: bool = True) -> str:
-    """A time in UTC, to the second."""
+    """Return a time in UTC, to the second; empty for None."""
     if moment is None:
         return ""
     return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S" if date else "%H:%M:%S")
 
 
 def format_count(n: int, noun: str) -> str:
-    """A number with its noun."""
+    """Return a number with its noun, in the plural if needed."""
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 def format_call_count(rows: Sequence[CallRow]) -> str:
-    """How many calls there are; results without a call are no calls."""
+    """Return the number of calls; orphan results are counted apart."""
     orphans = sum(row.state == "orphan_result" for row in rows)
     text = format_count(len(rows) - orphans, "call")
     return f"{text} and {format_count(orphans, 'orphan result')}" if orphans else text
 
 
-TIME_COLUMN_WIDTH = 10
-MIN_BODY_WIDTH = 24
-"""Columns that what happened keeps before what stands at the right."""
-_COLOUR_SYSTEMS = {"standard": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}
-_SINGLE_WIDTH = re.compile(r"[ -~✓✗⊘■◷▸❯∴≡◆…·─│┌└┬┴╷╎╵┊┄]+")
-"""Signs that take one column each."""
-_ANSI_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-
-
 def plain_line(text: str | None, width: int) -> str:
-    """A text as one line of at most `width` characters, colour codes gone, controls shown."""
+    """Return a text as one line of at most `width` characters, without colour codes and control characters."""
     return shorten_line(_ANSI_ESCAPES.sub("", (text or "")[: width * 8]), max(width, 1))
 
 
 def plain_lines(text: str) -> list[str]:
-    """A text as lines, colour codes gone, controls shown."""
+    """Return the lines of a text, without colour codes and control characters."""
     bare = _ANSI_ESCAPES.sub("", text).replace("\r\n", "\n").expandtabs(4)
     return [replace_unprintable(line) for line in bare.split("\n")]
 
 
 def join_parts(*parts: str | None) -> str:
-    """The parts that are known, side by side."""
+    """Join the parts that are not empty."""
     return " · ".join(part for part in parts if part)
 
 
 def print_lines(lines: Iterable[Text], out: Console) -> None:
-    """Print lines that are cut to the width already, which is what takes a console most time."""
+    """Print lines that already fit the width.
+
+    perf: bypasses `Console.print`, which spends most of its time on layout.
+    """
     system = _COLOUR_SYSTEMS.get(out.color_system or "")
     for line in lines:
         if out.no_color or out.legacy_windows:
@@ -225,13 +232,16 @@ def print_lines(lines: Iterable[Text], out: Console) -> None:
 
 
 def cell_width(text: str) -> int:
-    """How many columns a text takes; quicker where it is letters and our own signs."""
-    odd = _SINGLE_WIDTH.sub("", text)
-    return len(text) - len(odd) + cell_len(odd) if odd else len(text)
+    """Return the number of columns a text takes.
+
+    perf: ASCII and the symbols of the timeline need no table lookup.
+    """
+    rest = _SINGLE_WIDTH.sub("", text)
+    return len(text) - len(rest) + cell_len(rest) if rest else len(text)
 
 
 def fact_lines(label: str, value: str | None, width: int, style: str = "") -> Iterator[Text]:
-    """A labelled fact in one line; none when nobody knows it."""
+    """Yield a labelled value as one line; nothing if there is no value."""
     margin = max(TIME_COLUMN_WIDTH, len(label[:MIN_BODY_WIDTH])) + 1
     if value:
         name = plain_line(label[:MIN_BODY_WIDTH], MIN_BODY_WIDTH)
@@ -242,14 +252,14 @@ def fact_lines(label: str, value: str | None, width: int, style: str = "") -> It
 
 
 def diff_line(line: str) -> Text:
-    """A line of a diff in its colour."""
+    """Return a line of a diff in its colour."""
     styles = {"+": "green", "-": "red", "@": "cyan"}
     head = line.startswith(("+++", "---"))
     return Text(line, style="bold" if head else styles.get(line[:1], ""))
 
 
 def combine_options(*decorators: Callable[[FC], FC]) -> Callable[[FC], FC]:
-    """A decorator that adds these options to a command, in this order."""
+    """Return a decorator that adds several options to a command, in this order."""
 
     def add_options(command: FC) -> FC:
         for decorator in reversed(decorators):
@@ -257,3 +267,59 @@ def combine_options(*decorators: Callable[[FC], FC]) -> Callable[[FC], FC]:
         return command
 
     return add_options
+
+
+redaction_options = combine_options(
+    click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path),
+                 help="Write to this file instead of standard output."),
+    click.option("--redact", is_flag=True,
+                 help="Replace secrets, addresses and user names, as far as they are recognized."),
+    click.option("--skeleton", is_flag=True,
+                 help="Keep structure, states, times, sizes and tool names; remove all text."),
+)  # fmt: skip
+"""Adds `-o`, `--redact` and `--skeleton` to a command."""
+
+
+def make_redactor(*, redact: bool, skeleton: bool) -> Redactor:
+    """Return the redactor for the options; `skeleton` includes redaction."""
+    if skeleton:
+        from toolspan.export.anonymize import Anonymizer
+
+        return Anonymizer()
+    if redact:
+        from toolspan.export.redact import SecretRedactor
+
+        return SecretRedactor(_user_names())
+    from toolspan.export.redact import NoRedaction
+
+    return NoRedaction()
+
+
+def _user_names() -> list[str]:
+    """Return the names of this machine, user and home folder."""
+    import getpass
+    import platform
+
+    names = [platform.node().partition(".")[0]]
+    with contextlib.suppress(OSError, KeyError, RuntimeError):
+        names += [getpass.getuser(), Path.home().name]
+    return [name for name in names if name]
+
+
+def write_output(pieces: Iterable[bytes], output: Path | None) -> None:
+    """Write the pieces one by one to a file, or to standard output.
+
+    Raises:
+        ToolspanError: the file cannot be opened.
+    """
+    if output is None:
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
+        return
+    try:
+        stream = output.open("wb")
+    except OSError as error:
+        raise ToolspanError(f"{output}: {error.strerror}") from error
+    with stream:
+        for piece in pieces:
+            stream.write(piece)

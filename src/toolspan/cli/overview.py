@@ -1,4 +1,4 @@
-"""`toolspan` alone: the last seven days at a glance, and what to type next."""
+"""`toolspan` without a command: an overview of the last seven days, and what to type next."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from toolspan.cli.output import (
     progress_bar,
     shorten_line,
 )
-from toolspan.cli.read_selected import map_files
-from toolspan.cli.select import CallFilter, CallSelection, filter_calls, locate_files, scan_with_cache, session_project
+from toolspan.cli.select import CallFilter, CallSelection, filter_calls, locate_files, map_files, session_project
 from toolspan.errors import ToolspanError
 from toolspan.reading.history import CallTable
 from toolspan.reading.parallel import FileJob
+from toolspan.reading.scan import SCAN_JOB
 from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 _PERIOD = timedelta(days=7)
 _CLOCK_TOLERANCE = timedelta(minutes=1)
-"""By how much a file's clock may be behind its contents'."""
+"""How far the modification time of a file may be behind its contents."""
 _EARLIEST_TIME = datetime(1970, 1, 1, tzinfo=UTC)
-"""What claims to be older was not written by any client's clock."""
+"""Older timestamps are wrong."""
 _KIND_WIDTH = 32
 
 
 def print_overview(*, as_json: bool) -> None:
-    """Print the last seven days; where they hold nothing, the last seven that hold something."""
+    """Print the last seven days, or the last seven days with any activity."""
     try:
         files, _ = locate_files(())
     except ToolspanError as error:
@@ -56,7 +56,7 @@ def print_overview(*, as_json: bool) -> None:
         _print_welcome(make_console(), str(error))
         return
     if not files:
-        _print_welcome(make_console(), "there is no transcript yet")
+        _print_welcome(make_console(), "you have no transcripts yet")
         return
     overview = _read_overview(files)
     live = live_sessions()
@@ -68,13 +68,12 @@ def print_overview(*, as_json: bool) -> None:
 
 
 def _read_overview(files: Sequence[TranscriptFile]) -> Overview:
-    """The week that ends now; if nothing happened in it, the one that ends with the last call."""
     now = datetime.fromtimestamp(time.time(), UTC)
     newest = datetime.fromtimestamp(max(file.modified for file in files), UTC)
     recent = _written_since(files, min(now, newest) - _PERIOD)
     paths = [file.path for file in recent]
     with progress_bar(2 * sum(file.size for file in recent), "reading") as advance:
-        selection = CallSelection(CallTable(scan_with_cache(paths, advance=advance)), is_joined=True)
+        selection = CallSelection(CallTable(map_files(paths, SCAN_JOB, advance)), is_joined=True)
         times = list(map_files(paths, FileJob(file_time, FileTime), advance))
     until = _period_end(selection, now)
     since = until - _PERIOD
@@ -84,18 +83,17 @@ def _read_overview(files: Sequence[TranscriptFile]) -> Overview:
 
 
 def _project_by_file(selection: CallSelection) -> dict[str, str]:
-    """The project of each file, a subagent's being its session's."""
+    """Return the project of each file; a subagent has the project of its session."""
     sessions = selection.call_table.sessions
     return {file.file: session_project(session) for session in sessions for file in session.files}
 
 
 def _written_since(files: Sequence[TranscriptFile], since: datetime) -> list[TranscriptFile]:
-    """Files that were not written to since then hold nothing from after it."""
     return [file for file in files if file.modified >= (since - _CLOCK_TOLERANCE).timestamp()]
 
 
 def _period_end(selection: CallSelection, now: datetime) -> datetime:
-    """Now, if something happened in the last days; else when the last thing did."""
+    """Return now if there was activity in the last days, else the time of the last activity."""
     ends = (parse_timestamp(file.info.ended_at) for file in selection.call_table.files)
     last = max((end for end in ends if end is not None and end > _EARLIEST_TIME), default=now)
     return now if now - last < _PERIOD else last + _CLOCK_TOLERANCE
@@ -103,9 +101,9 @@ def _period_end(selection: CallSelection, now: datetime) -> datetime:
 
 def _print_welcome(out: Console, reason: str) -> None:
     out.print(f"Nothing to read: {escape_markup(reason)}.\n")
-    out.print("  toolspan demo           see it work, without a key or a network")
-    out.print("  toolspan errors FOLDER  what went wrong in transcripts that lie elsewhere")
-    out.print("  toolspan --help         all commands")
+    out.print("  toolspan demo           see how it works, without an API key or a network")
+    out.print("  toolspan errors FOLDER  show failed calls of transcripts in another folder")
+    out.print("  toolspan --help         list all commands")
 
 
 def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession]) -> None:
@@ -126,7 +124,7 @@ def _print_report(out: Console, overview: Overview, live: Sequence[LiveSession])
 
 def _print_errors(out: Console, overview: Overview) -> None:
     if overview.errors:
-        out.print("\n[bold]What went wrong most[/]")
+        out.print("\n[bold]Most frequent errors[/]")
     for group in overview.errors:
         kind = shorten_line(f"{group.kind} {group.tool}", _KIND_WIDTH)
         message = shorten_line(group.example.message, max(20, out.width - _KIND_WIDTH - 10))
@@ -144,7 +142,7 @@ def _print_time(out: Console, overview: Overview) -> None:
 
 def _print_live(out: Console, live: Sequence[LiveSession]) -> None:
     if live:
-        labels = {"waiting": "waiting for you", "dead": "died in the middle"}
+        labels = {"waiting": "waiting for you", "dead": "dead with open calls"}
         states = Counter(session.status for session in live)
         summary = ", ".join(f"{n} {labels.get(state, state)}" for state, n in states.items())
         out.print(f"\n[bold]Now[/]: {summary}  [dim](toolspan sessions --live)[/]")
@@ -158,7 +156,7 @@ def _print_next(out: Console, overview: Overview) -> None:
         rows.append((f"show {escape_markup(failure.id)}", "the last failure"))
     rows += [
         (f"time {since}", "model, tools, permission, idle"),
-        (f"files {since}", "what was changed; see restore"),
+        (f"files {since}", "changed files; see also restore"),
         ("--help", "all commands"),
     ]
     width = max(len(command) for command, _ in rows)

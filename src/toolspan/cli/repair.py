@@ -1,4 +1,4 @@
-"""`toolspan repair`: a damaged session made anew beside itself, and how to go on with it."""
+"""`toolspan repair`: make a repaired copy of a damaged session, and show how to resume it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ import msgspec
 
 from toolspan.cli.output import escape_markup, format_count, make_console, make_table, print_json
 from toolspan.cli.select import complete_session, locate_files, newest_session_here
-from toolspan.errors import Ambiguous, NotFound, ToolspanError
+from toolspan.errors import Ambiguous, ToolspanError
 from toolspan.formats.claude.paths import config_dir, project_name
 from toolspan.reading.repair import RepairChange, RepairResult, repair
 
 _MAX_CHANGES = 40
-"""So many changes are listed one by one."""
 
 
 @click.command("repair")
 @click.argument("name", required=False, metavar="[SESSION|FILE]", shell_complete=complete_session)
-@click.option("--dry-run", is_flag=True, help="Say what would be changed, and write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(name: str | None, *, dry_run: bool, as_json: bool) -> None:
-    """Make a sound copy of a damaged session; the original is left as it is.
+    """Make a repaired copy of a damaged session; the original is not changed.
 
-    Without a name: the newest session of the current folder. The copy has an id of its own, in the
-    same project folder: records are saved from damaged lines, each call has its one result, each
-    line hangs on one that is there. A call without a result is answered with what is known of it;
+    Without a name, the newest session of the current folder is repaired. The copy gets a new id in
+    the same project folder. Records are recovered from damaged lines, each call gets exactly one
+    result, and each record gets an existing parent. A call without a result gets one that says so;
     nothing is run again.
     """
     path = _find_session_file(name)
@@ -44,10 +43,7 @@ def command(name: str | None, *, dry_run: bool, as_json: bool) -> None:
 
 def _find_session_file(name: str | None) -> Path:
     if name is None:
-        newest = newest_session_here()
-        if newest is None:
-            raise NotFound("no session of this folder; name a file or a session")
-        return newest.path
+        return newest_session_here().path
     files = locate_files((name,), allow_unknown=True)[0]
     paths = [file.path for file in files if file.name.role != "agent"] or [Path(name)]
     if len(paths) > 1:
@@ -69,7 +65,7 @@ def _repair_row(repaired: RepairResult) -> dict[str, object]:
 
 
 def _resume_commands(repaired: RepairResult) -> list[str]:
-    """How to go on: with the client, and with us."""
+    """Return the commands that resume the copy, with the client and with toolspan."""
     if repaired.session_id is None or (repaired.cwd is None and not _is_in_client_folder(repaired)):
         return []
     prefix = f"cd {shlex.quote(repaired.cwd)} && " if repaired.cwd else ""
@@ -78,14 +74,13 @@ def _resume_commands(repaired: RepairResult) -> list[str]:
 
 
 def _target_folder(repaired: RepairResult) -> Path | None:
-    """Where the new session has to lie to be found; None when it does, or nobody knows."""
+    """Return the folder to move the copy to so that clients find it; None if it is there or unknown."""
     if repaired.path is None or repaired.cwd is None or _is_in_client_folder(repaired):
         return None
     return config_dir() / "projects" / project_name(repaired.cwd)
 
 
 def _is_in_client_folder(repaired: RepairResult) -> bool:
-    """Whether it lies in the client's own folder."""
     return repaired.original.absolute().is_relative_to((config_dir() / "projects").absolute())
 
 
@@ -103,20 +98,20 @@ def _print_repair(repaired: RepairResult, *, dry_run: bool) -> None:
     out.print(f"  [dim]{escape_markup(str(repaired.path))}[/]", soft_wrap=True)
     folder = _target_folder(repaired)
     if folder is not None:
-        out.print("\nPut it first, with the folder of the same name, where clients look for it:")
+        out.print("\nFirst move the copy, and the folder of the same name, to where clients look for it:")
         out.print(f"  {escape_markup(str(folder))}", soft_wrap=True)
     if commands := _resume_commands(repaired):
-        out.print("\nGo on with it:")
+        out.print("\nTo resume it:")
     for line in commands:
         out.print(f"  {escape_markup(line)}", soft_wrap=True)
 
 
 def _print_changes(changes: list[RepairChange]) -> None:
-    listing = make_table("changed", "line", "times", "what was done", right=("line", "times"))
+    table = make_table("changed", "line", "times", "change", right=("line", "times"))
     for change in changes[:_MAX_CHANGES]:
         line = str(change.line) if change.line else ""
-        listing.add_row(change.code, line, str(change.count), escape_markup(change.words))
-    make_console().print(listing)
+        table.add_row(change.code, line, str(change.count), escape_markup(change.words))
+    make_console().print(table)
     rest = Counter(change.code for change in changes[_MAX_CHANGES:])
     if rest:
         summary = ", ".join(f"{code} {times}" for code, times in rest.most_common())

@@ -1,8 +1,8 @@
-"""`toolspan replay`: the calls of a session, run again in a copy, and what came out otherwise."""
+"""`toolspan replay`: run the calls of a session again in a copy of its project, and compare the results."""
 
 from __future__ import annotations
 
-import signal
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from typing import NamedTuple
 import anyio
 import click
 import msgspec
-from anyio.abc import TaskStatus
 
+from toolspan.cli.host.host import watch_signals
 from toolspan.cli.output import escape_markup, format_count, make_console, plain_line, print_json, shorten_line
 from toolspan.cli.select import complete_session, locate_files
 from toolspan.errors import ToolspanError
@@ -39,44 +39,46 @@ _OUTCOME_MARKS = {"same": ("✓", "green"), "differs": ("✗", "red"), "skipped"
 @click.option(
     "--project",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="The folder to copy, if it is not the recorded one.",
+    help="The folder to copy.  [default: the recorded folder]",
 )
 @click.option(
-    "--recorded", metavar="DIR", help="The folder that was recorded, if it is not the one the session began in."
+    "--recorded",
+    metavar="DIR",
+    help="The folder that paths in the transcript refer to.  [default: where the session began]",
 )
 @click.option(
     "--commit",
     metavar="REV",
-    help="Copy the files of this commit; `none`: what is there now. Default: the one the"
-    " transcript names, if git has it.",
+    help="Copy the files of this commit; `none` for the current files.  [default: the commit in the"
+    " transcript, if git has it]",
 )
-@click.option("--bash", is_flag=True, help="Run commands too: with your rights, wherever they lead. Off by default.")
+@click.option("--bash", is_flag=True, help="Also run shell commands, with your rights and without a sandbox.")
 @click.option(
     "--profile",
     "version",
     type=click.Choice(VERSIONS),
-    help="The client version to behave like, if not the recorded one.",
+    help="The client version to imitate.  [default: the recorded version]",
 )
 @click.option(
     "--most-mb",
     type=click.IntRange(min=1),
     default=MAX_BYTES >> 20,
     show_default=True,
-    help="How large a folder is copied.",
+    help="Do not copy a folder larger than this many megabytes.",
 )
-@click.option("--keep", is_flag=True, help="Leave the copy there, and say where.")
-@click.option("--all", "everything", is_flag=True, help="Also list skipped calls and prepared files, one by one.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per call, and a summary.")
+@click.option("--keep", is_flag=True, help="Keep the copy, and print where it is.")
+@click.option("--all", "everything", is_flag=True, help="Also list skipped calls and prepared files.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per call, and a summary.")
 @click.pass_context
 def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:  # fmt: skip
-    """Run the calls of a session again, in a copy of its project, and show what differs.
+    """Run the calls of a session again in a copy of its project, and show what differs.
 
-    File tools, searches and todo lists are run with the client version that was recorded; files are
-    first put as they were then, as far as the transcript tells. Nothing but the copy is written,
+    File tools, searches and todo lists run as in the recorded client version. Files are first
+    restored to what they were, as far as the transcript records it. Only the copy is written to,
     and it is removed at the end. Calls that need the network, a server, a model or a person are
-    skipped; so are commands, unless --bash is given.
+    skipped, and so are commands unless you add --bash.
 
-    Exit codes: 0 nothing differs; 1 something does; 2 it could not be tried.
+    Exit codes: 0 no differences; 1 differences; 2 the session could not be replayed.
     """
     options = msgspec.convert({**ctx.params, "names": names}, ReplayOptions)
     become_subreaper()
@@ -84,7 +86,7 @@ def command(ctx: click.Context, /, names: tuple[str, ...], **_: object) -> None:
 
 
 class ReplayOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for."""
+    """The options of `toolspan replay`."""
 
     names: tuple[str, ...]
     project: Path | None
@@ -102,40 +104,37 @@ async def _run_replay(options: ReplayOptions) -> int:
     transcripts = _read_session(options.names)
     recorded = options.recorded or recorded_folder(transcripts)
     if recorded is None:
-        raise ToolspanError("the transcript does not say which folder it is about: --recorded DIR")
+        raise ToolspanError("the transcript does not record its folder; name it with --recorded DIR")
     source = _choose_source(options, recorded, transcripts)
     client = profile(options.version) if options.version else None
     with open_scratch(
         source.folder, commit=source.commit, max_bytes=options.most_mb << 20, keep=options.keep
     ) as scratch:
         replay = Replay(transcripts, scratch, recorded=recorded, limits=ReplayLimits(bash=options.bash), client=client)
-        show = _ReplayPrinter(options, replay, recorded_version(transcripts))
-        show.print_start(source, scratch)
-        stopped = await _run_until_signal(replay, show)
+        printer = _ReplayPrinter(options, replay, recorded_version(transcripts))
+        printer.print_start(source, scratch)
+        stopped = await _run_until_signal(replay, printer)
         if stopped is not None:
             return stopped
-        show.print_summary(scratch)
+        printer.print_summary(scratch)
     return EXIT_DIFFERENT if replay.summary.differs else 0
 
 
-async def _run_until_signal(replay: Replay, show: _ReplayPrinter) -> int | None:
-    """Run it; the exit code when somebody ends it before: calls and the copy are ended first."""
+async def _run_until_signal(replay: Replay, printer: _ReplayPrinter) -> int | None:
+    """Run the replay; return the exit code if a signal ends it."""
     code: int | None = None
     failure: Exception | None = None
 
-    async def watch_signals(scope: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
+    def on_signal(number: int) -> bool:
         nonlocal code
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
-            task_status.started()
-            async for number in signals:
-                code = 128 + number
-                scope.cancel()
+        code = 128 + number
+        return True
 
     async with anyio.create_task_group() as group:
-        await group.start(watch_signals, group.cancel_scope)
+        await group.start(watch_signals, on_signal, group.cancel_scope)
         try:
-            await replay.run(show.print_outcome)
-        except Exception as error:  # noqa: BLE001 - raised below, where no group wraps it
+            await replay.run(printer.print_outcome)
+        except Exception as error:  # noqa: BLE001 - raised below, outside the task group, which would wrap it
             failure = error
         group.cancel_scope.cancel()
     if failure is not None:
@@ -144,8 +143,6 @@ async def _run_until_signal(replay: Replay, show: _ReplayPrinter) -> int | None:
 
 
 class _CopySource(NamedTuple):
-    """What is copied."""
-
     folder: Path | None
     commit: str | None
 
@@ -157,17 +154,14 @@ def _choose_source(options: ReplayOptions, recorded: str, transcripts: Sequence[
             raise ToolspanError(f"{folder}: no such folder; name the project with --project")
         return _CopySource(None, None)
     if folder.resolve() in (Path(folder.anchor or "/"), Path.home().resolve()):
-        raise ToolspanError(f"{folder} is no project to copy; name one with --project")
+        raise ToolspanError(f"{folder} is not a project folder; name one with --project")
     if options.commit is not None:
         return _CopySource(folder, None if options.commit == "none" else options.commit)
     commit = next(filter(None, map(recorded_commit, transcripts)), None)
-    return _CopySource(folder, commit if commit is not None and has_commit(folder, commit) else None)
+    return _CopySource(folder, commit if commit is not None and _has_commit(folder, commit) else None)
 
 
-def has_commit(folder: Path, commit: str) -> bool:
-    """Whether git has a commit, and the folder is all that it is about."""
-    import subprocess
-
+def _has_commit(folder: Path, commit: str) -> bool:
     command = ["git", "-C", str(folder), "cat-file", "-e", f"{commit}^{{commit}}"]
     try:
         return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode == 0
@@ -176,21 +170,17 @@ def has_commit(folder: Path, commit: str) -> bool:
 
 
 def _read_session(names: Sequence[str]) -> list[Transcript]:
-    """The files of one session, the main conversation first.
-
-    Raises:
-        ToolspanError: there is none, or they are of several sessions.
-    """
+    """Read the files of one session, the main transcript first."""
     files = [file for name in names for file in _session_files(name)]
     sessions = {file.name.stem for file in files if file.name.role == "session"}
     if len(sessions) > 1:
-        raise ToolspanError(f"{len(sessions)} sessions: only one can be run again at a time")
+        raise ToolspanError(f"{len(sessions)} sessions named; replay one at a time")
     ordered = sorted(files, key=lambda file: file.name.role != "session")
     return [read(file.path) for file in ordered]
 
 
 def _session_files(name: str) -> list[TranscriptFile]:
-    """A file with those of its subagents, or what a session's id names."""
+    """Return a named file with the files of its subagents, or the files of a session id."""
     from toolspan.formats.claude.paths import session_folder
     from toolspan.reading.discovery import find_transcripts
 
@@ -203,7 +193,7 @@ def _session_files(name: str) -> list[TranscriptFile]:
 
 
 class _ReplayPrinter:
-    """Tells how it goes: rows for programs, lines for people."""
+    """Prints the progress of a replay."""
 
     def __init__(self, options: ReplayOptions, replay: Replay, version: str | None) -> None:
         self._options = options
@@ -213,12 +203,12 @@ class _ReplayPrinter:
         self._has_printed_preparation = False
 
     def print_start(self, source: _CopySource, scratch: ScratchProject) -> None:
-        """What is run, and where."""
+        """Print what is replayed and where."""
         if self._options.as_json:
             return
         self._out.print(f"[dim]{escape_markup(self._describe_start(source, scratch))}[/]", soft_wrap=True)
         if not self._options.bash:
-            self._out.print("[dim]commands are not run; --bash runs them[/]")
+            self._out.print("[dim]shell commands are skipped; --bash runs them[/]")
         omitted = [path for path in scratch.omitted if not path.startswith(".git:")]
         for path in omitted[:5]:
             self._out.print(f"[dim]not copied: {escape_markup(path)}[/]", soft_wrap=True)
@@ -231,13 +221,13 @@ class _ReplayPrinter:
             name += f", recorded by {self._version}"
         if source.folder is None:
             folder = self._replay.mapping.recorded_root
-            return f"{folder} is not there: only files the transcript knows; as client {name}"
+            return f"{folder} does not exist: using only files in the transcript; client {name}"
         what = f"{format_count(scratch.file_count, 'file')}, {scratch.total_bytes / (1 << 20):,.1f} MB"
         commit = f" at {source.commit[:12]}" if source.commit else ""
-        return f"in a copy of {source.folder}{commit} ({what}); as client {name}"
+        return f"in a copy of {source.folder}{commit} ({what}); client {name}"
 
     def print_outcome(self, outcome: ReplayOutcome) -> None:
-        """One call."""
+        """Print the outcome of one call."""
         self._print_preparation()
         if self._options.as_json:
             print_json({"type": "call", **msgspec.structs.asdict(outcome)})
@@ -258,8 +248,8 @@ class _ReplayPrinter:
     def _print_difference(self, difference: ReplayDifference) -> None:
         head = f"    [yellow]{escape_markup(shorten_line(f'{difference.what} {difference.path or str()}', 120))}[/]"
         if not difference.diff:
-            change = f"{escape_markup(shorten_line(difference.recorded, 60))} [dim]then,[/] {escape_markup(shorten_line(difference.now, 60))}"
-            self._out.print(f"{head}: {change} [dim]now[/]", soft_wrap=True)
+            recorded, now = (escape_markup(shorten_line(text, 60)) for text in (difference.recorded, difference.now))
+            self._out.print(f"{head}: {recorded} [dim]recorded,[/] {now} [dim]now[/]", soft_wrap=True)
             return
         self._out.print(head, soft_wrap=True)
         for line in difference.diff[2:] if len(difference.diff) > 2 else difference.diff:
@@ -268,7 +258,7 @@ class _ReplayPrinter:
             self._out.print(f"      [{style}]{cut}[/]", no_wrap=True, overflow="ellipsis")
 
     def _print_preparation(self) -> None:
-        """What was done to files before the first call; told once."""
+        """Print how files were prepared, once before the first call."""
         if self._has_printed_preparation:
             return
         self._has_printed_preparation = True
@@ -282,10 +272,10 @@ class _ReplayPrinter:
             doubtful = sum("doubtful" in note for note in notes)
             doubt = f", {doubtful:,} of them doubtful" if doubtful else ""
             files = format_count(len(notes), "file")
-            self._out.print(f"[dim]{files} put as recorded{doubt} (--all lists them)[/]")
+            self._out.print(f"[dim]{files} restored as recorded{doubt} (--all lists them)[/]")
 
     def print_summary(self, scratch: ScratchProject) -> None:
-        """The numbers."""
+        """Print the totals."""
         summary = self._replay.summary
         skipped = sum(summary.skipped.values())
         copy_folder = str(scratch.root) if self._options.keep else None

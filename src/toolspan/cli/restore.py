@@ -1,4 +1,4 @@
-"""`toolspan restore`: a file as it was before or after a call."""
+"""`toolspan restore`: write a file as it was before or after a call."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _ACTION_LABELS = {"write": "write", "create": "create", "delete": "DELETE", "not
 @click.command("restore")
 @click.argument("file")
 @click.argument("names", nargs=-1, metavar="[TRANSCRIPT|FOLDER|SESSION]...")
-@click.option("--before", metavar="CALL", help="As it was right before this call.")
-@click.option("--after", metavar="CALL", help="As it was right after this call.")
-@click.option("--output", metavar="PATH", help="Write it there instead; `-` prints it.")
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+@click.option("--before", metavar="CALL", help="Restore the content just before this call.")
+@click.option("--after", metavar="CALL", help="Restore the content just after this call.")
+@click.option("--output", metavar="PATH", help="Write to this path instead; `-` for standard output.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Also when the content is doubtful.")
-@click.option("--no-backup", is_flag=True, help="Do not keep what is there now.")
-@click.option("--diff", "full", is_flag=True, help="The diff in full length.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object; with --yes or --dry-run.")
+@click.option("--force", is_flag=True, help="Restore even if the content is doubtful.")
+@click.option("--no-backup", is_flag=True, help="Do not keep a copy of the current file.")
+@click.option("--diff", "full", is_flag=True, help="Do not shorten the diff.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; needs --yes or --dry-run.")
 def command(
     file: str, names: tuple[str, ...], *, before: str | None, after: str | None, output: str | None, **flags: bool
 ) -> None:
-    """Give a file the content it had before or after a call.
+    """Restore a file as it was before or after a call.
 
-    Without a call: as it was after the last change that any call made to it. The difference to what
-    is on disk is shown first, with how sure the content is; then it is asked for. A file that did
-    not exist then is deleted. What is there now is kept beside it as NAME.before-restore.
+    Without a call, the file is restored as it was after the last change by any call. You see the
+    difference to the current file and how certain the content is, and are asked to confirm. A file
+    that did not exist at that time is deleted. The current file is kept as NAME.before-restore.
 
-    The file is named by its path, or by the last parts of it; transcripts as in other commands,
-    without any: all of this user's.
+    Name the file by its path, or by the end of its path. You may also name the transcripts to
+    read; by default, all of yours are read.
     """
     files, _ = locate_files(names)
     archive, path = find_archive(files, file)
@@ -62,30 +62,33 @@ def command(
     _confirm_and_restore(plan, recovered, heading, flags)
 
 
-def _check_named_exactly(word: str, path: str) -> None:
-    """Without a question, only a file is written that was named whole or is near.
+def _check_named_exactly(name: str, path: str) -> None:
+    """Check that a file which is written without confirmation was named in full or is below the current
+    folder.
 
-    A transcript may come from anywhere, and name any path that ends in what was typed.
+    A transcript may come from anywhere, and contain any path that ends in what was typed.
 
     Raises:
         CannotRestore: the file is elsewhere.
     """
     here = str(current_folder())
-    if path not in (word, absolute_path(word, here)) and not is_within(path, here):
-        raise CannotRestore(f"{printable_path(path)}: name it by its whole path, or leave out --yes")
+    if path not in (name, absolute_path(name, here)) and not is_within(path, here):
+        raise CannotRestore(
+            f"{printable_path(path)}: outside the current folder; name it by its full path, or leave out --yes"
+        )
 
 
 def _check_target(target: Path) -> None:
-    """Only a file is written to, and one whose folder is known.
+    """Check that the target is a file in a known folder.
 
     Raises:
-        CannotRestore: it is something else.
+        CannotRestore: it is not.
     """
     name = printable_path(str(target))
     if not target.is_absolute():
-        raise CannotRestore(f"{name}: the folder it is in is not known; name a place with --output")
+        raise CannotRestore(f"{name}: its folder is unknown; name a target with --output")
     if is_folder(str(target)):
-        raise CannotRestore(f"{name}: that is a folder; name a file in it with --output")
+        raise CannotRestore(f"{name}: is a folder; name a file in it with --output")
 
 
 def _print_content(recovered: RecoveredContent, heading: Text, *, force: bool) -> None:
@@ -98,7 +101,6 @@ def _print_content(recovered: RecoveredContent, heading: Text, *, force: bool) -
 
 
 def _confirm_and_restore(plan: RestorePlan, recovered: RecoveredContent, heading: Text, flags: dict[str, bool]) -> None:
-    """Show what would be done, ask, and do it."""
     as_json = flags["as_json"]
     if not as_json:
         _print_plan(plan, recovered, heading, full=flags["full"])
@@ -109,27 +111,30 @@ def _confirm_and_restore(plan: RestorePlan, recovered: RecoveredContent, heading
     if as_json:
         print_json(_restore_row(plan, recovered, backup, done=should_restore))
     elif should_restore:
-        note = f", what was there is {plain_line(backup.name, 300)}" if backup else ""
-        make_console().print(Text(f"done: {plain_line(str(plan.path), 1_000)}{note}"), soft_wrap=True)
+        note = f"; the previous file is kept as {plain_line(backup.name, 300)}" if backup else ""
+        make_console().print(Text(f"restored {plain_line(str(plan.path), 1_000)}{note}"), soft_wrap=True)
 
 
 def _print_plan(plan: RestorePlan, recovered: RecoveredContent, heading: Text, *, full: bool) -> None:
     out = make_console()
     print_reasons(out, heading, recovered)
     if plan.action == "nothing":
-        out.print(Text(f"{plain_line(str(plan.path), 1_000)} is so already"), soft_wrap=True)
+        out.print(Text(f"{plain_line(str(plan.path), 1_000)} already has this content"), soft_wrap=True)
     for line in diff_lines(plan.diff, 0 if full else _MAX_DIFF_LINES):
         out.print(line, soft_wrap=True)
 
 
 def _confirm_plan(plan: RestorePlan, *, as_json: bool) -> None:
-    """Ask a person.
+    """Ask for confirmation.
 
     Raises:
-        CannotRestore: there is nobody to ask, or the answer is no.
+        CannotRestore: there is no terminal to ask at.
+        ToolspanError: the answer is no.
     """
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise CannotRestore("nobody can be asked here; add --yes to do it, or --dry-run to look")
+        raise CannotRestore(
+            "cannot ask for confirmation without a terminal; add --yes to restore, or --dry-run to look"
+        )
     question = f"{_ACTION_LABELS[plan.action]} {plain_line(str(plan.path), 1_000)}?"
     if not click.confirm(question, default=False):
         raise ToolspanError("nothing was changed")

@@ -1,4 +1,4 @@
-"""`toolspan run`: an agent, whole: a model, the tools, a transcript."""
+"""`toolspan run`: let a model work with the tools, on one prompt or in a conversation. See also `run_live.py`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import sys
 import uuid
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -16,8 +17,7 @@ import msgspec
 
 from toolspan.cli.host import Host, HostOptions, SessionSource, host_options, open_host, open_terminal
 from toolspan.cli.host.host import EarlyExit, StandardOutput, watch_signals
-from toolspan.cli.prompt.terminal import Terminal
-from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput
+from toolspan.cli.run_live import JsonOutput, SessionDisplay, StreamJsonOutput, TextOutput, run_conversation
 from toolspan.errors import ToolspanError
 from toolspan.runtime.process import become_subreaper
 from toolspan.session import Agent, AgentLimits, TurnResult
@@ -28,24 +28,23 @@ from toolspan.session.resume import find_session_file, fork_transcript, latest_s
 from toolspan.session.subagents import SubagentConfig, Subagents
 from toolspan.types.ids import SessionId
 
-OutputFormat = Literal["text", "json", "stream-json"]
-MODEL_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable"})
-"""Short names of models; the variables that clients know say what they mean."""
-FROM_STDIN = "-"
-"""As a prompt: it is read from standard input."""
+_OutputFormat = Literal["text", "json", "stream-json"]
+_MODEL_ALIASES = frozenset({"sonnet", "opus", "haiku", "fable"})
+"""Short names of models, resolved by the environment variables that clients use."""
+_FROM_STDIN = "-"
+"""Value of `-p` that reads the prompt from standard input."""
+_EXIT_FAILED = 1
 
 
-class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says of the conversation."""
-
+class _RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None
     stdin: bool
-    word: str | None
+    model_spec: str | None
     base_url: str | None
-    form: OutputFormat
+    output_format: _OutputFormat
     as_json: bool
     resume: str | None
-    again: bool
+    continue_last: bool
     fork_session: bool
     rewind_to: str | None
     session_id: str | None
@@ -56,22 +55,153 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
     append_system_prompt: str
 
 
-def read_prompt(options: RunOptions) -> str | None:
-    """What to work on; None when it will be typed.
+@click.command("run")
+@click.option(
+    "-p", "--prompt", is_flag=False, flag_value=_FROM_STDIN, metavar="TEXT",
+    help="Run this prompt, print the answer and exit. Without TEXT, or with -, read it from standard input.",
+)  # fmt: skip
+@click.option("--stdin", is_flag=True, help="Append standard input to the prompt.")
+@click.option(
+    "--model", "model_spec", envvar="TOOLSPAN_MODEL", metavar="KIND:NAME",
+    help="anthropic:NAME, openai:NAME or scripted:FILE.  [env: TOOLSPAN_MODEL]",
+)  # fmt: skip
+@click.option("--base-url", help="The URL of another server with the same API.")
+@click.option(
+    "--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text",
+    help="Print the final text, one JSON object, or a JSON line per event.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="The same as --output-format json.")
+@click.option("-r", "--resume", metavar="ID", help="Resume this session.")
+@click.option("-c", "--continue", "continue_last", is_flag=True, help="Resume the newest session of this folder.")
+@click.option("--fork-session", is_flag=True, help="Resume in a copy with a new id.")
+@click.option(
+    "--rewind-to", metavar="UUID",
+    help="Resume from this record of the session, in a copy with a new id.",
+)  # fmt: skip
+@click.option("--session-id", metavar="UUID", help="The id of the new session.")
+@click.option("--max-turns", type=click.IntRange(min=1), help="The maximum number of replies per prompt.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True,
+    help="The maximum length of one reply.",
+)  # fmt: skip
+@click.option(
+    "--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
+    help="The context size of the model; near it, the conversation is replaced by a summary.",
+)  # fmt: skip
+@click.option("--system-prompt", metavar="TEXT", help="Replace the built-in system prompt.")
+@click.option("--append-system-prompt", metavar="TEXT", default="", help="Append to the system prompt.")
+@host_options
+@click.pass_context
+def command(ctx: click.Context, /, **_: object) -> None:
+    """Let a model work with the tools: on one prompt (-p), or in a conversation.
+
+    Permissions, hooks and recording work as in `toolspan exec`. With -p you are not asked: a call
+    that needs permission is denied, unless you add --ask or --permission-prompt-tool.
+
+    In a conversation, Ctrl-C interrupts the turn; a second Ctrl-C, /exit or Ctrl-D quits.
+
+    Exit codes with -p: 0 the model finished; 1 it did not (no reply, a refusal, a limit, a hook);
+    130 interrupted with Ctrl-C; others as for all commands.
+    """
+    become_subreaper()
+    ctx.exit(
+        anyio.run(_run_command, msgspec.convert(ctx.params, _RunOptions), msgspec.convert(ctx.params, HostOptions))
+    )
+
+
+async def _run_command(options: _RunOptions, session_options: HostOptions) -> int:
+    prompt = _read_prompt(options)
+    model = _choose_model(options)
+    source = _resolve_session(options, session_options.transcript_target, session_options.cwd.absolute())
+    model_access = HookModelAccess(model)
+    with open_terminal(enabled=session_options.ask or prompt is None) as terminal:
+        if prompt is None and terminal is None:
+            raise ToolspanError("there is no terminal; write a prompt after -p")
+        async with (
+            AsyncExitStack() as stack,
+            open_host(session_options, model=model.name, terminal=terminal, model_access=model_access) as host,
+        ):
+            stack.push_async_callback(model.close)
+            subagent_config = host.load_subagent_config(partial(_subagent_model, options))
+            stack.push_async_callback(subagent_config.close)
+            model_access.find_model = partial(subagent_config.resolve_model, parent_model=model)
+            agent_factory = _AgentFactory(options, host, model, source, subagent_config)
+            if prompt is not None:
+                return await _run_headless(prompt, agent_factory, _choose_output(options))
+            assert terminal is not None
+            return await run_conversation(agent_factory.make_agent, agent_factory.start_display, terminal)
+
+
+async def _run_headless(prompt: str, agent_factory: _AgentFactory, display: TextOutput) -> int:
+    agent = agent_factory.make_agent(display)
+    early_exit = EarlyExit(agent)
+    display.out.on_broken = early_exit.request_exit
+    ended: TurnResult | None = None
+    async with agent.session, anyio.create_task_group() as group:
+        await group.start(watch_signals, early_exit.on_signal, group.cancel_scope)
+        agent_factory.start_display(display, agent)
+        ended = await agent.run_to_completion(prompt)
+        if early_exit.exit_code is not None:
+            await agent.session.runner.runner_context.workspace.tasks.stop_all()  # print their results first
+        display.on_turn_end(ended)
+        group.cancel_scope.cancel()
+    display.close()
+    if early_exit.exit_code is not None:
+        return early_exit.exit_code
+    return _EXIT_FAILED if ended is None or ended.is_error else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _AgentFactory:
+    """Makes an agent from the options, the host and the model."""
+
+    options: _RunOptions
+    host: Host
+    model: Model
+    source: SessionSource
+    subagent_config: SubagentConfig
+
+    def make_agent(self, display: SessionDisplay) -> Agent:
+        """Return an agent that reports to a display; call `start_display` once its session is entered."""
+        options = self.options
+        session = self.host.make_session(self.source, model=self.model.name, direct=[display.on_event])
+        extra = options.append_system_prompt
+        system = system_prompt(session.cwd, extra=extra)
+        if options.system_prompt is not None:
+            system = "\n\n".join(part for part in (options.system_prompt, extra) if part)
+        budget = Budget(tokens=options.context_tokens)
+        limits = AgentLimits(turns=options.max_turns, tokens=options.max_tokens, budget=budget)
+        agent = Agent(session, self.model, system=system, limits=limits, on_event=display.on_model_event)
+        Subagents(agent, self.subagent_config)
+        return agent
+
+    def start_display(self, display: SessionDisplay, agent: Agent) -> None:
+        """Tell the display that the session has started."""
+        mode = self.host.permission_mode
+        display.on_session_start(agent.session, self.host.servers, model=self.model.name, mode=mode)
+
+
+def _choose_output(options: _RunOptions) -> TextOutput:
+    outputs = {"text": TextOutput, "json": JsonOutput, "stream-json": StreamJsonOutput}
+    return outputs["json" if options.as_json else options.output_format](StandardOutput())
+
+
+def _read_prompt(options: _RunOptions) -> str | None:
+    """Return the prompt; None if it will be typed in a conversation.
 
     Raises:
-        ToolspanError: there should be a prompt, and is none.
+        ToolspanError: the prompt is empty.
     """
     piped = sys.stdin is not None and not sys.stdin.isatty()
     text = options.prompt
     if text is None and not piped:
         return None
-    if text in (None, FROM_STDIN):
+    if text in (None, _FROM_STDIN):
         text = _read_stdin()
     elif options.stdin:
         text = f"{text}\n\n{_read_stdin()}"
     if not text or not text.strip():
-        raise ToolspanError("the prompt is empty: give it with -p, or on standard input")
+        raise ToolspanError("the prompt is empty; write it after -p, or send it to standard input")
     return text.strip()
 
 
@@ -81,52 +211,57 @@ def _read_stdin() -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
-def choose_model(options: RunOptions) -> Model:
-    """The model that works.
+def _choose_model(options: _RunOptions) -> Model:
+    """Return the model.
 
     Raises:
-        ToolspanError: none is named, or it cannot be had.
+        ToolspanError: none is named, or it is not available.
     """
-    if options.word is None:
-        raise ToolspanError("which model? --model anthropic:NAME, openai:NAME or scripted:FILE, or TOOLSPAN_MODEL")
-    return make_model(options.word, base_url=options.base_url)
+    if options.model_spec is None:
+        raise ToolspanError(
+            "no model named; use --model anthropic:NAME, openai:NAME or scripted:FILE, or set TOOLSPAN_MODEL"
+        )
+    return make_model(options.model_spec, base_url=options.base_url)
 
 
-def subagent_model(options: RunOptions, name: str) -> Model | None:
-    """A subagent's own model; None for a short name that nobody has said the meaning of.
+def _subagent_model(options: _RunOptions, name: str) -> Model | None:
+    """Return the model of a subagent; None for a short name without a configured model.
 
     Raises:
-        ToolspanError: it cannot be had.
+        ToolspanError: the model is not available.
     """
-    if name in MODEL_ALIASES:
+    if name in _MODEL_ALIASES:
         model_name = os.environ.get(f"ANTHROPIC_DEFAULT_{name.upper()}_MODEL")
         if model_name is None:
             return None
         name = f"anthropic:{model_name}"
-    same = options.word is not None and parse_model_spec(name).provider == parse_model_spec(options.word).provider
-    return make_model(name, base_url=options.base_url if same else None)
+    is_same_provider = (
+        options.model_spec is not None
+        and parse_model_spec(name).provider == parse_model_spec(options.model_spec).provider
+    )
+    return make_model(name, base_url=options.base_url if is_same_provider else None)
 
 
-def resolve_session(options: RunOptions, transcript_target: str | None, cwd: Path) -> SessionSource:
-    """A new conversation, or one that goes on.
+def _resolve_session(options: _RunOptions, transcript_target: str | None, cwd: Path) -> SessionSource:
+    """Return the session to start or to resume.
 
     Raises:
-        ToolspanError: there is none that could.
+        ToolspanError: the options contradict each other, or the session does not exist.
     """
-    if options.resume is not None and options.again:
-        raise ToolspanError("--resume and --continue: only one can name the session")
-    if options.resume is None and not options.again:
+    if options.resume is not None and options.continue_last:
+        raise ToolspanError("use either --resume or --continue")
+    if options.resume is None and not options.continue_last:
         if options.fork_session or options.rewind_to:
             option = "--rewind-to" if options.rewind_to else "--fork-session"
             raise ToolspanError(f"{option} needs --resume or --continue")
         return SessionSource(session_id=_parse_uuid(options.session_id), transcript=transcript_target)
     makes_copy = options.fork_session or options.rewind_to is not None
     if options.session_id is not None and not makes_copy:
-        raise ToolspanError("--session-id: a session that goes on keeps its id; add --fork-session")
+        raise ToolspanError("--session-id: a resumed session keeps its id; add --fork-session to resume in a copy")
     if transcript_target not in (None, "home"):
         raise ToolspanError(
-            "--transcript: --resume and --continue record where the session lies; `none` is all"
-            " that can be chosen, or --transcript FILE without them, which goes on with that file"
+            "--transcript: --resume and --continue record to the session's own file; use `none` to record"
+            " nothing, or --transcript FILE without them to continue that file"
         )
     path = latest_session_file(cwd) if options.resume is None else find_session_file(options.resume, cwd)
     history = load_history(path, until=options.rewind_to)
@@ -144,159 +279,4 @@ def _parse_uuid(text: str | None) -> str | None:
     try:
         return None if text is None else str(uuid.UUID(text))
     except ValueError as error:
-        raise ToolspanError(f"--session-id: {text!r} is no UUID") from error
-
-
-EXIT_FAILED = 1
-
-
-@click.command("run")
-@click.option(
-    "-p", "--prompt", is_flag=False, flag_value=FROM_STDIN, metavar="TEXT",
-    help="Work on this, print, and end. Without TEXT, or with -, it is read from standard input.",
-)  # fmt: skip
-@click.option("--stdin", is_flag=True, help="Put what standard input says below the prompt.")
-@click.option(
-    "--model", "word", envvar="TOOLSPAN_MODEL", metavar="KIND:NAME",
-    help="anthropic:NAME, openai:NAME or scripted:FILE.  [env: TOOLSPAN_MODEL]",
-)  # fmt: skip
-@click.option("--base-url", help="Another server that speaks the model's API.")
-@click.option(
-    "--output-format", "form", type=click.Choice(["text", "json", "stream-json"]), default="text",
-    help="The last words, one object, or a line for everything.",
-)  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="The same as --output-format json.")
-@click.option("-r", "--resume", metavar="ID", help="Go on with this session.")
-@click.option("-c", "--continue", "again", is_flag=True, help="Go on with this folder's last one.")
-@click.option("--fork-session", is_flag=True, help="Go on in a copy under another id.")
-@click.option(
-    "--rewind-to", metavar="UUID",
-    help="Go on from this line of the session, in a copy under another id.",
-)  # fmt: skip
-@click.option("--session-id", metavar="UUID", help="The id of the new session.")
-@click.option("--max-turns", type=click.IntRange(min=1), help="How often the model may speak.")
-@click.option(
-    "--max-tokens", type=click.IntRange(min=1), default=MAX_TOKENS, show_default=True,
-    help="How long one reply may get.",
-)  # fmt: skip
-@click.option(
-    "--context-tokens", type=click.IntRange(min=1_000), default=Budget().tokens, show_default=True,
-    help="How much the model takes in; near it, a summary takes the conversation's place.",
-)  # fmt: skip
-@click.option("--system-prompt", metavar="TEXT", help="Instead of our own words to the model.")
-@click.option("--append-system-prompt", metavar="TEXT", default="", help="After those words.")
-@host_options
-@click.pass_context
-def command(ctx: click.Context, /, **_: object) -> None:
-    """Let a model work with the tools: on one prompt (-p), or in a conversation.
-
-    Every call goes through the same rules, hooks and records as in `toolspan exec`. With -p nobody
-    is asked: what needs consent is denied, unless --ask or --permission-prompt-tool is given.
-
-    In a conversation Ctrl-C ends the turn, and a second one the command; so do /exit and Ctrl-D.
-
-    Exit codes with -p: 0 the model came to its end; 1 it did not (no reply, a refusal, a limit, a
-    hook); 130 stopped with Ctrl-C; the others as everywhere.
-    """
-    become_subreaper()
-    ctx.exit(anyio.run(_run_command, _parse_options(ctx)))
-
-
-class _CommandOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the command line says."""
-
-    run: RunOptions
-    host: HostOptions
-
-
-def _parse_options(ctx: click.Context) -> _CommandOptions:
-    return _CommandOptions(run=msgspec.convert(ctx.params, RunOptions), host=msgspec.convert(ctx.params, HostOptions))
-
-
-async def _run_command(options: _CommandOptions) -> int:
-    run_options, cwd = options.run, options.host.cwd.absolute()
-    prompt = read_prompt(run_options)
-    model = choose_model(run_options)
-    source = resolve_session(run_options, options.host.transcript_target, cwd)
-    model_access = HookModelAccess(model)
-    with open_terminal(enabled=options.host.ask or prompt is None) as terminal:
-        if prompt is None and terminal is None:
-            raise ToolspanError("there is no terminal to talk at: give a prompt with -p")
-        async with (
-            AsyncExitStack() as stack,
-            open_host(options.host, model=model.name, terminal=terminal, model_access=model_access) as host,
-        ):
-            stack.push_async_callback(model.close)
-            subagent_config = host.load_subagent_config(partial(subagent_model, run_options))
-            stack.push_async_callback(subagent_config.close)
-            model_access.find_model = partial(subagent_config.resolve_model, parent_model=model)
-            agent_factory = _AgentFactory(run_options, host, model, source, subagent_config)
-            if prompt is not None:
-                return await _run_headless(prompt, agent_factory, _choose_output(run_options))
-            return await _run_interactive(agent_factory, terminal)
-
-
-async def _run_interactive(agent_factory: _AgentFactory, terminal: Terminal | None) -> int:
-    from toolspan.cli.run_live import run_conversation
-
-    return (
-        0
-        if terminal is None
-        else await run_conversation(agent_factory.make_agent, agent_factory.start_display, terminal)
-    )
-
-
-def _choose_output(options: RunOptions) -> TextOutput:
-    outputs = {"text": TextOutput, "json": JsonOutput, "stream-json": StreamJsonOutput}
-    return outputs["json" if options.as_json else options.form](StandardOutput())
-
-
-class _AgentFactory:
-    """What an agent is made of."""
-
-    def __init__(
-        self, options: RunOptions, host: Host, model: Model, source: SessionSource, subagent_config: SubagentConfig
-    ) -> None:
-        self._options = options
-        self._subagent_config = subagent_config
-        self._host = host
-        self._model = model
-        self._source = source
-
-    def make_agent(self, show: SessionDisplay) -> Agent:
-        """An agent that is shown so; `begin` is called once it is entered."""
-        options = self._options
-        session = self._host.make_session(self._source, model=self._model.name, direct=[show.on_event])
-        more = options.append_system_prompt
-        words = system_prompt(session.cwd, extra=more)
-        if options.system_prompt is not None:
-            words = "\n\n".join(part for part in (options.system_prompt, more) if part)
-        budget = Budget(tokens=options.context_tokens)
-        limits = AgentLimits(turns=options.max_turns, tokens=options.max_tokens, budget=budget)
-        agent = Agent(session, self._model, system=words, limits=limits, on_event=show.on_model_event)
-        Subagents(agent, self._subagent_config)
-        return agent
-
-    def start_display(self, show: SessionDisplay, agent: Agent) -> None:
-        """The session is entered."""
-        mode = self._host.permission_mode
-        show.on_session_start(agent.session, self._host.servers, model=self._model.name, mode=mode)
-
-
-async def _run_headless(prompt: str, agent_factory: _AgentFactory, show: TextOutput) -> int:
-    agent = agent_factory.make_agent(show)
-    stop = EarlyExit(agent)
-    show.out.on_broken = stop.request_exit
-    ended: TurnResult | None = None
-    async with agent.session, anyio.create_task_group() as group:
-        await group.start(watch_signals, stop.on_signal, group.cancel_scope)
-        agent_factory.start_display(show, agent)
-        ended = await agent.run_to_completion(prompt)
-        if stop.exit_code is not None:
-            await agent.session.runner.runner_context.workspace.tasks.stop_all()  # their results come before
-        show.on_turn_end(ended)
-        group.cancel_scope.cancel()
-    show.close()
-    if stop.exit_code is not None:
-        return stop.exit_code
-    return EXIT_FAILED if ended is None or ended.is_error else 0
+        raise ToolspanError(f"--session-id: {text!r} is not a UUID") from error

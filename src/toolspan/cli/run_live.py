@@ -1,8 +1,7 @@
-"""A conversation at the terminal: what the model says as it comes, calls as they run.
+"""The output of `toolspan run`: plain text, JSON, or a conversation at the terminal.
 
-In: lines that are typed, what the model streams, what the runner emits. Out: texts, a line for each
-call with its time, diffs of edits. While calls run, a few lines at the bottom tell for how long;
-they are drawn only on a terminal. What models and tools say is never sent to it as it is.
+Start at `run_conversation` and `TerminalDisplay`. Text from models and tools is always escaped before it
+reaches the terminal.
 """
 
 from __future__ import annotations
@@ -10,10 +9,10 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import anyio
 import click
@@ -22,8 +21,7 @@ from rich.live import Live
 from rich.text import Text
 
 from toolspan.cli.call_detail import result_diff
-from toolspan.cli.host.host import FaultReporter, StandardOutput, watch_signals
-from toolspan.cli.host.json_rows import end_line, init_line, reply_line, result_line, retry_line
+from toolspan.cli.host.host import FaultReporter, JsonRow, StandardOutput, watch_signals
 from toolspan.cli.output import STATE_STYLES, diff_line, format_duration, make_console, plain_line, warn
 from toolspan.cli.prompt.terminal import Terminal, escape_invisible
 from toolspan.integrations.mcp_client import McpServers
@@ -34,120 +32,97 @@ from toolspan.types.ids import CallId
 from toolspan.types.span import Call, Span
 from toolspan.types.state import STATE_SYMBOLS
 
-
-class SessionDisplay(Protocol):
-    """Shows a session. Nothing in it may raise."""
-
-    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
-        """The session is entered."""
-        ...
-
-    def on_model_event(self, event: ModelEvent) -> None:
-        """The model streams."""
-        ...
-
-    def on_event(self, event: LiveEvent) -> None:
-        """The runner emits."""
-        ...
-
-    def on_turn_end(self, ended: TurnResult) -> None:
-        """A turn is over."""
-        ...
+_PROMPT_MARK = "> "
+_CONTINUATION_MARK = ". "
+_WOKEN_BY_HOOK = "\0"
+"""Returned instead of a typed line when an asynchronous hook has started a turn; cannot be typed."""
+_EXIT_COMMANDS = frozenset({"/exit", "/quit"})
+_HELP_TEXT = "/exit or Ctrl-D quits, Ctrl-C interrupts a turn, \\ at the end of a line continues it."
+_MAX_DIFF_LINES = 40
+_STATES_WITH_REASON = frozenset({"failed", "denied", "blocked_by_hook", "timed_out"})
+_MAX_STATUS_ROWS = 8
+_RESULT_SUBTYPES = {"completed": "success", "max_turns": "error_max_turns"}
 
 
 class TextOutput:
-    """The model's last words, and nothing else."""
+    """Prints the final text of the model."""
 
     def __init__(self, out: StandardOutput) -> None:
         self.out = out
         self._fault_reporter = FaultReporter()
         self._session: Session | None = None
 
-    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:  # noqa: ARG002 - the protocol's
-        """Nothing is shown yet."""
+    def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:  # noqa: ARG002 - the same for all displays
+        """Keep the session."""
         self._session = session
 
     def on_model_event(self, event: ModelEvent) -> None:
-        """That it takes longer is told."""
+        """Warn about retries."""
         if isinstance(event, Retrying):
-            wait = f"again in {event.wait_s:.1f} s ({event.attempt} of {event.max_retries})"
+            wait = f"retrying in {event.wait_s:.1f} s ({event.attempt} of {event.max_retries})"
             warn(f"{event.failure.describe()}; {wait}")
 
     def on_event(self, event: LiveEvent) -> None:
-        """Faults are told."""
+        """Report faults."""
         self._fault_reporter.on_event(event)
 
     def on_turn_end(self, ended: TurnResult) -> None:
-        """The words; what went wrong is told apart."""
+        """Print the text; errors go to standard error."""
         if ended.text:
             self.out.write(ended.text.encode("utf-8", "replace") + b"\n")
         if ended.error is not None:
             warn(ended.error)
 
     def close(self) -> None:
-        """The session is left."""
+        """Report faults that were counted but not printed."""
         self._fault_reporter.close()
 
 
 class JsonOutput(TextOutput):
-    """One object at the end."""
+    """Prints one JSON object at the end."""
 
     def __init__(self, out: StandardOutput) -> None:
         super().__init__(out)
         self._denied_spans: list[Span] = []
 
     def on_event(self, event: LiveEvent) -> None:
-        """Refused calls are told at the end, also those that a summary has taken the place of."""
+        """Collect denied calls, which compaction may remove from the session."""
         super().on_event(event)
         if isinstance(event, Finished) and event.span.state == "denied":
             self._denied_spans.append(event.span)
 
     def on_turn_end(self, ended: TurnResult) -> None:
-        """The object."""
+        """Print the object."""
         if self._session is not None:
-            self.out.write_row(end_line(self._session, ended, self._denied_spans))
+            self.out.write_row(_end_row(self._session, ended, self._denied_spans))
 
 
 class StreamJsonOutput(JsonOutput):
-    """A line for everything that counts, as it comes."""
+    """Prints a JSON line for each block, result and retry."""
 
     def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
-        """The first line: what the session is."""
+        """Print the init line."""
         self._session = session
         session.on_block = self._write_block
-        self.out.write_row(init_line(session, servers, model=model, mode=mode))
+        self.out.write_row(_init_row(session, servers, model=model, mode=mode))
 
     def on_model_event(self, event: ModelEvent) -> None:
-        """A request that is made again."""
+        """Print retries."""
         if isinstance(event, Retrying) and self._session is not None:
-            self.out.write_row(retry_line(self._session, event))
+            self.out.write_row(_retry_row(self._session, event))
 
     def on_event(self, event: LiveEvent) -> None:
-        """The result of a call."""
+        """Print the results of calls, subagents included."""
         super().on_event(event)
         if isinstance(event, Finished) and self._session is not None and not event.span.deferred:
-            self.out.write_row(result_line(self._session, event))
+            self.out.write_row(_result_row(self._session, event))
         elif isinstance(event, Relayed) and isinstance(event.event, Finished) and self._session:
             below = {"parent_tool_use_id": event.call_id, "agent_id": event.agent_id}
-            self.out.write_row({**result_line(self._session, event.event), **below})
+            self.out.write_row({**_result_row(self._session, event.event), **below})
 
     def _write_block(self, head: Mapping[str, object], block: Mapping[str, object]) -> None:
         if self._session is not None:
-            self.out.write_row(reply_line(self._session, head, block))
-
-
-_PROMPT_MARK = "> "
-_CONTINUATION_MARK = ". "
-_WOKEN_BY_HOOK = "\0"
-"""What nobody can type: a hook that ran on has woken the model."""
-_EXIT_COMMANDS = frozenset({"/exit", "/quit"})
-_HELP_TEXT = "/exit or Ctrl-D leaves, Ctrl-C ends a turn, \\ at the end goes on in the next line."
-_MAX_DIFF_LINES = 40
-"""Lines of a diff that are shown."""
-_STATES_WITH_REASON = frozenset({"failed", "denied", "blocked_by_hook", "timed_out"})
-"""States that call for a reason."""
-_MAX_STATUS_ROWS = 8
-"""Running calls that are shown at once."""
+            self.out.write_row(_reply_row(self._session, head, block))
 
 
 @dataclass(slots=True)
@@ -157,39 +132,39 @@ class _RunningCall:
 
 
 class TerminalDisplay:
-    """Shows a session to a person."""
+    """Shows a conversation at the terminal."""
 
     def __init__(self, out: Console) -> None:
         self._out = out
         self._running_calls: dict[CallId, _RunningCall] = {}
         self._prompted_calls: set[CallId] = set()
-        """Calls that somebody was asked about."""
+        """Calls that the user was asked about."""
         self._open_prompts: set[CallId] = set()
-        """Those of them, and of agents below, whose question stands on the screen."""
+        """Calls, subagents' included, whose permission prompt is on the screen."""
         self._live_area: Live | None = None
         self._is_mid_line = False
-        """The cursor stands behind words of the model."""
+        """The cursor is behind text of the model."""
         self._is_thinking = False
         self._is_prompting = False
-        """The cursor stands behind a prompt."""
+        """The cursor is behind the input prompt."""
         self._fault_reporter = FaultReporter(write_line=self._print_fault)
 
     def on_session_start(self, session: Session, servers: McpServers, *, model: str, mode: str) -> None:
-        """Who is there, and where."""
+        """Print the model, the mode, the folder and failed MCP servers."""
         tools = len(session.schemas())
         self._out.print(
             Text(f"{escape_invisible(model)} · {tools} tools · {mode} · {escape_invisible(str(session.cwd))}", "dim")
         )
         if session.message_count:
-            message = f"goes on with {session.session_id}, {session.message_count} messages"
+            message = f"resuming {session.session_id}, {session.message_count} messages"
             self._out.print(Text(message, "dim"))
         for name, health in servers.health.items():
             if health.state == "failed":
-                self._out.print(Text(f"server {escape_invisible(name)} is not there", "yellow"))
+                self._out.print(Text(f"MCP server {escape_invisible(name)} is not available", "yellow"))
         self._out.print(Text(_HELP_TEXT, "dim"))
 
     def on_model_event(self, event: ModelEvent) -> None:
-        """Words as they come."""
+        """Print text as it streams."""
         match event:
             case TextDelta():
                 self._print_text(event.text)
@@ -200,13 +175,13 @@ class TerminalDisplay:
                 self._is_thinking = False
                 self._end_line()
             case Retrying():
-                wait = f"again in {event.wait_s:.1f} s ({event.attempt} of {event.max_retries})"
+                wait = f"retrying in {event.wait_s:.1f} s ({event.attempt} of {event.max_retries})"
                 self._print_line(Text(f"! {escape_invisible(event.failure.describe())}; {wait}", "yellow"))
             case _:
                 pass
 
     def on_event(self, event: LiveEvent) -> None:
-        """Calls as they run."""
+        """Show calls as they run and finish."""
         match event:
             case Requested():
                 self._running_calls[event.call.id] = _RunningCall(event.call)
@@ -240,7 +215,7 @@ class TerminalDisplay:
                 self._fault_reporter.on_event(event)
 
     def on_turn_end(self, ended: TurnResult) -> None:
-        """What came of the turn, if it was not what was wanted."""
+        """Print the error and the token count of a turn."""
         self._running_calls.clear()
         self._open_prompts.clear()
         self._end_line()
@@ -252,7 +227,7 @@ class TerminalDisplay:
 
     @contextmanager
     def prompt_context(self) -> Iterator[None]:
-        """Somebody types, behind a prompt; agents in the background may have something to tell."""
+        """Mark that the user is typing, because background tasks may print meanwhile."""
         self._is_prompting = True
         try:
             yield
@@ -260,29 +235,25 @@ class TerminalDisplay:
             self._is_prompting = False
 
     def close(self) -> None:
-        """The session is left."""
+        """Report faults that were counted but not printed."""
         self._fault_reporter.close()
 
     def print_note(self, text: str) -> None:
-        """Tell the person something."""
+        """Print a dimmed line."""
         self._print_line(Text(text, "dim"))
 
-    # Inside
-
     def _print_fault(self, line: str) -> None:
-        """Something went wrong beside the calls; not in the middle of what is drawn or said."""
         self._stop_status()
         self._end_line()
         click.echo(line, err=True)
         self._draw_status()
 
     def _open_prompt(self, event: PermissionRequested) -> None:
-        """A question is put on the screen: nothing may be drawn over it."""
+        """Stop the status area, so that nothing is drawn over the question."""
         self._open_prompts.add(event.call_id)
         self._stop_status()
 
     def _close_prompt(self, event: Decided | Finished) -> None:
-        """It has its answer, if there was one."""
         self._open_prompts.discard(event.call_id)
         self._draw_status()
 
@@ -317,12 +288,12 @@ class TerminalDisplay:
         if span.message and span.state in _STATES_WITH_REASON and message_width > 0:
             line.append(f"  {plain_line(span.message, message_width)}", "dim")
         self._print_line(line)
-        if event.call_id not in self._prompted_calls and not below:  # the question has shown it
+        if event.call_id not in self._prompted_calls and not below:  # the permission prompt has shown the diff
             for diff_text in _diff_lines(event):
                 self._out.print(diff_text, soft_wrap=True)
 
     def _draw_status(self) -> None:
-        """Show what runs, below everything else; not in the middle of a line or a question."""
+        """Show the running calls below everything else, but not inside a line or a question."""
         busy = any(running.since is not None for running in self._running_calls.values())
         if not busy or self._is_mid_line or self._open_prompts or not self._out.is_terminal:
             self._stop_status()
@@ -370,63 +341,63 @@ def _diff_lines(event: Finished) -> Iterator[Text]:
         yield Text(f"  … {len(lines) - _MAX_DIFF_LINES} more lines", "dim")
 
 
-SessionStartCallback = Callable[[SessionDisplay, Agent], None]
+SessionDisplay = TextOutput | TerminalDisplay
+"""Receives the events of a session. Its methods must not raise."""
 
 
 async def run_conversation(
-    make: Callable[[SessionDisplay], Agent], begin: SessionStartCallback, terminal: Terminal
+    make: Callable[[SessionDisplay], Agent], begin: Callable[[SessionDisplay, Agent], None], terminal: Terminal
 ) -> int:
-    """Talk until somebody leaves; the exit code."""
-    show = TerminalDisplay(make_console())
-    agent = make(show)
-    stop = _InterruptHandler(agent, show)
+    """Read prompts and run turns until the user quits; return the exit code."""
+    display = TerminalDisplay(make_console())
+    agent = make(display)
+    stop = _InterruptHandler(agent, display)
     async with agent.session, anyio.create_task_group() as group:
         await group.start(watch_signals, stop.on_signal, group.cancel_scope)
-        begin(show, agent)
-        while (typed := await _wait_for_input(terminal, show, agent.session)) is not None:
+        begin(display, agent)
+        while (typed := await _wait_for_input(terminal, display, agent.session)) is not None:
             stop.press_count = 0
             if typed == "/help":
-                show.print_note(_HELP_TEXT)
+                display.print_note(_HELP_TEXT)
             elif typed == _WOKEN_BY_HOOK:
-                show.on_turn_end(await agent.run_started_turn())
+                display.on_turn_end(await agent.run_started_turn())
             elif typed:
-                await _run_turn(typed, agent, show)
+                await _run_turn(typed, agent, display)
             stop.press_count = 0
         agent.session.end_reason = "prompt_input_exit"
         group.cancel_scope.cancel()
-    show.close()
+    display.close()
     return stop.exit_code
 
 
-async def _run_turn(typed: str, agent: Agent, show: TerminalDisplay) -> None:
-    """What was typed is said, once no call is put off any more."""
+async def _run_turn(typed: str, agent: Agent, display: TerminalDisplay) -> None:
+    """Run a prompt, after a deferred call if there is one."""
     if agent.session.deferred_call is not None:
-        show.on_turn_end(await agent.resume_deferred())
+        display.on_turn_end(await agent.resume_deferred())
     if agent.session.deferred_call is not None:
-        show.print_note("A hook has put a call off; until it agrees, nothing else can be said.")
+        display.print_note("A hook has deferred a call; you cannot send a prompt until it allows the call.")
         return
-    show.on_turn_end(await agent.prompt(typed))
+    display.on_turn_end(await agent.prompt(typed))
 
 
 class _InterruptHandler:
-    """Ctrl-C ends a turn; pressed again, everything. Other signals are not asked twice."""
+    """Ctrl-C interrupts the turn; pressed again, or any other signal, ends the command."""
 
-    def __init__(self, agent: Agent, show: TerminalDisplay) -> None:
+    def __init__(self, agent: Agent, display: TerminalDisplay) -> None:
         self._agent = agent
-        self._show = show
+        self._display = display
         self.press_count = 0
         """How often Ctrl-C was pressed since the last line was typed or the turn ended."""
         self.exit_code = 0
 
     def on_signal(self, number: int) -> bool:
-        """Somebody wants to end the turn, or everything; whether it is everything."""
+        """Handle a signal; return whether the command ends."""
         if number == signal.SIGINT:
             return self._handle_interrupt()
         self.exit_code = 128 + number
         return True
 
     def _handle_interrupt(self) -> bool:
-        """Ctrl-C; whether it is meant to end everything."""
         self.press_count += 1
         if self.press_count > 1:
             self.exit_code = 128 + signal.SIGINT
@@ -434,12 +405,12 @@ class _InterruptHandler:
         if self._agent.is_busy:
             self._agent.interrupt()
         else:
-            self._show.print_note("Ctrl-C again leaves.")
+            self._display.print_note("Press Ctrl-C again to quit.")
         return False
 
 
-async def _wait_for_input(terminal: Terminal, show: TerminalDisplay, session: Session) -> str | None:
-    """What somebody wants; None when they leave, `_WOKEN` when a hook has begun a turn."""
+async def _wait_for_input(terminal: Terminal, display: TerminalDisplay, session: Session) -> str | None:
+    """Return the typed prompt, None when the user quits, or `_WOKEN_BY_HOOK`."""
     sys.stdout.flush()
     typed: str | None = _WOKEN_BY_HOOK
 
@@ -447,7 +418,7 @@ async def _wait_for_input(terminal: Terminal, show: TerminalDisplay, session: Se
         if await session.wait_for_wake():
             scope.cancel()
 
-    with show.prompt_context():
+    with display.prompt_context():
         async with anyio.create_task_group() as group:
             group.start_soon(wake_on_hook, group.cancel_scope)
             typed = await _read_prompt_lines(terminal)
@@ -464,3 +435,96 @@ async def _read_prompt_lines(terminal: Terminal) -> str | None:
     if line is None or (not lines and line in _EXIT_COMMANDS):
         return None
     return "\n".join([*lines, line]).strip()
+
+
+# JSON rows, shaped as those of `claude --output-format stream-json`
+
+
+def _init_row(session: Session, servers: McpServers, *, model: str, mode: str) -> JsonRow:
+    return {
+        "type": "system",
+        "subtype": "init",
+        "cwd": str(session.cwd),
+        "session_id": session.session_id,
+        "tools": [str(schema["name"]) for schema in session.schemas()],
+        "mcp_servers": [{"name": name, "status": health.state} for name, health in servers.health.items()],
+        "model": model,
+        "permissionMode": mode,
+        "claude_code_version": session.profile.shape.version,
+        "uuid": str(uuid.uuid4()),
+        "transcript": None if session.transcript is None else str(session.transcript),
+    }
+
+
+def _reply_row(session: Session, head: Mapping[str, object], block: Mapping[str, object]) -> JsonRow:
+    """Return the row of one block of a reply; the stop reason is not known yet."""
+    message: JsonRow = {
+        "id": head.get("id"),
+        "type": "message",
+        "role": "assistant",
+        "model": head.get("model"),
+        "content": [block],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": head.get("usage") or {},
+    }
+    return {"type": "assistant", "message": message, **_session_keys(session)}
+
+
+def _result_row(session: Session, finished: Finished) -> JsonRow:
+    result = finished.span.result
+    block: JsonRow = {"tool_use_id": finished.call_id, "type": "tool_result"}
+    block["content"] = finished.content
+    if result is not None and result.is_error is not None:
+        block["is_error"] = result.is_error
+    row: JsonRow = {"type": "user", "message": {"role": "user", "content": [block]}}
+    row |= _session_keys(session)
+    if finished.structured is not None:
+        row["tool_use_result"] = finished.structured
+    return row
+
+
+def _retry_row(session: Session, retry: Retrying) -> JsonRow:
+    return {
+        "type": "system",
+        "subtype": "api_retry",
+        "attempt": retry.attempt,
+        "max_retries": retry.max_retries,
+        "retry_delay_ms": round(retry.wait_s * 1000),
+        "error_status": retry.failure.status,
+        "error": retry.failure.kind,
+        "session_id": session.session_id,
+        "uuid": str(uuid.uuid4()),
+    }
+
+
+def _end_row(session: Session, ended: TurnResult, denied: Sequence[Span]) -> JsonRow:
+    """Return the final row: how the turn ended, and the denied calls of the session."""
+    subtype = _RESULT_SUBTYPES.get(ended.reason, "error_during_execution")
+    row: JsonRow = {
+        "type": "result",
+        "subtype": subtype,
+        "is_error": ended.is_error,
+        "duration_ms": round(ended.duration_ms),
+        "duration_api_ms": round(ended.api_ms),
+        "num_turns": ended.turns,
+        "result": ended.text,
+        "stop_reason": ended.stop_reason,
+        "session_id": session.session_id,
+        "usage": dict(ended.tokens),
+        "permission_denials": [
+            {"tool_name": span.tool, "tool_use_id": span.id, "tool_input": dict(span.call.arguments)} for span in denied
+        ],
+        "terminal_reason": ended.reason,
+        "uuid": str(uuid.uuid4()),
+    }
+    if ended.error is not None:
+        row["errors"] = [ended.error]
+    if session.deferred_call is not None:
+        call = session.deferred_call
+        row["deferred_tool_use"] = {"id": call.id, "name": call.tool, "input": dict(call.arguments)}
+    return row
+
+
+def _session_keys(session: Session) -> JsonRow:
+    return {"parent_tool_use_id": None, "session_id": session.session_id, "uuid": str(uuid.uuid4())}

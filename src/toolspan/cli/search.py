@@ -1,4 +1,4 @@
-"""`toolspan search`: the calls and messages in which words stand."""
+"""`toolspan search`: find the calls and messages that contain words."""
 
 from __future__ import annotations
 
@@ -9,32 +9,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolspan.analysis.search.candidates import find_candidates, find_ripgrep
-from toolspan.analysis.search.query import query_of
+from toolspan.analysis.search.candidates import Prefilter
+from toolspan.analysis.search.query import find_ripgrep, query_of
 from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
 from toolspan.cli.select import (
     CallFilter,
     call_hint,
     filter_options,
     in_project,
-    make_filter,
+    limit_option,
     require_session,
     scan_with_cache,
 )
 from toolspan.errors import SourceError
 from toolspan.reading.discovery import default_roots, find_all_transcripts
-from toolspan.types.span import is_within, parse_timestamp
+from toolspan.types.span import parse_timestamp
 
 if TYPE_CHECKING:
     from toolspan.analysis.search.find import SearchMatch, SearchResults
     from toolspan.analysis.search.query import MatchSide, SearchQuery
 
 
-_DEFAULT_LIMIT = 20
 _DEFAULT_WIDTH = 160
-"""Columns where there is no terminal."""
 _MIN_TARGET_WIDTH = 12
-"""With less room than this at the end of a line, nothing is put there."""
+"""The target of a call is left out if it would get fewer columns."""
 _SIDES: dict[str, tuple[MatchSide, ...]] = {
     "input": ("input",),
     "result": ("result",),
@@ -51,38 +49,30 @@ _SIDES: dict[str, tuple[MatchSide, ...]] = {
     type=click.Choice(list(_SIDES)),
     default="all",
     show_default=True,
-    help="Where: what calls were given, what they gave back, what was said.",
+    help="Search the inputs of calls, their results, or messages.",
 )
-@click.option("-i", "--ignore-case", is_flag=True, help="Upper and lower case are the same.")
-@click.option("--regex", is_flag=True, help="The words are regular expressions.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=None,
-    help=f"Matches shown; 0 for all.  [default: {_DEFAULT_LIMIT}; all with --json]",
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
+@click.option("-i", "--ignore-case", is_flag=True, help="Ignore upper and lower case.")
+@click.option("--regex", is_flag=True, help="Treat the words as regular expressions.")
+@limit_option(20, "matches")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per match.")
 @filter_options
 def command(
-    words: tuple[str, ...], *, inside: str, ignore_case: bool, regex: bool, limit: int | None,
+    words: tuple[str, ...], *, inside: str, ignore_case: bool, regex: bool, limit: int,
     as_json: bool, **filter_values: Any,
 ) -> None:  # fmt: skip
-    """Find the calls and messages in which all the words stand, the newest first.
+    """Find the calls and messages that contain all the words, the newest first.
 
-    Words are taken literally, and found however the client spelled them in the file. Folders and
-    transcripts to look in may follow the words: what comes after the first word, exists, and has a
-    / in it or ends in .jsonl is a name. Without one: all of this user's transcripts.
+    Words match literally, however the client escaped them in the file. Folders and transcripts
+    may follow the words: an argument after the first word that exists, and contains a / or ends in
+    .jsonl, is a place to search. Without one, all of your transcripts are searched.
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         click.get_current_context().color = False
-    call_filter = make_filter(filter_values)
+    call_filter = CallFilter.from_options(filter_values)
     terms, locations = _split_locations(words)
     query = query_of(terms, regex=regex, ignore_case=ignore_case)
-    max_matches = limit if limit is not None else 0 if as_json else _DEFAULT_LIMIT
     try:
-        result = _find_matches(
-            query, [*map(Path, locations)], max_matches, sides=_SIDES[inside], call_filter=call_filter
-        )
+        result = _find_matches(query, [*map(Path, locations)], limit, sides=_SIDES[inside], call_filter=call_filter)
     except SourceError:
         _print_location_hint(terms, err=True)
         raise
@@ -90,9 +80,7 @@ def command(
         warn(problem)
     if call_filter.session is not None and not result.matches:
         require_session(call_filter.session, find_all_transcripts([*map(Path, locations)] or None))
-    visible_matches = _complete_matches(
-        result.matches[:max_matches] if max_matches else result.matches, all_lines=as_json
-    )
+    visible_matches = _complete_matches(result.matches[: limit or None], all_lines=as_json)
     if as_json:
         for match in visible_matches:
             print_json(match)
@@ -103,7 +91,7 @@ def command(
 
 
 def _split_locations(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments into search words and the files and folders that follow them."""
+    """Split the arguments into the words and the files and folders that follow them."""
     end = len(arguments)
     while end > 1 and _is_location(arguments[end - 1]):
         end -= 1
@@ -124,32 +112,36 @@ def _find_matches(
     sides: tuple[MatchSide, ...],
     call_filter: CallFilter,
 ) -> SearchResults:
-    """The matches that the filter takes: all, or the newest and one more than are shown."""
+    """Return the matches that the filter accepts: all, or the newest and one more than the limit."""
     program = find_ripgrep()
+    prefilter = Prefilter(locations or default_roots(), query.rarest_filter, program=program)
 
     def accept_matches(matches: Sequence[SearchMatch]) -> list[SearchMatch]:
         return _filter_matches(matches, call_filter)
 
-    from toolspan.analysis.search.find import search_newest
+    try:
+        from toolspan.analysis.search.find import search_newest  # perf: imported while ripgrep runs
 
-    candidates = find_candidates(locations or default_roots(), query.rarest_filter, program=program)
+        candidates = prefilter.candidates()
+    finally:
+        prefilter.close()
     return search_newest(candidates, query, max_matches, sides=sides, keep=accept_matches, program=program)
 
 
 def _print_location_hint(terms: Sequence[str], *, err: bool = False) -> None:
-    """Say that what looks like a place was looked for, when nothing was found."""
+    """Explain, when nothing matches, that an argument which looks like a path was searched for as a word."""
     for term in terms[1:]:
-        if os.path.isdir(term):  # noqa: PTH112 - a word may be no path at all
+        if os.path.isdir(term):  # noqa: PTH112 - a word need not be a valid path
             name = replace_unprintable(term)
-            message = f"{name} was a word; to look in the folder write ./{name}"
+            message = f"{name} was searched for as a word; to search in the folder, write ./{name}"
             click.secho(message, dim=True, err=err)
         elif term.startswith(("/", "./", "../", "~")) or term.endswith((".jsonl", ".zst")):
-            message = f"{replace_unprintable(term)} is no folder or transcript; it was a word"
+            message = f"{replace_unprintable(term)} is not a folder or transcript, so it was searched for as a word"
             click.secho(message, dim=True, err=err)
 
 
 def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> list[SearchMatch]:
-    """The matches that the filter takes; files are only read for what their lines do not tell."""
+    """Return the matches that the filter accepts; read files only for what the matching lines lack."""
     dialects = _DialectCache()
     candidates = [
         match
@@ -157,7 +149,7 @@ def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> 
         if (call_filter.session is None or (match.session or "").startswith(call_filter.session))
         and (call_filter.agent is None or (match.agent or "").startswith(call_filter.agent))
         and (call_filter.project is None or in_project(call_filter.project, match.file, match.cwd))
-        and is_within(match.at, call_filter.since, call_filter.until)
+        and call_filter.accepts_time(match.at)
         and (call_filter.dialect is None or dialects[match.file] == call_filter.dialect)
     ]
     if not (call_filter.tool or call_filter.state or call_filter.error):
@@ -172,7 +164,7 @@ def _filter_matches(matches: Sequence[SearchMatch], call_filter: CallFilter) -> 
 
 
 class _DialectCache(dict[str, str]):
-    """Whose files they are; looked up when asked for."""
+    """The dialect of each file, detected on first use."""
 
     def __missing__(self, file: str) -> str:
         from toolspan.formats.detect import detect_dialect
@@ -183,12 +175,12 @@ class _DialectCache(dict[str, str]):
 
 
 def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False) -> list[SearchMatch]:
-    """The matches with tool and state, and messages, which have no name, with their lines."""
+    """Add tool and state to matching calls, and line numbers to matching messages."""
     if not matches:
         return []
     from toolspan.analysis.search.find import complete_matches, number_lines
 
-    return complete_matches(number_lines(matches, calls=all_lines), scan_with_cache)
+    return complete_matches(number_lines(matches, calls=all_lines), scan_with_cache, program=find_ripgrep())
 
 
 def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults, hint: str) -> None:
@@ -198,13 +190,16 @@ def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults
         click.echo("    " + _format_excerpt(match, width - 4) + "\n")
     click.echo(_format_total(len(visible_matches), result))
     if result.passed:
-        click.echo(f"{format_count(result.passed, 'line')} too long to look into")
+        click.echo(f"{format_count(result.passed, 'line')} too long to search")
     if any(match.kind == "call" for match in visible_matches):
         click.secho(hint, dim=True)
 
 
 def _terminal_width() -> int:
-    """Of the terminal; as `shutil` tells it, which is slow to import."""
+    """Return the width of the terminal.
+
+    perf: does the same as `shutil.get_terminal_size`, which is slow to import.
+    """
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns):
         return int(columns)
@@ -215,7 +210,7 @@ def _terminal_width() -> int:
 
 
 def _format_total(visible_count: int, result: SearchResults) -> str:
-    """How many there are; where nobody has counted them, in how many files they may stand."""
+    """Return the number of matches; if the search ended early, the number of files that may have more."""
     total = len(result.matches)
     newest = f"the newest {visible_count:,} shown (--limit 0: all"
     if result.among is not None:
@@ -225,7 +220,7 @@ def _format_total(visible_count: int, result: SearchResults) -> str:
 
 
 def _format_headline(match: SearchMatch, width: int) -> str:
-    """Who, what, when: a call with tool and state, a message with its voice."""
+    """Return the line above the excerpt: time, session, and the call or the author of the message."""
     agent = " ↳" if match.agent else ""
     session = replace_unprintable((match.session or Path(match.file).stem)[:8]) + agent
     when = f"{format_time(parse_timestamp(match.at))}  {session}  "
@@ -251,7 +246,7 @@ def _format_headline(match: SearchMatch, width: int) -> str:
 
 
 def _format_excerpt(match: SearchMatch, width: int) -> str:
-    """The snippet in one line; what does not fit goes at the ends."""
+    """Return the text around the match, cut at both ends to fit the width."""
     snippet = match.snippet
     word = replace_unprintable(snippet.match)[: max(width, 1)]
     context_width = max(width - len(word), 0)

@@ -1,26 +1,27 @@
-"""What the words on a command line name: files, folders, sessions.
+"""Options and names shared by the commands that read: which files and calls they select, and how to read them.
 
-Files that are named are read alone and count as finished; a folder, or a session's id, joins
-lineages and subagents. Filters are the same words in every command.
+A file named on the command line is read alone and counts as finished. A folder or a session id joins
+subagents, resumes and forks. Start at `locate_files` and `read_selection`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, wraps
 from itertools import accumulate
 from os.path import realpath
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import click
 
 from toolspan.cli.output import combine_options, progress_bar, warn
-from toolspan.errors import Ambiguous, NotFound, ToolspanError, UnknownDialect
+from toolspan.errors import Ambiguous, NotFound, SourceError, ToolspanError, UnknownDialect
 from toolspan.formats.claude.paths import MAX_PROJECT_NAME_LENGTH, parse_file_name, project_name
 from toolspan.formats.codex.paths import is_rollout
+from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import (
     TranscriptFile,
     find_all_transcripts,
@@ -34,24 +35,30 @@ from toolspan.types.span import is_within, parse_timestamp
 from toolspan.types.state import STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
     from toolspan.reading.cache import Cache
     from toolspan.reading.history import CallTable, SessionFiles
+    from toolspan.reading.parallel import FileJob
     from toolspan.reading.rows import CallRow
     from toolspan.reading.scan import FileSummary
+    from toolspan.reading.transcript import Transcript
     from toolspan.types.session import SessionInfo
 
 
 _MAX_HINT_PATHS = 3
-"""Names that a hint repeats."""
+_HEAD_BYTES = 1 << 16
+_MIN_CACHED_BYTES = 4 << 20
+"""Reading fewer bytes than this is faster than opening the cache."""
+_ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
+"""The characters of session ids. Files are not searched for a name with other characters."""
+_AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
+_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class CallFilter(NamedTuple):
-    """Which calls are wanted; None and empty mean any."""
+    """The filter options of a command. None and empty accept everything."""
 
     tool: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
@@ -63,18 +70,35 @@ class CallFilter(NamedTuple):
     session: str | None = None
     agent: str | None = None
 
+    @classmethod
+    def from_options(cls, values: dict[str, Any]) -> CallFilter:
+        """Return the filter for the values of `filter_options`."""
+        return cls(**{**values, "tool": tuple(tool.casefold() for tool in values["tool"])})
+
+    @property
+    def selects_calls(self) -> bool:
+        """Return whether the filter looks at single calls, and not only at files."""
+        return self.without_file_filters() != CallFilter()
+
+    def without_file_filters(self) -> CallFilter:
+        """Return the filter for calls of files that `accepts_file` has already selected."""
+        return self._replace(project=None, session=None, dialect=None)
+
     def accepts_call(self, row: CallRow, cwd: str | None = None) -> bool:
-        """Whether a call is wanted; `cwd` is the folder its session worked in."""
+        """Return whether the filter accepts a call; `cwd` is the working folder of its session."""
         return (
-            self._matches_names(row)
+            (not self.tool or (row.tool or "").casefold() in self.tool)
+            and (not self.state or row.state in self.state)
+            and (not self.error or (row.error_kind or "") in self.error)
+            and self.dialect in (None, row.dialect)
             and (self.project is None or in_project(self.project, row.file, cwd))
             and (self.session is None or (row.session or "").startswith(self.session))
             and (self.agent is None or (row.agent or "").startswith(self.agent))
-            and self._matches_time(row)
+            and self.accepts_time(row.requested or row.finished)
         )
 
     def accepts_file(self, file: str, info: SessionInfo) -> bool:
-        """Whether a file is of a session that is wanted; what the calls must be is left aside."""
+        """Return whether the filter accepts the session of a file, whatever its calls are."""
         if self.dialect not in (None, info.dialect):
             return False
         if self.project is not None and not in_project(self.project, file, info.cwd):
@@ -82,76 +106,69 @@ class CallFilter(NamedTuple):
         prefix = self.session
         return prefix is None or any(session_id.startswith(prefix) for session_id in info.session_ids)
 
-    def _matches_names(self, row: CallRow) -> bool:
-        return (
-            (not self.tool or (row.tool or "").casefold() in self.tool)
-            and (not self.state or row.state in self.state)
-            and (not self.error or (row.error_kind or "") in self.error)
-            and (self.dialect in (None, row.dialect))
-        )
-
-    def _matches_time(self, row: CallRow) -> bool:
-        return is_within(row.requested or row.finished, self.since, self.until)
+    def accepts_time(self, timestamp: str | None) -> bool:
+        """Return whether a timestamp is in the selected period."""
+        return is_within(timestamp, self.since, self.until)
 
 
-def in_project(word: str, file: str, cwd: str | None = None) -> bool:
-    """Whether a file belongs to a project: by its path, or by the working folder behind it."""
-    return word in file or project_name(word) in file or (cwd is not None and word in cwd)
-
-
-def make_filter(values: dict[str, Any]) -> CallFilter:
-    """The filter that the options of a command line make."""
-    return CallFilter(**{**values, "tool": tuple(tool.casefold() for tool in values["tool"])})
-
-
-_AGE_PATTERN = re.compile(r"(\d+)\s*([smhdw])")
-_AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+def in_project(name: str, file: str, cwd: str | None = None) -> bool:
+    """Return whether a transcript belongs to a project, by its path or by its working folder."""
+    return name in file or project_name(name) in file or (cwd is not None and name in cwd)
 
 
 def parse_time(_: click.Context, __: click.Parameter, text: str | None) -> datetime | None:
-    """A time on the command line: `7d`, `24h`, `2026-11-01`, or a full timestamp."""
+    """Parse a time on the command line: `7d`, `24h`, `2026-11-01`, or a full timestamp."""
     if text is None:
         return None
-    ago = _AGE_PATTERN.fullmatch(text.strip())
-    if ago:
+    if age := _AGE_PATTERN.fullmatch(text.strip()):
         try:
-            return datetime.now(UTC) - timedelta(**{_AGE_UNITS[ago[2]]: int(ago[1])})
+            return datetime.now(UTC) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
         except (OverflowError, ValueError) as error:
             raise click.BadParameter(f"{text!r} is too long ago") from error
-    parsed = parse_timestamp(text)
-    if parsed is None:
-        raise click.BadParameter(f"{text!r} is neither like 7d or 24h nor a date")
-    return parsed
+    if (time := parse_timestamp(text)) is None:
+        raise click.BadParameter(f"{text!r} is not a date, and not an age such as 7d or 24h")
+    return time
 
 
 filter_options = combine_options(
-    click.option("--tool", multiple=True, help="Only this tool (repeatable)."),
+    click.option("--tool", multiple=True, help="Only calls of this tool (repeatable)."),
     click.option("--state", multiple=True, type=click.Choice(STATES), metavar="STATE",
-                 help="Only calls that ended so (repeatable)."),
+                 help="Only calls in this state (repeatable)."),
     click.option("--error", multiple=True, type=click.Choice(ERROR_KINDS), metavar="KIND",
-                 help="Only this error kind (repeatable)."),
-    click.option("--project", help="Only sessions whose file or folder has this in its path."),
+                 help="Only calls with this error kind (repeatable)."),
+    click.option("--project", help="Only sessions whose file or working folder contains this text."),
     click.option("--dialect", type=click.Choice(["claude", "codex"]),
-                 help="Only this client's format."),
-    click.option("--since", callback=parse_time, help="Not before: 7d, 24h, 2026-11-01."),
-    click.option("--until", callback=parse_time, help="Before that time."),
-    click.option("--session", help="Only the session whose id begins so."),
-    click.option("--agent", help="Only the subagent whose id begins so."),
+                 help="Only transcripts of this client."),
+    click.option("--since", callback=parse_time, help="Only from this time on: 7d, 24h, 2026-11-01."),
+    click.option("--until", callback=parse_time, help="Only before this time."),
+    click.option("--session", help="Only the session whose id begins with this."),
+    click.option("--agent", help="Only the subagent whose id begins with this."),
 )  # fmt: skip
-"""Adds the filter options to a command, which gets them as keywords."""
+"""Adds the filter options to a command; `CallFilter.from_options` takes their values."""
+
+last_option = click.option("--last", is_flag=True, help="Read the session that was written to last.")
 
 
-def names_argument(command: Callable[P, R]) -> Callable[P, R]:
-    """Adds the words that name files, folders or sessions to a command."""
-    return click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")(
-        command
-    )
+def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Return the session ids that begin with `incomplete`, for shell completion."""
+    try:
+        files = find_all_transcripts()
+    except ToolspanError:
+        return []
+    stems = [file.name.stem for file in files if file.name.role == "session"]
+    return [stem for stem in stems if stem.startswith(incomplete)]
+
+
+names_argument = click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]...")
+"""Adds the names of files, folders or sessions to a command."""
 
 
 def limit_option(default: int, what: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Adds a limit on what is shown to a command; programs get all, unless it is given."""
+    """Add `--limit` to a command that has `--json`. Without a value, JSON output has no limit."""
     option = click.option(
-        "--limit", type=click.IntRange(min=0), help=f"{what} shown; 0 for all.  [default: {default}; all with --json]"
+        "--limit",
+        type=click.IntRange(min=0),
+        help=f"Show at most this many {what}; 0 for all.  [default: {default}; all with --json]",
     )
 
     def decorate(command: Callable[P, R]) -> Callable[P, R]:
@@ -167,160 +184,51 @@ def limit_option(default: int, what: str) -> Callable[[Callable[P, R]], Callable
 
 
 def limit_note(visible_count: int, total: int, end: str = "last") -> str:
-    """What to add to a count when a limit left some out; nothing when it did not."""
+    """Return the note that follows a count when `--limit` hides some rows."""
     return f", the {end} {visible_count} shown (--limit 0: all)" if visible_count < total else ""
 
 
 def call_hint(names: Sequence[str]) -> str:
-    """How to look at a call of what was named; a call is looked for in all of the user's files."""
+    """Return the hint how to show one of the listed calls."""
     from shlex import quote
 
     paths = [name for name in names if path_exists(Path(name)) and name.isprintable()]
     quoted_paths = "".join(f" {quote(path)}" for path in paths[:_MAX_HINT_PATHS])
     more = " …" if len(paths) > _MAX_HINT_PATHS else ""
-    return f"toolspan show CALL{quoted_paths}{more} tells one call in full."
+    return f"toolspan show CALL{quoted_paths}{more} shows one call in detail."
 
 
-class CallSelection(NamedTuple):
-    """What was named, read."""
-
-    call_table: CallTable
-    is_joined: bool
-    """Files were read as a set, not one by one."""
-
-    def list_calls(self) -> Sequence[CallRow]:
-        """The calls: each once and by time when joined, else file by file."""
-        if self.is_joined:
-            return sorted(self.call_table.calls, key=lambda row: row.requested or row.finished or "")
-        return [row for file in self.call_table.files for row in file.calls]
-
-
-def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection:
-    """What the words name: files, folders, session ids; nothing means this user's transcripts.
-
-    Raises:
-        ToolspanError: something does not exist, or could be several things.
-    """
-    from toolspan.reading.history import CallTable
-
-    files, joined = locate_files(names, last=last)
-    with progress_bar(sum(file.size for file in files), "reading") as advance:
-        ledger = CallTable(scan_with_cache([file.path for file in files], advance=advance))
-    for file in ledger.files:
-        if file.problem:
-            if len(files) == 1:
-                raise ToolspanError(file.problem)
-            warn(file.problem)
-    return CallSelection(ledger, joined)
-
-
-_MIN_CACHED_BYTES = 4 << 20
-"""Fewer bytes than this are read sooner than the cache could be asked."""
-
-
-def cache_for(paths: Sequence[Path]) -> Cache | None:
-    """This user's cache, where it could save time."""
-    from toolspan.reading.cache import Cache, default_folder
-
-    folder = default_folder()
-    if folder is None or not any(size >= _MIN_CACHED_BYTES for size in accumulate(map(_file_size, paths))):
-        return None
-    return Cache(folder)
-
-
-def scan_with_cache(paths: Sequence[Path], *, advance: Callable[[int], None] = lambda _: None) -> Iterator[FileSummary]:
-    """The facts of files; what this user's cache knows is not read again."""
-    from toolspan.reading.cache import cached_scan_files as ask
-    from toolspan.reading.scan import scan_files
-
-    cache = cache_for(paths)
-    if cache is None:
-        return scan_files(paths, advance=advance)
-    return ask(paths, cache, advance=advance)
-
-
-def require_session(word: str | None, files: Sequence[TranscriptFile]) -> None:
-    """See to it that a session which a filter names is there; names of files tell nearly always.
-
-    Raises:
-        NotFound: no session begins so.
-    """
-    if word is None or any((file.name.session_id or "").startswith(word) for file in files):
-        return
-    check_session(word, (facts.info for facts in scan_with_cache([file.path for file in files])))
-
-
-def check_session(word: str | None, infos: Iterable[SessionInfo]) -> None:
-    """See to it that a session which a filter names is among some.
-
-    Raises:
-        NotFound: no session begins so.
-    """
-    if word is not None and not any(session_id.startswith(word) for info in infos for session_id in info.session_ids):
-        raise NotFound(f"no session begins with {word!r}")
-
-
-def filter_by_project(word: str | None, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """The files of a project; those are read whose path does not tell."""
-    if word is None:
-        return list(files)
-    unsure = [file.path for file in files if not in_project(word, str(file.path))]
-    by_cwd = {facts.file for facts in scan_with_cache(unsure) if in_project(word, facts.file, facts.info.cwd)}
-    others = set(map(str, unsure)) - by_cwd
-    return [file for file in files if str(file.path) not in others]
-
-
-def _file_size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
-
-
-def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[CallRow]:
-    """The calls of a selection that a filter takes.
-
-    Raises:
-        NotFound: the filter names a session that is not there.
-    """
-    check_session(call_filter.session, (file.info for file in selection.call_table.files))
-    folders = {file.file: file.info.cwd for file in selection.call_table.files}
-    return [row for row in selection.list_calls() if call_filter.accepts_call(row, folders.get(row.file))]
+# Find files
 
 
 def locate_files(
     names: Sequence[str], *, last: bool = False, allow_unknown: bool = False
 ) -> tuple[list[TranscriptFile], bool]:
-    """The files the words name, and whether they are to be read as a set.
+    """Return the named transcripts, and whether they are joined; without names, all of this user's.
 
-    Files of other clients or other kinds are refused, unless strangers are welcome.
+    `last` selects the session written to last among them. `allow_unknown` accepts files in unknown formats.
 
     Raises:
-        ToolspanError: something does not exist, or could be several things.
+        ToolspanError: a name does not exist or is ambiguous.
     """
     if last:
         return newest_session(names), True
     files = _find_files(names)
     paths = [Path(name) for name in names]
-    alone = bool(paths) and all(_is_file(path) for path in paths)
+    alone = bool(paths) and all(path_exists(path) and not path.is_dir() for path in paths)
     for path in paths if alone and not allow_unknown else ():
         require_known_format(path)
     return files, not alone
 
 
 def _find_files(names: Sequence[str]) -> list[TranscriptFile]:
-    """The files of everything that is named, each once; without a name, all of this user's.
-
-    Raises:
-        ToolspanError: something does not exist, or could be several things.
-    """
     if not names:
         return find_all_transcripts()
     if not all(names):
         raise NotFound("a name is empty; name a file, a folder or a session")
     if len(names) == 1:
         return _files_named(names[0])
-    folder = lru_cache(1 << 12)(realpath)  # many files lie in few folders
+    folder = lru_cache(1 << 12)(realpath)  # many files share few folders
     unique_files: dict[tuple[str, str], TranscriptFile] = {}
     for file in (file for name in names for file in _files_named(name)):
         unique_files.setdefault((folder(str(file.path.parent)), file.path.name), file)
@@ -333,24 +241,19 @@ def _files_named(name: str) -> list[TranscriptFile]:
 
 
 def require_known_format(path: Path) -> None:
-    """A file that is named should be one we can read.
+    """Check that a file is a transcript.
 
     Raises:
-        UnknownDialect: it is no transcript at all.
+        UnknownDialect: no line is a record of a known client.
     """
     from toolspan.formats.detect import detect_dialect
-    from toolspan.formats.source import source_for_path
 
     if detect_dialect(source_for_path(path)) == "unknown":
         raise UnknownDialect(f"{path}: not a transcript: no line is a record of Claude Code or Codex")
 
 
-def _is_file(path: Path) -> bool:
-    return path_exists(path) and not path.is_dir()
-
-
 def path_exists(path: Path) -> bool:
-    """Whether there is such a file or folder; of what no file system takes there is none."""
+    """Return whether a path exists; False for names that no file system accepts."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -358,47 +261,54 @@ def path_exists(path: Path) -> bool:
 
 
 def is_folder(name: str) -> bool:
-    """Whether there is a folder of that name."""
+    """Return whether a name is an existing folder; False for names that no file system accepts."""
     try:
         return Path(name).is_dir()
     except (OSError, ValueError):
         return False
 
 
-def find_session_files(name: str, root: Path | None = None) -> list[TranscriptFile]:
-    """The files of the session whose id begins with `name`: its own and its subagents'.
+def current_folder() -> Path:
+    """Return the current folder.
 
     Raises:
-        NotFound: there is none, or more than one.
+        NotFound: it has been removed.
+    """
+    try:
+        return Path.cwd()
+    except OSError as error:
+        raise NotFound("the current folder no longer exists; change to another one") from error
+
+
+def find_session_files(name: str, root: Path | None = None) -> list[TranscriptFile]:
+    """Return the files of the session whose id begins with `name`, subagents included.
+
+    Raises:
+        NotFound: no session, or more than one, begins with it.
     """
     from toolspan.reading.history import match_prefix
 
     if "/" in name or name.endswith((".jsonl", ".zst")):
         raise NotFound(f"{name}: no such file or folder")
-    everything = find_transcripts(root) if root else find_all_transcripts()
-    session_ids = [file.name.session_id for file in everything if file.name.session_id]
+    files = find_transcripts(root) if root else find_all_transcripts()
+    session_ids = [file.name.session_id for file in files if file.name.session_id]
     try:
         session = match_prefix(name, session_ids, "session", hint=_shorten_session_id)
     except Ambiguous:
         raise
     except NotFound:
-        if inside := _find_recorded_session(name, everything):
-            return inside
+        if recorded := _find_recorded_session(name, files):
+            return recorded
         raise
-    return _session_members(everything, session)
+    return _session_members(files, session)
 
 
 def _shorten_session_id(session: str) -> str:
     return session[:13]
 
 
-_ID_PATTERN = re.compile(r"[0-9A-Fa-f-]+")
-"""What ids of clients are made of: no file is read for the sake of another word."""
-
-
 def _find_recorded_session(name: str, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """The files of a session that no file is called after."""
-    from toolspan.cli.read_selected import transcripts_containing
+    """Return the files whose records belong to a session although their names do not say so."""
     from toolspan.reading.history import CallTable
 
     if not _ID_PATTERN.fullmatch(name):
@@ -406,15 +316,15 @@ def _find_recorded_session(name: str, files: Sequence[TranscriptFile]) -> list[T
     return files_of_session(name, CallTable.from_transcripts([*transcripts_containing(f'"{name}', files)]), files)
 
 
-def files_of_session(name: str, ledger: CallTable, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
-    """The files of the session that begins with a name, by what stands in them; maybe none.
+def files_of_session(name: str, call_table: CallTable, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
+    """Return the files whose records belong to the session that begins with `name`; may be empty.
 
     Raises:
-        Ambiguous: several sessions begin so.
+        Ambiguous: several sessions begin with it.
     """
     from toolspan.reading.history import match_prefix
 
-    sessions = [candidate for candidate in ledger.sessions if candidate.id.startswith(name)]
+    sessions = [candidate for candidate in call_table.sessions if candidate.id.startswith(name)]
     if not sessions:
         return []
     session = match_prefix(name, [candidate.id for candidate in sessions], "session", hint=_shorten_session_id)
@@ -423,70 +333,58 @@ def files_of_session(name: str, ledger: CallTable, files: Sequence[TranscriptFil
 
 
 def _session_members(files: Sequence[TranscriptFile], session: str) -> list[TranscriptFile]:
-    """The files of a session among others."""
-    members = [file for file in files if _is_session_file(file, session)]
+    members = [
+        file
+        for file in files
+        if file.name.session_id == session or (_is_unowned_agent(file) and mentions_session(file, session))
+    ]
     if any(is_rollout(file.path.name) for file in members):
         members += find_rollout_agents(files, session)
     return members
 
 
-def _is_session_file(file: TranscriptFile, session: str) -> bool:
-    if file.name.session_id == session:
-        return True
-    return file.name.role == "agent" and file.name.session_id is None and _mentions_session(file, session)
+def _is_unowned_agent(file: TranscriptFile) -> bool:
+    """Return whether this is a subagent file of an old client, which does not carry the session in its path."""
+    return file.name.role == "agent" and file.name.session_id is None
 
 
-def _mentions_session(file: TranscriptFile, session: str) -> bool:
-    """Whether an old subagent file, which lies beside its session, names that session."""
+def mentions_session(file: TranscriptFile, session: str) -> bool:
+    """Return whether the head of a file contains a session id."""
     try:
-        with file.path.open("rb") as stream:
-            return session.encode() in stream.read(1 << 16)
-    except OSError:
+        return session.encode() in source_for_path(file.path).read(0, _HEAD_BYTES)
+    except SourceError:
         return False
 
 
 def newest_session(names: Sequence[str] = ()) -> list[TranscriptFile]:
-    """The files of the session written to last, be it by a subagent.
+    """Return the files of the session that it or one of its subagents wrote to last.
 
     Raises:
-        NotFound: there is no session at all, or something that is named does not exist.
+        NotFound: there is no session, or a name does not exist.
     """
-    everything = _find_files(names)
-    sessions = {file.name.stem for file in everything if file.name.role == "session"}
-    for file in sorted(everything, key=lambda file: -file.modified):
-        owner = _owning_session(file, everything, sessions)
+    files = _find_files(names)
+    sessions = {file.name.stem for file in files if file.name.role == "session"}
+    for file in sorted(files, key=lambda file: -file.modified):
+        owner = _owning_session(file, files, sessions)
         if owner in sessions:
-            return _session_members(everything, owner)
+            return _session_members(files, owner)
     raise NotFound(f"{' and '.join(names) or 'your transcripts'}: no session there")
 
 
 def _owning_session(file: TranscriptFile, files: Sequence[TranscriptFile], sessions: Set[str]) -> str | None:
-    """The session that a file belongs to."""
-    if file.name.role == "agent" and file.name.session_id is None:
+    if _is_unowned_agent(file):
         siblings = (sibling for sibling in files if sibling.path.parent == file.path.parent)
         session_ids = (sibling.name.stem for sibling in siblings if sibling.name.role == "session")
-        return next((session for session in session_ids if _mentions_session(file, session)), None)
+        return next((session for session in session_ids if mentions_session(file, session)), None)
     rollout_session = rollout_session_id(file) if is_rollout(file.path.name) else None
     return rollout_session if rollout_session in sessions else file.name.session_id
 
 
-def current_folder() -> Path:
-    """Where this command was started.
+def newest_session_here() -> TranscriptFile:
+    """Return the session of the current folder that was written to last, whichever client wrote it.
 
     Raises:
-        NotFound: somebody has removed that folder since.
-    """
-    try:
-        return Path.cwd()
-    except OSError as error:
-        raise NotFound("the current folder is gone; go to one that exists") from error
-
-
-def newest_session_here() -> TranscriptFile | None:
-    """The session of the current folder that was written to last, whichever client's.
-
-    Raises:
-        NotFound: the current folder is gone.
+        NotFound: no session belongs to the current folder, or the folder no longer exists.
     """
     here = realpath(current_folder())
     name = project_name(here)
@@ -495,24 +393,223 @@ def newest_session_here() -> TranscriptFile | None:
         rollout = is_rollout(file.path.name)
         if has_working_folder(file, here) if rollout else _is_project_folder(file.name.project or "", name):
             return file
-    return None
+    raise NotFound("this folder has no session; name a file, a folder or a session")
 
 
 def _is_project_folder(folder: str, name: str) -> bool:
-    """Very long names are cut and end in a hash."""
+    # The client cuts very long names and appends a hash.
     return folder == name or (len(name) == MAX_PROJECT_NAME_LENGTH and folder.startswith(f"{name}-"))
 
 
-def complete_session(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
-    """Session ids that begin with what was typed, for shell completion."""
-    try:
-        everything = find_all_transcripts()
-    except ToolspanError:
-        return []
-    stems = [file.name.stem for file in everything if file.name.role == "session"]
-    return [stem for stem in stems if stem.startswith(incomplete)]
-
-
 def session_project(session: SessionFiles) -> str:
-    """The project a session belongs to, as people know it: its working folder."""
+    """Return the working folder of a session, or the name of its project folder."""
     return session.file.info.cwd or parse_file_name(PurePath(session.file.file)).project or ""
+
+
+# Read files
+
+
+class FileResult(Protocol):
+    """The result of a job for one file."""
+
+    @property
+    def problem(self) -> str | None:
+        """Return why the file could not be read."""
+        ...
+
+
+class SessionFileResult(FileResult, Protocol):
+    """The result of a job for one file, with the session it belongs to."""
+
+    @property
+    def file(self) -> str:
+        """Return the path of the file."""
+        ...
+
+    @property
+    def info(self) -> SessionInfo:
+        """Return the session of the file."""
+        ...
+
+
+T = TypeVar("T", bound=FileResult)
+S = TypeVar("S", bound=SessionFileResult)
+
+
+class CallSelection(NamedTuple):
+    """The calls of the named transcripts."""
+
+    call_table: CallTable
+    is_joined: bool
+    """The files were read as a set, not one by one."""
+
+    def list_calls(self) -> Sequence[CallRow]:
+        """Return the calls: each once and by time if joined, else file by file."""
+        if self.is_joined:
+            return sorted(self.call_table.calls, key=lambda row: row.requested or row.finished or "")
+        return [row for file in self.call_table.files for row in file.calls]
+
+
+def read_selection(names: Sequence[str], *, last: bool = False) -> CallSelection:
+    """Read the calls of the named transcripts; without names, of all of this user's.
+
+    Raises:
+        ToolspanError: a name does not exist or is ambiguous, or the only file cannot be read.
+    """
+    from toolspan.reading.history import CallTable
+    from toolspan.reading.scan import SCAN_JOB
+
+    results, joined = read_selected_files(names, SCAN_JOB, last=last)
+    return CallSelection(CallTable(results), joined)
+
+
+def read_selected_files(names: Sequence[str], job: FileJob[T], *, last: bool = False) -> tuple[list[T], bool]:
+    """Run a job on each named file; return the results and whether the files are joined.
+
+    Raises:
+        ToolspanError: a name does not exist or is ambiguous, or the only file cannot be read.
+    """
+    files, joined = locate_files(names, last=last)
+    with progress_bar(sum(file.size for file in files), "reading") as advance:
+        results = list(map_files([file.path for file in files], job, advance))
+    for result in results:
+        if result.problem and len(results) == 1:
+            raise ToolspanError(result.problem)
+        if result.problem:
+            warn(result.problem)
+    return results, joined
+
+
+def read_filtered_files(
+    names: Sequence[str],
+    job: FileJob[S],
+    call_filter: CallFilter,
+    *,
+    last: bool,
+    predicate: Callable[[S], bool] = lambda _: True,
+) -> list[S]:
+    """Run a job on each named file and return the results that the filter and the predicate accept.
+
+    Raises:
+        ToolspanError: as `read_selected_files`, or the filter names a session that does not exist.
+    """
+    results, _ = read_selected_files(names, job, last=last)
+    matching = [
+        result for result in results if call_filter.accepts_file(result.file, result.info) and predicate(result)
+    ]
+    if call_filter.session is not None and not matching:
+        raise NotFound(f"no session begins with {call_filter.session!r}")
+    return matching
+
+
+def map_files(paths: Sequence[Path], job: FileJob[T], advance: Callable[[int], None] = lambda _: None) -> Iterator[T]:
+    """Yield the result of a job for each file, in order; results of unchanged files come from the cache.
+
+    A cached job may depend on nothing but its file.
+    """
+    cache = _open_cache(paths)
+    if cache is None:
+        from toolspan.reading.parallel import parallel_map
+
+        return parallel_map(paths, job, advance=advance)
+    from toolspan.reading.cache import cached_map
+
+    return cached_map(paths, job, cache, advance=advance)
+
+
+def _open_cache(paths: Sequence[Path]) -> Cache | None:
+    """Return this user's cache if the files are large enough for it to save time."""
+    from toolspan.reading.cache import Cache, default_folder
+
+    folder = default_folder()
+    if folder is None or not any(size >= _MIN_CACHED_BYTES for size in accumulate(map(_file_size, paths))):
+        return None
+    return Cache(folder)
+
+
+def _file_size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def scan_with_cache(paths: Sequence[Path]) -> Iterator[FileSummary]:
+    """Yield the summary of each file, from the cache where possible."""
+    from toolspan.reading.scan import SCAN_JOB
+
+    return map_files(paths, SCAN_JOB)
+
+
+def filter_calls(selection: CallSelection, call_filter: CallFilter) -> list[CallRow]:
+    """Return the calls of a selection that a filter accepts.
+
+    Raises:
+        NotFound: the filter names a session that does not exist.
+    """
+    check_session(call_filter.session, (file.info for file in selection.call_table.files))
+    folders = {file.file: file.info.cwd for file in selection.call_table.files}
+    return [row for row in selection.list_calls() if call_filter.accepts_call(row, folders.get(row.file))]
+
+
+def check_session(prefix: str | None, infos: Iterable[SessionInfo]) -> None:
+    """Check that one of the sessions has an id that begins with `prefix`; None passes.
+
+    Raises:
+        NotFound: no session begins with it.
+    """
+    ids = (session_id for info in infos for session_id in info.session_ids)
+    if prefix is not None and not any(session_id.startswith(prefix) for session_id in ids):
+        raise NotFound(f"no session begins with {prefix!r}")
+
+
+def require_session(prefix: str | None, files: Sequence[TranscriptFile]) -> None:
+    """Check as `check_session` does; read the files only if no file name answers.
+
+    Raises:
+        NotFound: no session begins with the prefix.
+    """
+    if prefix is None or any((file.name.session_id or "").startswith(prefix) for file in files):
+        return
+    check_session(prefix, (summary.info for summary in scan_with_cache([file.path for file in files])))
+
+
+def filter_by_project(name: str | None, files: Sequence[TranscriptFile]) -> list[TranscriptFile]:
+    """Return the files of a project; read only those whose path does not answer."""
+    if name is None:
+        return list(files)
+    unsure = [file.path for file in files if not in_project(name, str(file.path))]
+    by_cwd = {summary.file for summary in scan_with_cache(unsure) if in_project(name, summary.file, summary.info.cwd)}
+    others = set(map(str, unsure)) - by_cwd
+    return [file for file in files if str(file.path) not in others]
+
+
+def read_transcripts(paths: Iterable[Path]) -> Iterator[Transcript]:
+    """Yield the transcripts one by one; warn about those that cannot be read."""
+    from toolspan.reading.transcript import read
+
+    for path in paths:
+        try:
+            yield read(path)
+        except SourceError as error:
+            warn(error)
+
+
+def transcripts_containing(text: str, files: Sequence[TranscriptFile]) -> Iterator[Transcript]:
+    """Yield the transcripts whose bytes contain a text. A single file is always read.
+
+    Raises:
+        SourceError: the only file cannot be read.
+    """
+    from toolspan.analysis.file_history.archive import file_mentions
+    from toolspan.reading.transcript import read
+
+    if len(files) == 1:
+        yield read(files[0].path)
+        return
+    needle = text.encode("utf-8", "replace")
+    with progress_bar(sum(file.size for file in files), "searching") as advance:
+        for file in files:
+            if file_mentions(file, needle):
+                yield from read_transcripts([file.path])
+            advance(file.size)

@@ -1,4 +1,4 @@
-"""`toolspan sessions --live`: what goes on now."""
+"""`toolspan sessions`: list sessions; with `--live`, those that are running, waiting, idle or dead."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
 
 import click
 
@@ -43,121 +42,56 @@ _STATUS_LABELS = {
 }
 
 
-class SessionFilters(TypedDict):
-    """The filters of `toolspan sessions`."""
-
-    project: str | None
-    dialect: str | None
-    since: datetime | None
-    until: datetime | None
-
-
-def print_live_sessions(
-    names: Sequence[str], *, limit: int, as_json: bool, **filter_values: Unpack[SessionFilters]
-) -> None:
-    """Print the sessions that go on, or died lately."""
-    if filter_values["since"] is not None or filter_values["until"] is not None:
-        raise click.UsageError("--live is about now: --since and --until say nothing there")
-    dialect, project = filter_values["dialect"], filter_values["project"]
-    sessions = [
-        session
-        for session in live_sessions([Path(name) for name in names] or None)
-        if dialect in (None, session.dialect)
-        if project is None or in_project(project, session.file or "", session.cwd)
-    ]
-    if as_json:
-        for session in sessions[: limit or None]:
-            print_json(session)
-    else:
-        _print_live_rows(sessions, limit)
-
-
-def _print_live_rows(sessions: Sequence[LiveSession], limit: int) -> None:
-    out = make_console()
-    now = datetime.now(UTC)
-    visible_sessions = sessions[:limit] if limit else sessions
-    for session in visible_sessions:
-        since = _format_age(session.since, now)
-        out.print(
-            f"{_STATUS_LABELS[session.status]}{since}  [bold]{escape_markup(session.id[:8])}[/]  {_format_location(session)}"
-        )
-        if session.title:
-            out.print(f"    {escape_markup(shorten_line(session.title, out.width - 4))}")
-        for call in session.calls[:5]:
-            out.print(f"    {_format_call(call, now, out.width - 4)}")
-        out.print(f"    [dim]{escape_markup('; '.join(session.evidence))}[/]")
-    more = limit_note(len(visible_sessions), len(sessions), "first")
-    dead = sum(session.status == "dead" for session in sessions)
-    out.print(f"{format_count(len(sessions) - dead, 'live session')}, {dead} dead{more}")
-    if dead:
-        out.print("[dim]toolspan doctor SESSION says what a dead one would need.[/]")
-
-
-def _format_location(session: LiveSession) -> str:
-    process = f", process {session.pid}" if session.pid and session.status != "dead" else ""
-    return f"{escape_markup(shorten_line(session.cwd, 50))}[dim]{process}[/]"
-
-
-def _format_call(call: OpenCall, now: datetime, width: int) -> str:
-    text = f"{call.tool} {shorten_line(call.target, 60)}"
-    return f"{escape_markup(shorten_line(text, width - 14))}[dim]{_format_age(call.requested, now)}[/]"
-
-
-def _format_age(at: str | None, now: datetime) -> str:
-    start = parse_timestamp(at)
-    if start is None or start > now:
-        return ""
-    return f" for {format_duration((now - start).total_seconds() * 1000)}"
-
-
 _NARROW_WIDTH = 100
-"""On a narrower screen, what a session is about gets the room of its folder."""
+"""Narrower terminals leave out `_WIDE_COLUMNS`."""
 _WIDE_COLUMNS = ("agents", "project")
 
 
 @click.command("sessions")
 @names_argument
-@click.option("--live", is_flag=True, help="Those that go on, or died lately in the middle.")
-@click.option("--project", help="Only sessions whose folder has this in it.")
-@click.option("--dialect", type=click.Choice(["claude", "codex"]), help="Only this client's.")
-@click.option("--since", callback=parse_time, help="Went on then or later: 7d, 24h, 2026-11-01.")
-@click.option("--until", callback=parse_time, help="Began before that time.")
-@limit_option(30, "Rows")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-def command(names: tuple[str, ...], *, live: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
-    """List conversations, the newest last.
+@click.option("--live", is_flag=True, help="Only sessions that are open, or died recently with open calls.")
+@click.option("--project", help="Only sessions whose file or working folder contains this text.")
+@click.option("--dialect", type=click.Choice(["claude", "codex"]), help="Only sessions of this client.")
+@click.option("--since", callback=parse_time, help="Only sessions active at or after this time: 7d, 24h, 2026-11-01.")
+@click.option("--until", callback=parse_time, help="Only sessions that began before this time.")
+@limit_option(30, "sessions")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per session.")
+def command(
+    names: tuple[str, ...],
+    *,
+    live: bool,
+    project: str | None,
+    dialect: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List sessions, the newest last.
 
-    Subagents count with the session that started them. With --live: which sessions run now, wait
-    for you, are idle, or died with calls unanswered, and how that is known.
+    Subagents belong to the session that started them. --live shows which sessions are running,
+    waiting for you, idle, or dead with open calls, and the evidence for it.
     """
     if live:
-        # CODEMOD
-
-        print_live_sessions(names, limit=limit, as_json=as_json, **filter_values)
+        if since is not None or until is not None:
+            raise click.UsageError("--since and --until do not apply to --live, which shows the present")
+        _print_live_sessions(names, project, dialect, limit=limit, as_json=as_json)
         return
     sessions = [
-        session for session in read_selection(names).call_table.sessions if _matches_filters(session, **filter_values)
+        session
+        for session in read_selection(names).call_table.sessions
+        if dialect in (None, session.file.info.dialect)
+        and (project is None or in_project(project, session.file.file, session.file.info.cwd))
+        and _overlaps_period(session, since, until)
     ]
     if as_json:
-        for session in sessions[-limit:]:  # all of them, when it is 0
+        for session in sessions[-limit:]:  # all of them if the limit is 0
             print_json(_session_row(session))
     else:
         _print_sessions(sessions, limit)
 
 
-def _matches_filters(
-    session: SessionFiles, *, project: str | None, dialect: str | None, since: datetime | None, until: datetime | None
-) -> bool:
-    info = session.file.info
-    if dialect is not None and info.dialect != dialect:
-        return False
-    if project is not None and not in_project(project, session.file.file, info.cwd):
-        return False
-    return _overlaps_period(session, since, until)
-
-
 def _overlaps_period(session: SessionFiles, since: datetime | None, until: datetime | None) -> bool:
-    """Whether some part of a session lies between two times."""
     if since is None and until is None:
         return True
     infos = [file.info for file in session.files]
@@ -173,7 +107,6 @@ def _count_states(session: SessionFiles) -> Counter[str]:
 
 
 def _count_calls(states: Counter[str]) -> int:
-    """How many calls there are; results without a call are none."""
     return sum(states.values()) - states["orphan_result"]
 
 
@@ -210,10 +143,10 @@ def _session_row(session: SessionFiles) -> dict[str, object]:
 
 def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
     out = make_console()
-    visible_sessions = sessions[-limit:] if limit else sessions
+    visible_sessions = sessions[-limit:]
     columns = ["session", "started", "lasted", "calls", "wrong", "agents", "project", "about"]
     column_indexes = [n for n, name in enumerate(columns) if out.width >= _NARROW_WIDTH or name not in _WIDE_COLUMNS]
-    listing = make_table(
+    table = make_table(
         *(columns[n] for n in column_indexes), right=("lasted", "calls", "wrong", "agents"), cut=("project", "about")
     )
     for session in visible_sessions:
@@ -232,7 +165,59 @@ def _print_sessions(sessions: list[SessionFiles], limit: int) -> None:
             escape_markup(shorten_line(session_project(session), 34)),
             escape_markup(shorten_line(info.title or info.first_prompt, 50)),
         )
-        listing.add_row(*(row[n] for n in column_indexes))
+        table.add_row(*(row[n] for n in column_indexes))
     if visible_sessions:
-        out.print(listing)
+        out.print(table)
     out.print(format_count(len(sessions), "session") + limit_note(len(visible_sessions), len(sessions)))
+
+
+def _print_live_sessions(
+    names: Sequence[str], project: str | None, dialect: str | None, *, limit: int, as_json: bool
+) -> None:
+    sessions = [
+        session
+        for session in live_sessions([Path(name) for name in names] or None)
+        if dialect in (None, session.dialect)
+        if project is None or in_project(project, session.file or "", session.cwd)
+    ]
+    if as_json:
+        for session in sessions[: limit or None]:
+            print_json(session)
+    else:
+        _print_live_rows(sessions, limit)
+
+
+def _print_live_rows(sessions: Sequence[LiveSession], limit: int) -> None:
+    out = make_console()
+    now = datetime.now(UTC)
+    visible_sessions = sessions[: limit or None]
+    for session in visible_sessions:
+        status = _STATUS_LABELS[session.status] + _format_age(session.since, now)
+        out.print(f"{status}  [bold]{escape_markup(session.id[:8])}[/]  {_format_location(session)}")
+        if session.title:
+            out.print(f"    {escape_markup(shorten_line(session.title, out.width - 4))}")
+        for call in session.calls[:5]:
+            out.print(f"    {_format_call(call, now, out.width - 4)}")
+        out.print(f"    [dim]{escape_markup('; '.join(session.evidence))}[/]")
+    more = limit_note(len(visible_sessions), len(sessions), "first")
+    dead = sum(session.status == "dead" for session in sessions)
+    out.print(f"{format_count(len(sessions) - dead, 'live session')}, {dead} dead{more}")
+    if dead:
+        out.print("[dim]toolspan doctor SESSION shows what a dead session needs.[/]")
+
+
+def _format_location(session: LiveSession) -> str:
+    process = f", process {session.pid}" if session.pid and session.status != "dead" else ""
+    return f"{escape_markup(shorten_line(session.cwd, 50))}[dim]{process}[/]"
+
+
+def _format_call(call: OpenCall, now: datetime, width: int) -> str:
+    text = f"{call.tool} {shorten_line(call.target, 60)}"
+    return f"{escape_markup(shorten_line(text, width - 14))}[dim]{_format_age(call.requested, now)}[/]"
+
+
+def _format_age(at: str | None, now: datetime) -> str:
+    start = parse_timestamp(at)
+    if start is None or start > now:
+        return ""
+    return f" for {format_duration((now - start).total_seconds() * 1000)}"

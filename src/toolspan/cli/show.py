@@ -1,4 +1,7 @@
-"""`toolspan show`: a session as a timeline, or one call in full."""
+"""`toolspan show`: a session as a timeline, or one call in detail.
+
+`call_detail.py` draws a single call. The lanes of calls that ran at the same time are drawn by `_lane_marks`.
+"""
 
 from __future__ import annotations
 
@@ -6,221 +9,102 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import msgspec
 from msgspec import Struct
+from rich.cells import cell_len
+from rich.console import Console
 from rich.text import Text
 
-from toolspan.cli.call_detail import CallDetail, RowFormat, build_call_detail, call_json, call_lines, format_period
+from toolspan.cli.call_detail import (
+    AUTHOR_STYLES,
+    CallDetail,
+    RowFormat,
+    build_call_detail,
+    call_json,
+    call_lines,
+    call_text,
+    event_note,
+    format_period,
+    result_summary,
+)
 from toolspan.cli.output import (
+    MIN_BODY_WIDTH,
     STATE_STYLES,
+    TIME_COLUMN_WIDTH,
+    cell_width,
     fact_lines,
     format_count,
+    format_duration,
+    format_time,
     join_parts,
     make_console,
+    make_redactor,
+    plain_line,
+    plain_lines,
     print_json,
     print_lines,
+    redaction_options,
+    write_output,
 )
-from toolspan.cli.read_selected import read_transcripts, transcripts_containing
-from toolspan.cli.redaction_options import add_redaction_options, make_redactor, write_output
 from toolspan.cli.select import (
     complete_session,
     files_of_session,
     find_session_files,
+    mentions_session,
     newest_session,
     path_exists,
+    read_transcripts,
     require_known_format,
+    transcripts_containing,
 )
-from toolspan.cli.show_session import session_lines
-from toolspan.errors import Ambiguous, NotFound, SourceError
+from toolspan.errors import Ambiguous, NotFound
 from toolspan.formats.claude.messages import read_content
 from toolspan.formats.claude.paths import parse_file_name, session_folder
-from toolspan.formats.source import source_for_path
 from toolspan.reading.discovery import TranscriptFile, default_roots, find_transcripts
 from toolspan.reading.history import CallTable, match_prefix, short_id
 from toolspan.reading.lineage import sum_tokens
 from toolspan.reading.rows import CallRow
-from toolspan.reading.timeline import AgentTimeline, build_timeline, turn_rows
+from toolspan.reading.timeline import (
+    AgentTimeline,
+    OverlapGroup,
+    TimelineBatch,
+    TimelineCall,
+    TimelineItem,
+    TimelineMessage,
+    Turn,
+    build_timeline,
+    display_text,
+    starts_turn,
+    turn_rows,
+)
 from toolspan.reading.transcript import Transcript, read
-from toolspan.types.span import Span, parse_timestamp
+from toolspan.types.span import Event, Hook, Permission, Span, parse_timestamp
 from toolspan.types.state import STATE_SYMBOLS
 from toolspan.types.tokens import Tokens
 
-_HEAD_BYTES = 1 << 16
-
-
-def resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
-    """What the words name: the files of a session, or a call.
-
-    Raises:
-        NotFound: nothing has that name, or more than one thing has.
-    """
-    if not all(names):
-        raise NotFound("a name is empty; name a file, a folder, a session or a call")
-    paths = [Path(name) for name in names if path_exists(Path(name))]
-    others = [name for name in names if not path_exists(Path(name))]
-    if len(others) > 1:
-        raise NotFound(f"{' and '.join(others)}: show tells one session or one call")
-    if others:
-        return _find_by_id(others[0], paths, session)
-    if session is not None:
-        return find_session_files(session, _root_folder(paths))
-    if last or not paths:
-        return newest_session([str(path) for path in paths])
-    if len(paths) > 1:
-        raise Ambiguous(f"{len(paths)} files named: show tells one session or one call")
-    return _file_with_subagents(paths[0]) if not paths[0].is_dir() else _only_session(paths[0])
-
-
-def _root_folder(paths: Sequence[Path]) -> Path | None:
-    return paths[0] if paths and paths[0].is_dir() else None
-
-
-def _file_with_subagents(path: Path) -> list[TranscriptFile]:
-    """A named file, with the subagents that belong to it.
-
-    Raises:
-        UnknownDialect: it is no transcript at all.
-    """
-    require_known_format(path)
-    files = find_transcripts(path)
-    if files[0].name.role == "agent":
-        return files
-    folder = session_folder(path)
-    inside = find_transcripts(folder) if folder.is_dir() else []
-    others = sorted(path.parent.glob("agent-*.jsonl*"))
-    beside = (file for other in others for file in find_transcripts(other))
-    mine = (file for file in beside if _mentions_session(file, files[0].name.stem))
-    return [*files, *(file for file in (*inside, *mine) if file.name.role == "agent")]
-
-
-def _mentions_session(file: TranscriptFile, session: str) -> bool:
-    try:
-        return session.encode() in source_for_path(file.path).read(0, _HEAD_BYTES)
-    except SourceError:
-        return False
-
-
-def _only_session(folder: Path) -> list[TranscriptFile]:
-    stems = {file.name.stem for file in find_transcripts(folder) if file.name.role == "session"}
-    if len(stems) > 1:
-        raise Ambiguous(f"{folder}: {len(stems)} sessions there; name one by its id, or add --last")
-    return newest_session([str(folder)])
-
-
-def _find_by_id(word: str, paths: Sequence[Path], session: str | None) -> list[TranscriptFile] | CallDetail:
-    """The session, or else the call, whose id begins with a word."""
-    if "/" in word or word.endswith((".jsonl", ".zst")):
-        raise NotFound(f"{word}: no such file or folder")
-    if session is not None:
-        return _find_call(word, find_session_files(session, _root_folder(paths)))
-    if any(not path.is_dir() for path in paths):
-        groups = (find_transcripts(path) if path.is_dir() else _file_with_subagents(path) for path in paths)
-        return _find_call(word, [file for files in groups for file in files])
-    files = [file for path in paths or default_roots() for file in find_transcripts(path)]
-    try:
-        stems = [file.name.stem for file in files if file.name.role == "session"]
-        stem = match_prefix(word, stems, "session", hint=lambda session_id: session_id[:13])
-    except Ambiguous:
-        raise
-    except NotFound:
-        transcripts = list(transcripts_containing(word, files))
-        inside = files_of_session(word, CallTable.from_transcripts(transcripts), files)
-        return inside or _find_call_detail(word, transcripts)
-    return find_session_files(stem, _root_folder(paths))
-
-
-def _find_call(word: str, files: Sequence[TranscriptFile]) -> CallDetail:
-    """The call whose id begins with a word; of several with the same id, the newest."""
-    return _find_call_detail(word, list(transcripts_containing(word, files)))
-
-
-def _find_call_detail(word: str, transcripts: Sequence[Transcript]) -> CallDetail:
-    ledger = CallTable.from_transcripts(transcripts)
-    rows = [row for row in ledger.calls if _has_prefix(row.id, word)]
-    if not rows:
-        raise NotFound(f"no session or call begins with {word!r}")
-    name = match_prefix(word, sorted({row.id for row in rows}), "call")
-    *others, newest = sorted((row for row in rows if row.id == name), key=_row_time)
-    transcript = next(candidate for candidate in transcripts if candidate.file == newest.file)
-    span = next(span for span in transcript.spans if span.id == name)
-    elsewhere = tuple(row.session or Path(row.file).stem for row in reversed(others))
-    return build_call_detail(ledger.link_span(span), transcript, elsewhere)
-
-
-def _has_prefix(name: str, word: str) -> bool:
-    return name.startswith(word) or short_id(name).startswith(word)
-
-
-def _row_time(row: CallRow) -> float:
-    at = parse_timestamp(row.finished or row.requested)
-    return at.timestamp() if at else 0.0
-
-
-class SessionDetail(Struct, frozen=True, kw_only=True):
-    """A session, read."""
-
-    main: Transcript
-    files: list[Transcript]
-    strand: AgentTimeline
-
-    @classmethod
-    def from_files(cls, files: Sequence[TranscriptFile]) -> SessionDetail:
-        """The session of these files."""
-        session_transcripts = read_session_transcripts(files)
-        strand = build_timeline([read_content(transcript) for transcript in session_transcripts])
-        return cls(main=session_transcripts[0], files=session_transcripts, strand=strand)
-
-    @property
-    def cwd(self) -> str | None:
-        """The folder it worked in."""
-        return self.main.info.cwd
-
-    @property
-    def spans(self) -> list[Span]:
-        """Every call, subagents' calls included."""
-        return [placed.span for strand in self.strand.iter_timelines() for placed in strand.calls]
-
-    @property
-    def agent_count(self) -> int:
-        """How many subagents it had."""
-        return sum(1 for _ in self.strand.iter_timelines()) - 1
-
-    @property
-    def tokens(self) -> Tokens:
-        """Of all files, each message once."""
-        return sum_tokens(transcript.message_tokens for transcript in self.files)
-
-    @property
-    def max_concurrency(self) -> int:
-        """How many calls of one batch were under way at once, at most."""
-        batches = (batch for strand in self.strand.iter_timelines() for batch in strand.batches)
-        groups = (group for batch in batches for group in batch.groups)
-        return max((group.concurrency for group in groups), default=0)
-
-
-def read_session_transcripts(files: Sequence[TranscriptFile]) -> list[Transcript]:
-    """The session's own transcript, then its subagents'."""
-    mains = [file for file in files if file.name.role != "agent"] or files
-    main = max(mains, key=lambda file: file.modified)
-    others = [file for file in files if file.name.role == "agent" and file is not main]
-    return [read(main.path), *read_transcripts(file.path for file in others)]
+_GAP_THRESHOLD = timedelta(minutes=5)
+_MAX_LANES = 8
+_BAR_WIDTH = 10
+_NARROW_WIDTH = 96
+_SUMMARY_WIDTH = 60
 
 
 @click.command("show")
 @click.argument("names", nargs=-1, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION|CALL]...")
-@click.option("--last", is_flag=True, help="The session written to last (the default).")
-@click.option("--session", help="Look for the call in the session whose id begins so.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-@click.option("--messages/--no-messages", default=True, help="Whether the words between calls are told.")
-@click.option("--thinking", is_flag=True, help="The model's thinking too.")
-@click.option("--width", type=click.IntRange(40), help="Columns; by default the terminal's.")
-@click.option("--full", is_flag=True, help="Texts in full length.")
-@click.option("--html", "as_html", is_flag=True, help="One page that needs no network.")
-@add_redaction_options
+@click.option("--last", is_flag=True, help="Show the session that was written to last (the default).")
+@click.option("--session", help="Look for the call in the session whose id begins with this.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--messages/--no-messages", default=True, help="Show the messages between calls.  [default: messages]")
+@click.option("--thinking", is_flag=True, help="Also show the model's thinking.")
+@click.option("--width", type=click.IntRange(40), help="Width in columns; by default that of the terminal.")
+@click.option("--full", is_flag=True, help="Do not shorten texts.")
+@click.option("--html", "as_html", is_flag=True, help="Write one HTML page that works offline.")
+@redaction_options
 def command(
     names: tuple[str, ...],
     *,
@@ -231,22 +115,24 @@ def command(
     output: Path | None,
     **flags: bool,
 ) -> None:
-    """Tell a session as a timeline, or one call in full.
+    """Show a session as a timeline, or one call in detail.
 
-    A session is named by its file or by the beginning of its id; its subagents stand under the
-    calls that started them. A call is named by the beginning of its id, and looked for in the files
-    and folders named beside it, else in all transcripts.
+    Name a session by its file or by the beginning of its id; its subagents are shown below the
+    calls that started them. Name a call by the beginning of its id; it is looked for in the files
+    and folders you name with it, or in all of your transcripts.
 
-    Lanes: calls joined by ┌ │ └ ran at the same time; ╷ ╎ ╵ were asked for together and ran one
+    Lanes: calls joined by ┌ │ └ ran at the same time; ╷ ╎ ╵ were requested together and ran one
     after another; ┊ marks what a rewind left behind. Times are UTC.
     """
-    if as_json and flags["as_html"]:
-        raise click.UsageError("--json and --html: one of them")
-    target = resolve_names(names, last=last, session=session)
-    page = HtmlPage(flags.pop("as_html"), output, flags.pop("redact"), flags.pop("skeleton"))
-    if page.is_requested:
-        page.write_page(target)
+    as_html, redact, skeleton = flags.pop("as_html"), flags.pop("redact"), flags.pop("skeleton")
+    if as_json and as_html:
+        raise click.UsageError("use either --json or --html")
+    target = _resolve_names(names, last=last, session=session)
+    if as_html:
+        _write_page(target, output, redact=redact, skeleton=skeleton)
         return
+    if output or redact or skeleton:
+        raise click.UsageError("-o, --redact and --skeleton need --html")
     out = make_console()
     out.width = width or _terminal_width() or out.width
     detail = SessionDetail.from_files(target) if isinstance(target, list) else target
@@ -254,57 +140,178 @@ def command(
     if as_json:
         print_json(_session_json(detail, row_format) if isinstance(detail, SessionDetail) else call_json(detail))
         return
-    lines = _detail_lines(detail, row_format) if isinstance(detail, SessionDetail) else call_lines(detail, row_format)
+    lines = _session_lines(detail, row_format) if isinstance(detail, SessionDetail) else call_lines(detail, row_format)
     print_lines(lines, out)
 
 
 def _terminal_width() -> int | None:
-    """The terminal's width, also when the output goes to a pager."""
+    """Return the width of the terminal, even if the output goes to a pager."""
     try:
         return os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
         return None
 
 
-class HtmlPage(NamedTuple):
-    """What was said about the page that a session may be made into."""
+def _write_page(
+    target: list[TranscriptFile] | CallDetail, output: Path | None, *, redact: bool, skeleton: bool
+) -> None:
+    from toolspan.export import html
 
-    html: bool
-    output: Path | None
-    redact: bool
-    skeleton: bool
+    if not isinstance(target, list):
+        raise click.UsageError("--html shows a session, not one call")
+    if output is None and sys.stdout.isatty():
+        raise click.UsageError("the page would go to the terminal; add -o FILE")
+    redactor = make_redactor(redact=redact, skeleton=skeleton)
+    text = html.render_transcripts(*_read_session(target), redactor=redactor)
+    write_output((text.encode("utf-8", "replace"),), output)
+    if output is not None:
+        click.echo(f"{output}: {len(text) / 1e6:.1f} MB", err=True)
+
+
+def _resolve_names(names: Sequence[str], *, last: bool, session: str | None) -> list[TranscriptFile] | CallDetail:
+    """Return the files of the named session, or the named call.
+
+    Raises:
+        NotFound: nothing has that name, or several things have it.
+    """
+    if not all(names):
+        raise NotFound("a name is empty; name a file, a folder, a session or a call")
+    paths = [Path(name) for name in names if path_exists(Path(name))]
+    others = [name for name in names if not path_exists(Path(name))]
+    if len(others) > 1:
+        raise NotFound(f"{' and '.join(others)}: name one session or one call")
+    if others:
+        return _find_by_id(others[0], paths, session)
+    if session is not None:
+        return find_session_files(session, _root_folder(paths))
+    if last or not paths:
+        return newest_session([str(path) for path in paths])
+    if len(paths) > 1:
+        raise Ambiguous(f"{len(paths)} files named: name one session or one call")
+    return _file_with_subagents(paths[0]) if not paths[0].is_dir() else _only_session(paths[0])
+
+
+def _root_folder(paths: Sequence[Path]) -> Path | None:
+    return paths[0] if paths and paths[0].is_dir() else None
+
+
+def _file_with_subagents(path: Path) -> list[TranscriptFile]:
+    """Return a named file and the files of its subagents."""
+    require_known_format(path)
+    files = find_transcripts(path)
+    if files[0].name.role == "agent":
+        return files
+    folder = session_folder(path)
+    inside = find_transcripts(folder) if folder.is_dir() else []
+    others = sorted(path.parent.glob("agent-*.jsonl*"))
+    beside = (file for other in others for file in find_transcripts(other))
+    mine = (file for file in beside if mentions_session(file, files[0].name.stem))
+    return [*files, *(file for file in (*inside, *mine) if file.name.role == "agent")]
+
+
+def _only_session(folder: Path) -> list[TranscriptFile]:
+    stems = {file.name.stem for file in find_transcripts(folder) if file.name.role == "session"}
+    if len(stems) > 1:
+        raise Ambiguous(f"{folder}: {len(stems)} sessions in this folder; name one by its id, or add --last")
+    return newest_session([str(folder)])
+
+
+def _find_by_id(prefix: str, paths: Sequence[Path], session: str | None) -> list[TranscriptFile] | CallDetail:
+    """Return the session, or else the call, whose id begins with `prefix`."""
+    if "/" in prefix or prefix.endswith((".jsonl", ".zst")):
+        raise NotFound(f"{prefix}: no such file or folder")
+    if session is not None:
+        return _find_call(prefix, find_session_files(session, _root_folder(paths)))
+    if any(not path.is_dir() for path in paths):
+        groups = (find_transcripts(path) if path.is_dir() else _file_with_subagents(path) for path in paths)
+        return _find_call(prefix, [file for files in groups for file in files])
+    files = [file for path in paths or default_roots() for file in find_transcripts(path)]
+    try:
+        stems = [file.name.stem for file in files if file.name.role == "session"]
+        stem = match_prefix(prefix, stems, "session", hint=lambda session_id: session_id[:13])
+    except Ambiguous:
+        raise
+    except NotFound:
+        transcripts = list(transcripts_containing(prefix, files))
+        recorded = files_of_session(prefix, CallTable.from_transcripts(transcripts), files)
+        return recorded or _find_call_detail(prefix, transcripts)
+    return find_session_files(stem, _root_folder(paths))
+
+
+def _find_call(prefix: str, files: Sequence[TranscriptFile]) -> CallDetail:
+    return _find_call_detail(prefix, list(transcripts_containing(prefix, files)))
+
+
+def _find_call_detail(prefix: str, transcripts: Sequence[Transcript]) -> CallDetail:
+    """Return the call whose id begins with `prefix`; the newest of several with the same id."""
+    call_table = CallTable.from_transcripts(transcripts)
+    rows = [row for row in call_table.calls if row.id.startswith(prefix) or short_id(row.id).startswith(prefix)]
+    if not rows:
+        raise NotFound(f"no session or call begins with {prefix!r}")
+    name = match_prefix(prefix, sorted({row.id for row in rows}), "call")
+    *others, newest = sorted((row for row in rows if row.id == name), key=_row_time)
+    transcript = next(candidate for candidate in transcripts if candidate.file == newest.file)
+    span = next(span for span in transcript.spans if span.id == name)
+    elsewhere = tuple(row.session or Path(row.file).stem for row in reversed(others))
+    return build_call_detail(call_table.link_span(span), transcript, elsewhere)
+
+
+def _row_time(row: CallRow) -> float:
+    at = parse_timestamp(row.finished or row.requested)
+    return at.timestamp() if at else 0.0
+
+
+class SessionDetail(Struct, frozen=True, kw_only=True):
+    """A session with all its files."""
+
+    main: Transcript
+    files: list[Transcript]
+    timeline: AgentTimeline
+
+    @classmethod
+    def from_files(cls, files: Sequence[TranscriptFile]) -> SessionDetail:
+        """Read the session of these files."""
+        transcripts = _read_session(files)
+        timeline = build_timeline([read_content(transcript) for transcript in transcripts])
+        return cls(main=transcripts[0], files=transcripts, timeline=timeline)
 
     @property
-    def is_requested(self) -> bool:
-        """Whether a page is to be written.
+    def cwd(self) -> str | None:
+        """Return the working folder."""
+        return self.main.info.cwd
 
-        Raises:
-            UsageError: it is told where or how, but not that it is.
-        """
-        if not self.html and (self.output or self.redact or self.skeleton):
-            raise click.UsageError("-o, --redact and --skeleton go with --html")
-        return self.html
+    @property
+    def spans(self) -> list[Span]:
+        """Return all calls, those of subagents included."""
+        return [placed.span for timeline in self.timeline.iter_timelines() for placed in timeline.calls]
 
-    def write_page(self, target: list[TranscriptFile] | CallDetail) -> None:
-        """Write the page of a session.
+    @property
+    def agent_count(self) -> int:
+        """Return the number of subagents."""
+        return sum(1 for _ in self.timeline.iter_timelines()) - 1
 
-        Raises:
-            UsageError: it is a call, or the page would go to a terminal.
-        """
-        from toolspan.export import html
+    @property
+    def tokens(self) -> Tokens:
+        """Return the tokens of all files, each message counted once."""
+        return sum_tokens(transcript.message_tokens for transcript in self.files)
 
-        if not isinstance(target, list):
-            raise click.UsageError("--html makes a page of a session, not of one call")
-        if self.output is None and sys.stdout.isatty():
-            raise click.UsageError("a page is not for the terminal: add -o FILE")
-        redactor = make_redactor(redact=self.redact, skeleton=self.skeleton)
-        text = html.render_transcripts(*read_session_transcripts(target), redactor=redactor)
-        write_output((text.encode("utf-8", "replace"),), self.output)
-        if self.output is not None:
-            click.echo(f"{self.output}: {len(text) / 1e6:.1f} MB", err=True)
+    @property
+    def max_concurrency(self) -> int:
+        """Return the largest number of calls of one batch that ran at the same time."""
+        batches = (batch for timeline in self.timeline.iter_timelines() for batch in timeline.batches)
+        groups = (group for batch in batches for group in batch.groups)
+        return max((group.concurrency for group in groups), default=0)
 
 
-def _detail_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Text]:
+def _read_session(files: Sequence[TranscriptFile]) -> list[Transcript]:
+    """Return the transcript of the session, followed by those of its subagents."""
+    mains = [file for file in files if file.name.role != "agent"] or files
+    main = max(mains, key=lambda file: file.modified)
+    others = [file for file in files if file.name.role == "agent" and file is not main]
+    return [read(main.path), *read_transcripts(file.path for file in others)]
+
+
+def _session_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Text]:
     info, width = detail.main.info, row_format.width
     name = info.session_id or parse_file_name(Path(detail.main.file)).stem
     yield from fact_lines("session", join_parts(name, info.agent_id), width, "bold")
@@ -319,12 +326,12 @@ def _detail_lines(detail: SessionDetail, row_format: RowFormat) -> Iterator[Text
     busiest = f"up to {detail.max_concurrency} calls at once" if detail.max_concurrency > 1 else None
     yield from fact_lines("", join_parts(agents, busiest), width, "dim")
     yield from fact_lines("tokens", _format_tokens(detail.tokens), width)
-    yield from session_lines(detail.strand, row_format)
+    yield from timeline_lines(detail.timeline, row_format)
 
 
 def _calls_line(detail: SessionDetail, width: int) -> Text:
     states = Counter(span.state for span in detail.spans)
-    calls = states.total() - states["orphan_result"]  # which is no call
+    calls = states.total() - states["orphan_result"]
     (line,) = fact_lines("calls", f"{calls:,}", width)
     for state, n in states.most_common():
         line.append(f"  {STATE_SYMBOLS[state]} {n:,} {state}", style=STATE_STYLES[state])
@@ -350,4 +357,260 @@ def _session_json(detail: SessionDetail, row_format: RowFormat) -> dict[str, obj
         "concurrency": detail.max_concurrency,
         "tokens": detail.tokens,
     }
-    return {"session": session, "turns": turn_rows(detail.strand, row_format.includes_message)}
+    return {"session": session, "turns": turn_rows(detail.timeline, row_format.includes_message)}
+
+
+class TimelineRow(NamedTuple):
+    """One line before layout: time, lanes, main text, right column."""
+
+    at: datetime | None
+    gutter: str
+    body: Text
+    right: Text = Text()
+
+    def with_dim_style(self) -> TimelineRow:
+        """Return the row with dimmed text."""
+        body = self.body.copy()
+        body.stylize("dim")
+        return self._replace(body=body)
+
+
+def timeline_lines(timeline: AgentTimeline, row_format: RowFormat) -> Iterator[Text]:
+    """Yield the lines of a session, cut to the width: every turn with its messages, calls and subagents."""
+    last_time: str | None = None
+    day = timeline.start_time.date() if timeline.start_time else None
+    for row in _agent_rows(timeline, "", row_format):
+        if row is None:
+            last_time = None  # each turn shows its time
+            yield Text()
+            continue
+        if row.at is not None and day is not None and row.at.date() > day:
+            day = row.at.date()
+            yield Text(f"{'':{TIME_COLUMN_WIDTH}}── {day.isoformat()}", style="dim")
+        time = format_time(row.at, date=False)
+        yield _lay_out(row, "" if time == last_time else time, row_format.width)
+        last_time = time or last_time
+
+
+def _lay_out(row: TimelineRow, time: str, width: int) -> Text:
+    line = Text().append(f"{time:{TIME_COLUMN_WIDTH}}", style="dim").append(row.gutter, style="blue")
+    available = width - cell_width(line.plain) - 1
+    right_width = cell_width(row.right.plain)
+    right, right_width = (row.right, right_width) if available - right_width >= MIN_BODY_WIDTH else (Text(), 0)
+    available = max(available - right_width, 8)
+    body = row.body.copy()
+    taken = cell_width(body.plain)
+    if taken > available:
+        body.truncate(available, overflow="ellipsis")
+    elif right.plain:
+        body.append(" " * (available - taken))
+    return line.append_text(body).append(" " if right.plain else "").append_text(right)
+
+
+def _agent_rows(timeline: AgentTimeline, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
+    """Yield the rows of one agent; None is an empty line."""
+    was_abandoned = False
+    ended: datetime | None = None
+    for turn in timeline.turns:
+        if turn.prompt is not None and row_format.messages and not prefix:
+            yield None
+        for item in turn.items:
+            if ended and item.start_time and item.start_time - ended > _GAP_THRESHOLD:
+                gap = format_duration((item.start_time - ended).total_seconds() * 1000)
+                yield TimelineRow(None, prefix, Text(f"┄ {gap} later", style="dim"))
+            is_abandoned = not isinstance(item, AgentTimeline) and item.branch == "abandoned"
+            if is_abandoned and not was_abandoned:
+                yield TimelineRow(None, prefix, Text("┊ left behind by a rewind:", style="yellow"))
+            was_abandoned = is_abandoned
+            rows = _item_rows(item, turn, prefix + "┊ " * is_abandoned, row_format)
+            yield from (row.with_dim_style() if is_abandoned and row else row for row in rows)
+            ended = max((time for time in (ended, item.end_time) if time), default=None)
+
+
+def _item_rows(item: TimelineItem, turn: Turn, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
+    match item:
+        case TimelineMessage():
+            if row_format.includes_message(item.message):
+                first = item.message is turn.prompt and not prefix
+                right = _turn_note(turn) if first else Text()
+                yield from _message_rows(item, prefix, row_format, right)
+        case TimelineBatch():
+            yield from _batch_rows(item, prefix, row_format)
+        case AgentTimeline():
+            yield from _subagent_rows(item, prefix, row_format)
+
+
+def _turn_note(turn: Turn) -> Text:
+    calls = sum(placed.span.state != "orphan_result" for placed in turn.calls)
+    if not calls or turn.start_time is None or turn.end_time is None:
+        return Text()
+    took = format_duration((turn.end_time - turn.start_time).total_seconds() * 1000)
+    return Text(f"{format_count(calls, 'call')} {took:>8}", style="dim")
+
+
+def _message_rows(item: TimelineMessage, prefix: str, row_format: RowFormat, right: Text) -> Iterator[TimelineRow]:
+    mark, style = AUTHOR_STYLES[item.message.voice]
+    if item.message.voice == "command" and not starts_turn(item.message):
+        mark, style = AUTHOR_STYLES["text"]  # the output of a command
+    text = display_text(item.message)
+    if item.message.voice == "summary" and not row_format.full:
+        text = f"summary for the model, {len(text):,} characters"
+    if not text.strip():
+        return
+    if not row_format.full:
+        body = Text(mark + plain_line(text, row_format.width), style=style)
+        yield TimelineRow(item.start_time, prefix, body, right)
+        return
+    text_width = max(row_format.width - TIME_COLUMN_WIDTH - len(prefix) - len(mark) - 1, 20)
+    for n, line in enumerate(_wrap_text(text, text_width)):
+        body = Text((mark if n == 0 else " " * len(mark)) + line, style=style)
+        yield TimelineRow(item.start_time if n == 0 else None, prefix, body)
+
+
+def _wrap_text(text: str, width: int) -> Iterator[str]:
+    measure = Console(width=width)
+    for line in plain_lines(text.strip("\n")):
+        if cell_len(line) <= width:
+            yield line
+        else:
+            yield from (part.plain.rstrip() for part in Text(line).wrap(measure, width))
+
+
+def _subagent_rows(timeline: AgentTimeline, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
+    name = join_parts(timeline.role or "subagent", (timeline.agent_id or "")[:12])
+    unlinked = None if timeline.linked else "started by an unknown call"
+    head = plain_line("↳ " + join_parts(name, format_count(len(timeline.calls), "call"), unlinked), row_format.width)
+    yield TimelineRow(timeline.start_time, prefix, Text(head, style="blue"))
+    yield from _agent_rows(timeline, prefix + "  ", row_format)
+
+
+def _batch_rows(batch: TimelineBatch, prefix: str, row_format: RowFormat) -> Iterator[TimelineRow | None]:
+    if batch.is_serial:
+        calls = batch.calls
+        last = len(calls) - 1
+        for n, placed in enumerate(calls):
+            on = "╷ " if n == 0 else "╵ " if n == last else "╎ "
+            below = "  " if n == last else "╎ "
+            yield from _call_rows(placed, prefix, (on, below), None, row_format)
+        return
+    for group in batch.groups:
+        marks = _lane_marks(group) if len(group.calls) > 1 else [("", "")]
+        for placed, mark in zip(group.calls, marks, strict=True):
+            yield from _call_rows(placed, prefix, mark, group, row_format)
+
+
+def _lane_marks(group: OverlapGroup) -> list[tuple[str, str]]:
+    """Return the lane characters of each call: for its own line, and for the lines below it."""
+    most = min(group.lane_count, _MAX_LANES)
+    marks = []
+    for n, placed in enumerate(group.calls):
+        call_lane = min(placed.lane, most - 1)
+        busy = {min(other.lane, most - 1) for other in group.calls[:n] if _overlaps_start(other, placed)}
+        busy.discard(call_lane)
+        if n < len(group.calls) - 1:
+            start = "├" if placed.lane >= most else "┌"
+            on = "".join(start if k == call_lane else "│" if k in busy else " " for k in range(most))
+            below = "".join("│" if k == call_lane or k in busy else " " for k in range(most))
+        else:  # all lanes end in the last call
+            on = "".join(_closing_mark(k, call_lane, busy) for k in range(most))
+            below = " " * most
+        marks.append((on + " ", below + " "))
+    return marks
+
+
+def _overlaps_start(other: TimelineCall, placed: TimelineCall) -> bool:
+    end, start = other.span.finished, placed.span.requested
+    return start is not None and (end is None or end > start)
+
+
+def _closing_mark(lane: int, call_lane: int, busy: set[int]) -> str:
+    first_lane = min({call_lane, *busy})
+    if lane < first_lane:
+        return " "
+    if lane in busy:
+        return "└" if lane == first_lane else "┴"
+    return "─"
+
+
+def _call_rows(
+    placed: TimelineCall, prefix: str, marks: tuple[str, str], group: OverlapGroup | None, row_format: RowFormat
+) -> Iterator[TimelineRow | None]:
+    span = placed.span
+    on, below = marks
+    yield TimelineRow(
+        span.requested or span.finished,
+        prefix + on,
+        call_text(span, row_format),
+        _right_column(span, group, row_format),
+    )
+    yield from _failure_rows(span, prefix + below + "  ", row_format.width)
+    for note in _event_notes(span, row_format.width):
+        yield TimelineRow(None, prefix + below + "  ", note)
+    for agent in placed.agents:
+        yield from _subagent_rows(agent, prefix + below + "  ", row_format)
+
+
+def _right_column(span: Span, group: OverlapGroup | None, row_format: RowFormat) -> Text:
+    text = Text()
+    if span.state == "succeeded":
+        text.append(plain_line(result_summary(span), _SUMMARY_WIDTH), style="dim")
+    if group is not None and len(group.calls) > 1 and row_format.width >= _NARROW_WIDTH:
+        text.append(" ").append_text(_duration_bar(span, group))
+    took = span.duration
+    text.append(f" {format_duration(took.total_seconds() * 1000) if took is not None else '':>8}")
+    return text
+
+
+def _duration_bar(span: Span, group: OverlapGroup) -> Text:
+    """Return a bar that shows when the call ran within its group."""
+    starts = [time for call in group.calls if (time := call.span.requested)]
+    ends = [time for call in group.calls if (time := call.span.finished)]
+    if not starts or not ends or span.requested is None or span.finished is None:
+        return Text("─" * _BAR_WIDTH, style="dim")
+    whole = (max(ends) - min(starts)).total_seconds() or 1.0
+    first = int((span.requested - min(starts)).total_seconds() / whole * _BAR_WIDTH)
+    last = int((span.finished - min(starts)).total_seconds() / whole * _BAR_WIDTH + 0.5)
+    first = min(max(first, 0), _BAR_WIDTH - 1)
+    last = min(max(last, first + 1), _BAR_WIDTH)
+    bar = Text().append("─" * first, style="dim")
+    bar.append("━" * (last - first), style=STATE_STYLES[span.state])
+    return bar.append("─" * (_BAR_WIDTH - last), style="dim")
+
+
+def _failure_rows(span: Span, gutter: str, width: int) -> Iterator[TimelineRow]:
+    """Yield the error and its solution; on one line if both fit."""
+    if span.state == "succeeded" or (span.error_kind is None and not span.message):
+        return
+    interrupt_follows = any(evidence.rule == "interrupt marker follows" for evidence in span.evidence)
+    label = (span.error_kind or span.state) + (" or interrupted" if span.ambiguous and interrupt_follows else "")
+    message = Text(label, style=STATE_STYLES[span.state])
+    if span.message:
+        message.append(": " + plain_line(span.message, width), style="default")
+    solution = Text(f"→ {span.advice.solution}" if span.advice else "", style="dim")
+    if TIME_COLUMN_WIDTH + len(gutter) + message.cell_len + solution.cell_len + 1 < width:
+        yield TimelineRow(None, gutter, message.append("  ").append_text(solution))
+        return
+    yield TimelineRow(None, gutter, message)
+    yield TimelineRow(None, gutter, solution)
+
+
+def _event_notes(span: Span, width: int) -> Iterator[Text]:
+    """Yield the notable events of a call, repeated ones once."""
+    counts: dict[str, int] = {}
+    for event in span.events:
+        if not _is_usual_event(event, span.events):
+            note = event_note(event)
+            counts[note] = counts.get(note, 0) + 1
+    for note, times in counts.items():
+        repeated = f" ×{times}" if times > 1 and note.startswith("hook") else ""
+        yield Text(plain_line(note, width) + repeated, style="dim")
+
+
+def _is_usual_event(event: Event, events: Sequence[Event]) -> bool:
+    """Return whether an event adds nothing: permission by configuration, a shown denial, a hook start."""
+    if isinstance(event, Permission):
+        return event.source is None or (event.decision, event.source) == ("accept", "config")
+    if isinstance(event, Hook) and event.outcome == "started":
+        ends = (other for other in events if isinstance(other, Hook) and other.outcome != "started")
+        return any(other.name == event.name for other in ends)
+    return False

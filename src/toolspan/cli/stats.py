@@ -1,4 +1,4 @@
-"""`toolspan stats`: counts, durations and timeouts per tool; tokens."""
+"""`toolspan stats`: counts, durations and timeouts per tool or MCP server, and tokens."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from toolspan.cli.select import (
     CallSelection,
     filter_calls,
     filter_options,
+    last_option,
     limit_option,
-    make_filter,
     names_argument,
     read_selection,
 )
@@ -28,27 +28,27 @@ from toolspan.reading.scan import FileSummary
 from toolspan.types.tokens import Tokens
 
 _NARROW_WIDTH = 100
-"""On a narrower screen, the rarer numbers make room for the tool's name."""
+"""Narrower terminals leave out `_WIDE_COLUMNS`."""
 _WIDE_COLUMNS = ("timed out", "pace")
 _SLIM_WIDTH = 60
-"""On one narrower than this, more numbers do."""
+"""Terminals narrower than this leave out `_OPTIONAL_COLUMNS`."""
 _OPTIONAL_COLUMNS = (*_WIDE_COLUMNS, "wrong", "p95", "total")
 
 
 @click.command("stats")
 @names_argument
-@click.option("--last", is_flag=True, help="The session written to last.")
-@click.option("--mcp", is_flag=True, help="The health of each MCP server instead.")
-@limit_option(30, "Tools or servers")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@last_option
+@click.option("--mcp", is_flag=True, help="Show MCP servers instead of tools.")
+@limit_option(30, "tools or servers")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @filter_options
 def command(names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
-    """Counts, durations and timeouts per tool; tokens counted once per message.
+    """Show counts, durations and timeouts per tool, and tokens counted once per message.
 
-    Tokens belong to messages, not to calls: with a filter that chooses calls (tool, state, error,
-    agent, time) they are left out.
+    Tokens belong to messages, not to calls, so they are left out if a filter selects calls (tool,
+    state, error, agent, time).
     """
-    call_filter = make_filter(filter_values)
+    call_filter = CallFilter.from_options(filter_values)
     everything = read_selection(names, last=last)
     rows = filter_calls(everything, call_filter)
     if mcp:
@@ -59,27 +59,26 @@ def command(names: tuple[str, ...], *, last: bool, mcp: bool, limit: int, as_jso
         print_json({**_stats_row(selection, rows, call_filter), "tools": _tool_rows(rows, limit)})
     else:
         _print_stats(selection, rows, limit)
-        if not _chooses_calls(call_filter):
+        if not call_filter.selects_calls:
             _print_tokens(selection)
 
 
 def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
-    """Each MCP server's calls, errors, timeouts, lost connections and times."""
-    every = server_stats(rows)
-    visible_servers = every[: limit or None]
+    servers = server_stats(rows)
+    visible_servers = servers[: limit or None]
     if as_json:
         print_json({"servers": [msgspec.to_builtins(stats) for stats in visible_servers]})
         return
     if not visible_servers:
-        make_console().print("No calls of MCP servers.")
+        make_console().print("No calls to MCP servers.")
         return
-    listing = make_table(
+    table = make_table(
         "server", "tools", "calls", "wrong", "timed out", "lost", "p50", "p95", "max", "errors",
         right=("tools", "calls", "wrong", "timed out", "lost", "p50", "p95", "max"),
         cut=("server", "errors"),
     )  # fmt: skip
     for stats in visible_servers:
-        listing.add_row(
+        table.add_row(
             escape_markup(stats.server),
             f"{stats.tools:,}",
             f"{stats.calls:,}",
@@ -91,17 +90,17 @@ def _print_servers(rows: list[CallRow], limit: int, *, as_json: bool) -> None:
             format_duration(stats.max_ms),
             ", ".join(f"{n}× {kind}" for kind, n in stats.error_kinds.items()),
         )
-    make_console().print(listing)
-    if hidden := len(every) - len(visible_servers):
+    make_console().print(table)
+    if hidden := len(servers) - len(visible_servers):
         make_console().print(f"{format_count(hidden, 'more server')} (--limit 0: all)")
 
 
 def _filter_files(selection: CallSelection, call_filter: CallFilter) -> CallSelection:
-    """Only the files that a filter can mean, so that sessions and tokens are theirs."""
+    """Return the selection without the files that the filter excludes, so that they are not counted."""
     if call_filter == CallFilter():
         return selection
     files = [file for file in selection.call_table.files if _matches_filter(file, call_filter)]
-    if _chooses_calls(call_filter):
+    if call_filter.selects_calls:
         files = [replace(file, message_tokens={}, tokens_raw_sum=Tokens()) for file in files]
     return CallSelection(CallTable(files), selection.is_joined)
 
@@ -109,30 +108,26 @@ def _filter_files(selection: CallSelection, call_filter: CallFilter) -> CallSele
 def _matches_filter(file: FileSummary, call_filter: CallFilter) -> bool:
     if not call_filter.accepts_file(file.file, file.info):
         return False
-    if call_filter.session is not None or not _chooses_calls(call_filter):
+    if call_filter.session is not None or not call_filter.selects_calls:
         return True
     return any(call_filter.accepts_call(row, file.info.cwd) for row in file.calls)
 
 
-def _chooses_calls(call_filter: CallFilter) -> bool:
-    return call_filter._replace(project=None, session=None, dialect=None) != CallFilter()
-
-
 def _stats_row(selection: CallSelection, rows: list[CallRow], call_filter: CallFilter) -> dict[str, object]:
-    ledger = selection.call_table
-    files = ledger.files
-    counted = not _chooses_calls(call_filter)
+    call_table = selection.call_table
+    files = call_table.files
+    has_tokens = not call_filter.selects_calls
     return {
         "files": len(files),
-        "sessions": len(ledger.sessions),
+        "sessions": len(call_table.sessions),
         "lines": sum(file.counts.lines for file in files),
         "malformed": sum(file.counts.malformed for file in files),
         "calls": sum(row.state != "orphan_result" for row in rows),
         "orphan_results": sum(row.state == "orphan_result" for row in rows),
         "states": dict(Counter(row.state for row in rows)),
         "error_kinds": dict(Counter(row.error_kind for row in rows if row.error_kind)),
-        "tokens": msgspec.to_builtins(ledger.tokens) if counted else None,
-        "tokens_raw_sum": msgspec.to_builtins(ledger.tokens_raw_sum) if counted else None,
+        "tokens": msgspec.to_builtins(call_table.tokens) if has_tokens else None,
+        "tokens_raw_sum": msgspec.to_builtins(call_table.tokens_raw_sum) if has_tokens else None,
     }
 
 
@@ -152,7 +147,7 @@ def _print_stats(selection: CallSelection, rows: list[CallRow], limit: int) -> N
         + "\n"
     )
     tools = tool_stats(rows)
-    _print_tools(tools[:limit] if limit else tools)
+    _print_tools(tools[: limit or None])
     hidden = len(tools) - limit if limit else 0
     if hidden > 0:
         out.print(f"{format_count(hidden, 'more tool')} (--limit 0: all)")
@@ -161,14 +156,14 @@ def _print_stats(selection: CallSelection, rows: list[CallRow], limit: int) -> N
 
 def _print_tools(tools: Sequence[ToolStats]) -> None:
     out = make_console()
-    left_out = () if out.width >= _NARROW_WIDTH else _WIDE_COLUMNS if out.width >= _SLIM_WIDTH else _OPTIONAL_COLUMNS
-    columns = [name for name in _COLUMN_FORMATS if name not in left_out]
+    hidden = () if out.width >= _NARROW_WIDTH else _WIDE_COLUMNS if out.width >= _SLIM_WIDTH else _OPTIONAL_COLUMNS
+    columns = [name for name in _COLUMN_FORMATS if name not in hidden]
     numbers = [name for name in columns if name not in ("tool", "pace")]
-    listing = make_table(*columns, right=numbers, cut=("tool",))
+    table = make_table(*columns, right=numbers, cut=("tool",))
     for stats in tools:
-        listing.add_row(*(_COLUMN_FORMATS[name](stats) for name in columns))
+        table.add_row(*(_COLUMN_FORMATS[name](stats) for name in columns))
     if tools:
-        out.print(listing)
+        out.print(table)
 
 
 _COLUMN_FORMATS: dict[str, Callable[[ToolStats], str]] = {
@@ -186,8 +181,8 @@ _COLUMN_FORMATS: dict[str, Callable[[ToolStats], str]] = {
 
 def _print_tokens(selection: CallSelection) -> None:
     tokens, raw = selection.call_table.tokens, selection.call_table.tokens_raw_sum
-    listing = make_table("tokens", "counted once", "naive sum", right=("counted once", "naive sum"))
+    table = make_table("tokens", "counted once", "naive sum", right=("counted once", "naive sum"))
     for name in Tokens.__struct_fields__:
         label = name.removesuffix("_tokens").replace("_", " ")
-        listing.add_row(label, f"{getattr(tokens, name):,}", f"{getattr(raw, name):,}")
-    make_console().print("\n", listing, sep="")
+        table.add_row(label, f"{getattr(tokens, name):,}", f"{getattr(raw, name):,}")
+    make_console().print("\n", table, sep="")

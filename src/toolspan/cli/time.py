@@ -1,4 +1,4 @@
-"""`toolspan time`: where the time went, in parts that sum to the clock's."""
+"""`toolspan time`: wall time split into model, tools, permission, hooks and idle."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from toolspan.cli.output import (
     print_table,
     shorten_line,
 )
-from toolspan.cli.read_selected import read_filtered_files
-from toolspan.cli.select import filter_options, make_filter, names_argument
+from toolspan.cli.select import CallFilter, filter_options, last_option, names_argument, read_filtered_files
 from toolspan.reading.parallel import FileJob
 from toolspan.types.span import parse_timestamp
 
@@ -32,36 +31,43 @@ _PART_STYLES: dict[TimePart, str] = {
 }  # fmt: skip
 _PART_MEANINGS: dict[TimePart, str] = {
     "model": "thinking and writing",
-    "tools": "some call was running",
-    "permission": "a person was asked",
-    "hooks": "hooks ran, no call did",
+    "tools": "at least one call running",
+    "permission": "waiting for permission",
+    "hooks": "hooks running, no call",
     "idle": "between turns",
+}
+_PART_LABELS: dict[TimePart, str] = {
+    "model": "the model",
+    "tools": "tools",
+    "permission": "waiting for permission",
+    "hooks": "hooks",
+    "idle": "idle time",
 }
 _BAR_WIDTH = 30
 _SLOW_CALL_MS = 10_000
-"""Milliseconds that reading or editing a file does not take."""
+"""A read or an edit that took longer has probably waited for permission."""
 
 
 @click.command("time")
 @names_argument
-@click.option("--last", is_flag=True, help="The session written to last.")
+@last_option
 @click.option(
     "--limit", default=10, show_default=True, type=click.IntRange(min=0),
-    help="Rows of each table shown; 0 for all.",
+    help="Show at most this many rows per table; 0 for all.",
 )  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @filter_options
 def command(names: tuple[str, ...], *, last: bool, limit: int, as_json: bool, **filter_values: Any) -> None:
-    """Where the time went: model, tools, permission, hooks, idle.
+    """Show where the time went: model, tools, permission, hooks, idle.
 
-    The parts sum to the wall time exactly; calls that overlap are counted once there, and each in
-    full in the tables. With --since and --until only the time between counts. Filters that choose
-    calls (tool, state, error, agent) choose rows of the tables; the split is of whole sessions.
+    The parts add up to the wall time. Calls that overlap are counted once in the split, and each
+    in full in the tables. --since and --until count only the time in between. Filters on calls
+    (tool, state, error, agent) select rows of the tables; the split covers whole sessions.
     """
-    call_filter = make_filter(filter_values)
+    call_filter = CallFilter.from_options(filter_values)
     files = read_filtered_files(names, FileJob(file_time, FileTime), call_filter, last=last)
     sheet = Timesheet.from_files(files, since=call_filter.since, until=call_filter.until)
-    rest = call_filter._replace(project=None, session=None, dialect=None)  # files were chosen by these
+    rest = call_filter.without_file_filters()
     calls = [call for call in sheet.calls if rest.accepts_call(call.call)]
     if as_json:
         print_json(_time_row(sheet, calls, limit))
@@ -111,7 +117,7 @@ def _print_report(sheet: Timesheet, calls: Sequence[CallTime], limit: int) -> No
     out = make_console()
     split = sheet.split
     if not split.wall_ms and not calls:
-        out.print("No times here.")
+        out.print("No times recorded.")
         return
     out.print(_format_headline(sheet, split))
     out.print()
@@ -137,18 +143,9 @@ def _format_headline(sheet: Timesheet, split: TimeSplit) -> str:
         return f"{where}, all of it idle"
     share = split.part_ms(most[0]) / busy
     return (
-        f"{where}, [bold]{format_duration(busy)}[/] of it at work: "
-        f"most of that went to {_PART_LABELS[most[0]]} ({share:.0%})"
+        f"{where}, [bold]{format_duration(busy)}[/] of it busy: "
+        f"most of it went to {_PART_LABELS[most[0]]} ({share:.0%})"
     )
-
-
-_PART_LABELS: dict[TimePart, str] = {
-    "model": "the model",
-    "tools": "tools",
-    "permission": "waiting for permission",
-    "hooks": "hooks",
-    "idle": "nobody",
-}
 
 
 def _part_line(part: TimePart, split: TimeSplit, width: int) -> Text:
@@ -161,32 +158,31 @@ def _part_line(part: TimePart, split: TimeSplit, width: int) -> Text:
 
 
 def _note_lines(sheet: Timesheet, calls: Sequence[CallTime]) -> Iterator[str]:
-    yield f"{format_count(len(calls), 'call')}, {format_duration(sum(c.took_ms or 0 for c in calls))} in all."
+    yield f"{format_count(len(calls), 'call')}, {format_duration(sum(c.took_ms or 0 for c in calls))} in total."
     waits = {
         certainty: _sum_waits([call for call in calls if call.certainty == certainty])
         for certainty in ("known", "inferred")
     }
     known_waits = ", ".join(f"{format_duration(ms)} {certainty}" for certainty, ms in waits.items() if ms)
     unknown = sum(call.certainty == "unknown" for call in calls)
-    doubt = f"; {format_count(unknown, 'call')} may hide one, counted as tools" if unknown else ""
-    yield f"Waits for permission: {known_waits or 'none known'}{doubt}."
-    odd = [call for call in calls if _likely_waited(call)]
-    if odd:
-        took = format_duration(sum(call.took_ms or 0 for call in odd))
+    doubt = f"; {format_count(unknown, 'call')} may include one, counted as tools" if unknown else ""
+    yield f"Waits for permission: {known_waits or 'none recorded'}{doubt}."
+    slow = [call for call in calls if _likely_waited(call)]
+    if slow:
+        took = format_duration(sum(call.took_ms or 0 for call in slow))
         yield (
-            f"Edits or lookups of more than {format_duration(_SLOW_CALL_MS)} among those: {len(odd):,}, "
-            f"{took} in all, likely waits."
+            f"Of those, {len(slow):,} reads, searches or edits took more than "
+            f"{format_duration(_SLOW_CALL_MS)} ({took} in total), probably waiting."
         )
     if sheet.agents:
         agents_ms = TimeSplit.from_slices(part for agent in sheet.agents for part in agent.slices).wall_ms
         yield (
-            f"{format_count(len(sheet.agents), 'subagent')} took {format_duration(agents_ms)} of their own; "
-            "where a call waited for one, that is tools above."
+            f"{format_count(len(sheet.agents), 'subagent')} took {format_duration(agents_ms)} in total; "
+            "while a call waits for one, that time counts as tools."
         )
 
 
 def _likely_waited(call: CallTime) -> bool:
-    """Tools that answer at once do not run so long; nobody wrote down that they waited."""
     quick = call.call.kind in ("edit", "write", "read", "search")
     return quick and call.certainty == "unknown" and (call.took_ms or 0) > _SLOW_CALL_MS
 
@@ -197,14 +193,13 @@ def _sum_waits(calls: Sequence[CallTime]) -> int:
 
 def _print_tools(calls: Sequence[CallTime], limit: int) -> None:
     rows = time_by_tool(calls)
-    visible_rows = rows[:limit] if limit else rows
     total = sum(row.total_ms for row in rows)
     if not total:
         return
     numbers = ("calls", "total", "share", "waited", "p50", "max")
-    listing = make_table("tool", *numbers, right=numbers, cut=("tool",))
-    for row in visible_rows:
-        listing.add_row(
+    table = make_table("tool", *numbers, right=numbers, cut=("tool",))
+    for row in rows[: limit or None]:
+        table.add_row(
             escape_markup(row.tool),
             f"{row.calls:,}",
             format_duration(row.total_ms),
@@ -213,25 +208,25 @@ def _print_tools(calls: Sequence[CallTime], limit: int) -> None:
             format_duration(row.p50_ms),
             format_duration(row.max_ms),
         )
-    print_table(listing)
+    print_table(table)
 
 
 def _print_slowest(calls: Sequence[CallTime], limit: int) -> None:
     rows = slowest_calls(calls, limit)
     if not rows:
         return
-    listing = make_table("slowest", "asked", "took", "waited", "about", right=("took", "waited"), cut=("about",))
+    table = make_table("slowest", "requested", "took", "waited", "about", right=("took", "waited"), cut=("about",))
     for row in rows:
         call = row.call
-        listing.add_row(
+        table.add_row(
             escape_markup(shorten_line(call.tool, 20)),
             format_time(parse_timestamp(call.requested)),
             format_duration(row.took_ms),
             _format_wait(row),
             escape_markup(shorten_line(call.target, 160)),
         )
-    print_table(listing)
-    make_console().print("[dim]Waited: ~ is inferred, ? is not known.[/]")
+    print_table(table)
+    make_console().print("[dim]waited: ~ means inferred, ? means unknown[/]")
 
 
 def _format_wait(row: CallTime) -> str:
@@ -244,36 +239,34 @@ def _format_wait(row: CallTime) -> str:
 
 def _print_sessions(sessions: Sequence[SessionSheet], limit: int) -> None:
     ranked = sorted(sessions, key=lambda session: -session.main.split.wall_ms)
-    visible_sessions = ranked[:limit] if limit else ranked
     rows = [
         (
             session.main,
             escape_markup(session.id[:8]),
             escape_markup(shorten_line(session.info.title or session.info.first_prompt, 80)),
         )
-        for session in visible_sessions
+        for session in ranked[: limit or None]
     ]
     _print_splits("longest", rows)
 
 
 def _print_agents(session: SessionSheet, limit: int) -> None:
     ranked = sorted(session.agents, key=lambda agent: -agent.split.wall_ms)
-    visible_agents = ranked[:limit] if limit else ranked
     _print_splits(
         "subagent",
         [
             (agent, escape_markup(shorten_line(agent.agent, 17)), escape_markup(shorten_line(agent.role, 40)))
-            for agent in visible_agents
+            for agent in ranked[: limit or None]
         ],
     )
 
 
 def _print_splits(head: str, rows: Sequence[tuple[AgentSheet, str, str]]) -> None:
-    """Several splits under each other, without the parts that none of them has."""
+    """Print one split per row, without the parts that are 0 in all of them."""
     parts = [part for part in TIME_PARTS if any(sheet.split.part_ms(part) for sheet, _, _ in rows)]
-    listing = make_table(head, "wall", *parts, "about", right=("wall", *parts), cut=("about",))
+    table = make_table(head, "wall", *parts, "about", right=("wall", *parts), cut=("about",))
     for sheet, name, about in rows:
         times = [sheet.split.part_ms(part) for part in parts]
         cells = [format_duration(ms) if ms else "" for ms in times]
-        listing.add_row(name, format_duration(sheet.split.wall_ms), *cells, about)
-    print_table(listing)
+        table.add_row(name, format_duration(sheet.split.wall_ms), *cells, about)
+    print_table(table)

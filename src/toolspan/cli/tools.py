@@ -1,54 +1,48 @@
-"""`toolspan tools`: which tools a session has, and how their calls are run."""
+"""`toolspan tools`: list the tools of a session and how their calls run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 from msgspec import Struct
+from rich.table import Table
 
-from toolspan.runtime.profiles import DEFAULT, VERSIONS
+from toolspan.cli.output import make_console, print_json
+from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
+from toolspan.runtime.tool import Tool
+from toolspan.tools import coding_tools
 
-if TYPE_CHECKING:
-    from toolspan.runtime.profiles import Profile
-    from toolspan.runtime.tool import Tool
+_CONCURRENCY_LABELS = {True: "yes", False: "no", None: "some"}
 
 
 class ToolRow(Struct, frozen=True, kw_only=True):
-    """What is told of a tool."""
+    """One line of `toolspan tools --json`."""
 
     name: str
     concurrent: bool | None
-    """Whether calls may overlap; null: it hangs on the call."""
+    """Calls may run in parallel; null if it depends on the call."""
     read_only: bool
     deferred: bool
-    """The model sees it only when it searches for it."""
+    """The model gets the tool only after searching for it."""
     asks: bool
-    """A person is asked before it runs, whatever the rules say."""
+    """The user is asked before each call, whatever the rules are."""
     aliases: tuple[str, ...]
     input: tuple[str, ...]
-    """The names of its input; `?` follows those that can be left out."""
+    """The fields of its input; a `?` marks optional ones."""
     description: str
 
 
 @click.command("tools")
-@click.option(
-    "--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT, help="The client version to behave like."
-)
-@click.option("--model", help="The model's name; some behaviour hangs on it.")
-@click.option("--person", is_flag=True, help="As if somebody were there to be asked.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines, one tool each.")
+@click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT, help="The client version to imitate.")
+@click.option("--model", help="The name of the model, which changes some tools.")
+@click.option("--person", is_flag=True, help="Include the tools that ask the user.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per tool.")
 def command(name: str, model: str | None, *, person: bool, as_json: bool) -> None:
-    """Which tools a session has, and how their calls are run.
+    """List the tools of a session and how their calls run.
 
-    "Together" says whether calls of a tool may run beside each other; "read only" that they change
-    nothing; a deferred tool is shown to the model only when it searches for it; "asks" that a
-    person is asked before each call.
+    parallel: whether calls of the tool may run at the same time. read only: they change nothing.
+    deferred: the model gets the tool only after searching for it. asks: the user is asked before
+    each call.
     """
-    from toolspan.cli.output import print_json
-    from toolspan.runtime.profiles import profile
-    from toolspan.tools import coding_tools
-
     client = profile(name, model=model)
     rows = [_tool_row(tool, client) for tool in coding_tools(client, person=person)]
     if as_json:
@@ -79,16 +73,9 @@ def _input_names(tool: Tool) -> tuple[str, ...]:
     return tuple(name if name in needed else f"{name}?" for name in names)
 
 
-_CONCURRENCY_LABELS = {True: "yes", False: "no", None: "some"}
-
-
 def _print_tools(rows: list[ToolRow]) -> None:
-    from rich.table import Table
-
-    from toolspan.cli.output import make_console
-
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("tool", "together", "read only", "deferred", "asks", "also called", "input"):
+    for title in ("tool", "parallel", "read only", "deferred", "asks", "also called", "input"):
         table.add_column(title, overflow="fold")
     for row in rows:
         table.add_row(

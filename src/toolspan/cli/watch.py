@@ -1,7 +1,6 @@
-"""`toolspan watch`: calls as they happen.
+"""`toolspan watch`: follow sessions as they grow.
 
-`read/follow.py` finds out what changed and waits; here is which files that is about, and how
-updates are told: a line for people, a JSON object for programs.
+`reading/follow.py` waits for changes; this module selects the files and prints the updates.
 """
 
 from __future__ import annotations
@@ -16,14 +15,24 @@ from typing import Any
 
 import click
 import msgspec
+from rich.text import Text
 
-from toolspan.cli.output import STATE_STYLES, format_duration, format_time, make_console, print_json, shorten_line, warn
+from toolspan.cli.output import (
+    STATE_STYLES,
+    format_duration,
+    format_time,
+    make_console,
+    plain_line,
+    print_json,
+    shorten_line,
+    warn,
+)
 from toolspan.cli.select import (
     CallFilter,
     complete_session,
     filter_options,
     find_session_files,
-    make_filter,
+    last_option,
     newest_session,
     path_exists,
 )
@@ -39,21 +48,21 @@ from toolspan.reading.follow import (
     wait_for_changes,
 )
 from toolspan.reading.rows import make_call_row
-from toolspan.types.span import Notification, Span
-from toolspan.types.state import OPEN_STATES
+from toolspan.types.span import Notification, Span, parse_timestamp
+from toolspan.types.state import OPEN_STATES, STATE_SYMBOLS
 
 _RECENT_SECONDS = 3600.0
-"""Of a folder's files, those not written to for so many seconds are read only when they change."""
+"""Files of a folder that are older are read only when they change."""
 
 
 @click.command("watch")
 @click.argument("name", required=False, shell_complete=complete_session, metavar="[FILE|FOLDER|SESSION]")
-@click.option("--last", is_flag=True, help="The session written to last.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object per line.")
-@click.option("--since-start", is_flag=True, help="Begin with all that is there already.")
+@last_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per update.")
+@click.option("--since-start", is_flag=True, help="Begin with all calls that are already recorded.")
 @click.option(
     "--idle-exit", type=click.FloatRange(min=0), metavar="SECONDS",
-    help="End after so long without news.",
+    help="Exit after this long without updates.",
 )  # fmt: skip
 @filter_options
 def command(
@@ -61,41 +70,39 @@ def command(
 ) -> None:
     """Follow sessions as they grow: one line for each change of a call.
 
-    Without a name: all sessions of this user's clients, those that begin later and subagents
-    included. A file or session is followed with its subagents, a folder with all sessions below it.
-    Begins with the calls that are open. Nothing is read while nothing is written. A file that is
-    not there yet is waited for. Ctrl-C ends it.
+    Without a name, all of your sessions are followed, including new ones and subagents. A file or
+    session is followed with its subagents, a folder with all sessions in it. Starts with the open
+    calls; waits for a file that does not exist yet. Press Ctrl-C to stop.
     """
-    call_filter = make_filter(filter_values)
+    call_filter = CallFilter.from_options(filter_values)
     try:
         follower = _make_follower(name, last=last, since_start=since_start)
         if not as_json:
             verb = "watching" if follower.path.exists() else "waiting for"
             click.echo(f"{verb} {', '.join(map(str, _followed_paths(follower)))}", err=True)
-        show = _JsonPrinter(call_filter).print_update if as_json else _LinePrinter(call_filter).print_update
-        _watch_updates(follower, show, since_start=since_start, idle_exit=idle_exit)
+        print_update = _JsonPrinter(call_filter).print_update if as_json else _LinePrinter(call_filter).print_update
+        _watch_updates(follower, print_update, since_start=since_start, idle_exit=idle_exit)
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
 
 
 def _make_follower(name: str | None, *, last: bool, since_start: bool) -> SessionFollower | FolderFollower:
-    """What follows the thing named."""
     asleep = 0.0 if since_start else time() - _RECENT_SECONDS
     if name is None:
         if last:
             return SessionFollower(_main_file(newest_session()))
         return FolderFollower(*default_roots(), asleep_before=asleep)
     path = Path(name)
-    there = path_exists(path)
-    if there and path.is_dir():
+    exists = path_exists(path)
+    if exists and path.is_dir():
         if last:
             return SessionFollower(_main_file(newest_session([name])))
         return FolderFollower(path, asleep_before=asleep)
-    if there or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
+    if exists or len(path.parts) > 1 or path.suffix in (".jsonl", ".zst"):
         if not path_exists(path.parent):
             raise NotFound(f"{path}: no such file or folder")
         if not os.access(path.parent, os.R_OK | os.X_OK):
-            raise SourceError(f"{path.parent}: may not be looked at")
+            raise SourceError(f"{path.parent}: permission denied")
         return SessionFollower(path)
     return SessionFollower(_main_file(find_session_files(name)))
 
@@ -105,7 +112,7 @@ def _followed_paths(follower: SessionFollower | FolderFollower) -> list[Path]:
 
 
 def _main_file(files: Iterable[TranscriptFile]) -> Path:
-    """The session's own file among its files, if it is left; of several the one written to last."""
+    """Return the main file of a session, or else the file that was written to last."""
     all_files = list(files)
     mains = [file for file in all_files if file.name.role == "session"]
     return max(mains or all_files, key=lambda file: file.modified).path
@@ -113,46 +120,44 @@ def _main_file(files: Iterable[TranscriptFile]) -> Path:
 
 def _watch_updates(
     follower: SessionFollower | FolderFollower,
-    show: Callable[[FollowUpdate], None],
+    print_update: Callable[[FollowUpdate], None],
     *,
     since_start: bool,
     idle_exit: float | None,
 ) -> None:
     last_update = monotonic()
-    complaints: set[str] = set()
+    reported: set[str] = set()
     updates = follower.poll() if since_start else follower.catch_up()
     change_batches = wait_for_changes(follower)
     while idle_exit is None or updates or monotonic() - last_update < idle_exit:
         if updates:
             last_update = monotonic()
         for update in updates if since_start else _without_repeats(updates):
-            show(update)
+            print_update(update)
         sys.stdout.flush()
-        for problem in set(follower.problems.values()) - complaints:
-            complaints.add(problem)
+        for problem in set(follower.problems.values()) - reported:
+            reported.add(problem)
             warn(problem)
         changed = next(change_batches)
         updates = follower.poll(changed) if changed is None or changed else []
 
 
 def _without_repeats(updates: Sequence[FollowUpdate]) -> list[FollowUpdate]:
-    """Without calls that had ended long before their file was read anew."""
-    anew = {update.file for update in updates if isinstance(update, FileReset)}
+    """Return the updates without finished calls of files that are read again."""
+    reset_files = {update.file for update in updates if isinstance(update, FileReset)}
     return [
         update
         for update in updates
-        if not isinstance(update, CallAppeared) or update.file not in anew or update.span.state in OPEN_STATES
+        if not isinstance(update, CallAppeared) or update.file not in reset_files or update.span.state in OPEN_STATES
     ]
 
 
 class _JsonPrinter:
-    """Tells updates to programs."""
-
     def __init__(self, call_filter: CallFilter) -> None:
         self._filter = call_filter
 
     def print_update(self, update: FollowUpdate) -> None:
-        """One JSON object: the fields of `calls --json`, and what the state was before."""
+        """Print the fields of `calls --json` and the previous state."""
         if isinstance(update, FileReset):
             print_json({"type": "reset", "file": update.file, "reason": update.reason})
             return
@@ -166,31 +171,29 @@ class _JsonPrinter:
 
 
 def _call_row(span: Span, file: str) -> dict[str, object]:
-    notice = _last_notification(span)
-    notice_fields = {"status": notice.status, "summary": notice.summary} if notice else None
-    return {**msgspec.structs.asdict(make_call_row(span, file)), "notice": notice_fields}
+    notification = _last_notification(span)
+    notice = {"status": notification.status, "summary": notification.summary} if notification else None
+    return {**msgspec.structs.asdict(make_call_row(span, file)), "notice": notice}
 
 
 def _last_notification(span: Span) -> Notification | None:
-    """The last news of a background task that the call started."""
+    """Return the last notification from a background task of the call."""
     notifications = [event for event in span.events if isinstance(event, Notification)]
     return notifications[-1] if notifications else None
 
 
 class _LinePrinter:
-    """Tells updates to people."""
-
     def __init__(self, call_filter: CallFilter) -> None:
         self._filter = call_filter
         self._out = make_console()
 
     def print_update(self, update: FollowUpdate) -> None:
-        """One line, unless nothing changed that people would want to know."""
+        """Print one line if the state changed or a background task sent a notification."""
         if not isinstance(update, FileReset) and not self._accepts_update(update):
             return
         match update:
             case FileReset(file=file, reason=reason):
-                self._print_parts([(f"── {shorten_line(file, 200)} was {reason}, it is read anew", "yellow")])
+                self._print_parts([(f"── {shorten_line(file, 200)} was {reason}; reading it again", "yellow")])
             case CallAppeared(span=span, file=file):
                 self._print_parts(_call_parts(span, file))
             case CallChanged(span=span, before=before, file=file):
@@ -205,8 +208,6 @@ class _LinePrinter:
         return call_filter == CallFilter() or call_filter.accepts_call(make_call_row(update.span, update.file))
 
     def _print_parts(self, parts: list[tuple[str, str]]) -> None:
-        from rich.text import Text
-
         line = Text.assemble(*parts)
         if self._out.is_terminal:
             self._out.print(line, no_wrap=True, overflow="ellipsis")
@@ -215,16 +216,12 @@ class _LinePrinter:
 
 
 def _call_parts(span: Span, file: str) -> list[tuple[str, str]]:
-    """A call and how far it got."""
-    from toolspan.cli.output import plain_line
-    from toolspan.types.state import STATE_SYMBOLS
-
     style = STATE_STYLES[span.state]
     parts = _prefix_parts(span, file, STATE_SYMBOLS[span.state], style, span.finished or span.requested)
     if took := _format_elapsed(span):
         parts.append((f"  {took}", "dim"))
     if span.background:
-        parts.append(("  ⟳ goes on in the background", "cyan"))
+        parts.append(("  ⟳ continues in the background", "cyan"))
     if span.state not in OPEN_STATES and span.state != "succeeded":
         kind = f" · {span.error_kind}" if span.error_kind else ""
         parts.append((f"  {span.state}{kind}", style))
@@ -234,18 +231,12 @@ def _call_parts(span: Span, file: str) -> list[tuple[str, str]]:
 
 
 def _notification_parts(span: Span, file: str, notice: Notification) -> list[tuple[str, str]]:
-    """News of what a call left running."""
-    from toolspan.cli.output import plain_line
-    from toolspan.types.span import parse_timestamp
-
     parts = _prefix_parts(span, file, "◆", "cyan", parse_timestamp(notice.at))
-    text = plain_line(f"task {notice.status or 'news'}: {notice.summary or ''}", 120)
+    text = plain_line(f"task {notice.status or 'update'}: {notice.summary or ''}", 120)
     return [*parts, (f"  {text}", "cyan")]
 
 
 def _prefix_parts(span: Span, file: str, glyph: str, style: str, at: datetime | None) -> list[tuple[str, str]]:
-    from toolspan.cli.output import plain_line
-
     session = plain_line((span.call.session_id or PurePath(file).stem)[:8], 8)
     session += " ↳" if span.call.agent_id else ""
     return [
@@ -257,7 +248,6 @@ def _prefix_parts(span: Span, file: str, glyph: str, style: str, at: datetime | 
 
 
 def _format_elapsed(span: Span) -> str:
-    """How long it took, or takes so far."""
     if span.duration is not None:
         return format_duration(span.duration.total_seconds() * 1000)
     if span.state in OPEN_STATES and span.requested is not None:

@@ -86,7 +86,7 @@ def test_hooks_of_a_project_run_only_after_they_were_accepted(world: World) -> N
     assert "Not trusted." in shown.stdout
     assert world.toolspan("trust", "--check").returncode == 1
 
-    assert "Trusted, until" in world.toolspan("trust", told="y\n").stdout
+    assert "Trusted until" in world.toolspan("trust", told="y\n").stdout
     assert world.toolspan("trust", "--check").returncode == 0
     assert world.toolspan("trust", "--list").stdout == f"{world.project}\n"
     assert world.state() == ("succeeded", "")
@@ -169,8 +169,8 @@ def test_unknown_names_in_settings_are_reported_and_the_rest_is_used(world: Worl
         f"{world.home}/.claude/settings.json: ignoring the unknown key `permissions.alow`; valid"
         " keys are allow, ask, deny, defaultMode, additionalDirectories,"
         " disableBypassPermissionsMode, disableAutoMode",
-        "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; is it Bash?",
-        "the rule Wirte (cliArg): there is no tool 'Wirte'; is it Write?",
+        "the rule Bsah(rm:*) (userSettings): there is no tool 'Bsah'; did you mean Bash?",
+        "the rule Wirte (cliArg): there is no tool 'Wirte'; did you mean Write?",
     ]
     assert json.loads(done.stdout)["content"] == "hi"
 
@@ -187,4 +187,4 @@ def test_an_unknown_tool_is_rejected_by_the_option_that_names_it(world: World, c
     done = world.toolspan(*command, "--transcript", "none", "--tools", "Bash,read", told="")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "toolspan: --tools: there is no tool 'read'; is it Read?\n"
+    assert done.stderr == "toolspan: --tools: there is no tool 'read'; did you mean Read?\n"

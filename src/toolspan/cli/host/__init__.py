@@ -1,7 +1,4 @@
-"""What the commands that run calls have in common: options, settings, a session, its end.
-
-Start at `host.py`.
-"""
+"""Options, settings and the session shared by the commands that run calls. Start at `host.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A session under the settings of its place: what the command line and settings files make of it.
+"""The session of a command that runs calls, built from the command line and the settings files.
 
-In: options, the same for every command that runs calls. Out: a session with tools, rules, hooks,
-servers and, if wanted, a person to be asked. Read `Host.session` first.
+Start at `open_host` and `Host.make_session`. Also here: fault reports, signals and unbuffered standard
+output.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import anyio
 import click
@@ -23,19 +22,22 @@ import msgspec
 from anyio.abc import TaskStatus
 
 from toolspan.cli.app import EXIT_OUTPUT_CLOSED
-from toolspan.cli.host.json_rows import JsonRow
 from toolspan.cli.host.settings import (
     SETTING_SOURCES,
     HookOptions,
     HostSettings,
-    SkillHooks,
     load_host_settings,
+    load_skill_hooks,
     rule_warnings,
     unknown_tool_warnings,
 )
 from toolspan.cli.output import combine_options, plain_line, warn
-from toolspan.cli.prompt.approver import TerminalApprover, notify_permission_prompt
-from toolspan.cli.prompt.grants import GrantWriter, SessionPermissions
+from toolspan.cli.prompt.approver import (
+    GrantWriter,
+    SessionPermissions,
+    TerminalApprover,
+    notify_permission_prompt,
+)
 from toolspan.cli.prompt.terminal import Terminal
 from toolspan.errors import ToolspanError
 from toolspan.integrations.mcp_client import McpServers, prompt_tool_approver
@@ -48,22 +50,28 @@ from toolspan.runtime.permissions.rules import split_rules
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
 from toolspan.runtime.settings import TrustStore, default_trust_path
 from toolspan.runtime.sinks import Sink
-from toolspan.runtime.tool import Toolset
-from toolspan.session import Session
+from toolspan.runtime.toolset import Toolset
+from toolspan.session import Agent, Session
 from toolspan.session.agent import HookModelAccess
 from toolspan.session.subagents import SubagentConfig, load_agent_definitions
 from toolspan.session.subagents.definitions import FindModel
 from toolspan.tools import coding_tools
 from toolspan.types.events import Faulted, HookRan, LiveEvent, Relayed, WriteFailed
 
+JsonRow = dict[str, object]
+
 _PATH_TYPE = click.Path(path_type=Path)
 _FOLDER_TYPE = click.Path(path_type=Path, file_okay=False, exists=True)
+_EXIT_UNWRITABLE = 3
+_MAX_REASONS = 3
+"""Different reasons that are reported for one file that cannot be written."""
+_MAX_LINE_LENGTH = 400
 
 
 class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line says of a session's surroundings."""
+    """The options that `host_options` adds."""
 
-    name: str
+    profile_name: str
     settings_file: Path | None
     setting_sources: str
     compose: Compose
@@ -80,51 +88,51 @@ class HostOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def transcript_target(self) -> str | None:
-        """Where it is to be recorded."""
+        """Return where to record; None for nowhere."""
         return None if self.transcript == "none" else self.transcript
 
     @property
     def named_tools(self) -> list[str] | None:
-        """The tools there are to be; None for those that the client has by itself."""
+        """Return the tools in `--tools`; None for the client's default tools."""
         if self.tools is None:
             return None
         return [name.strip() for name in self.tools.split(",") if name.strip()]
 
     def command_line_rules(self) -> Rules:
-        """The rules of the command line."""
+        """Return the rules of `--allowed-tools` and `--disallowed-tools`."""
         return Rules(allow=split_rules(self.allowed_tools), deny=split_rules(self.disallowed_tools), origin="cliArg")
 
 
 host_options = combine_options(
-    click.option("--profile", "name", type=click.Choice(VERSIONS), default=DEFAULT,
-                 help="The client version to behave like."),
+    click.option("--profile", "profile_name", type=click.Choice(VERSIONS), default=DEFAULT,
+                 help="The client version to imitate."),
     click.option("--settings", "settings_file", type=_PATH_TYPE,
-                 help="Also use this settings file."),
+                 help="Also read this settings file."),
     click.option("--setting-sources", default=",".join(SETTING_SOURCES),
-                 help="Which settings files to look for: user, project, local."),
+                 help="Which settings files to read: user, project, local."),
     click.option("--permission-mode", "mode", type=click.Choice(MODES),
-                 help="What happens to calls no rule speaks of."),
+                 help="The mode that decides calls without a matching rule."),
     click.option("--allowed-tools", default="",
-                 help="Rules that allow, with spaces or commas."),
+                 help="Rules that allow, separated by spaces or commas."),
     click.option("--disallowed-tools", default="", help="Rules that deny."),
-    click.option("--tools", help="Only these tools, by name, with commas."),
-    click.option("--permission-prompt-tool", help="An MCP tool that gives consent."),
-    click.option("--ask", is_flag=True, help="Ask the person at the terminal for consent."),
-    click.option("--mcp-config", type=_PATH_TYPE, help="MCP servers to connect to."),
-    click.option("--cwd", type=_FOLDER_TYPE, default=Path(), help="Where the calls run."),
-    click.option("--transcript", default="home", help="File to record to, `none`, or `home`:"
-                 " where the client keeps its sessions."),
+    click.option("--tools", help="Only these tools, separated by commas."),
+    click.option("--permission-prompt-tool", help="An MCP tool that answers permission requests."),
+    click.option("--ask", is_flag=True, help="Ask you at the terminal for permission."),
+    click.option("--mcp-config", type=_PATH_TYPE, help="A file with MCP servers to connect to."),
+    click.option("--cwd", type=_FOLDER_TYPE, default=Path(), help="The working folder of the calls."),
+    click.option("--transcript", default="home", help="The file to record to, `none`, or `home`"
+                 " for the client's own folder."),
     click.option("--compose", type=click.Choice(["parallel", "chain"]), default="parallel",
-                 help="Hooks at the same time, or one after the other on what the one before"
-                 " left."),
+                 help="Run hooks in parallel, or as a chain in which each gets the input"
+                 " changed by the one before."),
     click.option("--fail-closed", is_flag=True,
-                 help="A hook that fails refuses what it guards."),
+                 help="Deny a call if one of its hooks fails."),
 )  # fmt: skip
 """Adds these options to a command, which gets them as keywords."""
 
 
 class SessionSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Which conversation it is."""
+    """A new or resumed session: its id, where it is recorded, and its history."""
 
     session_id: str | None = None
     transcript: Path | str | None = "home"
@@ -133,28 +141,28 @@ class SessionSource(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What is there for a session: settings, servers, a terminal."""
+    """Settings, MCP servers and the terminal of a command."""
 
     options: HostOptions
     settings: HostSettings
     servers: McpServers
     terminal: Terminal | None
     model_access: HookModelAccess | None = None
-    """Whom hooks can ask."""
+    """The model that hooks may ask."""
 
     @property
     def permission_mode(self) -> Mode:
-        """What happens to calls nobody speaks of."""
+        """Return the mode that decides calls without a matching rule."""
         return self.options.mode or self.settings.default_mode
 
     def make_session(self, source: SessionSource, *, model: str | None = None, direct: Iterable[Sink] = ()) -> Session:
-        """The session.
+        """Return a session with tools, permissions, hooks and an approver.
 
         Raises:
-            ToolspanError: the settings do not allow it so.
+            ToolspanError: the settings forbid the mode, or an option names an unknown tool.
         """
-        command_options, settings = self.options, self.settings
-        client_profile = profile(command_options.name, model=model)
+        options, settings = self.options, self.settings
+        client_profile = profile(options.profile_name, model=model)
         settings.check_mode(self.permission_mode)
         permissions = SessionPermissions(self._build_permissions(client_profile))
         rules = permissions.current.rules
@@ -164,7 +172,7 @@ class Host:
         tools = self._build_toolset(client_profile, rules, person=approver is not None)
         self._check_tool_names(rules, [tool.name for tool in tools])
         session = Session(
-            cwd=command_options.cwd,
+            cwd=options.cwd,
             tools=tools,
             profile=client_profile,
             model=model,
@@ -186,14 +194,14 @@ class Host:
         if self.model_access is not None:
             self.model_access.make_session = partial(self._read_only_session, client_profile, permissions)
         make_hooks = settings.hook_factory(client_profile, self.servers, hook_options)
-        session.skills.make_hooks = SkillHooks(settings, make_hooks)
+        session.skills.make_hooks = partial(load_skill_hooks, settings, make_hooks)
         self.servers.on_change = partial(self._refresh_tools, session, rules)
         return session
 
     def load_subagent_config(self, find_model: FindModel) -> SubagentConfig:
-        """The agents that work can be given to; what is wrong with their files is told."""
+        """Load the agent definitions; warn about invalid files."""
         hook_options = self._hook_options(person=self.terminal is not None)
-        make_hooks = self.settings.hook_factory(profile(self.options.name), self.servers, hook_options)
+        make_hooks = self.settings.hook_factory(profile(self.options.profile_name), self.servers, hook_options)
         loaded = load_agent_definitions(self.settings.agent_folders, partial(make_hooks, "agent"))
         for line in loaded.problems:
             warn(line)
@@ -204,7 +212,7 @@ class Host:
         return HookOptions(compose=compose, fail_closed=fail_closed, person=person, model_access=self.model_access)
 
     def _read_only_session(self, client_profile: Profile, permissions: SessionPermissions) -> Session:
-        """A session that changes nothing, for an agent that a hook asks."""
+        """Return a session without tools that change anything, for an agent that a hook asks."""
         only = self.options.named_tools
         tools = [tool for tool in coding_tools(client_profile, only=only) if tool.read_only]
         return Session(
@@ -217,10 +225,10 @@ class Host:
         )
 
     def _check_tool_names(self, rules: Rules, available: Sequence[str]) -> None:
-        """Say which names of tools in rules are none, for they do nothing.
+        """Warn about rules for tools that do not exist, which have no effect.
 
         Raises:
-            ToolspanError: an option asks for a tool that there is not.
+            ToolspanError: `--tools` names such a tool.
         """
         for line in unknown_tool_warnings(self.options.named_tools or [], available):
             raise ToolspanError(f"--tools: {line}")
@@ -228,18 +236,18 @@ class Host:
             warn(line)
 
     def _refresh_tools(self, session: Session, rules: Rules) -> None:
-        """A server has other tools now; the next reply finds them."""
-        has_approver = session.runner.runner_context.approver is not None
-        session.runner.set_tools(self._build_toolset(session.profile, rules, person=has_approver))
+        """Rebuild the toolset after a server has changed its tools."""
+        context = session.runner.runner_context
+        context.tools = self._build_toolset(session.profile, rules, person=context.approver is not None)
 
     def _build_toolset(self, client_profile: Profile, rules: Rules, *, person: bool) -> Toolset:
-        """The tools without those that are denied as a whole."""
+        """Return the tools without those that the rules deny entirely."""
         builtin_tools = Toolset(coding_tools(client_profile, only=self.options.named_tools, person=person))
         tools = builtin_tools.combined(self.servers.tools())
         return tools.filtered(lambda tool: not rules.denies_tool(tool.name))
 
     def _build_permissions(self, client_profile: Profile) -> Permissions:
-        """What the settings and the command line say together."""
+        """Return the permissions of the settings and the command line together."""
         rules = self.settings.permission_rules(client_profile) + self.options.command_line_rules()
         directories = self.settings.merged_settings.permissions.additional_directories
         folders = tuple((self.options.cwd / Path(directory).expanduser()).absolute() for directory in directories)
@@ -260,7 +268,7 @@ class Host:
 
 @contextmanager
 def open_terminal(*, enabled: bool) -> Iterator[Terminal | None]:
-    """The terminal that we were started at; None where there is none."""
+    """Open the terminal of this process; None if there is none or it is not enabled."""
     terminal = Terminal.open() if enabled else None
     try:
         yield terminal
@@ -271,41 +279,34 @@ def open_terminal(*, enabled: bool) -> Iterator[Terminal | None]:
 
 @asynccontextmanager
 async def open_host(
-    command_options: HostOptions,
+    options: HostOptions,
     *,
     model: str | None,
     terminal: Terminal | None,
     model_access: HookModelAccess | None = None,
 ) -> AsyncIterator[Host]:
-    """Connect what is to be connected; `mind` is whom hooks can ask.
+    """Load the settings and connect to the MCP servers.
 
     Raises:
-        ToolspanError: what was asked for cannot be had.
+        ToolspanError: the options contradict each other, or a file is invalid.
     """
-    if command_options.ask and command_options.permission_prompt_tool is not None:
-        raise ToolspanError("--ask and --permission-prompt-tool: only one can give consent")
-    if command_options.ask and terminal is None:
-        message = "--ask: there is no terminal, so nobody is asked and what needs consent is denied"
-        warn(message)
-    settings = load_host_settings(command_options.cwd, command_options.settings_file, command_options.setting_sources)
-    client_profile = profile(command_options.name, model=model)
-    server_config = settings.mcp_server_config(command_options.mcp_config)
-    async with McpServers(server_config, profile=client_profile, cwd=command_options.cwd) as servers:
+    if options.ask and options.permission_prompt_tool is not None:
+        raise ToolspanError("use either --ask or --permission-prompt-tool")
+    if options.ask and terminal is None:
+        warn("--ask: there is no terminal to ask at, so calls that need permission are denied")
+    settings = load_host_settings(options.cwd, options.settings_file, options.setting_sources)
+    client_profile = profile(options.profile_name, model=model)
+    server_config = settings.mcp_server_config(options.mcp_config)
+    async with McpServers(server_config, profile=client_profile, cwd=options.cwd) as servers:
         for name, health in servers.health.items():
             if health.state == "failed":
                 warn(f"MCP server {name!r}: {health.reason}")
-        yield Host(command_options, settings, servers, terminal, model_access)
+        yield Host(options, settings, servers, terminal, model_access)
 
 
 def _set_mode(session: Session, mode: Mode) -> None:
-    """A person wants another mode: hooks and later calls hear of it."""
+    """Change the permission mode of a session, for its hooks and later calls."""
     apply_permission_updates([{"type": "setMode", "mode": mode}], session.runner.runner_context)
-
-
-_MAX_REASONS = 3
-"""How many different things are told of one file that cannot be written."""
-_MAX_LINE_LENGTH = 400
-"""Characters of a line that are told."""
 
 
 def _write_stderr(line: str) -> None:
@@ -313,25 +314,25 @@ def _write_stderr(line: str) -> None:
 
 
 class FaultReporter:
-    """Tells what goes wrong beside the calls."""
+    """Reports faults that are not results of calls: failed hooks, transcripts that cannot be written."""
 
     def __init__(self, name: str = "toolspan", write_line: Callable[[str], None] = _write_stderr) -> None:
-        """Take the words that every line begins with, and who is told."""
+        """Set the prefix of every line and where lines go."""
         self._name = name
         self._write_line = write_line
         self._reasons_by_subject: dict[str, set[str]] = {}
         self._counts: Counter[str] = Counter()
 
     def on_event(self, event: LiveEvent) -> None:
-        """Tell of it, if it is a fault."""
+        """Report the event if it is a fault; repeated ones are only counted."""
         match event:
             case WriteFailed():
                 self._count_failure(f"not recorded: {event.path}", event.reason, _MAX_REASONS)
             case HookRan(outcome="error"):
-                self._count_failure(_describe_hook(event), event.text or "no reason is known", 1)
+                self._count_failure(_describe_hook(event), event.text or "unknown reason", 1)
             case HookRan(timed_out=True, decision=None):  # with one, it failed closed
                 seconds = (event.timeout_ms or 0) / 1e3
-                self._count_failure(_describe_hook(event), f"it did not end within {seconds:g} s", 1)
+                self._count_failure(_describe_hook(event), f"timed out after {seconds:g} s", 1)
             case Faulted():
                 self._report_line(f"{event.where}: {event.reason}")
             case Relayed():
@@ -340,10 +341,10 @@ class FaultReporter:
                 pass
 
     def close(self) -> None:
-        """Tell how often it was, where that was not told each time."""
+        """Report the totals of repeated faults."""
         for subject, times in self._counts.items():
             if times > len(self._reasons_by_subject[subject]):
-                self._report_line(f"{subject}: {times} times in all")
+                self._report_line(f"{subject}: {times} times in total")
         self._counts.clear()
 
     def _count_failure(self, subject: str, reason: str, max_reasons: int) -> None:
@@ -358,38 +359,24 @@ class FaultReporter:
 
 
 def _describe_hook(ran: HookRan) -> str:
-    """Which hook failed; what it guards goes on."""
     command = plain_line(ran.command or ran.name, _MAX_LINE_LENGTH // 3)
-    return f"the {ran.point} hook {command!r} failed and has no say"
-
-
-class Interruptible(Protocol):
-    """A session, or an agent in one."""
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether there is something that can be interrupted."""
-        ...
-
-    def interrupt(self) -> None:
-        """End what runs."""
-        ...
+    return f"the {ran.point} hook {command!r} failed and is ignored"
 
 
 class EarlyExit:
-    """Why the command ends early: the exit code, once something has set it."""
+    """Ends a command early. `exit_code` is set once something asked for it."""
 
-    def __init__(self, target: Interruptible) -> None:
+    def __init__(self, target: Session | Agent) -> None:
         self._target = target
         self.exit_code: int | None = None
 
     def request_exit(self, code: int) -> None:
-        """End what runs, and then the command."""
+        """Interrupt what is running; the command exits with this code afterwards."""
         self.exit_code = self.exit_code or code
         self._target.interrupt()
 
     def on_signal(self, number: int) -> bool:
-        """Somebody wants us to end; whether nothing is left to wait for."""
+        """Handle a signal; return whether the command may end at once."""
         must_wait = self._target.is_busy and self.exit_code is None
         self.request_exit(128 + number)
         return not must_wait
@@ -398,7 +385,7 @@ class EarlyExit:
 async def watch_signals(
     on_signal: Callable[[int], bool], scope: anyio.CancelScope, *, task_status: TaskStatus[None]
 ) -> None:
-    """Tell of every signal that asks us to end; where that says so, cancel the scope."""
+    """Call `on_signal` for SIGINT, SIGTERM and SIGHUP; cancel the scope when it returns True."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:
@@ -406,26 +393,22 @@ async def watch_signals(
                 scope.cancel()
 
 
-EXIT_UNWRITABLE = 3
-"""Exit code: the output cannot be written."""
-
-
 class StandardOutput:
-    """Standard output, where somebody may have gone away."""
+    """Standard output that reports once when it can no longer be written."""
 
     def __init__(self, name: str = "toolspan") -> None:
-        """Take the words that a complaint begins with."""
+        """Set the prefix of the error message."""
         self._name = name
         self.on_broken: Callable[[int], None] = lambda _: None
-        """Is told the exit code when nothing can be printed any more."""
+        """Called with the exit code when standard output fails."""
         self._is_broken = False
 
     def write_row(self, row: JsonRow) -> None:
-        """Print a row as a line."""
+        """Write a row as a line of JSON."""
         self.write(msgspec.json.encode(row) + b"\n")
 
     def write(self, data: bytes) -> None:
-        """Print bytes; none after some that could not be printed."""
+        """Write bytes without buffering; does nothing after a failure."""
         if self._is_broken:
             return
         remaining = memoryview(data)
@@ -437,5 +420,5 @@ class StandardOutput:
             self.on_broken(EXIT_OUTPUT_CLOSED)
         except OSError as error:
             self._is_broken = True
-            click.echo(f"{self._name}: the output cannot be written: {error.strerror}", err=True)
-            self.on_broken(EXIT_UNWRITABLE)
+            click.echo(f"{self._name}: cannot write to standard output: {error.strerror}", err=True)
+            self.on_broken(_EXIT_UNWRITABLE)

@@ -1,6 +1,5 @@
-"""The settings a command runs under: found, trusted or not, merged; what is not used is told.
-
-In: what the command line says of settings. Out: rules, hooks, variables and servers.
+"""The settings of a command that runs calls: loaded, checked for trust and merged. Start at
+`load_host_settings`.
 """
 
 from __future__ import annotations
@@ -51,64 +50,66 @@ _RULE_ORIGINS: Mapping[Scope, str] = {
     "user": "userSettings",
 }
 SETTING_SOURCES = ("user", "project", "local")
+_TOOL_KINDS: tuple[ToolKind, ...] = (
+    "shell", "read", "edit", "write", "search", "web", "agent", "plan", "question",
+)  # fmt: skip
+_RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
+"""Names that rules may contain although they are not tools."""
 FrontmatterHookFactory = Callable[[FrontmatterKind, object, Path], HookRunner]
-"""Makes handlers of the hooks in the head of an agent's or a skill's file.
-
-Raises:
-    ToolspanError: they are none.
+"""Returns the hooks in the frontmatter of an agent's or a skill's file; raises `ToolspanError` if they are
+invalid.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOptions:
-    """How hooks are to be run."""
+    """How hooks run."""
 
     compose: Compose = "parallel"
     fail_closed: bool = False
     person: bool = False
-    """Somebody is there to be asked."""
+    """A user can be asked."""
     model_access: HookModelAccess | None = None
-    """A model is there to be asked."""
+    """The model that hooks may ask."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostSettings:
-    """Settings, as far as they count."""
+    """The merged settings, without those of an untrusted project that could run something."""
 
     merged_settings: MergedSettings
     settings_paths: SettingsPaths
     project_servers: Mapping[str, object]
-    """MCP servers of a project that is trusted."""
+    """The MCP servers of a trusted project."""
     agent_folders: Sequence[Path] = ()
-    """Where agents are described; the project's only if it is trusted."""
+    """Folders with agent definitions; the project's only if it is trusted."""
     is_trusted: bool = False
-    """Whether the project is."""
 
     @property
     def default_mode(self) -> Mode:
-        """What happens to calls nobody speaks of.
+        """Return the permission mode of the settings.
 
         Raises:
-            ToolspanError: the settings name a mode that is none.
+            ToolspanError: there is no such mode.
         """
         mode_name = self.merged_settings.permissions.default_mode or "default"
         for mode in MODES:
             if mode == mode_name:
                 return mode
-        raise ToolspanError(f"permissions.defaultMode is {mode_name!r}; there are {', '.join(MODES)}")
+        raise ToolspanError(f"permissions.defaultMode is {mode_name!r}; use one of {', '.join(MODES)}")
 
     def check_mode(self, mode: Mode) -> None:
-        """Say so if the mode may not be used.
+        """Check that the settings allow a permission mode.
 
         Raises:
-            ToolspanError: it may not.
+            ToolspanError: they do not.
         """
         off = self.merged_settings.permissions.disable_bypass_permissions_mode
         if mode == "bypassPermissions" and off == "disable":
-            raise ToolspanError("settings have switched the mode bypassPermissions off")
+            raise ToolspanError("the settings disable the permission mode bypassPermissions")
 
     def permission_rules(self, client_profile: Profile) -> Rules:
-        """The permission rules of all files."""
+        """Return the permission rules of all settings files."""
         only = self.merged_settings.switches.allow_managed_permission_rules_only
         rules = Rules()
         for layer in self.merged_settings.layers:
@@ -120,13 +121,13 @@ class HostSettings:
         return rules
 
     def make_hooks(self, client_profile: Profile, servers: McpServers, options: HookOptions) -> HookRunner:
-        """The handlers of all files."""
+        """Return the hooks of all settings files."""
         return self._build_hooks(self.merged_settings, client_profile, servers, options)
 
     def hook_factory(
         self, client_profile: Profile, servers: McpServers, options: HookOptions
     ) -> FrontmatterHookFactory:
-        """Makes handlers of the hooks in the head of a file."""
+        """Return the factory for hooks in frontmatter."""
 
         def make_frontmatter_hooks(head: FrontmatterKind, block: object, path: Path) -> HookRunner:
             return self._build_hooks(
@@ -136,14 +137,14 @@ class HostSettings:
         return make_frontmatter_hooks
 
     def is_trusted_path(self, path: Path) -> bool:
-        """Whether what could run something is used of a file: not of an untrusted project's."""
+        """Return whether hooks in a file may run: not if it belongs to an untrusted project."""
         project_folder = self.settings_paths.project / ".claude"
         return self.is_trusted or not path.absolute().is_relative_to(project_folder)
 
     def _build_hooks(
         self, merged: MergedSettings, client_profile: Profile, servers: McpServers, options: HookOptions
     ) -> HookRunner:
-        if options.person:  # then questions of consent are fired in every client version
+        if options.person:  # then PermissionRequest hooks run in every client version
             client_profile = replace(client_profile, hooks=replace(client_profile.hooks, asks_permission_headless=True))
         loaded = load_hooks(
             merged,
@@ -157,10 +158,10 @@ class HostSettings:
         return NoHooks() if loaded.hooks.is_empty else loaded.hooks
 
     def mcp_server_config(self, config_path: Path | None) -> Path | dict[str, object]:
-        """Which MCP servers to connect to: those that were named, and a trusted project's own.
+        """Return the MCP servers to connect to: those in `config_path` and those of a trusted project.
 
         Raises:
-            SourceError: a file of servers cannot be read.
+            SourceError: a file cannot be read.
         """
         off = self.merged_settings.switches.disabled_mcpjson_servers or ()
         enabled_servers = {name: spec for name, spec in self.project_servers.items() if name not in off}
@@ -176,46 +177,49 @@ class HostSettings:
         return _RULE_ORIGINS[layer.scope]
 
     def _path_anchor(self, layer: SettingsLayer) -> Path:
-        """Where a path that begins with a slash begins."""
+        """Return the folder that rule paths with a leading slash are relative to."""
         if layer.scope in ("project", "local"):
             return self.settings_paths.project
         return layer.path.absolute().parent
 
 
 def load_host_settings(project: Path, settings_file: Path | None, sources: str) -> HostSettings:
-    """The settings of a project, and of whoever runs us; `sources` names the files to look for.
+    """Load the settings of a project and of the user; warn about ignored and unknown settings.
 
     Raises:
         SourceError: a file cannot be read.
-        BadSetting: a file has a value of the wrong kind.
-        ToolspanError: there is no such source.
+        BadSetting: a value has the wrong type.
+        ToolspanError: `sources` names an unknown source.
     """
     places = SettingsPaths.for_project(project.absolute())
     scopes = _parse_scopes(sources)
     project_scopes = scopes & PROJECT_SCOPES
-    # What a person accepts is all of a project's files: they are judged together.
+    # Trust covers all settings files of a project together.
     layers = load_layers(places, named=settings_file, scopes=scopes | PROJECT_SCOPES if project_scopes else scopes)
-    claim = build_trust_request(places, layers) if project_scopes else TrustRequest(places.project, {})
-    trusted = TrustStore(default_trust_path()).is_trusted(claim)
+    request = build_trust_request(places, layers) if project_scopes else TrustRequest(places.project, {})
+    trusted = TrustStore(default_trust_path()).is_trusted(request)
     used = [layer for layer in layers if layer.scope == "command_line" or layer.scope in scopes]
     for line in (line for layer in used for line in unknown_keys(layer.raw, str(layer.path))):
         warn(line)
     merged = merge_settings(used, trusted=trusted)
     withheld = list(merged.untrusted_files)
-    withheld += [places.mcp_file] if claim.mcp_servers and not trusted else []
+    withheld += [places.mcp_file] if request.mcp_servers and not trusted else []
     withheld += [places.agents_folder] if project_scopes and places.agents_folder.is_dir() and not trusted else []
     for path in withheld:
-        warn(f"{path}: the folder is not trusted, so what could run something is not used; see `toolspan trust`")
+        warn(
+            f"{path}: ignoring hooks, rules and MCP servers of this untrusted folder"
+            " (run `toolspan trust` to accept them)"
+        )
     folders = [places.user / "agents"] if "user" in scopes else []
     folders += [places.agents_folder] if "project" in scopes and trusted else []
-    return HostSettings(merged, places, claim.mcp_servers if trusted else {}, folders, trusted)
+    return HostSettings(merged, places, request.mcp_servers if trusted else {}, folders, trusted)
 
 
 def _parse_scopes(sources: str) -> frozenset[Scope]:
     requested = {source.strip() for source in sources.split(",") if source.strip()}
     unknown = sorted(requested - set(SETTING_SOURCES))
     if unknown:
-        raise ToolspanError(f"{unknown[0]!r} is no source of settings: {', '.join(SETTING_SOURCES)}")
+        raise ToolspanError(f"{unknown[0]!r} is not a source of settings; use {', '.join(SETTING_SOURCES)}")
     return frozenset(scope for scope in SCOPES if scope not in SETTING_SOURCES or scope in requested)
 
 
@@ -228,7 +232,7 @@ def _hook_services(servers: McpServers, model_access: HookModelAccess | None) ->
 
 
 def mcp_tool_caller(servers: McpServers) -> CallTool:
-    """Calls a tool of a connected server for a handler."""
+    """Return the function with which a hook calls a tool of a connected server."""
 
     async def call_tool(server: str, tool: str, arguments: Mapping[str, object]) -> str:
         match = servers.find(mcp_tool_name(server, tool))
@@ -258,15 +262,8 @@ def _join_text_blocks(content: object) -> str:
     return "\n".join(str(block["text"]) for block in blocks if isinstance(block.get("text"), str))
 
 
-_TOOL_KINDS: tuple[ToolKind, ...] = (
-    "shell", "read", "edit", "write", "search", "web", "agent", "plan", "question",
-)  # fmt: skip
-_RULE_ONLY_NAMES = frozenset({"Cd", "EndConversation"})
-"""Names that rules may hold though no model calls them."""
-
-
 def unknown_tool_warnings(names: Iterable[str], more: Iterable[str] = ()) -> Iterator[str]:
-    """A line for each name that no tool of any client has; `more` are further names there are."""
+    """Yield a warning for each name that is neither a tool of any client nor in `more`."""
     available = frozenset(more)
     for name in dict.fromkeys(names):
         if name not in available and not set(name) & set("*_") and name not in _known_tool_names():
@@ -274,7 +271,7 @@ def unknown_tool_warnings(names: Iterable[str], more: Iterable[str] = ()) -> Ite
 
 
 def rule_warnings(rules: Rules, more: Iterable[str] = ()) -> Iterator[str]:
-    """A line for each rule about a tool that there is not, and for each that does too little."""
+    """Yield a warning for each rule about an unknown tool, and for each rule that has no effect."""
     extra_names = tuple(more)
     for rule in (*rules.deny, *rules.ask, *rules.allow):
         where = f" ({rule.origin})" if rule.origin else ""
@@ -296,28 +293,23 @@ def _suggest_name(name: str, candidates: Iterable[str]) -> str:
 
     by_case = {
         candidate.lower(): candidate for candidate in sorted(candidates, reverse=True)
-    }  # capitals last, and first
+    }  # of names that differ in case, the capitalized one
     close = difflib.get_close_matches(name.lower(), by_case, n=1)
-    return f"; is it {by_case[close[0]]}?" if close else ""
+    return f"; did you mean {by_case[close[0]]}?" if close else ""
 
 
-@dataclass(frozen=True, slots=True)
-class SkillHooks:
-    """Makes handlers of the hooks of skills."""
+def load_skill_hooks(
+    settings: HostSettings, make_hooks: FrontmatterHookFactory, frontmatter: str, path: Path
+) -> HookRunner | None:
+    """Return the hooks in the frontmatter of a skill; None if there are none or they are not trusted.
 
-    settings: HostSettings
-    make_hooks: FrontmatterHookFactory
-
-    def __call__(self, head: str, path: Path) -> HookRunner | None:
-        """The handlers in a head, if there are any that count.
-
-        Raises:
-            ToolspanError: they cannot be used.
-        """
-        block = parse_frontmatter_hooks(head)
-        if block is None:
-            return None
-        if self.settings.is_trusted_path(path):
-            return self.make_hooks("skill", block, path)
-        warn(f"{path}: the folder is not trusted; its hooks are left out")
+    Raises:
+        ToolspanError: they are invalid.
+    """
+    block = parse_frontmatter_hooks(frontmatter)
+    if block is None:
         return None
+    if settings.is_trusted_path(path):
+        return make_hooks("skill", block, path)
+    warn(f"{path}: ignoring the hooks of this untrusted folder (run `toolspan trust` to accept them)")
+    return None

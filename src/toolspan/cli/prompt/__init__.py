@@ -1,6 +1,3 @@
-"""The person at the terminal is asked: for consent, and what a tool wants to know.
-
-Start at `approver.py`.
-"""
+"""Questions to the user at the terminal: permission requests and AskUserQuestion. Start at `approver.py`."""
 
 from __future__ import annotations

@@ -1,22 +1,20 @@
-"""A person at the terminal answers whether a call may run.
+"""The approver that asks the user at the terminal, and the grants that an answer "always" makes.
 
-In: a question of consent. Out: their answer: once, always (for the session, or written to settings
-of theirs), no, or no with a comment that the model reads. One question at a time; what else is to
-be asked waits. Without a terminal in front the answer is the one of a session where nobody is.
-What is asked comes from a model and its data, so nothing of it reaches the terminal as it is.
+One question is asked at a time. If the process is not in the foreground of a terminal, the answer is the
+same as without a user. Everything that comes from a model is escaped before it is printed.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 import anyio
 
-from toolspan.cli.prompt.grants import GrantOffer, GrantScope, GrantWriter, SessionPermissions
 from toolspan.cli.prompt.terminal import (
     ASK_USER_QUESTION,
     Terminal,
@@ -31,9 +29,14 @@ from toolspan.diffs.make import make_hunks
 from toolspan.errors import ToolspanError
 from toolspan.runtime.hooks.events import SessionHookEvent
 from toolspan.runtime.outcome import approval_message
+from toolspan.runtime.permissions import Permissions, Policy, Rules, decide
 from toolspan.runtime.permissions.decide import PermissionRequest
+from toolspan.runtime.permissions.modes import MODES, Mode
 from toolspan.runtime.permissions.rules import command_of
-from toolspan.runtime.profiles import FileValues, Profile
+from toolspan.runtime.permissions.suggestions import Suggestion, suggest_updates
+from toolspan.runtime.profiles import Profile
+from toolspan.runtime.profiles.files import FileValues
+from toolspan.runtime.settings import SettingsPaths, TrustStore, add_permissions, change_local_settings
 from toolspan.session import Session
 from toolspan.shell.programs import find_programs
 from toolspan.tools.files.notebook import parse_notebook
@@ -49,124 +52,34 @@ from toolspan.tools.files.text import (
     normalize_newlines,
     replace_ranges,
 )
-from toolspan.types.decision import Allow, Ask, Deny, MissingPermissions
+from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 
-MAX_PREVIEW_BYTES = 4 << 20
-"""Bytes of a file that is still compared."""
+GrantScope = Literal["session", "local", "user"]
+PolicyResult = Decision | Awaitable[Decision | None] | None
 _ToolInput = Mapping[str, object]
 
-
-def preview_change(question: PermissionRequest, values: FileValues) -> str | None:
-    """The diff; None where there is none to show."""
-    previewer = _PREVIEWERS.get(question.tool)
-    name = question.input.get("file_path", question.input.get("notebook_path"))
-    if previewer is None or not isinstance(name, str):
-        return None
-    try:
-        path = resolve_path(name, question.cwd, question.path_scope().home if values.expands_home else None)
-        near = path.is_relative_to(question.cwd)
-        display_path = path.relative_to(question.cwd) if near else path
-        return previewer(question.input, _TargetFile(str(display_path), _read_current(path), values)) or None
-    except (ToolspanError, LookupError, ValueError, OSError):
-        return None
-
-
-def _read_current(path: Path) -> DecodedText | None:
-    """The file as it is; None if there is none."""
-    return None if stat_path(path) is None else decode_text(read_file(path, MAX_PREVIEW_BYTES).data)
-
-
-@dataclass(frozen=True, slots=True)
-class _TargetFile:
-    """What is to be changed."""
-
-    name: str
-    current: DecodedText | None
-    """None: there is no file yet."""
-    values: FileValues
-
-    def diff_to(self, new: str) -> str:
-        """From what it is to this."""
-        if self.current is None:
-            return unified(make_hunks("", new), self.name, change="create")
-        return unified(make_hunks(self.current.printable, new), self.name)
-
-
-def _preview_write(tool_input: _ToolInput, file: _TargetFile) -> str:
-    return file.diff_to(normalize_newlines(str(tool_input["content"])))
-
-
-def _preview_edit(tool_input: _ToolInput, file: _TargetFile) -> str:
-    return file.diff_to(_apply_edits(file, [tool_input]).printable)
-
-
-def _preview_multi_edit(tool_input: _ToolInput, file: _TargetFile) -> str:
-    edits = tool_input["edits"]
-    return file.diff_to(_apply_edits(file, edits if isinstance(edits, list) else []).printable)
-
-
-def _apply_edits(file: _TargetFile, edits: Sequence[_ToolInput]) -> DecodedText:
-    """The text after the edits.
-
-    Raises:
-        LookupError: one of them does not fit.
-    """
-    text = file.current or DecodedText("", "", Codec("utf-8"))
-    for edit in edits:
-        old, new = normalize_newlines(str(edit["old_string"])), str(edit["new_string"])
-        spans = find_occurrences(text.normalized, old) if old else [TextRange(0, 0)]
-        if not spans:
-            raise LookupError(old)
-        replaced = text.normalized[spans[0].start : spans[0].end]
-        targets = spans if edit.get("replace_all") is True else spans[:1]
-        new = match_quote_style(new, replaced) if file.values.keeps_curly else new
-        text = replace_ranges(text, targets, new)
-    return text
-
-
-def _preview_cell(tool_input: _ToolInput, file: _TargetFile) -> str:
-    """The source of the cell before and after: the file around it says nothing to people."""
-    if file.current is None:
-        raise LookupError(file.name)
-    mode, cell_id = tool_input.get("edit_mode") or "replace", tool_input.get("cell_id")
-    new = "" if mode == "delete" else str(tool_input.get("new_source", ""))
-    old = "" if mode == "insert" else _cell_source(file.current, cell_id)
-    return unified(make_hunks(old, new), f"{file.name}#{cell_id or 'first'}")
-
-
-def _cell_source(text: DecodedText, cell_id: object) -> str:
-    cells = parse_notebook(text.raw).cells
-    cells_by_id = {f"cell-{at}": cell for at, cell in enumerate(cells)}
-    cells_by_id |= {str(cell["id"]): cell for cell in cells if "id" in cell}
-    source = cells_by_id[str(cell_id)].get("source", "")
-    return "".join(map(str, source)) if isinstance(source, list) else str(source)
-
-
-_PREVIEWERS: Mapping[str, Callable[[_ToolInput, _TargetFile], str]] = {
-    "Edit": _preview_edit,
-    "MultiEdit": _preview_multi_edit,
-    "NotebookEdit": _preview_cell,
-    "Write": _preview_write,
-}
-
-
+MAX_PREVIEW_BYTES = 4 << 20
+"""Larger files get no diff."""
+_MAX_OFFER_CHARACTERS = 300
+_MAX_OFFER_LINES = 5
+"""Longer offers are not made: users would accept what they have not read."""
 _INDENT = "  "
 _QUOTE_PREFIX = "  | "
-"""Before every line that is not our own: no call can pass its words off as ours."""
+"""Precedes every line from the model, so that a call cannot imitate the prompt."""
 _MIN_LINES = 6
-"""Lines of what is asked about that are shown on the smallest screen."""
+"""Lines of the request that are shown even on the smallest screen."""
 _RESERVED_LINES = 12
-"""Lines of a screen that are needed for everything else."""
+"""Lines of the screen that the rest of the prompt needs."""
 _DECISION_SOURCES: Mapping[GrantScope, str] = {
     "session": "user_session",
     "local": "user_permanent",
     "user": "user_permanent",
 }
 _BASIS_TEXTS = {
-    "outside": "it is outside of the session's folders",
-    "plan": "the session only plans: nothing is to be changed yet",
-    "protected": "this file decides what programs do later",
-    "unclear": "the command could hide one that is denied or asked about",
+    "outside": "it is outside the folders of the session",
+    "plan": "the session is in plan mode: nothing may be changed yet",
+    "protected": "this file controls what other programs run",
+    "unclear": "the command line may contain a command that a rule denies or asks about",
 }
 _CHOICES = {
     **dict.fromkeys(("o", "once", "y", "yes"), "o"),
@@ -176,76 +89,76 @@ _CHOICES = {
     **dict.fromkeys(("v", "view"), "v"),
 }
 _DIFF_COLOURS = {"+": 32, "-": 31, "@": 36}
-"""Of the lines of a diff, by their first character."""
+"""ANSI colours of diff lines, by their first character."""
 _DENIED = Deny(None, "user_reject", stop=True)
-"""Without a word: the rest of what was asked for is not wanted either."""
+"""A denial without a comment stops the turn."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TerminalApprover:
-    """Asks the person at the terminal. An `Approver`: may be called by several tasks at once."""
+    """Asks the user at the terminal. May be called by several tasks at once."""
 
     terminal: Terminal
     permissions: SessionPermissions
     grant_writer: GrantWriter
     profile: Profile
     notify: Callable[[str], Coroutine[None, None, None]] | None = None
-    """Is told which tool asks while it does, and is ended with the answer."""
+    """Runs while a question is open, with the name of the tool; cancelled by the answer."""
     _lock: anyio.Lock = field(default_factory=anyio.Lock)
     _waiting_count: int = 0
 
-    async def __call__(self, question: PermissionRequest, ask: Ask) -> Allow | Deny:
-        """The person's answer."""
+    async def __call__(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
+        """Return the user's answer."""
         self._waiting_count += 1
         try:
             async with self._lock:
-                return await self._answer_request(question, ask)
+                return await self._answer_request(request, ask)
         finally:
             self._waiting_count -= 1
 
-    async def _answer_request(self, question: PermissionRequest, ask: Ask) -> Allow | Deny:
-        if await self.permissions.is_allowed(question, ask):
+    async def _answer_request(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
+        if await self.permissions.is_allowed(request, ask):
             return Allow(None, _DECISION_SOURCES["session"])
         if not self.terminal.is_foreground:
-            return self._deny_unattended(question, ask)
+            return self._deny_unattended(request, ask)
         async with anyio.create_task_group() as group:
             if self.notify is not None:
-                group.start_soon(self.notify, question.tool)
-            answer = await self._prompt_user(question, ask)
+                group.start_soon(self.notify, request.tool)
+            answer = await self._prompt_user(request, ask)
             group.cancel_scope.cancel()
         return answer
 
-    async def _prompt_user(self, question: PermissionRequest, ask: Ask) -> Allow | Deny:
+    async def _prompt_user(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
         try:
             async with self.terminal.begin_question():
-                return await self._ask_user(question, ask)
-        except OSError:  # the terminal went away, and whoever sat there with it
-            return self._deny_unattended(question, ask)
+                return await self._ask_user(request, ask)
+        except OSError:  # the terminal is gone
+            return self._deny_unattended(request, ask)
 
-    def _deny_unattended(self, question: PermissionRequest, ask: Ask) -> Deny:
-        return Deny(approval_message(question, ask, self.profile.refusals), "config", basis=ask.basis)
+    def _deny_unattended(self, request: PermissionRequest, ask: Ask) -> Deny:
+        return Deny(approval_message(request, ask, self.profile.refusals), "config", basis=ask.basis)
 
-    async def _ask_user(self, question: PermissionRequest, ask: Ask) -> Allow | Deny:
-        await self._write_text(self._format_header(question))
-        if question.tool == ASK_USER_QUESTION:
-            answered_input = await ask_questions(question.input, self._write_text, self.terminal.read_line)
+    async def _ask_user(self, request: PermissionRequest, ask: Ask) -> Allow | Deny:
+        await self._write_text(self._format_header(request))
+        if request.tool == ASK_USER_QUESTION:
+            answered_input = await ask_questions(request.input, self._write_text, self.terminal.read_line)
             return _DENIED if answered_input is None else Allow(None, "user_temporary", answered_input)
-        offer = await self.permissions.find_offer(question, ask)
-        subject = _PromptSubject.from_request(question, self.profile)
-        await self._write_text(self._format_request(question, ask, subject, offer))
+        offer = await self.permissions.find_offer(request, ask)
+        subject = _PromptSubject.from_request(request, self.profile)
+        await self._write_text(self._format_request(request, ask, subject, offer))
         while True:
             answer = await self._read_choice(subject, offer)
             if answer is not None:
                 return answer
 
     async def _read_choice(self, subject: _PromptSubject, offer: GrantOffer | None) -> Allow | Deny | None:
-        """One answer; None when it was none, or led back."""
+        """Read one answer; None if it is invalid or leads back to the menu."""
         reply = await self.terminal.read_line(_format_menu(offer, cut_off=self._is_cut(subject)))
         if reply is None:
             await self._write_text("\nNo answer: denied.\n")
             return _DENIED
-        word, _, rest = reply.partition(" ")
-        match _CHOICES.get(word.lower()):
+        choice, _, rest = reply.partition(" ")
+        match _CHOICES.get(choice.lower()):
             case "o" if not rest:
                 return Allow(None, "user_temporary")
             case "a" if offer is not None and not rest:
@@ -261,7 +174,7 @@ class TerminalApprover:
                 return None
 
     async def _read_comment(self, comment: str) -> Deny | None:
-        reply = comment or await self.terminal.read_line("What shall the model do instead? (empty: back) ")
+        reply = comment or await self.terminal.read_line("What should the model do instead? (empty: back) ")
         if reply is None:
             return _DENIED
         return Deny(reply, "user_reject") if reply else None
@@ -274,7 +187,7 @@ class TerminalApprover:
             try:
                 message = self.grant_writer.save_grant(offer, scope)
             except ToolspanError as error:
-                await self._write_text(f"Not written, nothing is allowed yet: {escape_invisible(str(error))}\n")
+                await self._write_text(f"Not saved, so nothing is allowed yet: {escape_invisible(str(error))}\n")
                 return None
             await self._write_text(f"{escape_invisible(message)}\n")
         self.permissions.add_grant(offer)
@@ -297,28 +210,26 @@ class TerminalApprover:
         for number, scope in enumerate(offer.scopes, 1):
             yield f"{_INDENT}{number} {escape_invisible(labels[scope])}\n"
 
-    # What is shown
-
     async def _write_text(self, text: str) -> None:
         await self.terminal.write(text)
 
-    def _format_header(self, question: PermissionRequest) -> str:
+    def _format_header(self, request: PermissionRequest) -> str:
         width = self.terminal.size.columns
         others = self._waiting_count - 1
-        title = f"--- {escape_invisible(question.tool)} asks for consent "
-        right = f" {others} more to answer ---" if others else ""
+        title = f"--- {escape_invisible(request.tool)} needs permission "
+        right = f" {others} more waiting ---" if others else ""
         return f"\n{title}{'-' * max(width - text_width(title) - len(right), 3)}{right}\n"
 
     def _format_request(
-        self, question: PermissionRequest, ask: Ask, subject: _PromptSubject, offer: GrantOffer | None
+        self, request: PermissionRequest, ask: Ask, subject: _PromptSubject, offer: GrantOffer | None
     ) -> str:
-        lines = cut_middle(self._subject_lines(subject), self._max_lines, ", v shows them")
+        lines = cut_middle(self._subject_lines(subject), self._max_lines, ", v shows all")
         lines.append("")
-        details = [("folder", _abbreviate_home(question.cwd)), ("why", _explain_request(question, ask))]
+        details = [("folder", _abbreviate_home(request.cwd)), ("why", _explain_request(request, ask))]
         details += [("always", line) for line in (offer.summary_lines() if offer else ())]
         width = self.terminal.size.columns - len(_INDENT) - 8
         for name, text in details:
-            # Somebody who agrees for good has to read all of it.
+            # Users who allow something permanently have to see all of it.
             first, *more = cut_middle(list(wrap_lines(text, width)), len(text) if name == "always" else _MIN_LINES)
             lines.append(f"{_INDENT}{name:<8}{first}")
             lines += [f"{_INDENT}{'':<8}{line}" for line in more]
@@ -337,31 +248,31 @@ class TerminalApprover:
 
 
 async def notify_permission_prompt(session: Session, tool: str) -> None:
-    """Tell the hooks that somebody is waited for."""
+    """Run the Notification hooks for an open permission prompt."""
     fields = {"message": f"Claude needs your permission to use {tool}", "notification_type": "permission_prompt"}
     await session.fire_hook_event(SessionHookEvent(point="Notification", subject="permission_prompt", fields=fields))
 
 
 @dataclass(frozen=True, slots=True)
 class _PromptSubject:
-    """What somebody has to see before they can agree to it."""
+    """The part of a request that the user has to see before allowing it."""
 
     text: str
     is_diff: bool = False
 
     @classmethod
-    def from_request(cls, question: PermissionRequest, profile: Profile) -> _PromptSubject:
-        """The command, the change to a file, or whatever else the call was given."""
-        command = command_of(question)
+    def from_request(cls, request: PermissionRequest, profile: Profile) -> _PromptSubject:
+        """Return the command, the diff of the file, or the fields of the input."""
+        command = command_of(request)
         if command is not None:
             return cls(command)
-        change = preview_change(question, profile.files)
+        change = preview_change(request, profile.files)
         if change is not None:
             return cls(change.rstrip("\n"), is_diff=True)
-        return cls("\n".join(_format_fields(question.input)))
+        return cls("\n".join(_format_fields(request.input)))
 
     def terminal_lines(self, width: int, *, colours: bool) -> Iterator[str]:
-        """As lines of a terminal."""
+        """Yield the lines, wrapped and escaped."""
         for line in self.text.split("\n"):
             colour = _DIFF_COLOURS.get(line[:1]) if self.is_diff and colours else None
             for piece in wrap_lines(line, width):
@@ -380,14 +291,14 @@ def _format_menu(offer: GrantOffer | None, *, cut_off: bool) -> str:
     return f"{', '.join(choices)} > "
 
 
-def _explain_request(question: PermissionRequest, ask: Ask) -> str:
+def _explain_request(request: PermissionRequest, ask: Ask) -> str:
     if ask.source == "hook":
-        return f"a hook asks: {ask.reason or 'it gives no reason'}"
+        return f"a hook asks: {ask.reason or 'no reason given'}"
     if ask.rule is not None:
         return f"the rule {ask.rule} asks" + (f" ({ask.origin})" if ask.origin else "")
     if ask.needs is not None and ask.basis is None:
-        unclear = find_programs(command_of(question) or "").uncertainties
-        return "it is not clear what the line would run" if unclear else _explain_missing_permission(ask.needs)
+        unclear = find_programs(command_of(request) or "").uncertainties
+        return "the command line cannot be analysed" if unclear else _explain_missing_permission(ask.needs)
     basis_text = _BASIS_TEXTS.get(ask.basis or "")
     return basis_text or ask.reason or "no rule allows it"
 
@@ -396,7 +307,7 @@ def _explain_missing_permission(needs: MissingPermissions) -> str:
     reach = needs.reach
     if reach is not None:
         what = f"{reach.program} reaches" if reach.program else "output goes to"
-        side = "" if reach.inside else ", outside of the session's folders"
+        side = "" if reach.inside else ", outside the folders of the session"
         return f"{what} {reach.path}{side}"
     return f"no rule allows {'; '.join(needs.parts)}" if needs.of > 1 else "no rule allows it"
 
@@ -406,3 +317,244 @@ def _abbreviate_home(path: Path) -> str:
     if home and path.is_relative_to(home):
         return str(Path("~") / path.relative_to(home))
     return str(path)
+
+
+# Grants: the answer "always"
+
+
+@dataclass(frozen=True, slots=True)
+class GrantOffer:
+    """Rules, folders or a mode that would allow a request and similar ones."""
+
+    rules: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    mode: Mode | None = None
+
+    @classmethod
+    def from_suggestions(cls, updates: Iterable[Suggestion]) -> GrantOffer:
+        """Combine the suggested permission updates."""
+        rules: list[str] = []
+        folders: list[str] = []
+        mode: Mode | None = None
+        for update in updates:
+            match update:
+                case {"type": "addRules", "rules": list(values)}:
+                    rules += [_rule_text(rule) for rule in values]
+                case {"type": "addDirectories", "directories": list(values)}:
+                    folders += map(str, values)
+                case {"type": "setMode", "mode": mode_name}:
+                    mode = next((candidate for candidate in MODES if candidate == mode_name), None)
+                case _:
+                    pass
+        return cls(tuple(rules), tuple(folders), mode)
+
+    def summary_lines(self) -> Sequence[str]:
+        """Return the offer as lines for the user."""
+        lines = [*self.rules, *(f"work in {folder}, too" for folder in self.folders)]
+        if self.mode == "acceptEdits":
+            lines.append("edits in the session's folders, also by mkdir touch rm rmdir mv cp sed")
+        return lines
+
+    @property
+    def scopes(self) -> tuple[GrantScope, ...]:
+        """Return where it can be saved; a mode belongs to the session."""
+        return ("session",) if self.mode is not None else ("session", "local", "user")
+
+    def add_to(self, permissions: Permissions) -> Permissions:
+        """Return the permissions with the offer added."""
+        return replace(
+            permissions,
+            rules=permissions.rules + Rules(allow=self.rules, origin="session"),
+            folders=(*permissions.folders, *map(Path, self.folders)),
+            mode=self.mode or permissions.mode,
+        )
+
+
+def _rule_text(rule: dict[str, str]) -> str:
+    inside = rule.get("ruleContent")
+    return rule["toolName"] if inside is None else f"{rule['toolName']}({inside})"
+
+
+class SessionPermissions:
+    """The permissions of a session, to which the user adds grants while it runs."""
+
+    def __init__(self, permissions: Permissions) -> None:
+        self.set_mode: Callable[[Mode], None] = lambda _mode: None
+        """Changes the mode of the session."""
+        self._has_grants = False
+        self._set_current(permissions)
+
+    def _set_current(self, permissions: Permissions) -> None:
+        self.current = permissions
+        self._rule_policy, self._guard_policy = permissions.policies
+        self._fallback = permissions.fallback
+
+    @property
+    def policies(self) -> Sequence[Policy]:
+        """Return policies that always use the current permissions."""
+        return (self._apply_rules, self._apply_guard)
+
+    def _apply_rules(self, request: PermissionRequest) -> PolicyResult:
+        return self._rule_policy(request)
+
+    def _apply_guard(self, request: PermissionRequest) -> PolicyResult:
+        return self._guard_policy(request)
+
+    def fallback(self, request: PermissionRequest) -> PolicyResult:
+        """Decide with the current fallback policy."""
+        return self._fallback(request)
+
+    async def find_offer(self, request: PermissionRequest, ask: Ask) -> GrantOffer | None:
+        """Return the offer that would allow this request permanently; None if there is none."""
+        offer = GrantOffer.from_suggestions(suggest_updates(request, ask))
+        lines = offer.summary_lines()
+        if not lines or len(lines) > _MAX_OFFER_LINES or max(map(len, lines)) > _MAX_OFFER_CHARACTERS:
+            return None
+        with_mode = replace(request, mode=offer.mode or request.mode)
+        answer = await _decide_with(offer.add_to(self.current), with_mode)
+        return offer if isinstance(answer, Allow) else None
+
+    def add_grant(self, offer: GrantOffer) -> None:
+        """Add an offer to the permissions of the session."""
+        self._set_current(offer.add_to(self.current))
+        self._has_grants = True
+        if offer.mode is not None:
+            self.set_mode(offer.mode)
+
+    async def is_allowed(self, request: PermissionRequest, ask: Ask) -> bool:
+        """Return whether grants made since the request was decided allow it."""
+        if not self._has_grants or ask.source != "config":
+            return False
+        mode = self.current.mode if request.mode is None else request.mode
+        answer = await _decide_with(self.current, replace(request, mode=mode))
+        return isinstance(answer, Allow)
+
+
+async def _decide_with(permissions: Permissions, request: PermissionRequest) -> Decision | None:
+    decision = await decide(permissions.policies, request)
+    return decision or await decide((permissions.fallback,), request)
+
+
+@dataclass(frozen=True, slots=True)
+class GrantWriter:
+    """Saves grants to settings files."""
+
+    settings_paths: SettingsPaths
+    trust_store: TrustStore
+
+    def settings_path(self, scope: GrantScope) -> Path:
+        """Return the settings file of a scope."""
+        return self.settings_paths.local_file if scope == "local" else self.settings_paths.user_file
+
+    def save_grant(self, offer: GrantOffer, scope: GrantScope) -> str:
+        """Save a grant; return the message for the user.
+
+        Raises:
+            ToolspanError: the file cannot be changed; it is left as it was.
+        """
+        path = self.settings_path(scope)
+        if scope == "user":
+            add_permissions(path, allow=offer.rules, folders=offer.folders)
+            return f"Saved to {path}"
+
+        def write_grant() -> bool:
+            within = self.settings_paths.project
+            return add_permissions(path, allow=offer.rules, folders=offer.folders, within=within)
+
+        if change_local_settings(self.settings_paths, self.trust_store, write_grant):
+            return f"Saved to {path}"
+        return f"Saved to {path}; takes effect there once you run `toolspan trust`"
+
+
+# The diff that a call would make
+
+
+def preview_change(request: PermissionRequest, values: FileValues) -> str | None:
+    """Return the diff that a call would make; None if there is none to show."""
+    previewer = _PREVIEWERS.get(request.tool)
+    name = request.input.get("file_path", request.input.get("notebook_path"))
+    if previewer is None or not isinstance(name, str):
+        return None
+    try:
+        path = resolve_path(name, request.cwd, request.path_scope().home if values.expands_home else None)
+        near = path.is_relative_to(request.cwd)
+        display_path = path.relative_to(request.cwd) if near else path
+        return previewer(request.input, _TargetFile(str(display_path), _read_current(path), values)) or None
+    except (ToolspanError, LookupError, ValueError, OSError):
+        return None
+
+
+def _read_current(path: Path) -> DecodedText | None:
+    return None if stat_path(path) is None else decode_text(read_file(path, MAX_PREVIEW_BYTES).data)
+
+
+@dataclass(frozen=True, slots=True)
+class _TargetFile:
+    name: str
+    current: DecodedText | None
+    """None if the file does not exist."""
+    values: FileValues
+
+    def diff_to(self, new: str) -> str:
+        """Return the diff from the current content to `new`."""
+        if self.current is None:
+            return unified(make_hunks("", new), self.name, change="create")
+        return unified(make_hunks(self.current.printable, new), self.name)
+
+
+def _preview_write(tool_input: _ToolInput, file: _TargetFile) -> str:
+    return file.diff_to(normalize_newlines(str(tool_input["content"])))
+
+
+def _preview_edit(tool_input: _ToolInput, file: _TargetFile) -> str:
+    return file.diff_to(_apply_edits(file, [tool_input]).printable)
+
+
+def _preview_multi_edit(tool_input: _ToolInput, file: _TargetFile) -> str:
+    edits = tool_input["edits"]
+    return file.diff_to(_apply_edits(file, edits if isinstance(edits, list) else []).printable)
+
+
+def _apply_edits(file: _TargetFile, edits: Sequence[_ToolInput]) -> DecodedText:
+    """Return the text after the edits.
+
+    Raises:
+        LookupError: an edit does not match.
+    """
+    text = file.current or DecodedText("", "", Codec("utf-8"))
+    for edit in edits:
+        old, new = normalize_newlines(str(edit["old_string"])), str(edit["new_string"])
+        spans = find_occurrences(text.normalized, old) if old else [TextRange(0, 0)]
+        if not spans:
+            raise LookupError(old)
+        replaced = text.normalized[spans[0].start : spans[0].end]
+        targets = spans if edit.get("replace_all") is True else spans[:1]
+        new = match_quote_style(new, replaced) if file.values.keeps_curly else new
+        text = replace_ranges(text, targets, new)
+    return text
+
+
+def _preview_cell(tool_input: _ToolInput, file: _TargetFile) -> str:
+    """Return the diff of the source of one notebook cell."""
+    if file.current is None:
+        raise LookupError(file.name)
+    mode, cell_id = tool_input.get("edit_mode") or "replace", tool_input.get("cell_id")
+    new = "" if mode == "delete" else str(tool_input.get("new_source", ""))
+    old = "" if mode == "insert" else _cell_source(file.current, cell_id)
+    return unified(make_hunks(old, new), f"{file.name}#{cell_id or 'first'}")
+
+
+def _cell_source(text: DecodedText, cell_id: object) -> str:
+    cells = parse_notebook(text.raw).cells
+    cells_by_id = {f"cell-{at}": cell for at, cell in enumerate(cells)}
+    cells_by_id |= {str(cell["id"]): cell for cell in cells if "id" in cell}
+    source = cells_by_id[str(cell_id)].get("source", "")
+    return "".join(map(str, source)) if isinstance(source, list) else str(source)
+
+
+_PREVIEWERS: Mapping[str, Callable[[_ToolInput, _TargetFile], str]] = {
+    "Edit": _preview_edit,
+    "MultiEdit": _preview_multi_edit,
+    "NotebookEdit": _preview_cell,
+    "Write": _preview_write,
+}

@@ -1,8 +1,6 @@
-"""The terminal of the person who is there: lines out, lines in, whatever our own streams are.
+"""The controlling terminal: write text and read lines, wherever standard input and output go.
 
-In: texts that are fit for a terminal. Out: the lines that are typed. Standard input and output may
-be pipes; the terminal is opened by itself. Nothing is drawn and no key is read by itself, so that
-a resized, slow or dumb terminal makes no difference. Read `Terminal.line` first.
+Nothing is drawn and no single keys are read, so resized, slow and dumb terminals work. Start at `Terminal`.
 """
 
 from __future__ import annotations
@@ -20,25 +18,25 @@ TTY_PATH = "/dev/tty"
 _DEFAULT_SIZE = os.terminal_size((80, 24))
 _READ_SIZE = 4096
 _LOCAL_FLAGS_INDEX = 3
-"""Where the local modes are in what `tcgetattr` gives."""
+"""Index of the local flags in the result of `tcgetattr`."""
 
 _Modes = list[int | list[bytes | int]]
 
 
 class Terminal:
-    """The terminal that a person sits at."""
+    """The terminal of the user."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._buffer = b""
         self._read_lock = anyio.Lock()
-        """One at a time can wait for what is typed."""
+        """Only one task reads lines at a time."""
         self._idle_scope: anyio.CancelScope | None = None
-        """Around a wait that makes way for questions."""
+        """Cancelled when a question needs the terminal."""
 
     @classmethod
     def open(cls, path: str = TTY_PATH) -> Self | None:
-        """The terminal this process belongs to; None if there is none."""
+        """Open the controlling terminal; None if there is none."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -49,12 +47,12 @@ class Terminal:
         return None
 
     def close(self) -> None:
-        """It is not needed any more."""
+        """Close the terminal."""
         os.close(self._descriptor)
 
     @property
     def size(self) -> os.terminal_size:
-        """How large it is now."""
+        """Return the current size."""
         try:
             size = os.get_terminal_size(self._descriptor)
         except OSError:
@@ -63,12 +61,12 @@ class Terminal:
 
     @property
     def has_colours(self) -> bool:
-        """Whether colours are wanted."""
+        """Return whether to use colours."""
         return os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
 
     @property
     def is_foreground(self) -> bool:
-        """Whether we are in front: in the background, asking for a line would only stop us."""
+        """Return whether this process is in the foreground; reading in the background would stop it."""
         try:
             return os.tcgetpgrp(self._descriptor) == os.getpgrp()
         except OSError:
@@ -76,9 +74,9 @@ class Terminal:
 
     @asynccontextmanager
     async def begin_question(self) -> AsyncIterator[None]:
-        """A question is about to be asked: what was typed before it is no answer to it.
+        """Take the terminal for a question and discard what was typed before it.
 
-        Whoever waits in `idle_line` makes way.
+        Interrupts a task that waits in `read_idle_line`; its prompt is shown again afterwards.
         """
         if self._idle_scope is not None:
             self._idle_scope.cancel()
@@ -94,7 +92,7 @@ class Terminal:
                     self._set_modes(before, termios.TCSADRAIN)
 
     async def write(self, text: str) -> None:
-        """Print a text.
+        """Write a text.
 
         Raises:
             OSError: the terminal is gone.
@@ -107,7 +105,7 @@ class Terminal:
                 await anyio.wait_writable(self._descriptor)
 
     async def read_line(self, prompt: str) -> str | None:
-        """What is typed, up to the end of the line; None when nothing more comes."""
+        """Read a line; None at the end of the input."""
         await self.write(prompt)
         while b"\n" not in self._buffer:
             await anyio.wait_readable(self._descriptor)
@@ -122,7 +120,7 @@ class Terminal:
         return line.decode("utf-8", "replace").strip()
 
     async def read_idle_line(self, prompt: str) -> str | None:
-        """As `line`, but questions go before; after them the prompt is shown again."""
+        """Read a line, giving way to questions; the prompt is shown again after them."""
         while True:
             async with self._read_lock:
                 try:
@@ -138,12 +136,12 @@ class Terminal:
             return None
 
     def _set_modes(self, modes: _Modes, when: int) -> None:
-        with suppress(termios.error):  # it is gone, which whoever reads from it will notice
+        with suppress(termios.error):  # the terminal is gone; the next read notices it
             termios.tcsetattr(self._descriptor, when, modes)
 
 
 def _line_modes(modes: _Modes) -> _Modes:
-    """The modes in which lines are typed, seen, and Ctrl-C is a signal."""
+    """Return modes with line editing, echo and signals."""
     local = modes[_LOCAL_FLAGS_INDEX]
     flags = termios.ICANON | termios.ECHO | termios.ISIG
     lines = local | flags if isinstance(local, int) else flags
@@ -151,13 +149,13 @@ def _line_modes(modes: _Modes) -> _Modes:
 
 
 _BLANK_CHARACTERS = frozenset("\u115f\u1160\u2800\u3164\uffa0")
-"""Letters and signs that look like nothing."""
+"""Printable characters that look like nothing."""
 _TAB_SPACES = "    "
 _VARIATION_SELECTORS = (range(0xFE00, 0xFE10), range(0xE0100, 0xE01F0))
 
 
 def escape_invisible(text: str) -> str:
-    """A text on one line, with nothing in it that is not seen."""
+    """Return a text as one line in which every character is visible."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(map(_escape_character, text))
@@ -172,7 +170,7 @@ def _escape_character(character: str) -> str:
 
 
 def text_width(text: str) -> int:
-    """How many columns a text takes."""
+    """Return the number of columns a text takes."""
     return len(text) if text.isascii() else sum(map(_character_width, text))
 
 
@@ -183,7 +181,7 @@ def _character_width(character: str) -> int:
 
 
 def wrap_lines(text: str, width: int) -> Iterator[str]:
-    """The lines of a text, made visible, none wider than this."""
+    """Yield the lines of a text, escaped and wrapped to the width."""
     for line in text.split("\n"):
         yield from _wrap_line(escape_invisible(line), max(width, 2))
 
@@ -203,10 +201,7 @@ def _wrap_line(line: str, width: int) -> Iterator[str]:
 
 
 def cut_middle(lines: Sequence[str], max_lines: int, hint: str = "") -> list[str]:
-    """At most so many lines, from both ends; what is left out is counted in one of them.
-
-    `how` tells how to see it.
-    """
+    """Return at most `max_lines` lines, cut in the middle. `hint` says how to see the rest."""
     if len(lines) <= max_lines:
         return list(lines)
     tail = max(max_lines // 3, 1)
@@ -216,7 +211,7 @@ def cut_middle(lines: Sequence[str], max_lines: int, hint: str = "") -> list[str
 
 
 ReadLine = Callable[[str], Awaitable[str | None]]
-"""Asks for a line; None at the end of the input."""
+"""Prompts for a line; returns None at the end of the input."""
 WriteText = Callable[[str], Awaitable[None]]
 
 ASK_USER_QUESTION = "AskUserQuestion"
@@ -225,7 +220,7 @@ ASK_USER_QUESTION = "AskUserQuestion"
 async def ask_questions(
     tool_input: Mapping[str, object], write_text: WriteText, read_line: ReadLine
 ) -> Mapping[str, object] | None:
-    """The input with what the person answers."""
+    """Ask the questions of AskUserQuestion; return the input with the answers, or None without an answer."""
     questions = tool_input.get("questions")
     replies: dict[str, str] = {}
     for question in questions if isinstance(questions, list) else []:

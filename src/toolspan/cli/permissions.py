@@ -1,0 +1,460 @@
+"""`toolspan why` and `toolspan policy`: who allowed or denied a call, and what permission rules would do.
+
+`why` reads what a transcript records about one call. `policy` evaluates rules without running anything.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+
+import click
+from msgspec import Struct
+
+from toolspan.analysis.phases import noted_wait
+from toolspan.cli.output import (
+    combine_options,
+    escape_markup,
+    format_count,
+    format_duration,
+    make_console,
+    print_json,
+    shorten_line,
+)
+from toolspan.cli.select import locate_files, transcripts_containing
+from toolspan.errors import NotFound, ToolspanError
+from toolspan.reading.discovery import TranscriptFile
+from toolspan.reading.history import match_prefix, short_id
+from toolspan.reading.transcript import read
+from toolspan.runtime.live_bodies import LiveBodyStore
+from toolspan.runtime.outcome import approval_message
+from toolspan.runtime.permissions import MODES, Mode, Permissions, Rules
+from toolspan.runtime.permissions.commands import expand_command_line
+from toolspan.runtime.permissions.decide import PermissionRequest, decide
+from toolspan.runtime.permissions.rules import command_of, rules_from_settings
+from toolspan.runtime.permissions.suggestions import suggest_updates
+from toolspan.runtime.profiles import DEFAULT, VERSIONS, profile
+from toolspan.runtime.settings import Settings, load_settings
+from toolspan.types.decision import Allow, Ask, Decision
+from toolspan.types.ids import CallId
+from toolspan.types.span import Call, Hook, Permission, Span
+from toolspan.types.state import STATE_MEANINGS, State
+
+_DECISIONS = ("allow", "ask", "deny")
+_SOURCE_LABELS = {
+    "config": "settings, rules or the permission mode",
+    "hook": "a hook",
+    "user": "the user",
+    "user_abort": "the user, by interrupting",
+    "user_permanent": "the user, permanently",
+    "user_reject": "the user",
+    "user_temporary": "the user",
+}
+_ORIGIN_LABELS = {
+    "cliArg": "the command line",
+    "localSettings": "the project's local settings",
+    "policySettings": "managed settings",
+    "projectSettings": "the project's settings",
+    "session": "this session",
+    "userSettings": "the user's settings",
+}
+_CODE_LABELS = {
+    "unknown": None,
+    "workingDir": "outside the folders of the session",
+    "mode:plan": "the session was in plan mode",
+    "mode:dontAsk": "the permission mode was dontAsk",
+    "bashMiss:no-rule-match": "no rule matches the command",
+    "bashMiss:too-complex": "the command line is too complex to analyse",
+    "bashMiss:cd-compound-read": "it changes the folder and reads there",
+    "bashMiss:cd-compound-write": "it changes the folder and writes there",
+    "bashMiss:cd-compound-redirect": "it changes the folder and redirects output there",
+    "bashMiss:cd-git-compound": "it changes the folder and runs git there",
+    "hook:PreToolUse": "the answer of a PreToolUse hook",
+    "hook:PermissionRequest": "the answer of a PermissionRequest hook",
+}
+_REASON_LABELS = {
+    "rule": "a rule",
+    "subcommandResults": "each command of the line was checked",
+    "mode": "the permission mode",
+    "hook": "a hook's answer",
+    "classifier": "a classifier",
+    "other": None,
+}
+
+
+class PermissionExplanation(Struct, frozen=True, kw_only=True):
+    """The recorded permission decision for a call."""
+
+    call: str
+    tool: str
+    about: str | None
+    state: State
+    allowed: bool | None
+    """None if no decision was recorded and the state does not imply one."""
+    decision: str | None = None
+    source: str | None = None
+    reason: str | None = None
+    origin: str | None = None
+    code: str | None = None
+    scope: str | None = None
+    asked_ms: int | None = None
+    """How long the user was asked, if the hooks of `toolspan hook install` recorded it."""
+    hooks: tuple[str, ...] = ()
+    evidence: tuple[str, ...] = ()
+    said: str | None = None
+    """The result that the model got for a call that did not run."""
+    file: str
+    line: int | None
+
+
+@click.command("why")
+@click.argument("call")
+@click.argument("names", nargs=-1, metavar="[FILE|FOLDER|SESSION]...")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def why_command(call: str, names: tuple[str, ...], *, as_json: bool) -> None:
+    """Explain who allowed or denied a call, and why.
+
+    CALL is the beginning of a call's id; it is looked for in the files, folders and sessions you
+    name with it, or in all of your transcripts. Clients before 2.1.325 recorded no decisions; for
+    those, the explanation comes from the result of the call.
+    """
+    explanation = explain_permission(_find_call(call, locate_files(names)[0]))
+    if as_json:
+        print_json(explanation)
+    else:
+        _print_explanation(explanation)
+
+
+def _find_call(prefix: str, files: list[TranscriptFile]) -> Span:
+    """Return the call whose id begins with `prefix`.
+
+    Raises:
+        NotFound: no call, or more than one, begins with it.
+    """
+    spans: dict[str, Span] = {}
+    for transcript in transcripts_containing(prefix, files):
+        for span in transcript.spans:
+            is_match = span.id.startswith(prefix) or short_id(span.id).startswith(prefix)
+            if is_match and span.call is not None:
+                spans.setdefault(span.id, span)
+    if not spans:
+        raise NotFound(f"no call begins with {prefix!r}")
+    return spans[match_prefix(prefix, sorted(spans), "call")]
+
+
+def explain_permission(span: Span) -> PermissionExplanation:
+    """Return what is recorded about the permission of a call."""
+    permission = next((item for item in span.events if isinstance(item, Permission)), None)
+    hooks = [item for item in span.events if isinstance(item, Hook)]
+    refused = span.state in ("denied", "blocked_by_hook")
+    result = span.result
+    place = span.call.place or (result.place if result else None)
+    return PermissionExplanation(
+        call=span.id,
+        tool=span.tool,
+        about=span.call.target,
+        state=span.state,
+        allowed=_is_allowed(span, permission),
+        **{key: getattr(permission, key, None) for key in ("decision", "source", "reason", "origin", "code", "scope")},
+        asked_ms=noted_wait(span),
+        hooks=tuple(map(_describe_hook, hooks)),
+        evidence=tuple(f"{item.rule}: {item.text}" if item.text else item.rule for item in span.evidence),
+        said=result.text if refused and result else None,
+        file=place.file if place else "",
+        line=place.line if place else None,
+    )
+
+
+def _describe_hook(hook: Hook) -> str:
+    text, command = _hook_objection(hook)
+    detail = f" ({shorten_line(text, 100)})" if text else ""
+    by = f", by {shorten_line(command, 80)}" if command else ""
+    return f"{hook.name or hook.point}: {hook.outcome}{detail}{by}"
+
+
+def _hook_objection(hook: Hook) -> tuple[str | None, str | None]:
+    """Return the text and the command of a hook; an objection carries both as JSON in its text."""
+    if hook.outcome != "blocked" or not (hook.text or "").startswith("{"):
+        return hook.text, hook.command
+    try:
+        objection = json.loads(hook.text or "")
+    except ValueError:
+        return hook.text, hook.command
+    return str(objection.get("blockingError", hook.text)), objection.get("command") or hook.command
+
+
+def _is_allowed(span: Span, permission: Permission | None) -> bool | None:
+    if permission is not None and permission.decision in ("accept", "reject"):
+        return permission.decision == "accept"
+    if span.state in ("denied", "blocked_by_hook"):
+        return False
+    return True if span.state in ("succeeded", "timed_out") else None
+
+
+def _print_explanation(explanation: PermissionExplanation) -> None:
+    out = make_console()
+    about = f"  {escape_markup(shorten_line(explanation.about, 100))}" if explanation.about else ""
+    out.print(f"[bold]{escape_markup(explanation.tool)}[/]{about}  [dim]{escape_markup(explanation.call)}[/]")
+    labels = {True: "[green]allowed[/]", False: "[yellow]not allowed[/]", None: "unknown"}
+    out.print(f"{labels[explanation.allowed]}; {explanation.state}: {STATE_MEANINGS[explanation.state]}")
+    for label, text in _explanation_rows(explanation):
+        out.print(f"  {label:<9}{escape_markup(text)}")
+    if explanation.said:
+        out.print(f"  message  {escape_markup(shorten_line(explanation.said, 300))}")
+    where = f"{PurePath(explanation.file).name}:{explanation.line}" if explanation.file else "not recorded"
+    out.print(f"[dim]{escape_markup(where)}[/]")
+
+
+def _explanation_rows(explanation: PermissionExplanation) -> list[tuple[str, str]]:
+    rows: list[tuple[str, str | None]] = [
+        ("by", _SOURCE_LABELS.get(explanation.source or "", explanation.source)),
+        ("because", _REASON_LABELS.get(explanation.reason or "", explanation.reason)),
+        ("rule in", _ORIGIN_LABELS.get(explanation.origin or "", explanation.origin)),
+        ("detail", _CODE_LABELS.get(explanation.code or "", explanation.code)),
+        ("for", explanation.scope),
+        ("waited", format_duration(explanation.asked_ms) if explanation.asked_ms is not None else None),
+        *(("hook", hook) for hook in explanation.hooks),
+    ]
+    if explanation.source is None:
+        rows.append(("evidence", "; ".join(explanation.evidence)))
+    return [(label, text) for label, text in rows if text]
+
+
+class PolicyDecision(Struct, frozen=True, kw_only=True):
+    """The decision that the rules would make for a call."""
+
+    call: str | None = None
+    tool: str
+    about: str
+    decision: str
+    """`allow`, `ask` or `deny`."""
+    rule: str | None = None
+    origin: str | None = None
+    basis: str | None = None
+    words: str | None = None
+    """The question that the user would be asked."""
+    programs: tuple[str, ...] = ()
+    """The programs that a command line may run, as far as they can be determined."""
+    unclear: tuple[str, ...] = ()
+    suggestions: tuple[dict[str, object], ...] = ()
+
+
+class _DashSeparatedCommand(click.Command):
+    """A command that keeps the arguments after `--` in `ctx.meta["trailing"]`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments before `--`."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta["trailing"] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+@click.group("policy")
+def policy_command() -> None:
+    """Test permission rules on a command or on a recorded session.
+
+    Nothing is run. Both commands print JSON with --json.
+    """
+
+
+_policy_options = combine_options(
+    click.option("--settings", "settings_file", type=click.Path(path_type=Path),
+                 help="Read rules from this settings file."),
+    click.option("--permission-mode", "mode", type=click.Choice(MODES),
+                 help="The mode that decides calls without a matching rule."),
+    click.option("--profile", "profile_name", type=click.Choice(VERSIONS), default=DEFAULT,
+                 help="The client version whose messages are used."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line."),
+)  # fmt: skip
+
+
+@policy_command.command("check", cls=_DashSeparatedCommand)
+@click.argument("rules", nargs=-1, metavar="[RULE]... -- COMMAND...")
+@click.option("--tool", default="Bash", show_default=True, help="The tool to call.")
+@click.option("--input", "input_json", help="The input of the call as JSON, instead of a command.")
+@click.option("--cwd", type=click.Path(path_type=Path, file_okay=False), default=Path(), help="The working folder.")
+@_policy_options
+@click.pass_context
+def check(ctx: click.Context, /, rules: tuple[str, ...], **option_values: object) -> None:
+    """Show whether one call would be allowed, asked about or denied.
+
+    Write a RULE as in settings, with the list it belongs to in front: "deny:Bash(rm:*)",
+    "ask:WebFetch"; without a list it allows. The command follows --, as one argument or several.
+    """
+    command_options = _PolicyOptions(**option_values)  # type: ignore[arg-type]  # click has checked them
+    permissions = command_options.load_permissions(_parse_rules(rules))
+    request = _build_request(command_options, ctx.meta.get("trailing", []))
+    row = evaluate_call(request, permissions)
+    if command_options.as_json:
+        print_json(row)
+    else:
+        _print_decision(row, permissions)
+
+
+@policy_command.command("replay")
+@click.argument("names", nargs=-1, required=True, metavar="TRANSCRIPT...")
+@click.option("--all", "everything", is_flag=True, help="Also list calls that would be allowed.")
+@_policy_options
+def replay(names: tuple[str, ...], **option_values: object) -> None:
+    """List the calls of a recorded session that the rules would ask about or deny.
+
+    Every call is checked as if it ran in the folder where the session began.
+    """
+    everything = bool(option_values.pop("everything"))
+    command_options = _PolicyOptions(tool="", input_json=None, cwd=Path(), **option_values)  # type: ignore[arg-type]
+    permissions = command_options.load_permissions(Rules())
+    counts: Counter[str] = Counter()
+    out = make_console()
+    for row in _evaluate_transcripts(names, permissions):
+        counts[row.decision] += 1
+        if row.decision == "allow" and not everything:
+            continue
+        if command_options.as_json:
+            print_json(row)
+        else:
+            about = escape_markup(shorten_line(row.about, 100))
+            reason = row.rule or row.basis or ""
+            out.print(f"{_style_decision(row.decision):<5} {escape_markup(row.tool)}  {about}", end="")
+            out.print(f"  [dim]{escape_markup(reason)}[/]" if reason else "")
+    if not command_options.as_json:
+        totals = ", ".join(f"{counts[kind]:,} {kind}" for kind in _DECISIONS)
+        out.print(f"{format_count(counts.total(), 'call')}: {totals}")
+
+
+class _PolicyOptions(Struct, frozen=True, kw_only=True):
+    settings_file: Path | None
+    mode: Mode | None
+    profile_name: str
+    as_json: bool
+    tool: str
+    input_json: str | None
+    cwd: Path
+
+    def load_permissions(self, rules: Rules) -> Permissions:
+        """Return the permissions from the command line and the settings file."""
+        settings = load_settings(self.settings_file) if self.settings_file else Settings()
+        client_profile = profile(self.profile_name)
+        folder = self.settings_file.absolute().parent if self.settings_file else None
+        block = settings.permissions
+        default_mode: Mode = next((mode for mode in MODES if mode == block.default_mode), "default")
+        folders = tuple(Path(directory).expanduser().absolute() for directory in block.additional_directories)
+        everything = rules + rules_from_settings(block, "flagSettings", folder, client_profile.refusals)
+        return Permissions(everything, self.mode or default_mode, folders, client_profile.refusals)
+
+
+def _parse_rules(texts: Sequence[str]) -> Rules:
+    """Parse the rules of a command line.
+
+    Raises:
+        ToolspanError: one of them is the name of a settings file.
+    """
+    lists: dict[str, list[str]] = {name: [] for name in _DECISIONS}
+    for text in texts:
+        if text.endswith(".json"):
+            raise ToolspanError(f"{text} is not a rule; to read a settings file, write --settings {text}")
+        name, colon, rule = text.partition(":")
+        if colon and name in lists:
+            lists[name].append(rule)
+        else:
+            lists["allow"].append(text)
+    return Rules(**lists, origin="cliArg")  # type: ignore[arg-type]  # three lists of texts
+
+
+def _build_request(command_options: _PolicyOptions, trailing_arguments: Sequence[str]) -> PermissionRequest:
+    if command_options.input_json is None and not trailing_arguments:
+        raise ToolspanError("no call to check; add -- COMMAND, or --tool NAME --input JSON")
+    tool_input: object = {
+        "command": trailing_arguments[0] if len(trailing_arguments) == 1 else shlex.join(trailing_arguments)
+    }
+    if command_options.input_json is not None:
+        try:
+            tool_input = json.loads(command_options.input_json)
+        except ValueError as error:
+            raise ToolspanError(f"--input is not JSON: {error}") from error
+    if not isinstance(tool_input, dict):
+        raise ToolspanError("--input is not a JSON object")
+    return _make_request(CallId("check"), command_options.tool, tool_input, command_options.cwd.absolute())
+
+
+def _make_request(call_id: CallId, tool: str, tool_input: dict[str, object], cwd: Path) -> PermissionRequest:
+    call = Call(id=call_id, tool=tool, at=0, requested_at=None, target=None, body_store=LiveBodyStore(tool_input))
+    return PermissionRequest(call=call, input=tool_input, cwd=cwd, project=cwd)
+
+
+def evaluate_call(request: PermissionRequest, permissions: Permissions) -> PolicyDecision:
+    """Return the decision that the permissions make for a call."""
+    decision = _decide_call(request, permissions)
+    prompt_text: str | None = None
+    suggested_updates: tuple[dict[str, object], ...] = ()
+    if isinstance(decision, Ask):
+        prompt_text = approval_message(request, decision, permissions.refusals)
+        suggested_updates = tuple(dict(item) for item in suggest_updates(request, decision))
+    line = command_of(request)
+    texts = (value for value in request.input.values() if isinstance(value, str))
+    expanded = None if line is None else expand_command_line(line)
+    program_names = () if expanded is None else (item.program.text for item in expanded.programs)
+    return PolicyDecision(
+        call=request.call.id,
+        tool=request.tool,
+        about=line if line is not None else next(texts, ""),
+        decision=type(decision).__name__.lower(),
+        rule=decision.rule,
+        origin=decision.origin,
+        basis=decision.basis,
+        words=prompt_text,
+        programs=tuple(dict.fromkeys(filter(None, program_names))),
+        unclear=() if expanded is None else expanded.uncertainties,
+        suggestions=suggested_updates,
+    )
+
+
+def _decide_call(request: PermissionRequest, permissions: Permissions) -> Decision:
+    """Run the policies without an event loop; none of them waits for anything."""
+    for policies in (permissions.policies, [permissions.fallback]):
+        try:
+            decide(policies, request).send(None)
+        except StopIteration as ended:
+            decision: Decision | None = ended.value
+            if decision is not None:
+                return decision
+    return Allow()
+
+
+def _evaluate_transcripts(names: Sequence[str], permissions: Permissions) -> Iterator[PolicyDecision]:
+    for file in locate_files(names)[0]:
+        transcript = read(file.path)
+        cwd = Path(transcript.info.cwd or ".").absolute()
+        for span in transcript.spans:
+            if span.call.tool:
+                arguments = dict(span.call.arguments)
+                yield evaluate_call(_make_request(span.id, span.tool, arguments, cwd), permissions)
+
+
+def _style_decision(decision: str) -> str:
+    styles = {"allow": "green", "ask": "yellow", "deny": "red"}
+    return f"[{styles[decision]}]{decision}[/]"
+
+
+def _print_decision(row: PolicyDecision, permissions: Permissions) -> None:
+    out = make_console()
+    out.print(f"{_style_decision(row.decision)}  {escape_markup(shorten_line(row.about, 120))}")
+    rule = f"{row.rule} ({row.origin})" if row.rule else None
+    rows = [
+        ("rule", rule),
+        ("because", row.basis),
+        ("question", row.words),
+        ("runs", "; ".join(row.programs)),
+        ("unclear", "; ".join(row.unclear)),
+    ]
+    for label, text in rows:
+        if text:
+            out.print(f"  {label:<9}{escape_markup(text)}")
+    for suggestion in row.suggestions:
+        out.print(f"  {'offer':<9}{escape_markup(json.dumps(suggestion))}")
+    for warning in permissions.rules.warnings:
+        out.print(f"  {'warning':<9}{escape_markup(warning)}")
