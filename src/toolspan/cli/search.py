@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolspan.analysis.search.candidates import Prefilter
-from toolspan.analysis.search.query import find_ripgrep, query_of
+from toolspan.analysis.search.candidates import find_candidates, find_ripgrep
+from toolspan.analysis.search.query import query_of
 from toolspan.cli.output import format_count, format_time, print_json, replace_unprintable, shorten_line, warn
 from toolspan.cli.select import (
     CallFilter,
@@ -113,18 +113,14 @@ def _find_matches(
     call_filter: CallFilter,
 ) -> SearchResults:
     """Return the matches that the filter accepts: all, or the newest and one more than the limit."""
+    from toolspan.analysis.search.find import search_newest
+
     program = find_ripgrep()
-    prefilter = Prefilter(locations or default_roots(), query.rarest_filter, program=program)
 
     def accept_matches(matches: Sequence[SearchMatch]) -> list[SearchMatch]:
         return _filter_matches(matches, call_filter)
 
-    try:
-        from toolspan.analysis.search.find import search_newest  # perf: imported while ripgrep runs
-
-        candidates = prefilter.candidates()
-    finally:
-        prefilter.close()
+    candidates = find_candidates(locations or default_roots(), query.rarest_filter, program=program)
     return search_newest(candidates, query, max_matches, sides=sides, keep=accept_matches, program=program)
 
 
@@ -180,7 +176,7 @@ def _complete_matches(matches: Sequence[SearchMatch], *, all_lines: bool = False
         return []
     from toolspan.analysis.search.find import complete_matches, number_lines
 
-    return complete_matches(number_lines(matches, calls=all_lines), scan_with_cache, program=find_ripgrep())
+    return complete_matches(number_lines(matches, calls=all_lines), scan_with_cache)
 
 
 def _print_matches(visible_matches: Sequence[SearchMatch], result: SearchResults, hint: str) -> None:

@@ -95,7 +95,7 @@ def test_skill_hooks_of_an_untrusted_project_are_ignored(tmp_path: Path) -> None
     write(tmp_path / "work/.claude/skills/doit/SKILL.md", SKILL.format(log=log))
     done = run_agent(tmp_path, [[use("Skill", skill="doit")], [bash("true")], say("Done.")])
 
-    assert (done.returncode, heard(log)) == (0, [])
+    assert (done.returncode, logged_runs(log)) == (0, [])
     assert "SKILL.md: ignoring the hooks of this untrusted folder" in done.stderr
 
 

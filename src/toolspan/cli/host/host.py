@@ -50,7 +50,7 @@ from toolspan.runtime.permissions.rules import split_rules
 from toolspan.runtime.profiles import DEFAULT, VERSIONS, Profile, profile
 from toolspan.runtime.settings import TrustStore, default_trust_path
 from toolspan.runtime.sinks import Sink
-from toolspan.runtime.toolset import Toolset
+from toolspan.runtime.tool import Toolset
 from toolspan.session import Agent, Session
 from toolspan.session.agent import HookModelAccess
 from toolspan.session.subagents import SubagentConfig, load_agent_definitions
@@ -237,8 +237,8 @@ class Host:
 
     def _refresh_tools(self, session: Session, rules: Rules) -> None:
         """Rebuild the toolset after a server has changed its tools."""
-        context = session.runner.runner_context
-        context.tools = self._build_toolset(session.profile, rules, person=context.approver is not None)
+        has_approver = session.runner.runner_context.approver is not None
+        session.runner.set_tools(self._build_toolset(session.profile, rules, person=has_approver))
 
     def _build_toolset(self, client_profile: Profile, rules: Rules, *, person: bool) -> Toolset:
         """Return the tools without those that the rules deny entirely."""

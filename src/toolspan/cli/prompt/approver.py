@@ -34,8 +34,7 @@ from toolspan.runtime.permissions.decide import PermissionRequest
 from toolspan.runtime.permissions.modes import MODES, Mode
 from toolspan.runtime.permissions.rules import command_of
 from toolspan.runtime.permissions.suggestions import Suggestion, suggest_updates
-from toolspan.runtime.profiles import Profile
-from toolspan.runtime.profiles.files import FileValues
+from toolspan.runtime.profiles import FileValues, Profile
 from toolspan.runtime.settings import SettingsPaths, TrustStore, add_permissions, change_local_settings
 from toolspan.session import Session
 from toolspan.shell.programs import find_programs
