@@ -1,7 +1,6 @@
-"""Permission modes: what happens when no rule and no hook has an opinion.
+"""`Permissions`, and the permission modes, which decide when no rule and no hook has an opinion.
 
-In: a question, the rules (a command line may be allowed partly by them), the session's folders.
-Out: a decision, always. `guard` stands before the modes: what no rule and no mode allows by itself.
+`guard_policy` comes before the modes: it asks about what rules and modes must not allow by themselves.
 """
 
 from __future__ import annotations
@@ -22,12 +21,10 @@ from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissio
 from toolspan.types.tool_kinds import tool_kind
 
 Mode = Literal["default", "acceptEdits", "plan", "dontAsk", "bypassPermissions"]
-"""What happens to calls that no rule and no hook speaks of."""
 MODES: tuple[Mode, ...] = get_args(Mode)
-"""Every mode."""
 
 PLAN_REASON = "plan"
-"""The reason of a question that only plan mode asks."""
+"""The reason of a question that is asked only in plan mode."""
 
 _HARMLESS_KINDS = frozenset({"agent", "plan", "question", "other"})
 _EDIT_KINDS = frozenset({"edit", "write"})
@@ -107,7 +104,7 @@ class PolicyStack:
 def mode_policy(
     mode: Mode, *, rules: Rules | None = None, refusals: Refusals | None = None
 ) -> Callable[[PermissionRequest], Decision]:
-    """The last word of a mode, for calls nobody else has an opinion on."""
+    """Return the policy of a mode, which has an opinion on every call."""
     mode_decider = _ModeDecider(rules or Rules(), refusals or Refusals())
 
     def decide_by_mode(request: PermissionRequest) -> Decision:
@@ -124,7 +121,7 @@ def mode_policy(
 
 @dataclass(frozen=True, slots=True)
 class _ModeDecider:
-    """What a mode that asks makes of calls."""
+    """The decisions of modes that ask."""
 
     rules: Rules
     refusals: Refusals
@@ -156,7 +153,7 @@ class _ModeDecider:
         return Ask(None, "config", needs=needs)
 
     def _needs_despite_read_only(self, command: str, request: PermissionRequest) -> MissingPermissions | None:
-        """What a client version asks about though it only reads, unless a rule allows it."""
+        """Return the read-only programs that a client version asks about and no rule allows."""
         find_rule = self.rules.allowed_actions(request.path_scope(), edits=False, redirects=False).find_rule
         programs = find_programs(command).programs
         matching = [program for program in programs if strip_wrappers(program).name in self.refusals.asks_about]
@@ -179,13 +176,13 @@ def _touches_protected_file(request: PermissionRequest) -> bool:
 
 
 def _is_in_scope(request: PermissionRequest, *, reading: bool = False) -> bool:
-    """Every path the call names, and what it leads to, is in the session's folders."""
+    """Return whether all paths of the call, with links resolved, are in the session's folders."""
     scope = request.path_scope()
     return all(scope.contains_path(path, reading=reading) for path in paths_of(request))
 
 
 def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
-    """What is asked about whatever a rule or a hook allows: protected files, costly removals."""
+    """Return a policy that asks about protected files and dangerous removals, whatever rules and hooks allow."""
 
     def check_request(request: PermissionRequest) -> Decision | None:
         command = command_of(request)
@@ -208,7 +205,7 @@ def guard_policy(mode: Mode) -> Callable[[PermissionRequest], Decision | None]:
 
 
 def _find_critical_removal(command: str, request: PermissionRequest) -> str | None:
-    """The removal in a command line that could cost everything."""
+    """Return the command in a line that could remove the project, the home folder or a root."""
     scope = request.path_scope()
     for entry in expand_command_line(command).programs:
         program = entry.program
