@@ -225,7 +225,7 @@ class _ProgramFinder:
         self._depth = 0
         self._nested = False
         self._has_stdin = False
-        """Whether the next command reads from something other than the terminal."""
+        """The next command reads from something other than the terminal."""
         self._group_has_stdin = False
         """The same for the innermost group, which is what a command after `&&` or `||` reads from."""
 

@@ -186,7 +186,7 @@ class ForbiddenFiles(Struct, frozen=True):
 
 
 class AllowedActions(Struct, frozen=True):
-    """What a command line may do without approval."""
+    """The actions of a command line that need no approval."""
 
     find_rule: Callable[[Program], Rule | None]
     """Returns the rule that allows a program."""

@@ -33,7 +33,7 @@ _ALLOWED_BY_MODE = Allow(None, "config", basis="mode")
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """What a session may do without asking, and who answers when it has to ask.
+    """The permissions of a session: rules, a mode, and the function that answers questions.
 
     A call is denied, asked about or allowed by the first of these that has an opinion: the `rules` and
     `extra_policies` (deny wins over ask, ask over allow), a hook, the `mode`. In mode `default`, calls that
@@ -52,7 +52,7 @@ class Permissions:
     folders: tuple[Path, ...] = ()
     """Folders beside the project in which the session may work."""
     refusals: Refusals | None = None
-    """What the client version asks about and allows by itself; None: as in the session's profile."""
+    """The habits of a client version; None: those of the session's profile."""
 
     @property
     def policies(self) -> tuple[Policy, ...]:

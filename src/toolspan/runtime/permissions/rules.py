@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -127,9 +128,9 @@ class Rules:
         self._last_check: tuple[object, CommandCheck] | None = None
         self._rules_by_tool: dict[tuple[str, str], _ToolRules] = {}
         self._allowed_actions_cache: dict[tuple[bool, bool, str, str, str], AllowedActions] = {}
-        self._file_denials = tuple(filter(_is_file_rule, self.deny))
+        self._file_denials = tuple(rule for rule in self.deny if rule.tool in _FILE_RULES and rule.content is not None)
         self._has_home_rules = any(map(is_home_relative, self._file_denials))
-        self._file_grants = tuple(rule for rule in self.allow if _may_grant_files(rule))
+        self._file_grants = tuple(rule for rule in self.allow if rule.tool in _FILE_RULES - _GRANTLESS_TOOLS)
         self._bash_grants = tuple(rule for rule in self.allow if rule.covers_tool("Bash"))
         self._bash_prefixes = tuple(command_prefix(rule.content or "") for rule in self._bash_grants)
         restrictions = (rule for rule in (*self.deny, *self.ask) if rule.covers_tool("Bash"))
@@ -183,8 +184,8 @@ class Rules:
             files = self._file_denials
             actions = self._allowed_actions_cache[key] = AllowedActions(
                 find_rule=self._find_program_grant,
-                can_write=self._may_write,
-                can_read=self._may_read,
+                can_write=partial(self._allows_path, _EDIT_RULES),
+                can_read=partial(self._allows_path, _FILE_RULES),
                 forbidden_files=ForbiddenFiles(combined_pattern(files, scope), self._denial_for_path)
                 if files
                 else None,
@@ -265,12 +266,6 @@ class Rules:
                 return rule if all(map(is_harmless_variable, program.variables)) else None
         return None
 
-    def _may_read(self, scope: PathScope, path: str) -> bool:
-        return self._allows_path(_FILE_RULES, scope, path)
-
-    def _may_write(self, scope: PathScope, path: str) -> bool:
-        return self._allows_path(_EDIT_RULES, scope, path)
-
     def _allows_path(self, tools: frozenset[str], scope: PathScope, path: str) -> bool:
         for rule in self._file_grants:
             if rule.tool not in tools:
@@ -348,14 +343,6 @@ def _rule_covers_tool(rule: Rule, request: PermissionRequest) -> bool:
     if rule.covers_tool(request.tool) or rule.covers_tool(request.call.tool):
         return True
     return rule.tool == "Bash" and request.tool == "Monitor"
-
-
-def _is_file_rule(rule: Rule) -> bool:
-    return rule.content is not None and rule.tool in _FILE_RULES
-
-
-def _may_grant_files(rule: Rule) -> bool:
-    return rule.tool in _FILE_RULES and rule.tool not in _GRANTLESS_TOOLS
 
 
 def _is_path_rule_for(rule: Rule, request: PermissionRequest) -> bool:

@@ -21,67 +21,6 @@ _PARAMETER_ENTRY = re.compile(r"\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?\s*:\s*(?P<
 _ARGS_HEADINGS = ("Args:", "Arguments:", "Parameters:")
 
 
-class Docstring(NamedTuple):
-    """The parts of a docstring that describe a tool to the model."""
-
-    summary: str
-    parameters: dict[str, str]
-
-
-def parse_docstring(text: str | None) -> Docstring:
-    """Return the first paragraph of a docstring and the descriptions of its parameters."""
-    if not text:
-        return Docstring("", {})
-    lines = inspect.cleandoc(text).splitlines()
-    return Docstring(_parse_summary(lines), _parse_parameters(lines))
-
-
-def _parse_summary(lines: list[str]) -> str:
-    summary_lines: list[str] = []
-    for line in lines:
-        if not line.strip() or line in _ARGS_HEADINGS:
-            break
-        summary_lines.append(line.strip())
-    return " ".join(summary_lines)
-
-
-def _parse_parameters(lines: list[str]) -> dict[str, str]:
-    texts: dict[str, str] = {}
-    for entry in _split_entries(_args_section(lines)):
-        match = _PARAMETER_ENTRY.fullmatch(entry)
-        if match is not None:
-            texts[match["name"]] = " ".join(match["text"].split())
-    return texts
-
-
-def _args_section(lines: list[str]) -> list[str]:
-    """Return the indented lines below the heading of the parameters."""
-    heading = next((at for at, line in enumerate(lines) if line in _ARGS_HEADINGS), None)
-    if heading is None:
-        return []
-    section: list[str] = []
-    for line in lines[heading + 1 :]:
-        if line and not line[0].isspace():
-            break
-        section.append(line)
-    return section
-
-
-def _split_entries(section: list[str]) -> list[str]:
-    """Return one text per parameter. A line with the indentation of the section begins the next one."""
-    filled = [line for line in section if line.strip()]
-    if not filled:
-        return []
-    indent = len(filled[0]) - len(filled[0].lstrip())
-    entries: list[str] = []
-    for line in filled:
-        if entries and len(line) - len(line.lstrip()) > indent:
-            entries[-1] += "\n" + line.strip()
-        else:
-            entries.append(line.strip())
-    return entries
-
-
 _UNNAMED_KINDS = {
     inspect.Parameter.POSITIONAL_ONLY: "is positional-only, but models pass arguments by name",
     inspect.Parameter.VAR_POSITIONAL: "takes any number of arguments, but models pass arguments by name",
@@ -117,11 +56,11 @@ def derive_schema(function: Callable[..., object], *, context: type, names: Mapp
     if len(fillable) > 1:
         raise BadTool(f"{_function_name(function)} has more than one parameter of type {context.__name__}")
     model_parameters = [parameter for parameter in parameters if parameter not in fillable]
-    documented = parse_docstring(inspect.getdoc(function))
+    docstring = (inspect.getdoc(function) or "").splitlines()
     schema, validate = _compile_parameters(function, model_parameters, hints)
-    _add_descriptions(schema, model_parameters, documented.parameters)
+    _add_descriptions(schema, model_parameters, _parse_parameters(docstring))
     return DerivedSchema(
-        description=documented.summary,
+        description=_parse_summary(docstring),
         input_schema=schema,
         parse=_make_parse(validate, schema, model_parameters),
         context=fillable[0].name if fillable else None,
@@ -244,12 +183,58 @@ def _make_parse(
             value = validate(arguments)
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            return Invalid(convert_errors(errors, arguments, schema))
+            return Invalid(_convert_errors(errors, arguments, schema))
         except Exception as error:  # noqa: BLE001 - validators in annotations are user code
             return Invalid((Issue("other", (), f"{type(error).__name__}: {error}"),))
         return Valid({**defaults, **value} if defaults else value, arguments)
 
     return parse
+
+
+def _parse_summary(lines: list[str]) -> str:
+    summary_lines: list[str] = []
+    for line in lines:
+        if not line.strip() or line in _ARGS_HEADINGS:
+            break
+        summary_lines.append(line.strip())
+    return " ".join(summary_lines)
+
+
+def _parse_parameters(lines: list[str]) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    for entry in _split_entries(_args_section(lines)):
+        match = _PARAMETER_ENTRY.fullmatch(entry)
+        if match is not None:
+            texts[match["name"]] = " ".join(match["text"].split())
+    return texts
+
+
+def _args_section(lines: list[str]) -> list[str]:
+    """Return the indented lines below the heading of the parameters."""
+    heading = next((at for at, line in enumerate(lines) if line in _ARGS_HEADINGS), None)
+    if heading is None:
+        return []
+    section: list[str] = []
+    for line in lines[heading + 1 :]:
+        if line and not line[0].isspace():
+            break
+        section.append(line)
+    return section
+
+
+def _split_entries(section: list[str]) -> list[str]:
+    """Return one text per parameter. A line with the indentation of the section begins the next one."""
+    filled = [line for line in section if line.strip()]
+    if not filled:
+        return []
+    indent = len(filled[0]) - len(filled[0].lstrip())
+    entries: list[str] = []
+    for line in filled:
+        if entries and len(line) - len(line.lstrip()) > indent:
+            entries[-1] += "\n" + line.strip()
+        else:
+            entries.append(line.strip())
+    return entries
 
 
 PydanticError = Mapping[str, Any]
@@ -301,7 +286,7 @@ class _PlacedError(NamedTuple):
     error: PydanticError
 
 
-def convert_errors(errors: Iterable[PydanticError], arguments: object, schema: Schema) -> tuple[Issue, ...]:
+def _convert_errors(errors: Iterable[PydanticError], arguments: object, schema: Schema) -> tuple[Issue, ...]:
     """Convert pydantic's errors to issues, one per union, unknown keys last."""
     placed_errors = [_place_error(item, arguments) for item in errors]
     issues: list[Issue] = []

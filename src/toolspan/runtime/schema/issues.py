@@ -64,14 +64,14 @@ def issue_json(issues: Iterable[Issue], style: IssueStyle) -> str:
     return json.dumps(_zod_records(issues, style), indent=2, ensure_ascii=False, default=str)
 
 
-def is_missing(issue: Issue, style: IssueStyle) -> bool:
+def _is_missing(issue: Issue, style: IssueStyle) -> bool:
     """Return whether an issue is a missing parameter. For zod 4, a missing choice is an invalid value."""
     if issue.code == "missing":
         return True
     return issue.code == "value" and issue.received == "undefined" and style.validator == "zod 3"
 
 
-def zod_message(issue: Issue, style: IssueStyle) -> str:
+def _zod_message(issue: Issue, style: IssueStyle) -> str:
     """Return the message of the validation library for an issue."""
     return str(_zod_record(issue, style)["message"])
 
@@ -110,13 +110,13 @@ def _custom_record(issue: Issue, _style: IssueStyle) -> _Record:
     return {"code": "custom", "path": list(issue.path), "message": issue.message}
 
 
-def zod_expected(issue: Issue, style: IssueStyle) -> str:
+def _zod_expected(issue: Issue, style: IssueStyle) -> str:
     """Return the expected type, as the library calls it."""
     name = issue.expected or "unknown"
     return "int" if name == "integer" and style.validator == "zod 4" else name
 
 
-def zod_received(issue: Issue, style: IssueStyle) -> str:
+def _zod_received(issue: Issue, style: IssueStyle) -> str:
     """Return the received type, as the library calls it."""
     name = issue.received or "unknown"
     if style.validator == "zod 4":
@@ -125,7 +125,7 @@ def zod_received(issue: Issue, style: IssueStyle) -> str:
 
 
 def _type_zod3(issue: Issue, style: IssueStyle) -> _Record:
-    expected_type, received_type = zod_expected(issue, style), zod_received(issue, style)
+    expected_type, received_type = _zod_expected(issue, style), _zod_received(issue, style)
     return {
         "code": "invalid_type",
         "expected": expected_type,
@@ -138,14 +138,14 @@ def _type_zod3(issue: Issue, style: IssueStyle) -> _Record:
 
 
 def _type_zod4(issue: Issue, style: IssueStyle) -> _Record:
-    expected_type = zod_expected(issue, style)
+    expected_type = _zod_expected(issue, style)
     whole: _Record = {"format": "safeint"} if expected_type == "int" else {}
     return {
         "expected": expected_type,
         **whole,
         "code": "invalid_type",
         "path": list(issue.path),
-        "message": f"Invalid input: expected {expected_type}, received {zod_received(issue, style)}",
+        "message": f"Invalid input: expected {expected_type}, received {_zod_received(issue, style)}",
     }
 
 
@@ -358,7 +358,9 @@ def format_path(path: Path) -> str:
 def _issue_sentences(issues: tuple[Issue, ...], style: IssueStyle) -> list[str]:
     """Return the sentences for the model: missing parameters first, then unknown ones, then wrong types."""
     missing = [
-        f"The required parameter `{format_path(issue.path)}` is missing" for issue in issues if is_missing(issue, style)
+        f"The required parameter `{format_path(issue.path)}` is missing"
+        for issue in issues
+        if _is_missing(issue, style)
     ]
     unexpected = [
         f"An unexpected parameter `{format_path(issue.path)}` was provided"
@@ -366,16 +368,16 @@ def _issue_sentences(issues: tuple[Issue, ...], style: IssueStyle) -> list[str]:
         if issue.code == "unexpected"
     ]
     mistyped = [
-        f"The parameter `{format_path(issue.path)}` type is expected as `{zod_expected(issue, style)}`"
-        f" but provided as `{zod_received(issue, style)}`"
+        f"The parameter `{format_path(issue.path)}` type is expected as `{_zod_expected(issue, style)}`"
+        f" but provided as `{_zod_received(issue, style)}`"
         for issue in issues
         if issue.code == "type"
     ]
     sentences = missing + unexpected + mistyped
     if sentences and style.reports_all:
         sentences += [
-            f"The parameter `{format_path(issue.path)}` is invalid: {zod_message(issue, style)}"
+            f"The parameter `{format_path(issue.path)}` is invalid: {_zod_message(issue, style)}"
             for issue in issues
-            if issue.code not in ("unexpected", "type") and not is_missing(issue, style)
+            if issue.code not in ("unexpected", "type") and not _is_missing(issue, style)
         ]
     return sentences
