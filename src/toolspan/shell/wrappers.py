@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
-from toolspan.shell.programs import LinePrograms, Program, find_programs, program_basename
+from toolspan.shell.program import LinePrograms, Program, program_basename
+from toolspan.shell.programs import find_programs
 from toolspan.shell.words import ShellWord, join_words
 
 _MAX_DEPTH = 8

@@ -15,7 +15,8 @@ from toolspan.runtime.permissions.decide import Approver, PermissionRequest, Pol
 from toolspan.runtime.permissions.paths import is_critical
 from toolspan.runtime.permissions.rules import Rules, command_of, paths_of
 from toolspan.runtime.profiles import Refusals
-from toolspan.shell.programs import find_programs, program_basename
+from toolspan.shell.program import program_basename
+from toolspan.shell.programs import find_programs
 from toolspan.shell.wrappers import strip_wrappers
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
 from toolspan.types.tool_kinds import tool_kind

@@ -41,7 +41,8 @@ from toolspan.runtime.permissions.rule import (
 )
 from toolspan.runtime.profiles import Refusals
 from toolspan.runtime.settings.load import PermissionSettings
-from toolspan.shell.programs import LinePrograms, Program, find_programs
+from toolspan.shell.program import LinePrograms, Program
+from toolspan.shell.programs import find_programs
 from toolspan.shell.words import is_harmless_variable
 from toolspan.shell.wrappers import SKIPPABLE_WRAPPERS
 from toolspan.types.decision import Allow, Ask, Decision, Deny, MissingPermissions
