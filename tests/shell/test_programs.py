@@ -10,7 +10,8 @@ import pytest
 from tests.requirement import requirement
 from tests.shell import lines
 from tests.shell.bash_oracle import Oracle
-from toolspan.shell.programs import Program, find_programs, program_basename
+from toolspan.shell.program import Program, program_basename
+from toolspan.shell.programs import find_programs
 from toolspan.shell.words import Redirect, ShellWord
 from toolspan.shell.wrappers import expand_wrappers
 

@@ -9,62 +9,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
 from msgspec.structs import replace
 
+from toolspan.shell.program import LinePrograms, Program, ProgramBuilder
+from toolspan.shell.tree import LineTree
 from toolspan.shell.words import CharRange, Redirect, ShellWord, parse_document_body, parse_word, split_words
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Node
 
 MAX_LINE_LENGTH = 10_000
 """The number of characters above which a line is not parsed."""
-
-
-class Program(Struct, frozen=True):
-    """One program that the line may run, as it is written there."""
-
-    words: tuple[ShellWord, ...]
-    """The name and the arguments; empty for a command of redirects or assignments alone."""
-    text: str
-    """The words as written, separated by single spaces."""
-    variables: tuple[str, ...] = ()
-    """The variables that are set for the program or, without words, for the rest of the line."""
-    values: tuple[ShellWord, ...] = ()
-    redirects: tuple[Redirect, ...] = ()
-    has_stdin: bool = False
-    """Standard input is a pipe, a file or a text."""
-    stdin_text: str | None = None
-    """The text of standard input, if it is part of the line."""
-    loop_values: tuple[ShellWord, ...] = ()
-    """The values of the variable of a `for` loop."""
-    nested: bool = False
-    """The program is part of a substitution, a function or a group."""
-    ended_by: str = ""
-    """The operator after it, for a program that is not nested."""
-
-    @property
-    def name(self) -> str:
-        """The name of the program; empty if the shell has to expand it."""
-        if not self.words or self.words[0].has_expansion:
-            return ""
-        return self.words[0].text
-
-
-class LinePrograms(Struct, frozen=True):
-    """The programs of a line, in order."""
-
-    text: str
-    programs: tuple[Program, ...]
-    uncertainties: tuple[str, ...] = ()
-    """Reasons why the line may run other programs than these; empty if it cannot."""
-    has_compounds: bool = False
-    """The line has more than simple commands and operators: a loop, a group, a here-document, a negation."""
 
 
 @lru_cache(maxsize=256)
@@ -89,20 +47,6 @@ def find_simple_commands(line: str) -> list[Program]:
     if parsed.uncertainties or parsed.has_compounds:
         return []
     return [program for program in parsed.programs if not program.nested]
-
-
-def program_basename(name: str) -> str:
-    """Return the name of a program without its folder."""
-    return name.rpartition("/")[2]
-
-
-@lru_cache(maxsize=1)
-def bash_parser() -> Parser:
-    """Return the tree-sitter parser. Creating it is slow, so there is one per process."""
-    import tree_sitter_bash
-    from tree_sitter import Language, Parser
-
-    return Parser(Language(tree_sitter_bash.language()))
 
 
 _MAX_DEPTH = 60
@@ -137,71 +81,6 @@ _SIMPLE_NODES = frozenset({
     "declaration_command", "unset_command", "test_command", "comment",
 })  # fmt: skip
 _UNKNOWN_WORD = ShellWord("", has_expansion=True, has_substitution=True)
-_START_BYTE: Callable[[Node], int] = attrgetter("start_byte")
-_END_BYTE: Callable[[Node], int] = attrgetter("end_byte")
-
-
-@dataclass(slots=True)
-class _ProgramBuilder:
-    """A command whose parts are being collected."""
-
-    sources: list[str] = field(default_factory=list)
-    words: list[ShellWord] = field(default_factory=list)
-    variables: list[str] = field(default_factory=list)
-    values: list[ShellWord] = field(default_factory=list)
-    redirects: list[Redirect] = field(default_factory=list)
-    loop_values: list[ShellWord] = field(default_factory=list)
-    stdin_text: str | None = None
-    has_stdin: bool = False
-
-    @classmethod
-    def from_program(cls, program: Program) -> _ProgramBuilder:
-        """Reopen a program, because redirects or words follow it."""
-        return cls(
-            sources=[program.text] if program.words else [],
-            words=list(program.words),
-            variables=list(program.variables),
-            values=list(program.values),
-            redirects=list(program.redirects),
-            loop_values=list(program.loop_values),
-            stdin_text=program.stdin_text,
-            has_stdin=program.has_stdin,
-        )
-
-    def build(self, *, has_stdin: bool, nested: bool) -> Program:
-        return Program(
-            words=tuple(self.words),
-            text=" ".join(self.sources),
-            variables=tuple(self.variables),
-            values=tuple(self.values),
-            redirects=tuple(self.redirects),
-            has_stdin=self.has_stdin or has_stdin,
-            stdin_text=self.stdin_text,
-            loop_values=tuple(self.loop_values),
-            nested=nested,
-        )
-
-
-class _CharacterIndex:
-    """A map from bytes to characters of a text that is not ASCII.
-
-    It counts from the last position that was looked up, because nodes are visited roughly in order.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self._byte, self._character = data, 0, 0
-
-    def character_at(self, at: int) -> int:
-        """Return the index of the character that a byte belongs to."""
-        data = self._data
-        while at < len(data) and data[at] & 0xC0 == 0x80:  # inside a character
-            at -= 1
-        if at >= self._byte:
-            self._character += len(data[self._byte : at].decode("utf-8", "surrogatepass"))
-        else:
-            self._character -= len(data[at : self._byte].decode("utf-8", "surrogatepass"))
-        self._byte = at
-        return self._character
 
 
 class _ProgramFinder:
@@ -211,26 +90,20 @@ class _ProgramFinder:
     """
 
     def __init__(self, line: str) -> None:
-        self._text = line
-        self._data = line.encode("utf-8", "surrogatepass")
-        self._start: Callable[[Node], int] = _START_BYTE
-        self._end: Callable[[Node], int] = _END_BYTE
-        if not line.isascii():
-            character_at = _CharacterIndex(self._data).character_at
-            self._start = lambda node: character_at(node.start_byte)
-            self._end = lambda node: character_at(node.end_byte)
+        tree = LineTree(line)
+        self._text, self._root, self._start, self._end = line, tree.root, tree.start, tree.end
         self.programs: list[Program] = []
         self.uncertainties: list[str] = []
         self.has_compounds = False
         self._depth = 0
         self._nested = False
         self._has_stdin = False
-        """Whether the next command reads from something other than the terminal."""
+        """The next command reads from something other than the terminal."""
         self._group_has_stdin = False
         """The same for the innermost group, which is what a command after `&&` or `||` reads from."""
 
     def visit_line(self) -> None:
-        root = bash_parser().parse(self._data).root_node
+        root = self._root
         if root.has_error:
             self._add_uncertainty("it does not parse")
         if not _BREAKS.fullmatch(self._text, 0, self._start(root)):
@@ -320,11 +193,11 @@ class _ProgramFinder:
     # Simple commands
 
     def _visit_command(self, node: Node) -> None:
-        builder = _ProgramBuilder()
+        builder = ProgramBuilder()
         self._collect_command(node, builder)
         self._finish_command(builder)
 
-    def _finish_command(self, builder: _ProgramBuilder) -> None:
+    def _finish_command(self, builder: ProgramBuilder) -> None:
         program = builder.build(has_stdin=self._has_stdin, nested=self._nested)
         if program.words and not program.name:
             self._add_uncertainty("a command's name is filled in by the shell")
@@ -332,7 +205,7 @@ class _ProgramFinder:
             self._add_uncertainty(f"{program.name} stands where a command should")
         self.programs.append(program)
 
-    def _collect_command(self, node: Node, builder: _ProgramBuilder) -> None:
+    def _collect_command(self, node: Node, builder: ProgramBuilder) -> None:
         at = self._start(node)
         before: Node | None = None
         for child in node.children:
@@ -359,7 +232,7 @@ class _ProgramFinder:
         if child.type not in _REDIRECT_NODES or self._text[start].isdigit():
             self._add_uncertainty("two words touch")
 
-    def _add_part(self, child: Node, builder: _ProgramBuilder) -> None:
+    def _add_part(self, child: Node, builder: ProgramBuilder) -> None:
         match child.type:
             case "word":
                 self._add_argument(child, builder)
@@ -376,7 +249,7 @@ class _ProgramFinder:
             case _:
                 self._add_argument(child, builder)
 
-    def _add_argument(self, node: Node, builder: _ProgramBuilder) -> None:
+    def _add_argument(self, node: Node, builder: ProgramBuilder) -> None:
         source = self._source_text(node)
         if _PLAIN_WORD.fullmatch(source):
             builder.words.append(ShellWord(source))
@@ -398,12 +271,12 @@ class _ProgramFinder:
     # Assignments and declarations
 
     def _visit_assignment(self, node: Node) -> None:
-        builder = _ProgramBuilder()
+        builder = ProgramBuilder()
         for child in node.children if node.type == "variable_assignments" else (node,):
             self._add_assignment(child, builder)
         self._finish_command(builder)
 
-    def _add_assignment(self, node: Node, builder: _ProgramBuilder) -> None:
+    def _add_assignment(self, node: Node, builder: ProgramBuilder) -> None:
         source = self._source_text(node)
         matched = re.match(r"([A-Za-z_]\w*)\+?=", source, re.ASCII)
         if matched is None:
@@ -438,7 +311,7 @@ class _ProgramFinder:
 
     def _visit_declaration(self, node: Node) -> None:
         """Visit `export`, `declare`, `local`, `readonly` or `unset`: the variables count as set."""
-        builder = _ProgramBuilder()
+        builder = ProgramBuilder()
         at = self._start(node)
         for child in node.children:
             if not _BLANKS.fullmatch(self._text, at, self._start(child)):
@@ -459,7 +332,7 @@ class _ProgramFinder:
     # Redirects and here-documents
 
     def _visit_redirected(self, node: Node) -> None:
-        builder = _ProgramBuilder()
+        builder = ProgramBuilder()
         body, *redirects = node.children
         has_stdin = self._has_stdin
         if body.type in _REDIRECT_NODES:
@@ -470,7 +343,7 @@ class _ProgramFinder:
             program_count = len(self.programs)
             self._visit_statement(body)
             if len(self.programs) > program_count:
-                builder = _ProgramBuilder.from_program(self.programs.pop())
+                builder = ProgramBuilder.from_program(self.programs.pop())
         else:
             around = self._group_has_stdin
             reads_file = any("<" in self._source_text(redirect) for redirect in redirects)
@@ -485,7 +358,7 @@ class _ProgramFinder:
             at = self._end(redirect)
         self._finish_command(builder)
 
-    def _add_redirect(self, node: Node, builder: _ProgramBuilder) -> None:
+    def _add_redirect(self, node: Node, builder: ProgramBuilder) -> None:
         if node.type != "file_redirect" and not self._nested:
             self.has_compounds = True
         if node.type == "heredoc_redirect":
@@ -502,7 +375,7 @@ class _ProgramFinder:
             builder.redirects.append(Redirect(operator, targets[0]))
             builder.has_stdin = builder.has_stdin or kind in ("<", "<>")
 
-    def _split_redirect(self, node: Node, builder: _ProgramBuilder) -> tuple[str, list[ShellWord]]:
+    def _split_redirect(self, node: Node, builder: ProgramBuilder) -> tuple[str, list[ShellWord]]:
         """Return operator and target of a redirect. Further words in its node belong to the command."""
         operator = ""
         targets: list[ShellWord] = []
@@ -522,7 +395,7 @@ class _ProgramFinder:
             at = self._end(child)
         return operator, targets
 
-    def _add_here_document(self, node: Node, builder: _ProgramBuilder) -> None:
+    def _add_here_document(self, node: Node, builder: ProgramBuilder) -> None:
         """Add a here-document. Its first and last line are found again, because the tree may be wrong."""
         parts = {child.type: child for child in node.children}
         start, end = parts.get("heredoc_start"), parts.get("heredoc_end")
@@ -563,7 +436,7 @@ class _ProgramFinder:
             at = end + 1
         return -1
 
-    def _visit_after_mark(self, node: Node, builder: _ProgramBuilder) -> None:
+    def _visit_after_mark(self, node: Node, builder: ProgramBuilder) -> None:
         """Visit the rest of the line after the mark: words, redirects and further commands."""
         for child in node.children:
             kind = child.type
@@ -623,7 +496,7 @@ class _ProgramFinder:
         for child in node.children:
             self._check_between_commands(at, child)
             if child.type in _REDIRECT_NODES:
-                builder = _ProgramBuilder()
+                builder = ProgramBuilder()
                 self._add_redirect(child, builder)
                 self._finish_command(builder)
             else:
@@ -670,7 +543,7 @@ class _ProgramFinder:
         self.programs.append(Program((ShellWord("[["),), source, nested=self._nested))
 
     def _visit_for(self, node: Node) -> None:
-        builder = _ProgramBuilder()
+        builder = ProgramBuilder()
         for child in node.children:
             match child.type:
                 case "variable_name":
@@ -679,7 +552,7 @@ class _ProgramFinder:
                     if builder.variables:
                         builder.values.append(_loop_value(builder.loop_values))
                         self._finish_command(builder)
-                        builder = _ProgramBuilder()
+                        builder = ProgramBuilder()
                     self._visit_group(child)
                 case _ if child.is_named:
                     builder.loop_values.append(self._parse_word(child))

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from toolspan.shell.programs import Program, find_programs, find_simple_commands, program_basename
+from toolspan.shell.program import Program, program_basename
+from toolspan.shell.programs import find_programs, find_simple_commands
 from toolspan.shell.words import Redirect, ShellWord
 
 _ALWAYS_READ_ONLY = frozenset({

@@ -209,7 +209,7 @@ class _WordParser:
             at += 2 if self._text[at] == "\\" else 1
         if at >= self._end:
             return False
-        decoded = decode_ansi_c(self._text[self._position + 2 : at])
+        decoded = _decode_ansi_c(self._text[self._position + 2 : at])
         return decoded is not None and self._append_text(decoded, at + 1)
 
     def _add_double_quoted(self) -> bool:
@@ -257,7 +257,7 @@ class _WordParser:
         return self._append_text(matched[0], matched.end())
 
 
-def decode_ansi_c(text: str) -> str | None:
+def _decode_ansi_c(text: str) -> str | None:
     """Resolve the escapes of a `$'...'` string; return None when bash may read it differently."""
     if _UNDOCUMENTED_ESCAPE.search(text):
         return None

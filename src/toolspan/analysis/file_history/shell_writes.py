@@ -15,7 +15,8 @@ from msgspec import Struct
 from toolspan.analysis.file_history.content import FileContent, FileExcerpt
 from toolspan.formats.codex.results import CommandResult
 from toolspan.shell.arguments import find_file_arguments
-from toolspan.shell.programs import Program, find_programs, find_simple_commands, program_basename
+from toolspan.shell.program import Program, program_basename
+from toolspan.shell.programs import find_programs, find_simple_commands
 from toolspan.shell.readonly import is_read_only, is_read_only_program
 from toolspan.shell.words import Redirect, ShellWord
 from toolspan.shell.wrappers import expand_wrappers

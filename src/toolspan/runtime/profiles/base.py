@@ -57,7 +57,6 @@ class ToolAvailability:
     """A call starts as soon as its block is complete, before the message ends."""
     coerces: bool = False
     """Numbers and booleans may be passed as strings."""
-    validates_paths: bool = True
 
     def for_model(self, model: str | None) -> ToolAvailability:
         """Return the values for one model; None is the default model."""
@@ -78,7 +77,7 @@ class ToolAvailability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """Texts for calls that do not run or do not finish, and what is asked about.
+    """Texts for calls that do not run or do not finish, and the calls that need approval.
 
     `{name}`, `{path}` and other placeholders are filled in.
     """
@@ -88,7 +87,6 @@ class Refusals:
     """Appended for a tool that exists but is not enabled."""
     other_case: str = ""
     """Appended when the name differs from a tool's only in upper and lower case."""
-    issues_head: str = "InputValidationError: {name} failed due to the following {noun}:"
     rejected: str = REJECTED_AND_STOP
     rejected_with_message: str = _REJECTED + " To tell you how to proceed, the user said:\n{words}"
     rejected_record: str = "User rejected tool use"
@@ -125,8 +123,6 @@ class Refusals:
     hook_denied: str = "PreToolUse:{name} hook error: {reason}"
     hook_denied_silently: str = "PreToolUse:{name} hook error: Blocked by hook"
     no_output: str = "({name} completed with no output)"
-    records_decision: bool = False
-    """The record of a result names what allowed or refused the call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +163,7 @@ class FileValues:
     checks_early: bool = False
     """A missing or too large file is refused before the Read runs, not by the Read."""
     odd_range: Literal["dropped", "first", "from_end"] = "dropped"
-    """How a negative offset or a limit below one is taken: ignored, as the first line and no line, or counted
+    """The meaning of a negative offset or a limit below one: ignored, as the first line and no line, or counted
     from the end of the file."""
     zero_is_first: bool = False
     """Offset 0 gives the first line as number 1; otherwise it is numbered 0."""
@@ -356,7 +352,7 @@ class FetchValues:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookValues:
-    """How hooks are found, run and interpreted."""
+    """Hooks: their discovery, their input and the meaning of their output."""
 
     points: frozenset[str] = frozenset({
         "ConfigChange", "CwdChanged", "DirectoryAdded", "Elicitation", "ElicitationResult", "FileChanged",
@@ -403,7 +399,7 @@ class HookValues:
     blocked_text: str = "[{command}]: {words}"
     """The reason after exit code 2 before a call, as `Refusals.hook_denied` takes it."""
     max_stop_blocks: int | None = 8
-    """How many times in a row hooks can prevent the end of a turn."""
+    """The number of times in a row that hooks can prevent the end of a turn."""
     summarizes_stop: bool = True
     """The transcript has a line for each end of a turn."""
     records_prompt_outcome: bool = True
@@ -510,7 +506,7 @@ class AgentValues:
     in_background: bool
     """Agents run in the background unless the input says otherwise."""
     depth: int
-    """How many levels of agents may start agents."""
+    """The number of levels on which agents may start agents."""
     token_word: str | None
     """The name of the token count in a result; None: tokens are not counted."""
     reports_kind: bool
@@ -518,7 +514,7 @@ class AgentValues:
     framed: bool
     """A report is indented below a heading, in one block with the rest."""
     completion_word: str
-    """How a notice says that an agent has finished."""
+    """The verb of a notice that an agent has finished."""
     has_note: bool
     """Notices explain what a report is."""
     notice_tail: str

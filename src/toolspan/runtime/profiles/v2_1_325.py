@@ -32,7 +32,6 @@ V2_1_325 = replace(
         plan_shell="Auto mode is unavailable",
         hook_denied="PreToolUse:{name} hook error: {reason}",
         hook_denied_silently="PreToolUse:{name} hook error: Blocked by hook",
-        records_decision=True,
     ),
     issues=replace(BASE.issues, reports_all=True),
     files=replace(
